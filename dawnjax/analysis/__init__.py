@@ -1,0 +1,1 @@
+"""Analysis of runs; reads logs and summaries, imports no JAX."""

@@ -1,0 +1,76 @@
+"""One way for every command to read its flags, show its help and report wrong use."""
+
+from absl import flags
+
+from dawnjax.errors import ConfigError
+
+
+class HelpRequested(Exception):
+    """The user asked for help; nothing else is to be done."""
+
+
+def parse(command: str, flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
+    """Gives the positional arguments, and fills `flag_values` from the rest.
+
+    Args:
+      command: The command's name, for messages.
+      flag_values: The command's own flags.
+      argv: Arguments without the program's and the command's names.
+
+    Raises:
+      HelpRequested: `--help`, `-h` or `help` alone was given.
+      ConfigError: An unknown flag (with what may have been meant) or a value of the wrong type.
+    """
+    options = argv[: argv.index("--")] if "--" in argv else argv
+    if "--help" in options or "-h" in options:
+        raise HelpRequested
+    # absl's own message spans two lines and names a Python type; say it in one, in ours.
+    try:
+        return flag_values([command, *argv])[1:]
+    except flags.UnrecognizedFlagError as error:
+        near = closest(error.flagname, list(flag_values))
+        hint = f"; did you mean --{near}?" if near else "; --help lists the flags"
+        raise ConfigError(f"unknown flag --{error.flagname}{hint}") from None
+    except flags.Error as error:
+        raise ConfigError(" ".join(str(error).split())) from None
+
+
+def closest(name: str, candidates: list[str]) -> str | None:
+    """Gives the candidate that was probably meant by `name`, or None."""
+    import difflib  # imported here because a command that parses cleanly never needs it
+
+    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    if matches:
+        return matches[0]
+    # `--learning_rate` for `--optimizer.base_learning_rate`: the last part alone may match.
+    endings = {candidate.rsplit(".", 1)[-1]: candidate for candidate in candidates}
+    matches = difflib.get_close_matches(name.rsplit(".", 1)[-1], list(endings), n=1, cutoff=0.6)
+    return endings[matches[0]] if matches else None
+
+
+def help_text(usage: str, description: str, flag_values: flags.FlagValues) -> str:
+    """Gives the text of `--help`: usage, what the command does, and each flag with its default.
+
+    Args:
+      usage: One line, such as `dawnjax check RUN_DIR...`.
+      description: A few lines of prose.
+      flag_values: The command's flags; those whose name has a dot are grouped by what is before it.
+    """
+    lines = [f"usage: {usage}", "", description.strip(), ""]
+    own = sorted((name for name in flag_values if "." not in name), key=str)
+    dotted = [name for name in flag_values if "." in name]
+    lines.append("flags:")
+    lines += [_flag_line(flag_values, name) for name in own]
+    for group in dict.fromkeys(name.split(".", 1)[0] for name in dotted):
+        lines += ["", f"{group}:"]
+        lines += [_flag_line(flag_values, name) for name in dotted if name.startswith(group + ".")]
+    return "\n".join(lines)
+
+
+def _flag_line(flag_values: flags.FlagValues, name: str) -> str:
+    flag = flag_values[name]
+    default = "" if flag.default is None else f" (default: {flag.default_as_str})"
+    kind = flag.flag_type()
+    if isinstance(flag, flags.EnumFlag):
+        kind = "|".join(flag.parser.enum_values)
+    return f"  --{name}  <{kind}>{default}\n      {' '.join(str(flag.help).split())}"

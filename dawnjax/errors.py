@@ -1,0 +1,22 @@
+"""What a command ends with: the exit statuses, and the errors that are one line for the user."""
+
+import enum
+
+
+class ExitStatus(enum.IntEnum):
+    """The exit status of every command."""
+
+    DONE = 0
+    FAILED = 1
+    WRONG_USE = 2
+    BUDGET_SPENT = 3
+    DIVERGED = 4
+    INTERRUPTED = 5
+
+
+class ConfigError(Exception):
+    """A wrong flag, field or combination; found before anything is compiled or written."""
+
+
+class RunError(Exception):
+    """A run that cannot go on, for a reason outside the program; what is written stays valid."""

@@ -1,0 +1,443 @@
+"""What an experiment is: frozen, typed, validated before anything is compiled.
+
+`Experiment` holds the mathematics, the data, the evaluation and the target: all that decides what
+a run computes. `RunOptions` holds how this machine does it: mesh, intervals, deadlines. A run may
+be resumed with other run options, never with another experiment; `Experiment.identity` is the hash
+that tells.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from typing import Any, ClassVar, Literal
+
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.cifar10 import Cifar10
+from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.digits import Digits
+from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
+from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.models.execution import ComputeDtype
+from dawnjax.models.record_net import RecordNet
+from dawnjax.models.resnet import ResNet
+from dawnjax.processes import ProcessOptions
+
+DatasetConfig = Digits | Cifar10 | Synthetic
+ModelConfig = ResNet | RecordNet
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """A quality that an evaluation must reach.
+
+    Attributes:
+      metric: A metric that the evaluation gives, such as `top_1_accuracy`.
+      value: The bound, in the metric's own unit (accuracies are fractions from 0 to 1).
+      direction: Whether the metric must be at least or at most the value; equal is reached. Both
+        sides are compared as float32, the precision that a metric is computed in.
+    """
+
+    metric: str = "top_1_accuracy"
+    value: float
+    direction: Literal["at_least", "at_most"] = "at_least"
+
+
+METRICS = ("top_1_accuracy", "top_5_accuracy", "loss")
+"""The metrics that an evaluation of a classifier gives."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """When and how the evaluation split is measured; it always covers the whole split.
+
+    Attributes:
+      every_epochs: Epochs between evaluations; the end of training is always evaluated.
+      first_epoch: No evaluation before this many epochs.
+      weights: The raw parameters or their exponential moving average.
+      test_time_augmentation: Views of an image whose logits are averaged: `none`, `flip` (the
+        image and its mirror image) or `flip_and_translate` (both, untranslated with half the
+        weight, and moved by one pixel along each diagonal with a quarter each).
+      global_batch_size: Examples in one evaluation batch over all devices; the last is padded and
+        the padding is masked out of every metric.
+      stop_at_target: End the run at the first evaluation that reaches the target.
+    """
+
+    every_epochs: float = 1.0
+    first_epoch: float = 0.0
+    weights: Literal["raw", "ema"] = "raw"
+    test_time_augmentation: Literal["none", "flip", "flip_and_translate"] = "none"
+    global_batch_size: int = 1000
+    stop_at_target: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sgd:
+    """Stochastic gradient descent with momentum and coupled weight decay.
+
+    Attributes:
+      base_learning_rate: The peak learning rate at `reference_batch_size` examples.
+      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
+        takes the base rate as it is.
+      momentum: Decay of the velocity, v = momentum * v + gradient.
+      nesterov: Whether the step looks ahead along the velocity.
+      weight_decay: Added to the gradient as weight_decay * parameter.
+      decay_norm_and_bias: Whether the decay covers one-dimensional parameters too (biases,
+        normalization scales).
+
+    Source: linear scaling and warm-up, Goyal et al. 2017 (arXiv 1706.02677), section 2.1.
+    """
+
+    TAG: ClassVar[str] = "sgd"
+    base_learning_rate: float
+    reference_batch_size: int = 0
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 0.0
+    decay_norm_and_bias: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Muon:
+    """Orthogonalized momentum for convolution kernels, SGD for the rest.
+
+    Attributes:
+      base_learning_rate: Step size of the orthogonalized updates, at the schedule's peak.
+      momentum: Nesterov momentum of the orthogonalized parameters.
+      newton_schulz_steps: Iterations of the quintic that orthogonalizes an update.
+      bias_learning_rate: Peak rate of one-dimensional parameters (biases, normalization).
+      head_learning_rate: Peak rate of the classifier's matrix.
+      whitening_bias_epochs: Epochs over which the whitening bias's rate falls to 0.
+      sgd_momentum: Nesterov momentum of the parameters that are not orthogonalized.
+      sgd_weight_decay: Their weight decay, relative to each one's learning rate.
+
+    Source: K. Jordan, "Muon: an optimizer for hidden layers in neural networks" (2024), and the
+    recipe of the CIFAR-10 speed record that it came from.
+    """
+
+    TAG: ClassVar[str] = "muon"
+    base_learning_rate: float = 0.24
+    momentum: float = 0.6
+    newton_schulz_steps: int = 3
+    bias_learning_rate: float = 0.053
+    head_learning_rate: float = 0.67
+    whitening_bias_epochs: float = 3.0
+    sgd_momentum: float = 0.85
+    sgd_weight_decay: float = 0.004
+
+
+OptimizerConfig = Sgd | Muon
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmupCosine:
+    """Linear warm-up to the peak, then a half cosine down to `final_fraction` of the peak.
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
+    """
+
+    TAG: ClassVar[str] = "warmup_cosine"
+    warmup_epochs: float = 0.0
+    initial_fraction: float = 0.0
+    final_fraction: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmupLinear:
+    """Linear warm-up to the peak, then a straight line down to `final_fraction` of the peak.
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
+    """
+
+    TAG: ClassVar[str] = "warmup_linear"
+    warmup_epochs: float = 0.0
+    initial_fraction: float = 0.0
+    final_fraction: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Constant:
+    """Linear warm-up to the peak, which then stays.
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+    """
+
+    TAG: ClassVar[str] = "constant"
+    warmup_epochs: float = 0.0
+    initial_fraction: float = 0.0
+
+
+ScheduleConfig = WarmupCosine | WarmupLinear | Constant
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What trials of an experiment gave somewhere: shown by `dawnjax list`, no part of identity.
+
+    Attributes:
+      hardware: The machine, as a person would name it.
+      trials: How many trials were run; all of them count.
+      reached: How many of them reached the target.
+      mean_time_to_accuracy_seconds: Mean over those that reached; None where none did.
+      quality: Mean of the target metric at the end, over all trials.
+      date: Day of the measurement, ISO 8601.
+    """
+
+    hardware: str
+    trials: int
+    reached: int
+    mean_time_to_accuracy_seconds: float | None
+    quality: float
+    date: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One recipe: what is trained, on what, how, and to which quality.
+
+    Attributes:
+      name: The name of the experiment's module.
+      model: Architecture, one of `ModelConfig`.
+      data: Dataset, one of `DatasetConfig`.
+      augmentation: Random changes of the training images, made on the device.
+      optimizer: Update rule, one of `OptimizerConfig`.
+      schedule: Learning rate over the run relative to the peak, one of `ScheduleConfig`.
+      num_epochs: Length of the run in epochs; the budget, should the target not be reached.
+      global_batch_size: Examples a step, over all devices and hosts.
+      batch_norm_group_size: Consecutive examples of the global batch that share normalization
+        statistics. It is part of the mathematics, so the number of devices does not change the
+        result; devices that hold whole groups need no communication inside layers.
+      label_smoothing: Probability spread evenly over all classes.
+      compute_dtype: Dtype of activations and products; all else is float32.
+      ema_decay: Decay a step of the moving average of the parameters; 0 keeps none.
+      max_seconds: Time after `run_start` at which the run ends, found at the next evaluation
+        or log boundary; 0 sets no limit.
+      targets: All must hold at one evaluation.
+      target_note: How the target was chosen, where that could flatter the result.
+      evaluation: When and how the evaluation split is measured.
+      observations: What trials gave, and where.
+    """
+
+    name: str
+    model: ModelConfig
+    data: DatasetConfig
+    augmentation: ImageAugmentation = ImageAugmentation()
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    num_epochs: float
+    global_batch_size: int
+    batch_norm_group_size: int
+    label_smoothing: float = 0.0
+    compute_dtype: ComputeDtype = "float32"
+    ema_decay: float = 0.0
+    max_seconds: float = 0.0
+    targets: tuple[Target, ...]
+    target_note: str = ""
+    evaluation: Evaluation = Evaluation()
+    observations: tuple[Observation, ...] = ()
+
+    def steps_per_epoch(self, spec: DatasetSpec) -> float:
+        """Gives the steps in an epoch; a fraction where the batch does not divide the split."""
+        return spec.num_train_examples / self.global_batch_size
+
+    def num_steps(self, spec: DatasetSpec) -> int:
+        """Gives the steps of the whole run; the last one may reach a little past `num_epochs`."""
+        return math.ceil(round(self.num_epochs * self.steps_per_epoch(spec), 6))
+
+    def epoch_of_step(self, step: int, spec: DatasetSpec) -> float:
+        """Gives the epochs seen after `step` steps."""
+        return step * self.global_batch_size / spec.num_train_examples
+
+    def evaluation_steps(self, spec: DatasetSpec) -> list[int]:
+        """Gives the steps after which the evaluation split is measured, ascending."""
+        last = self.num_steps(spec)
+        steps = {last}
+        for count in range(1, math.floor(self.num_epochs / self.evaluation.every_epochs + 1e-9) + 1):
+            epoch = count * self.evaluation.every_epochs
+            if epoch >= self.evaluation.first_epoch - 1e-9:
+                steps.add(min(last, math.ceil(round(epoch * self.steps_per_epoch(spec), 6))))
+        return sorted(steps)
+
+    def identity_fields(self) -> dict[str, Any]:
+        """Gives all that decides what a run computes, as plain JSON values."""
+        fields = to_json(self)
+        for name in ("name", "observations", "target_note"):
+            del fields[name]
+        # Where the data lies is no part of what it is.
+        fields["data"].pop("data_dir", None)
+        return fields
+
+    @property
+    def identity(self) -> str:
+        """The hash of the mathematics, the data, the evaluation and the target; 16 hex digits."""
+        text = json.dumps(self.identity_fields(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def validate(self, spec: DatasetSpec) -> None:
+        """Refuses impossible values and combinations.
+
+        Args:
+          spec: The dataset's shapes and counts.
+
+        Raises:
+          ConfigError: Names the field, its value, the limit and the way out.
+        """
+        _require(self.num_epochs > 0, "num_epochs", self.num_epochs, "be above 0")
+        _require(self.global_batch_size >= 1, "global_batch_size", self.global_batch_size, "be 1 or more")
+        _require(
+            self.global_batch_size <= spec.num_train_examples,
+            "global_batch_size",
+            self.global_batch_size,
+            f"not exceed the {spec.num_train_examples} training examples",
+        )
+        group = self.batch_norm_group_size
+        _require(
+            1 <= group and self.global_batch_size % group == 0,
+            "batch_norm_group_size",
+            group,
+            f"divide the global batch of {self.global_batch_size}",
+        )
+        _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "lie in [0, 1)")
+        _require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
+        _require(self.max_seconds >= 0, "max_seconds", self.max_seconds, "be 0 (no limit) or more")
+        warmup = self.schedule.warmup_epochs
+        _require(
+            0 <= warmup < self.num_epochs,
+            "schedule.warmup_epochs",
+            warmup,
+            f"be shorter than the run of {self.num_epochs:g} epochs",
+        )
+        self._validate_optimizer()
+        self._validate_evaluation(spec)
+
+    def _validate_optimizer(self) -> None:
+        for field in dataclasses.fields(self.optimizer):
+            value = getattr(self.optimizer, field.name)
+            if field.name.endswith("momentum"):
+                _require(0 <= value < 1, f"optimizer.{field.name}", value, "lie in [0, 1)")
+            elif not isinstance(value, bool | str):
+                _require(value >= 0, f"optimizer.{field.name}", value, "be 0 or more")
+
+    def _validate_evaluation(self, spec: DatasetSpec) -> None:
+        evaluation = self.evaluation
+        _require(evaluation.every_epochs > 0, "evaluation.every_epochs", evaluation.every_epochs, "be above 0")
+        _require(
+            evaluation.global_batch_size >= 1,
+            "evaluation.global_batch_size",
+            evaluation.global_batch_size,
+            "be 1 or more",
+        )
+        _require(
+            0 <= evaluation.first_epoch <= self.num_epochs,
+            "evaluation.first_epoch",
+            evaluation.first_epoch,
+            f"not lie after the run of {self.num_epochs:g} epochs",
+        )
+        if evaluation.weights == "ema" and self.ema_decay == 0:
+            raise ConfigError("evaluation.weights=ema needs ema_decay above 0, such as 0.999")
+        if not self.targets:
+            raise ConfigError("targets is empty: a run needs at least one (metric, value) to reach")
+        for index, target in enumerate(self.targets):
+            if target.metric not in METRICS:
+                raise ConfigError(
+                    f"targets.{index}.metric={target.metric!r} is not measured; "
+                    f"known metrics: {', '.join(METRICS)}"
+                )
+            if target.metric == "top_5_accuracy" and spec.num_classes <= 5:
+                raise ConfigError(
+                    f"targets.{index}.metric=top_5_accuracy says nothing with {spec.num_classes} classes"
+                )
+            if target.metric.endswith("accuracy") and not 0 <= target.value <= 1:
+                raise ConfigError(
+                    f"targets.{index}.value={target.value:g} must lie in 0 to 1: accuracies are "
+                    f"fractions (did you mean {target.value / 100:g}?)"
+                )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshShape:
+    """How the devices are arranged; axes `data`, `fsdp`, `model`, in that order.
+
+    Attributes:
+      data: Devices over which the batch is split; 0 takes all that the other axes leave.
+      fsdp: Devices over which the batch is split and parameters and optimizer state too.
+      model: Devices over which layers are split.
+    """
+
+    data: int = 0
+    fsdp: int = 1
+    model: int = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """When the state is saved; saving is asynchronous and counts as time of the run.
+
+    Attributes:
+      directory: Where checkpoints go; empty takes `checkpoints` in the run directory. It must be
+        one place for all hosts (a shared disk, or `gs://...`).
+      every_seconds: Save at the first evaluation after this many seconds since the last save; 0
+        turns it off.
+      every_steps: Save after each multiple of this many steps, evaluations apart; 0 turns it off.
+      keep: How many checkpoints stay.
+    """
+
+    directory: str = ""
+    every_seconds: float = 60.0
+    every_steps: int = 0
+    keep: int = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How this machine runs an experiment; no part of the experiment's identity.
+
+    Attributes:
+      run_dir: Directory of the run's log, result and checkpoints; empty makes a new one under
+        `runs/`. An existing run of the same experiment and seed is resumed.
+      mesh: Arrangement of the devices.
+      steps_per_call: Steps in one call of the compiled program; 0 chooses by dataset, model and
+        platform.
+      data_placement: Keep the dataset on each device, feed each batch from the host, or choose
+        by size.
+      checkpoint: When the state is saved.
+      tensorboard: Write scalars for TensorBoard.
+      price_per_hour_usd: Price of one host; the cost is null without it.
+      compile_cache_dir: Directory of compiled programs, kept between runs; empty takes
+        `~/.cache/dawnjax/compiled`, `none` keeps nothing.
+      processes: How this process finds the others, and when it gives them up.
+    """
+
+    run_dir: str = ""
+    mesh: MeshShape = MeshShape()
+    steps_per_call: int = 0
+    data_placement: Literal["auto", "device", "host"] = "auto"
+    checkpoint: CheckpointOptions = CheckpointOptions()
+    tensorboard: bool = True
+    price_per_hour_usd: float | None = None
+    compile_cache_dir: str = ""
+    processes: ProcessOptions = ProcessOptions()
+
+
+def to_json(value: Any) -> Any:
+    """Gives a config as plain JSON values; a tagged choice gains its `tag`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        tag = getattr(value, "TAG", None)
+        return {"tag": tag, **fields} if tag else fields
+    if isinstance(value, tuple):
+        return [to_json(item) for item in value]
+    return value
+
+
+def _require(holds: bool, name: str, value: Any, rule: str) -> None:
+    if not holds:
+        raise ConfigError(f"{name}={value!r} must {rule}")

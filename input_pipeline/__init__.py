@@ -1,0 +1,1 @@
+"""Datasets, one file each, and the transforms that run on the device."""

@@ -1,0 +1,1 @@
+"""Model families, one file each: a frozen config and the Flax NNX module that it builds."""
