@@ -1,0 +1,253 @@
+"""Convolution and linear layers, and the one place that picks how a convolution is computed.
+
+Images are [batch, height, width, channels] and kernels [height, width, in_channels, out_channels].
+A layer holds float32 parameters and computes in the execution's compute dtype.
+
+`choose_implementation` decides from the platform and the shapes, at trace time. XLA's own
+convolution is right everywhere but on CPU with small images, and there above all inside a loop:
+XLA's CPU layout pass looks at the entry computation only, and a convolution inside `lax.scan` or
+`lax.while_loop` is 13 times slower (jax issue 12868). Such a convolution is computed as matrix
+products, which run at the same speed anywhere in a program.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jax.extend import core
+
+from dawnjax.models.execution import Execution, Platform
+
+Padding = Literal["SAME", "VALID"] | Sequence[tuple[int, int]]
+Implementation = Literal["matmul", "convolution"]
+
+he_normal_fan_out = jax.nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+"""Normal with variance 2 / (kernel positions x out_channels): keeps the scale of gradients.
+
+Source: He et al. 2015, "Delving Deep into Rectifiers", equation 14.
+"""
+
+he_normal_fan_in = jax.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
+"""Normal with variance 2 / (kernel positions x in_channels): keeps the scale of activations.
+
+Source: He et al. 2015, "Delving Deep into Rectifiers", equation 10.
+"""
+
+uniform_fan_in = jax.nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+"""Uniform in +-1 / sqrt(fan in), the default of PyTorch's linear and convolution layers.
+
+Source: PyTorch, `torch.nn.Conv2d` and `torch.nn.Linear`, section Variables.
+"""
+
+MATMUL_MAX_POSITIONS = 64
+"""Largest image, in positions, whose convolution is computed as a matrix product on CPU."""
+
+
+def choose_implementation(
+    image_shape: tuple[int, ...], kernel_shape: tuple[int, ...], platform: Platform
+) -> Implementation:
+    """The implementation of a convolution that measured fastest for these shapes.
+
+    Args:
+      image_shape: [batch, height, width, channels].
+      kernel_shape: [height, width, in_channels, out_channels].
+      platform: What the program is compiled for.
+    """
+    if platform != "cpu":
+        return "convolution"
+    if kernel_shape[:2] == (1, 1) or image_shape[1] * image_shape[2] <= MATMUL_MAX_POSITIONS:
+        return "matmul"
+    return "convolution"
+
+
+def convolve(
+    images: jax.Array,
+    kernel: jax.Array,
+    *,
+    strides: tuple[int, int] = (1, 1),
+    padding: Padding = "SAME",
+    platform: Platform,
+) -> jax.Array:
+    """Cross-correlates images with a kernel, by whichever implementation is fastest.
+
+    Args:
+      images: [batch, height, width, in_channels], of the dtype to compute in.
+      kernel: [kernel height, kernel width, in_channels, out_channels], of the same dtype.
+      strides: Of height and width.
+      padding: `SAME`, `VALID`, or the zeros before and after height and width.
+      platform: What the program is compiled for.
+
+    Returns:
+      [batch, out height, out width, out_channels], of the same dtype.
+    """
+    pads = explicit_padding(images.shape[1:3], kernel.shape[:2], strides, padding)
+    if choose_implementation(images.shape, kernel.shape, platform) == "matmul":
+        return _convolve_by_matmul(images, kernel, strides, pads)
+    return lax.conv_general_dilated(
+        images, kernel, strides, pads, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def explicit_padding(
+    image_size: tuple[int, ...],
+    kernel_size: tuple[int, ...],
+    strides: tuple[int, int],
+    padding: Padding,
+) -> tuple[tuple[int, int], ...]:
+    """The zeros before and after height and width that a padding stands for."""
+    if isinstance(padding, str):
+        return tuple(lax.padtype_to_pads(image_size, kernel_size, strides, padding))
+    return tuple(padding)
+
+
+def _convolve_by_matmul(
+    images: jax.Array,
+    kernel: jax.Array,
+    strides: tuple[int, int],
+    pads: tuple[tuple[int, int], ...],
+) -> jax.Array:
+    """Cross-correlation as one product of image patches and the kernel as a matrix."""
+    kernel_height, kernel_width, in_channels, out_channels = kernel.shape
+    padded = jnp.pad(images, ((0, 0), *pads, (0, 0)))
+    batch, height, width, _ = padded.shape
+    out_height = (height - kernel_height) // strides[0] + 1
+    out_width = (width - kernel_width) // strides[1] + 1
+    patches = jnp.concatenate(
+        [
+            padded[
+                :,
+                row : row + (out_height - 1) * strides[0] + 1 : strides[0],
+                column : column + (out_width - 1) * strides[1] + 1 : strides[1],
+            ]
+            for row in range(kernel_height)
+            for column in range(kernel_width)
+        ],
+        axis=-1,
+    )
+    depth = kernel_height * kernel_width * in_channels
+    product = patches.reshape(-1, depth) @ kernel.reshape(depth, out_channels)
+    return product.reshape(batch, out_height, out_width, out_channels)
+
+
+def runs_fast_inside_loops(jaxpr: core.ClosedJaxpr, platform: Platform) -> bool:
+    """Whether a program keeps its speed as the body of `lax.scan` or `lax.fori_loop`.
+
+    Args:
+      jaxpr: Of the program, such as `jax.make_jaxpr(train_step)(state, batch)`.
+      platform: What the program is compiled for.
+
+    Returns:
+      False for a program that holds a convolution on CPU (see the head of this file).
+    """
+    return platform != "cpu" or not _holds_convolution(jaxpr.jaxpr)
+
+
+def _holds_convolution(jaxpr: core.Jaxpr) -> bool:
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "conv_general_dilated":
+            return True
+        for inner in jax.tree.leaves(
+            list(equation.params.values()),
+            is_leaf=lambda leaf: isinstance(leaf, core.Jaxpr | core.ClosedJaxpr),
+        ):
+            if isinstance(inner, core.ClosedJaxpr):
+                inner = inner.jaxpr
+            if isinstance(inner, core.Jaxpr) and _holds_convolution(inner):
+                return True
+    return False
+
+
+class Conv(nnx.Module):
+    """A convolution layer: `kernel` [height, width, in, out] and, where asked for, `bias` [out]."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: tuple[int, int],
+        *,
+        strides: tuple[int, int] = (1, 1),
+        padding: Padding = "SAME",
+        use_bias: bool = False,
+        kernel_initializer: jax.nn.initializers.Initializer = he_normal_fan_out,
+        execution: Execution,
+        rngs: nnx.Rngs,
+    ):
+        """Draws the parameters.
+
+        Args:
+          in_channels: Channels of the images.
+          out_channels: Channels of the result.
+          kernel_size: Height and width.
+          strides: Of height and width.
+          padding: `SAME`, `VALID`, or the zeros before and after height and width.
+          use_bias: Whether a bias, zero at first, is added.
+          kernel_initializer: Gives the kernel from a key, a shape and a dtype.
+          execution: Decides dtype and implementation.
+          rngs: Source of the key.
+        """
+        shape = (*kernel_size, in_channels, out_channels)
+        self.kernel = nnx.Param(kernel_initializer(rngs.params(), shape, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(out_channels, jnp.float32)) if use_bias else None
+        self.strides = strides
+        self.padding: Padding = padding if isinstance(padding, str) else tuple(padding)
+        self.execution = execution
+
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Maps images of any float dtype to the compute dtype's convolution of them."""
+        dtype = self.execution.compute_dtype
+        result = convolve(
+            images.astype(dtype),
+            self.kernel[...].astype(dtype),
+            strides=self.strides,
+            padding=self.padding,
+            platform=self.execution.platform,
+        )
+        return result if self.bias is None else result + self.bias[...].astype(dtype)
+
+
+class Linear(nnx.Module):
+    """A linear layer: `kernel` [in, out] and, where asked for, `bias` [out]."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        use_bias: bool = True,
+        kernel_initializer: jax.nn.initializers.Initializer = uniform_fan_in,
+        float32_output: bool = False,
+        execution: Execution,
+        rngs: nnx.Rngs,
+    ):
+        """Draws the parameters.
+
+        Args:
+          in_features: Length of the last axis of the inputs.
+          out_features: Length of the last axis of the result.
+          use_bias: Whether a bias, zero at first, is added.
+          kernel_initializer: Gives the kernel from a key, a shape and a dtype.
+          float32_output: Whether products of the compute dtype are summed and given in float32, as
+            logits are.
+          execution: Decides the compute dtype.
+          rngs: Source of the key.
+        """
+        shape = (in_features, out_features)
+        self.kernel = nnx.Param(kernel_initializer(rngs.params(), shape, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(out_features, jnp.float32)) if use_bias else None
+        self.float32_output = float32_output
+        self.execution = execution
+
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """Maps [..., in_features] to [..., out_features]."""
+        dtype = self.execution.compute_dtype
+        output_dtype = jnp.float32 if self.float32_output else dtype
+        result = jnp.dot(
+            inputs.astype(dtype),
+            self.kernel[...].astype(dtype),
+            preferred_element_type=jnp.dtype(output_dtype),
+        )
+        return result if self.bias is None else result + self.bias[...].astype(output_dtype)
