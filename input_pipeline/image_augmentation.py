@@ -1,0 +1,215 @@
+"""Normalization, random changes and test-time views of images, inside the compiled step.
+
+All are pure functions on the device. What happens to an image depends on its own key, its epoch and
+its pixels alone, so it is the same on any number of devices and in any batch. Every random change
+of an image's geometry is one separable map: each row and column of the result names where in the
+image it comes from, and the pixels are then fetched or interpolated once.
+"""
+
+import dataclasses
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Padding = Literal["zeros", "edge", "reflect"]
+Flip = Literal["none", "random", "alternating"]
+Views = Literal["none", "flip", "flip_and_translate"]
+
+# What each uniform number of an example's draw decides. The draw has a fixed layout, so that
+# turning one change on leaves the others as they were.
+_ROW_SHIFT, _COLUMN_SHIFT, _SCALE, _FLIP, _CUTOUT_ROW, _CUTOUT_COLUMN, _NUM_DRAWS = range(7)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageAugmentation:
+    """Random changes of training images; the defaults change nothing.
+
+    Attributes:
+      max_translation_pixels: Largest shift along each axis; all shifts up to it are as likely.
+      subpixel_translation: Whether shifts are any real number (bilinear) or whole pixels, of which
+        a limit that is not whole counts the part before the point.
+      max_scale_fraction: Largest zoom s about the centre: factors are uniform in [1 - s, 1 + s].
+      padding: What lies outside the image: `zeros` (after normalization, so the mean colour),
+        `edge` (the nearest border pixel) or `reflect` (mirrored without repeating the border).
+      flip: `random` mirrors left to right with probability 1/2 in each epoch; `alternating` draws
+        once for each example and mirrors it in every other epoch, so that two epochs show both.
+      cutout_pixels: Side of a square that is set to zero, centred on a random pixel and clipped at
+        the border; 0 cuts nothing.
+
+    Source: alternating flip: Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv
+    2404.00498), section 3.6. Cutout: DeVries and Taylor 2017 (arXiv 1708.04552), section 3.2.
+    """
+
+    max_translation_pixels: float = 0.0
+    subpixel_translation: bool = False
+    max_scale_fraction: float = 0.0
+    padding: Padding = "zeros"
+    flip: Flip = "none"
+    cutout_pixels: int = 0
+
+
+def normalize(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
+    """Gives (images / 255 - mean) / std.
+
+    Args:
+      images: uint8 [batch, height, width, channels].
+      mean: Of each channel, as a fraction of 255.
+      std: Of each channel, as a fraction of 255.
+
+    Returns:
+      float32, same shape.
+    """
+    scale = 1 / (255 * np.asarray(std, np.float64))
+    offset = -np.asarray(mean, np.float64) / np.asarray(std, np.float64)
+    return images.astype(jnp.float32) * scale.astype(np.float32) + offset.astype(np.float32)
+
+
+def augment(
+    config: ImageAugmentation,
+    images: jax.Array,
+    *,
+    step_keys: jax.Array,
+    example_keys: jax.Array,
+    epochs: jax.Array,
+) -> jax.Array:
+    """Gives each image as its keys and epoch change it.
+
+    Args:
+      config: What may change, and how far.
+      images: float32 [batch, height, width, channels], normalized.
+      step_keys: PRNG keys [batch]; another one each time that an example is seen.
+      example_keys: PRNG keys [batch]; the same one each time.
+      epochs: int32 [batch], the epoch that each example is seen in.
+
+    Returns:
+      float32, same shape.
+    """
+    if config == ImageAugmentation():
+        return images
+    draws = jax.vmap(lambda key: jax.random.uniform(key, (_NUM_DRAWS,)))(step_keys)
+    batch, height, width, _ = images.shape
+    rows = _source_coordinates(config, height, draws[:, _ROW_SHIFT], draws[:, _SCALE])
+    columns = _source_coordinates(config, width, draws[:, _COLUMN_SHIFT], draws[:, _SCALE])
+    if config.flip != "none":
+        if config.flip == "alternating":
+            coins = jax.vmap(lambda key: jax.random.bits(key, dtype=jnp.uint32))(example_keys)
+            is_flipped = (coins + epochs.astype(jnp.uint32)) % 2 == 1
+        else:
+            is_flipped = draws[:, _FLIP] < 0.5
+        columns = jnp.where(is_flipped[:, None], width - 1 - columns, columns)
+    if config.max_scale_fraction or config.subpixel_translation:
+        images = _interpolate(images, rows, columns)
+    elif config.max_translation_pixels or config.flip != "none":
+        images = lax.platform_dependent(
+            images,
+            rows,
+            columns,
+            # A TPU fetches single pixels slowly and has matrix units to spare.
+            tpu=_interpolate,
+            default=lambda *args: _fetch(*args, config.padding),
+        )
+    if config.cutout_pixels:
+        is_row_cut = _is_cut(config.cutout_pixels, height, draws[:, _CUTOUT_ROW])
+        is_column_cut = _is_cut(config.cutout_pixels, width, draws[:, _CUTOUT_COLUMN])
+        is_cut = is_row_cut[:, :, None, None] & is_column_cut[:, None, :, None]
+        images = jnp.where(is_cut, 0.0, images)
+    return images
+
+
+def views(kind: Views, images: jax.Array) -> list[tuple[float, jax.Array]]:
+    """Gives the views of images whose logits are averaged, each with its weight.
+
+    Args:
+      kind: `none`, `flip` (the image and its mirror image), or `flip_and_translate` (both, as they
+        are with half of the weight, and moved by one pixel to the lower right and to the upper left
+        with a quarter each, padded by reflection).
+      images: [batch, height, width, channels].
+
+    Returns:
+      Pairs of a weight and images of the same shape; the weights sum to 1.
+
+    Source: Jordan 2024 (arXiv 2404.00498), section 3.5.
+    """
+    if kind == "none":
+        return [(1.0, images)]
+    weighted = [(1.0, images)]
+    if kind == "flip_and_translate":
+        padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect")
+        weighted = [
+            (0.5, images),
+            (0.25, padded[:, :-2, :-2]),
+            (0.25, padded[:, 2:, 2:]),
+        ]
+    return [(weight / 2, view) for weight, image in weighted for view in (image, image[:, :, ::-1])]
+
+
+def _source_coordinates(
+    config: ImageAugmentation, size: int, shift_draws: jax.Array, scale_draws: jax.Array
+) -> jax.Array:
+    """Where along one axis each pixel of the result comes from: float32 [batch, size]."""
+    limit = config.max_translation_pixels
+    if config.subpixel_translation:
+        shifts = (2 * shift_draws - 1) * limit
+    else:
+        whole = int(limit)
+        shifts = jnp.floor(shift_draws * (2 * whole + 1)) - whole
+    coordinates = jnp.arange(size, dtype=jnp.float32)[None]
+    if config.max_scale_fraction:
+        scales = 1 + (2 * scale_draws - 1) * config.max_scale_fraction
+        centre = (size - 1) / 2
+        coordinates = (coordinates - centre) / scales[:, None] + centre
+    coordinates = coordinates - shifts[:, None]
+    if config.padding == "edge":
+        return jnp.clip(coordinates, 0, size - 1)
+    if config.padding == "reflect":
+        period = max(2 * (size - 1), 1)
+        folded = size - 1 - jnp.abs(coordinates % period - (size - 1))
+        return jnp.clip(folded, 0, size - 1)
+    return coordinates
+
+
+def _fetch(images: jax.Array, rows: jax.Array, columns: jax.Array, padding: Padding) -> jax.Array:
+    """The pixels at whole coordinates."""
+    row_indices, column_indices = rows.astype(jnp.int32), columns.astype(jnp.int32)
+    fetched = jax.vmap(
+        lambda image, row, column: image.at[row[:, None], column[None, :]].get(mode="clip")
+    )(images, row_indices, column_indices)
+    if padding != "zeros":
+        return fetched
+    is_inside = (
+        _is_inside(rows, images.shape[1])[:, :, None]
+        & _is_inside(columns, images.shape[2])[:, None, :]
+    )
+    return jnp.where(is_inside[..., None], fetched, 0.0)
+
+
+def _is_inside(coordinates: jax.Array, size: int) -> jax.Array:
+    return (coordinates >= 0) & (coordinates <= size - 1)
+
+
+def _interpolate(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
+    """The bilinear interpolation at any coordinates, as one product for each axis.
+
+    Beyond the border all weights are 0; paddings other than zeros never lead there.
+    """
+    row_weights = _linear_weights(rows, images.shape[1])
+    column_weights = _linear_weights(columns, images.shape[2])
+    # Pixels must come through as they are where the coordinates are whole.
+    highest = lax.Precision.HIGHEST
+    images = jnp.einsum("bij,bjkc->bikc", row_weights, images, precision=highest)
+    return jnp.einsum("bkl,bilc->bikc", column_weights, images, precision=highest)
+
+
+def _linear_weights(coordinates: jax.Array, size: int) -> jax.Array:
+    distances = jnp.abs(coordinates[:, :, None] - jnp.arange(size, dtype=jnp.float32))
+    return jnp.maximum(1 - distances, 0)
+
+
+def _is_cut(pixels: int, size: int, draws: jax.Array) -> jax.Array:
+    """Which positions along one axis a cutout covers: bool [batch, size]."""
+    first = jnp.floor(draws * size) - pixels // 2
+    positions = jnp.arange(size)[None]
+    return (positions >= first[:, None]) & (positions < first[:, None] + pixels)
