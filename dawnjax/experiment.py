@@ -2,8 +2,8 @@
 
 `Experiment` holds the mathematics, the data, the evaluation and the target: all that decides what
 a run computes. `RunOptions` holds how this machine does it: mesh, intervals, deadlines. A run may
-be resumed with other run options, never with another experiment; `Experiment.identity` is the hash
-that tells.
+be resumed with other run options, never with another experiment; `Experiment.identity` gives the
+hash that tells.
 """
 
 import dataclasses
@@ -260,25 +260,27 @@ class Experiment:
         """Gives the steps after which the evaluation split is measured, ascending."""
         last = self.num_steps(spec)
         steps = {last}
-        for count in range(1, math.floor(self.num_epochs / self.evaluation.every_epochs + 1e-9) + 1):
+        for count in range(
+            1, math.floor(self.num_epochs / self.evaluation.every_epochs + 1e-9) + 1
+        ):
             epoch = count * self.evaluation.every_epochs
             if epoch >= self.evaluation.first_epoch - 1e-9:
                 steps.add(min(last, math.ceil(round(epoch * self.steps_per_epoch(spec), 6))))
         return sorted(steps)
 
-    def identity_fields(self) -> dict[str, Any]:
+    def identity_fields(self, spec: DatasetSpec) -> dict[str, Any]:
         """Gives all that decides what a run computes, as plain JSON values."""
         fields = to_json(self)
         for name in ("name", "observations", "target_note"):
             del fields[name]
-        # Where the data lies is no part of what it is.
+        # What the data is, not where it lies.
         fields["data"].pop("data_dir", None)
+        fields["data"]["fingerprint"] = spec.fingerprint
         return fields
 
-    @property
-    def identity(self) -> str:
-        """The hash of the mathematics, the data, the evaluation and the target; 16 hex digits."""
-        text = json.dumps(self.identity_fields(), sort_keys=True, separators=(",", ":"))
+    def identity(self, spec: DatasetSpec) -> str:
+        """Gives the hash of the mathematics, data, evaluation and target; 16 hex digits."""
+        text = json.dumps(self.identity_fields(spec), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def validate(self, spec: DatasetSpec) -> None:
@@ -291,7 +293,9 @@ class Experiment:
           ConfigError: Names the field, its value, the limit and the way out.
         """
         _require(self.num_epochs > 0, "num_epochs", self.num_epochs, "be above 0")
-        _require(self.global_batch_size >= 1, "global_batch_size", self.global_batch_size, "be 1 or more")
+        _require(
+            self.global_batch_size >= 1, "global_batch_size", self.global_batch_size, "be 1 or more"
+        )
         _require(
             self.global_batch_size <= spec.num_train_examples,
             "global_batch_size",
@@ -305,7 +309,9 @@ class Experiment:
             group,
             f"divide the global batch of {self.global_batch_size}",
         )
-        _require(0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "lie in [0, 1)")
+        _require(
+            0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "lie in [0, 1)"
+        )
         _require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
         _require(self.max_seconds >= 0, "max_seconds", self.max_seconds, "be 0 (no limit) or more")
         warmup = self.schedule.warmup_epochs
@@ -328,7 +334,12 @@ class Experiment:
 
     def _validate_evaluation(self, spec: DatasetSpec) -> None:
         evaluation = self.evaluation
-        _require(evaluation.every_epochs > 0, "evaluation.every_epochs", evaluation.every_epochs, "be above 0")
+        _require(
+            evaluation.every_epochs > 0,
+            "evaluation.every_epochs",
+            evaluation.every_epochs,
+            "be above 0",
+        )
         _require(
             evaluation.global_batch_size >= 1,
             "evaluation.global_batch_size",

@@ -1,0 +1,68 @@
+"""The command line: `dawnjax COMMAND [PATH...] --flags`, or `python -m dawnjax`."""
+
+import importlib
+import sys
+
+COMMANDS = {
+    "train": ("train", "train one trial of an experiment to its target quality"),
+    "list": ("list_experiments", "list the experiments: task, target, data, what was seen where"),
+    "launch": ("launch", "run a command as several processes on this machine"),
+    "prepare": ("prepare", "convert a data set into its on-disk form, once"),
+    "evaluate": ("evaluate", "measure a run's checkpoint on the evaluation split"),
+    "check": ("check", "validate run directories and their logs"),
+}
+"""Each command's module in `dawnjax.commands`, and what it does: help must import none of them."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command; gives its exit status.
+
+    Args:
+      argv: Arguments without the program's name; those of this process if None.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("--help", "-h", "help"):
+        print(_usage())
+        return 0
+    name, rest = argv[0], argv[1:]
+    if name not in COMMANDS:
+        from dawnjax.commands.command_line import closest
+
+        near = closest(name, list(COMMANDS))
+        hint = f"did you mean {near!r}?" if near else f"commands: {', '.join(COMMANDS)}"
+        print(f"dawnjax: no command {name!r}; {hint}", file=sys.stderr)
+        return 2
+    return run_command(name, rest)
+
+
+def run_command(name: str, argv: list[str]) -> int:
+    """Runs one command; what went wrong for the user is one line on standard error."""
+    from dawnjax.commands.command_line import HelpRequested
+    from dawnjax.errors import ConfigError, ExitStatus, RunError
+    from dawnjax.input_pipeline.dataset import DataError
+
+    try:
+        command = importlib.import_module(f"dawnjax.commands.{COMMANDS[name][0]}")
+        return int(command.main(argv))
+    except HelpRequested as help_requested:
+        print(help_requested)
+        return ExitStatus.DONE
+    except ConfigError as error:
+        print(f"dawnjax {name}: {error}", file=sys.stderr)
+        return ExitStatus.WRONG_USE
+    except (RunError, DataError) as error:
+        print(f"dawnjax {name}: {error}", file=sys.stderr)
+        return ExitStatus.FAILED
+    except BrokenPipeError:
+        return ExitStatus.FAILED
+
+
+def _usage() -> str:
+    lines = [__doc__ or "", "commands:"]
+    lines += [f"  {name:10} {summary}" for name, (_, summary) in COMMANDS.items()]
+    lines += ["", "`dawnjax COMMAND --help` lists a command's flags."]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

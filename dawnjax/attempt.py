@@ -1,0 +1,356 @@
+"""One attempt at a trial: the run directory, the log, the clock and whatever runs beside the loop."""
+
+import contextlib
+import shlex
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
+
+from dawnjax import processes, versions
+from dawnjax.analysis import run_summary
+from dawnjax.call_queue import CallQueue, step_statistics
+from dawnjax.checkpoint import Checkpoints
+from dawnjax.clock import Phase, Phases, RunClock, boot_id
+from dawnjax.errors import RunError
+from dawnjax.evaluation import reaches
+from dawnjax.experiment import to_json
+from dawnjax.experiment_flags import Request
+from dawnjax.hosts import HostSampler
+from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.progress import Display
+from dawnjax.run_directory import (
+    RunDirectory,
+    new_run_id,
+    read_record,
+    refuse_other_run,
+    write_json,
+)
+from dawnjax.run_log import SCHEMA_VERSION, RunLog, log_path
+from dawnjax.scalars import ScalarWriter
+from dawnjax.train_step import PRNG_IMPLEMENTATION, TrainState, platform_of
+
+FIRST_LOSSES = 10
+"""How many of the first losses a result keeps: enough to tell two mathematics apart."""
+
+RECORD_SECONDS = 1.0
+"""How often the steps that ended are recorded between evaluations."""
+
+
+class Attempt:
+    """What is open from the first event of an attempt to its last.
+
+    Attributes:
+      directory: The run directory.
+      log: This process's log.
+      display: What a person sees; silent on all processes but the first.
+      watchdog: Ends this process when another host is gone or stuck.
+      preemption: Tells when all processes were asked to stop.
+      checkpoints: The saved states.
+      finished: The status that an earlier attempt ended the trial with, or None.
+      run_started: Whether the run's clock is running.
+      step: Steps done, as far as the loop has reported them.
+      first_step: Steps that this attempt began after.
+    """
+
+    def __init__(
+        self, request: Request, spec: DatasetSpec, mesh: Mesh, clock: RunClock, argv: list[str]
+    ):
+        """Opens the run directory and the log.
+
+        Args:
+          request: What is run.
+          spec: The dataset's shapes and counts.
+          mesh: The devices.
+          clock: The clock of this process.
+          argv: The command line's flags, for the line that says how to resume.
+
+        Raises:
+          ConfigError: The run directory belongs to another run.
+          RunError: Another job has it open, or it cannot be written.
+        """
+        self._request, self._spec, self._mesh, self._clock = request, spec, mesh, clock
+        self.directory, self._record = _open_directory(request, spec)
+        self._is_first = jax.process_index() == 0
+        self.log = RunLog(log_path(self.directory.path, jax.process_index()), clock)
+        self.display = Display(request.experiment, spec, enabled=self._is_first)
+        ends = [event for event in self.log.earlier_events if event["event"] == "attempt_end"]
+        last_status = ends[-1]["status"] if ends else None
+        self.finished = last_status if last_status in run_summary.FINAL_STATUSES else None
+        if self.finished is None:
+            self._begin(argv)
+
+    def _begin(self, argv: list[str]) -> None:
+        request, options, log = self._request, self._request.options, self.log
+        log.append(
+            "attempt_start",
+            schema_version=SCHEMA_VERSION,
+            run_id=self._record["run_id"],
+            process_index=jax.process_index(),
+            boot_id=boot_id(),
+            versions=versions.installed(),
+        )
+        log.append(
+            "experiment",
+            experiment=to_json(request.experiment),
+            identity=self._record["identity"],
+            overrides=request.overrides,
+            seed=request.seed,
+            num_train_examples=self._spec.num_train_examples,
+            run_options=to_json(options),
+        )
+        log.append(
+            "devices",
+            device_kind=self._mesh.devices.flat[0].device_kind,
+            platform=platform_of(self._mesh),
+            num_devices=self._mesh.devices.size,
+            num_processes=jax.process_count(),
+            mesh=dict(self._mesh.shape),
+            prng_implementation=PRNG_IMPLEMENTATION,
+        )
+        for number in log.damaged_lines:
+            self.warn(f"line {number} of {log.path.name} is torn or damaged and is left out")
+        self._phases = Phases(self._record_phase)
+        resume_command = _resume_command(self.directory.path, argv)
+        self.display.begin(self.directory.path, self._mesh, resume_command)
+        self.watchdog = processes.Watchdog(
+            options.processes,
+            resume_command=resume_command,
+            on_death=lambda message: log.append("warning", message=message),
+        )
+        self.preemption = processes.Preemption()
+        self.preemption.install()
+        self.checkpoints = Checkpoints(
+            options.checkpoint.directory or str(self.directory.checkpoints),
+            keep=options.checkpoint.keep,
+            warn=self.warn,
+        )
+        writes_scalars = self._is_first and options.tensorboard
+        self.scalars = ScalarWriter(self.directory.tensorboard if writes_scalars else None)
+        self._sampler = HostSampler(record=lambda sample: log.append("host_sample", **sample))
+        self._sampler.start()
+        self.run_started = any(e["event"] == "run_start" for e in log.earlier_events)
+        self.step = self.first_step = 0
+        self._earlier_run_seconds, self._run_start_t = 0.0, 0.0
+        self._diverged = False
+        self._saved_step = -1
+        self._last_record = self._last_save = time.perf_counter()
+
+    @contextlib.contextmanager
+    def phase(self, name: Phase) -> Iterator[None]:
+        """Runs a block as a phase of the clock."""
+        with self._phases.phase(name):
+            yield
+
+    def enter(self, name: Phase) -> None:
+        """Ends the running phase and begins another."""
+        self._phases.enter(name)
+
+    def _record_phase(self, name: Phase) -> None:
+        self.log.append("phase", name=name)
+        self.display.phase(name)
+
+    def warn(self, message: str) -> None:
+        """Records what a reader of the result should know, and shows it."""
+        self.log.append("warning", message=message)
+        self.display.warning(message)
+
+    def start_clock(self) -> None:
+        """Logs `run_start` once all processes are ready; an earlier attempt's stays."""
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("run_start")
+        if not self.run_started:
+            self.log.append("run_start", durable=True)
+            self.run_started = True
+            self._run_start_t = self.log.events[-1]["t"]
+        elif self._is_first:
+            history = run_summary.history_of([*self.log.events, self._now()])
+            self._earlier_run_seconds = history["run_seconds"] - self._clock.now()
+        self._host_start = (self._clock.now(), self._sampler.sample())
+
+    def restored(self, step: int, metadata: dict[str, Any]) -> None:
+        """Logs that the run goes on from a checkpoint, with its past if this log has none."""
+        history = None if self.log.earlier_events else metadata["history"]
+        self.log.append("restored", step=step, history=history)
+        self.step = self.first_step = self._saved_step = step
+        if history is not None and history["run_started"]:
+            self.run_started = True
+
+    def record_program(self, name: str, seconds: float, cache: str) -> None:
+        """Logs that a program was compiled, or read from the cache of compiled programs."""
+        self.log.append("compiled", program=name, seconds=round(seconds, 6), cache=cache)
+        self.display.compiled(name, seconds, cache)
+
+    def record_steps(self, queue: CallQueue, input_wait_seconds: float) -> bool:
+        """Logs the steps that ended since the last time; tells whether their losses were finite."""
+        losses = queue.take_losses()
+        if len(losses) == 0:
+            return True
+        step = self.first_step + queue.steps_done
+        first = step - len(losses)
+        if first < FIRST_LOSSES:
+            values = [float(loss) for loss in losses[: FIRST_LOSSES - first]]
+            self.log.append("first_losses", start_step=first, losses=values)
+        epoch = self._request.experiment.epoch_of_step(step, self._spec)
+        mean_loss = float(losses.mean())
+        self.log.append(
+            "train",
+            step=step,
+            epoch=round(epoch, 6),
+            loss=mean_loss,
+            steps=len(losses),
+            input_wait_seconds=round(input_wait_seconds, 6),
+        )
+        self.display.train(step, epoch, mean_loss, queue, input_wait_seconds, self.run_seconds())
+        self.scalars.write(step, {"train/loss": mean_loss})
+        self._last_record = time.perf_counter()
+        if np.isfinite(losses).all():
+            return True
+        if not self._diverged:
+            self._diverged = True
+            index = int(np.flatnonzero(~np.isfinite(losses))[0])
+            self.log.append("diverged", step=first + index + 1, loss=float(losses[index]))
+        return False
+
+    def record_due(self) -> bool:
+        """Tells whether the last record of steps is a second old."""
+        return time.perf_counter() - self._last_record > RECORD_SECONDS
+
+    def record_evaluation(self, step: int, metrics: dict[str, float]) -> bool:
+        """Logs an evaluation, whose end is now; tells whether it reached the target."""
+        reached = reaches(self._request.experiment.targets, metrics)
+        epoch = self._request.experiment.epoch_of_step(step, self._spec)
+        self.log.append(
+            "evaluation",
+            step=step,
+            epoch=round(epoch, 6),
+            metrics=metrics,
+            reached=reached,
+        )
+        self.display.evaluation(step, epoch, metrics, reached, self.run_seconds())
+        self.scalars.write(step, {f"eval/{name}": value for name, value in metrics.items()})
+        return reached
+
+    def reached_before(self) -> bool:
+        """Tells whether an evaluation of an earlier attempt reached the target."""
+        rows = run_summary.history_of([*self.log.events, self._now()])["evaluations"]
+        return any(reaches(self._request.experiment.targets, row) for row in rows)
+
+    def save(self, step: int, state: TrainState) -> None:
+        """Begins to save the state, with the run's past."""
+        self._last_save = time.perf_counter()
+        if step == self._saved_step:
+            return
+        self._saved_step = step
+        metadata = {
+            "identity": self._record["identity"],
+            "run_id": self._record["run_id"],
+            "examples_seen": step * self._request.experiment.global_batch_size,
+            "history": run_summary.history_of([*self.log.events, self._now()]),
+        }
+        self.checkpoints.save(step, state, metadata)
+        self.log.append("checkpoint", step=step)
+
+    def agree(self, wish: bool) -> bool:
+        """Gives what the first process wishes, the same on all; waits for all."""
+        if jax.process_count() == 1:
+            return wish
+        return bool(multihost_utils.broadcast_one_to_all(np.int32(wish)))
+
+    def report_finished(self) -> str:
+        """Shows the result of a trial that an earlier attempt ended, and gives its status."""
+        result = run_summary.summarize(self.log.earlier_events)
+        self.display.closing_table(result, self.directory.path)
+        self.log.close()
+        return result.status
+
+    def save_due(self) -> bool:
+        """Tells whether this process would save now, by the time since the last save."""
+        every = self._request.options.checkpoint.every_seconds
+        return every > 0 and time.perf_counter() - self._last_save > every
+
+    def run_seconds(self) -> float:
+        """Gives the seconds on the run's clock, earlier attempts included."""
+        return self._earlier_run_seconds + self._clock.now() - self._run_start_t
+
+    def _now(self) -> dict[str, Any]:
+        """Gives an event that is not logged, for what the clock says at this moment."""
+        return {"event": "host_sample", "attempt": self.log.attempt, **self._clock.moment()}
+
+    def finish(self, status: str, step: int, queue: CallQueue, input_wait_seconds: float) -> None:
+        """Ends the attempt: hosts are summed up, the log is closed, the result is written."""
+        self.enter("checkpoint")
+        self.checkpoints.close()
+        self.enter("other")
+        own = self._host_summary(queue, input_wait_seconds)
+        self.log.append("host_summary", hosts=processes.gather(own))
+        self._sampler.stop()
+        self.watchdog.stop()
+        self.scalars.close()
+        self.log.append("attempt_end", durable=True, status=status, step=step)
+        result = run_summary.summarize(self.log.events)
+        if self._is_first:
+            write_json(self.directory.result_file, result.to_json())
+        self.display.closing_table(result, self.directory.path)
+        self.log.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the attempt after an error, as far as the disk and the other hosts let it."""
+        self._sampler.stop()
+        self.watchdog.stop()
+        self.display.close()
+        with contextlib.suppress(RunError):
+            self.log.append("warning", message=f"{type(error).__name__}: {error}")
+            self.log.append("attempt_end", status="failed", step=self.step)
+            if self._is_first:
+                result = run_summary.summarize(self.log.events)
+                write_json(self.directory.result_file, result.to_json())
+        self.log.close()
+
+    def _host_summary(self, queue: CallQueue, input_wait_seconds: float) -> dict[str, Any]:
+        """Gives what this process's host saw since `run_start`, or since this attempt's start."""
+        started, first = self._host_start
+        last, seconds = self._sampler.sample(), self._clock.now() - started
+        stepping = sum(queue.call_seconds)
+        return {
+            "process_index": jax.process_index(),
+            "hostname": socket.gethostname(),
+            "seconds": round(seconds, 6),
+            "step_seconds": step_statistics(queue),
+            "input_wait_fraction": round(input_wait_seconds / stepping, 6) if stepping else None,
+            **self._sampler.summary(first, last, seconds),
+        }
+
+
+def _open_directory(request: Request, spec: DatasetSpec) -> tuple[RunDirectory, dict[str, Any]]:
+    """Gives the run directory, and the record of the run in it: a new one, or the one to go on with."""
+    experiment = request.experiment
+    new = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": processes.same_text(new_run_id(experiment.name, request.seed)),
+        "experiment": to_json(experiment),
+        "overrides": request.overrides,
+        "seed": request.seed,
+        "identity": experiment.identity(spec),
+        "identity_fields": experiment.identity_fields(spec),
+    }
+    directory = RunDirectory(Path(request.options.run_dir or Path("runs") / new["run_id"]))
+    old = read_record(directory)
+    if old is not None:
+        refuse_other_run(directory, old, new)
+        return directory, old
+    if jax.process_index() == 0 or not directory.path.exists():
+        write_json(directory.experiment_file, new)
+    return directory, new
+
+
+def _resume_command(run_dir: Path, argv: list[str]) -> str:
+    """Gives the command line that goes on with this run."""
+    flags = [flag for flag in argv if not flag.lstrip("-").startswith("run_dir")]
+    return shlex.join(["dawnjax", "train", *flags, f"--run_dir={run_dir}"])

@@ -1,0 +1,101 @@
+"""Time as a measured quantity: one clock, and phases that sum to the total.
+
+Durations come from the machine's monotonic clock and start with the process itself, so that
+imports count and a wall clock that is set changes nothing. At each moment exactly one phase runs;
+entering the next ends it. A phase's beginning is an event of the log, from which `analysis`
+computes every duration; nothing is summed here.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+Phase = Literal["setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other"]
+"""What a process is doing, as the result reports it."""
+
+
+class RunClock:
+    """Seconds since this process started."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter() - _seconds_since_process_start()
+
+    def now(self) -> float:
+        """Gives the seconds since the process started."""
+        return time.perf_counter() - self._start
+
+    def moment(self) -> dict[str, Any]:
+        """Gives the present as the three clocks of an event: `t`, `boot_seconds`, `unix_seconds`."""
+        return {
+            "t": round(self.now(), 6),
+            "boot_seconds": _round(boot_seconds()),
+            "unix_seconds": round(time.time(), 3),
+        }
+
+
+class Phases:
+    """The phase that runs now; each change is reported."""
+
+    def __init__(self, record: Callable[[Phase], None], first: Phase = "setup"):
+        """Starts in the first phase.
+
+        Args:
+          record: Called with each phase that begins.
+          first: The phase that the process began with.
+        """
+        self._record = record
+        self.current: Phase = first
+        record(first)
+
+    @contextlib.contextmanager
+    def phase(self, name: Phase) -> Iterator[None]:
+        """Runs a block as a phase, then goes back to the one before."""
+        before = self.current
+        self.enter(name)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    def enter(self, name: Phase) -> None:
+        """Ends the running phase and begins another; the same one goes on."""
+        if name != self.current:
+            self.current = name
+            self._record(name)
+
+
+def boot_seconds() -> float | None:
+    """Gives the seconds since the machine started, suspension included; None where unknown."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return None if clock is None else time.clock_gettime(clock)
+
+
+def boot_id() -> str | None:
+    """Gives what names this boot of this machine; `boot_seconds` compare only within one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _seconds_since_process_start() -> float:
+    """Gives the age of this process: from the kernel's record, good to one tick (10 ms)."""
+    now = boot_seconds()
+    if now is None:
+        return 0.0
+    try:
+        # Field 22 of stat; the second field is a name that may hold blanks and brackets.
+        stat = Path("/proc/self/stat").read_text()
+        ticks = int(stat.rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    age = now - ticks / os.sysconf("SC_CLK_TCK")
+    # A container may count its ticks from another origin; a young process tells.
+    return age if 0.0 <= age < 600.0 else 0.0
+
+
+def _round(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)

@@ -1,0 +1,17 @@
+"""`dawnjax train`: one trial of an experiment, to its target."""
+
+from dawnjax.clock import RunClock
+from dawnjax.errors import ConfigError
+from dawnjax.experiment_flags import parse_request
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status."""
+    clock = RunClock()
+    request, positional = parse_request("train", argv)
+    if positional:
+        raise ConfigError(f"{positional[0]!r} is no flag; write --name=value")
+    # Imported here: a wrong flag is answered before JAX is loaded to train.
+    from dawnjax.train import train_to_target
+
+    return train_to_target(request, clock, argv)

@@ -1,0 +1,67 @@
+"""The cache of compiled programs, and whether it was used."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+
+DEFAULT_CACHE_DIR = "~/.cache/dawnjax/compiled"
+
+
+def configure(cache_dir: str) -> None:
+    """Keeps compiled programs between runs.
+
+    Args:
+      cache_dir: The directory; empty takes `DEFAULT_CACHE_DIR`, `none` keeps nothing.
+    """
+    if cache_dir == "none":
+        jax.config.update("jax_enable_compilation_cache", False)
+        return
+    directory = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    # Small programs too: a run compiles few, and each then starts at once the second time.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@dataclasses.dataclass
+class CacheUse:
+    """Whether a program came from the cache.
+
+    Attributes:
+      state: `warm` (read back), `cold` (compiled, and kept where it can be) or `off`.
+    """
+
+    state: str = "off"
+
+
+_EVENTS = {
+    "/jax/compilation_cache/cache_hits": "warm",
+    "/jax/compilation_cache/cache_misses": "cold",
+}
+_watching: list[CacheUse] = []
+
+
+@contextmanager
+def watch_cache() -> Iterator[CacheUse]:
+    """Tells of the program that a block compiles whether it came from the cache."""
+    if not _listens:
+        jax.monitoring.register_event_listener(_note)
+        _listens.append(True)
+    use = CacheUse()
+    _watching.append(use)
+    try:
+        yield use
+    finally:
+        _watching.remove(use)
+
+
+_listens: list[bool] = []
+
+
+def _note(event: str, **_: object) -> None:
+    if event in _EVENTS:
+        for use in _watching:
+            use.state = _EVENTS[event]

@@ -1,0 +1,103 @@
+"""Exact evaluation: the whole split, padded to full batches, the padding masked out of each count."""
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from dawnjax import classification
+from dawnjax.experiment import Target
+from dawnjax.feed import Arrays, InputShapes
+from dawnjax.mesh import batch_sharding, local_rows, place, place_local, replicated
+from dawnjax.train_step import Programs, Recipe, TrainState, evaluated_params
+
+
+class EvaluationFeed:
+    """Feeds the evaluation split, batch by batch, the same ones at each evaluation.
+
+    Attributes:
+      resident: The split on the device; empty if it stays on the host.
+    """
+
+    def __init__(self, shapes: InputShapes, mesh: Mesh, examples: dict[str, np.ndarray]):
+        """Uploads the split, or keeps it to be read at each evaluation.
+
+        Args:
+          shapes: The shapes that the programs were compiled for.
+          mesh: The devices.
+          examples: The split: `image` uint8 [n, height, width, channels], `label` int32 [n].
+        """
+        self._sharding = batch_sharding(mesh, 0)
+        self._examples = examples
+        self._rows = shapes.eval_batch_size
+        on_device = shapes.placement == "device"
+        self.resident: Arrays = (
+            {name: place(array, replicated(mesh)) for name, array in examples.items()}
+            if on_device
+            else {}
+        )
+        self._placed = [self._place(start) for start in self._starts()] if on_device else None
+
+    def __iter__(self):
+        """Gives the inputs of each evaluation call."""
+        if self._placed is not None:
+            yield from self._placed
+        else:
+            for start in self._starts():
+                yield self._place(start)
+
+    def _starts(self) -> range:
+        return range(0, len(self._examples["label"]), self._rows)
+
+    def _place(self, start: int) -> Arrays:
+        index = np.arange(start, start + self._rows, dtype=np.int32)
+        mask = index < len(self._examples["label"])
+        index = np.where(mask, index, 0).astype(np.int32)
+        arrays = {"index": place(index, self._sharding), "mask": place(mask, self._sharding)}
+        if not self.resident:
+            local = local_rows(self._sharding, self._rows)
+            for name, examples in self._examples.items():
+                rows = np.ascontiguousarray(examples[index[local]])
+                arrays[name] = place_local(rows, self._sharding, (self._rows, *rows.shape[1:]))
+        return arrays
+
+
+def evaluate(
+    recipe: Recipe, programs: Programs, state: TrainState, feed: EvaluationFeed, in_flight: int
+) -> dict[str, float]:
+    """Measures the whole evaluation split.
+
+    Args:
+      recipe: The experiment's pure functions.
+      programs: The compiled programs.
+      state: The state; it is not changed.
+      feed: The split.
+      in_flight: The most calls that may wait for the devices.
+
+    Returns:
+      The metrics: accuracies as fractions from 0 to 1, the mean loss in nats.
+
+    Raises:
+      RuntimeError: The counts do not add up to the split.
+    """
+    params = evaluated_params(recipe, state)
+    totals = programs.zero_totals()
+    for count, inputs in enumerate(feed, start=1):
+        totals = programs.evaluate(params, state.batch_stats, feed.resident, inputs, totals)
+        if count % in_flight == 0:
+            jax.block_until_ready(totals)  # the bound on calls in flight
+    numbers = {name: value.item() for name, value in jax.device_get(totals).items()}
+    if numbers["examples"] != recipe.spec.num_eval_examples:
+        raise RuntimeError(
+            f"evaluation counted {numbers['examples']} of {recipe.spec.num_eval_examples} examples"
+        )
+    return classification.metrics_of(numbers, recipe.spec.num_classes)
+
+
+def reaches(targets: tuple[Target, ...], metrics: dict[str, float]) -> bool:
+    """Tells whether metrics reach every target; values are compared as float32, equal is reached."""
+    for target in targets:
+        metric, value = np.float32(metrics[target.metric]), np.float32(target.value)
+        held = metric >= value if target.direction == "at_least" else metric <= value
+        if not held:
+            return False
+    return True

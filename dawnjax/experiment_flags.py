@@ -1,0 +1,348 @@
+"""One typed flag for each leaf field of an experiment and of the run options.
+
+`--optimizer.base_learning_rate=0.2` sets that field; `--optimizer=muon` chooses another variant,
+whose own fields become the flags. Parsing therefore has two phases: the experiment and the variants
+are read first, then the flags that they have.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import math
+import pkgutil
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from dawnjax import experiments
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError
+from dawnjax.experiment import Experiment, RunOptions, to_json
+
+_FIXED = ("name", "observations", "target_note")
+"""Fields of an experiment that say what it is and cannot be overridden."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a command line asks for.
+
+    Attributes:
+      experiment: The experiment with its overrides.
+      overrides: The flags that were given, with their values as JSON.
+      seed: The trial's seed.
+      options: How to run it.
+    """
+
+    experiment: Experiment
+    overrides: dict[str, Any]
+    seed: int
+    options: RunOptions
+
+
+def experiment_names() -> list[str]:
+    """Gives the names of the built-in experiments, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(experiments.__path__))
+
+
+def load_experiment(name: str) -> Experiment:
+    """Gives an experiment by its name, or from a Python file that defines `EXPERIMENT`.
+
+    Raises:
+      ConfigError: There is none of that name (with the nearest), or the file does not define one.
+    """
+    if name.endswith(".py") or "/" in name:
+        module = _module_of_file(Path(name))
+    elif name in experiment_names():
+        module = importlib.import_module(f"dawnjax.experiments.{name}")
+    else:
+        near = command_line.closest(name, experiment_names())
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(experiment_names())}"
+        raise ConfigError(
+            f"no experiment {name!r}; {hint} (a path to a .py file that defines EXPERIMENT works too)"
+        )
+    experiment = getattr(module, "EXPERIMENT", None)
+    if not isinstance(experiment, Experiment):
+        raise ConfigError(f"{name} does not define EXPERIMENT = Experiment(...)")
+    return experiment
+
+
+def _module_of_file(path: Path) -> types.ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"no experiment file {path}")
+    spec = importlib.util.spec_from_file_location(f"_experiment_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is no Python file; an experiment file ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's file does wrong, say where
+        line = _line_in(path, error)
+        raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from None
+    return module
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def parse_request(command: str, argv: list[str]) -> tuple[Request, list[str]]:
+    """Reads a command line that runs an experiment.
+
+    Args:
+      command: The command's name.
+      argv: Arguments without the program's and the command's names.
+
+    Returns:
+      The request, and the positional arguments.
+
+    Raises:
+      command_line.HelpRequested: `--help`; its argument is the text.
+      ConfigError: A wrong name, type or value.
+    """
+    name = _value_in(argv, "experiment")
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string(
+        "experiment",
+        None,
+        "The experiment: a name that `dawnjax list` shows, or a path to a .py file.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "seed",
+        0,
+        "The trial's seed: initial parameters, order, augmentation.",
+        lower_bound=0,
+        upper_bound=2**31 - 1,
+        flag_values=flag_values,
+    )
+    options = _Node(RunOptions, RunOptions(), "", argv)
+    options.define(flag_values)
+    recipe = None
+    if name is not None:
+        recipe = _Node(Experiment, load_experiment(name), "", argv)
+        recipe.define(flag_values)
+    try:
+        positional = command_line.parse(command, flag_values, argv)
+    except command_line.HelpRequested:
+        fields = (
+            "" if name else "\n\n--experiment=NAME --help shows the experiment's own flags too."
+        )
+        usage = f"dawnjax {command} --experiment=NAME [--FLAG=VALUE...]"
+        raise command_line.HelpRequested(
+            command_line.help_text(usage, _DESCRIPTION + fields, flag_values)
+        ) from None
+    if recipe is None:
+        raise ConfigError(f"--experiment is missing; known: {', '.join(experiment_names())}")
+    overrides = {
+        flag: to_json(flag_values[flag].value)
+        for flag in recipe.flag_names()
+        if flag_values[flag].present
+    }
+    request = Request(
+        experiment=recipe.value(flag_values),
+        overrides=overrides,
+        seed=flag_values["seed"].value,
+        options=options.value(flag_values),
+    )
+    return request, positional
+
+
+_DESCRIPTION = (
+    "Trains one trial of an experiment to its target quality and reports how long it took."
+)
+
+
+class _Node:
+    """A config whose leaves become flags: its class, its default values, its place."""
+
+    def __init__(self, cls: type, default: Any, prefix: str, argv: list[str]):
+        """Reads the class's fields.
+
+        Args:
+          cls: A dataclass.
+          default: An instance, or None where a variant was chosen that the experiment has not; its
+            fields then have the class's defaults, and those without one must be given.
+          prefix: What the flags' names begin with.
+          argv: The command line, for the variants that it chooses.
+        """
+        self._cls = cls
+        self._leaves: dict[str, tuple[str, Any, Any, str]] = {}
+        self._children: dict[str, Any] = {}
+        self._tags: dict[str, tuple[str, list[str], str]] = {}
+        helps = _attribute_docs(cls)
+        for name, hint in typing.get_type_hints(cls).items():
+            if name == "TAG" or (cls is Experiment and name in _FIXED):
+                continue
+            value = getattr(default, name) if default is not None else _class_default(cls, name)
+            flag = prefix + name
+            variants = _variants(hint)
+            if len(variants) > 1:
+                chosen = self._choose(flag, name, variants, value, argv)
+                kept = value if type(value) is chosen else None
+                self._children[name] = _Node(chosen, kept, flag + ".", argv)
+            elif variants:
+                self._children[name] = _Node(variants[0], value, flag + ".", argv)
+            elif typing.get_origin(hint) is tuple and dataclasses.is_dataclass(_item(hint)):
+                self._children[name] = [
+                    _Node(_item(hint), item, f"{flag}.{index}.", argv)
+                    for index, item in enumerate(value)
+                ]
+            else:
+                self._leaves[name] = (flag, hint, value, helps.get(name, ""))
+        self._fixed = {name: getattr(default, name) for name in _FIXED if cls is Experiment}
+
+    def _choose(self, flag: str, name: str, variants: list, value: Any, argv: list[str]) -> type:
+        by_tag = {variant.TAG: variant for variant in variants}
+        current = getattr(value, "TAG", None)
+        tag = _value_in(argv, flag) or current
+        if tag not in by_tag:
+            raise ConfigError(f"--{flag}={tag} is unknown; choose one of {', '.join(by_tag)}")
+        self._tags[name] = (flag, list(by_tag), str(current))
+        return by_tag[tag]
+
+    def define(self, flag_values: flags.FlagValues) -> None:
+        """Defines a flag for each leaf and each choice."""
+        for flag, tags, current in self._tags.values():
+            flags.DEFINE_enum(
+                flag, current, tags, "The variant; its fields follow.", flag_values=flag_values
+            )
+        for flag, hint, default, doc in self._leaves.values():
+            _define_leaf(flag, hint, default, doc, flag_values)
+        for child in self._all_children():
+            child.define(flag_values)
+
+    def flag_names(self) -> list[str]:
+        """Gives the names of all flags below."""
+        names = [flag for flag, *_ in self._tags.values()]
+        names += [flag for flag, *_ in self._leaves.values()]
+        return names + [name for child in self._all_children() for name in child.flag_names()]
+
+    def value(self, flag_values: flags.FlagValues) -> Any:
+        """Gives the config with the values of the flags."""
+        fields = dict(self._fixed)
+        for name, (flag, hint, default, _) in self._leaves.items():
+            value = flag_values[flag].value
+            if value is None and default is dataclasses.MISSING:
+                raise ConfigError(f"--{flag} is missing: {self._cls.TAG} has no default for it")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"--{flag}={value} must be a finite number")
+            fields[name] = tuple(value) if typing.get_origin(hint) is tuple else value
+        for name, child in self._children.items():
+            is_list = isinstance(child, list)
+            fields[name] = (
+                tuple(item.value(flag_values) for item in child)
+                if is_list
+                else child.value(flag_values)
+            )
+        return self._cls(**fields)
+
+    def _all_children(self) -> list["_Node"]:
+        children = []
+        for child in self._children.values():
+            children += child if isinstance(child, list) else [child]
+        return children
+
+
+class _TupleParser(flags.ArgumentParser):
+    """Reads `1,2,3` as a tuple of one type."""
+
+    def __init__(self, item: type):
+        self._item = item
+        self.syntactic_help = f"{item.__name__}s separated by commas"
+
+    def parse(self, argument: Any) -> tuple:
+        if not isinstance(argument, str):
+            return tuple(argument)
+        try:
+            return tuple(self._item(part) for part in argument.split(",") if part.strip())
+        except ValueError:
+            raise ValueError(f"expected {self.syntactic_help}") from None
+
+    def flag_type(self) -> str:
+        return f"{self._item.__name__},..."
+
+
+class _TupleSerializer(flags.ArgumentSerializer):
+    def serialize(self, value: Any) -> str:
+        return ",".join(map(str, value))
+
+
+def _define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.FlagValues) -> None:
+    default = None if default is dataclasses.MISSING else default
+    optional = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType) and len(optional) == 1:
+        hint = optional[0]
+    if typing.get_origin(hint) is typing.Literal:
+        flags.DEFINE_enum(flag, default, list(typing.get_args(hint)), doc, flag_values=values)
+    elif typing.get_origin(hint) is tuple:
+        parser = _TupleParser(_item(hint))
+        flags.DEFINE(parser, flag, default, doc, values, _TupleSerializer())
+    else:
+        define = {
+            bool: flags.DEFINE_boolean,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+            str: flags.DEFINE_string,
+        }[hint]
+        define(flag, default, doc, flag_values=values)
+
+
+def _variants(hint: Any) -> list[type]:
+    """Gives the dataclasses that a field may hold: several for a choice, none for a leaf."""
+    if dataclasses.is_dataclass(hint):
+        return [typing.cast(type, hint)]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
+    return []
+
+
+def _item(hint: Any) -> Any:
+    return typing.get_args(hint)[0]
+
+
+def _class_default(cls: type, name: str) -> Any:
+    field = next(field for field in dataclasses.fields(cls) if field.name == name)
+    return field.default
+
+
+def _value_in(argv: list[str], name: str) -> str | None:
+    """Gives the last value that `--name=value` or `--name value` has on a command line."""
+    value = None
+    for index, argument in enumerate(argv):
+        if argument == "--":
+            break
+        text = argument.lstrip("-") if argument.startswith("-") else ""
+        if text.startswith(name + "="):
+            value = text[len(name) + 1 :]
+        elif text == name and index + 1 < len(argv):
+            value = argv[index + 1]
+    return value
+
+
+def _attribute_docs(cls: type) -> dict[str, str]:
+    """Gives what the `Attributes:` section of a class says of each field."""
+    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    docs: dict[str, str] = {}
+    name, inside = "", False
+    for line in lines:
+        if line and not line.startswith(" "):
+            inside = line == "Attributes:"
+        elif inside and (match := re.match(r"  (\w+): (.*)", line)):
+            name = match[1]
+            docs[name] = match[2]
+        elif inside and name and line.strip():
+            docs[name] += " " + line.strip()
+    return docs

@@ -1,0 +1,195 @@
+"""From datasets to global batches on the devices; the one place where they are made.
+
+A dataset that fits stays on every device as uint8, and a step is fed the positions of its examples.
+A larger one stays on the host, and each process feeds the rows of its own devices, read ahead by a
+thread. Both give the same batches, whatever the number of processes: a batch is a function of the
+seed, the step and nothing else.
+"""
+
+import dataclasses
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from dawnjax.experiment import Experiment, RunOptions
+from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
+from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.prefetch import Prefetch
+from dawnjax.mesh import batch_sharding, batch_shards, local_rows, place, place_local, replicated
+
+Arrays = dict[str, jax.Array]
+Shapes = dict[str, jax.ShapeDtypeStruct]
+Placement = Literal["device", "host"]
+
+LARGEST_RESIDENT_BYTES = 2**30
+"""A dataset up to this size is kept on each device: 1 GiB, a sixteenth of a TPU v5e's memory."""
+
+PREFETCHED_CALLS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class InputShapes:
+    """What the programs of a run are fed, as shapes.
+
+    Attributes:
+      experiment: The experiment.
+      spec: The dataset's shapes and counts.
+      placement: Whether the dataset is on the device or the host.
+      eval_batch_size: Rows of an evaluation batch, padding included; a multiple of the parts that
+        a batch is split into.
+    """
+
+    experiment: Experiment
+    spec: DatasetSpec
+    placement: Placement
+    eval_batch_size: int
+
+    @property
+    def train_resident(self) -> Shapes:
+        """The training split on the device; empty if it stays on the host."""
+        return self._resident(self.spec.num_train_examples)
+
+    @property
+    def eval_resident(self) -> Shapes:
+        """The evaluation split on the device; empty if it stays on the host."""
+        return self._resident(self.spec.num_eval_examples)
+
+    def train_inputs(self, steps_per_call: int) -> Shapes:
+        """Gives the inputs of one call: arrays [steps, batch, ...]."""
+        rows = (steps_per_call, self.experiment.global_batch_size)
+        inputs = {name: jax.ShapeDtypeStruct(rows, np.int32) for name in ("index", "epoch")}
+        return inputs if self.placement == "device" else {**inputs, **self._examples(rows)}
+
+    @property
+    def eval_inputs(self) -> Shapes:
+        """The inputs of one evaluation call: arrays [batch, ...]."""
+        rows = (self.eval_batch_size,)
+        inputs = {
+            "index": jax.ShapeDtypeStruct(rows, np.int32),
+            "mask": jax.ShapeDtypeStruct(rows, np.bool_),
+        }
+        return inputs if self.placement == "device" else {**inputs, **self._examples(rows)}
+
+    @property
+    def initialization_images(self) -> jax.ShapeDtypeStruct:
+        """The first training images, those that the model looks at before the first step."""
+        count = getattr(self.experiment.model, "num_initialization_images", 0)
+        return self._examples((min(count, self.spec.num_train_examples),))["image"]
+
+    def _resident(self, num_examples: int) -> Shapes:
+        return self._examples((num_examples,)) if self.placement == "device" else {}
+
+    def _examples(self, rows: tuple[int, ...]) -> Shapes:
+        return {
+            "image": jax.ShapeDtypeStruct((*rows, *self.spec.image_shape), np.uint8),
+            "label": jax.ShapeDtypeStruct(rows, np.int32),
+        }
+
+
+def input_shapes(
+    experiment: Experiment, spec: DatasetSpec, options: RunOptions, mesh: Mesh
+) -> InputShapes:
+    """Chooses where the dataset lies, and gives the shapes that follow."""
+    placement = options.data_placement
+    if placement == "auto":
+        examples = spec.num_train_examples + spec.num_eval_examples
+        num_bytes = examples * int(np.prod(spec.image_shape))
+        placement = "device" if num_bytes <= LARGEST_RESIDENT_BYTES else "host"
+    shards = batch_shards(mesh)
+    rows = min(experiment.evaluation.global_batch_size, spec.num_eval_examples)
+    return InputShapes(experiment, spec, placement, -(-rows // shards) * shards)
+
+
+class TrainFeed:
+    """Feeds the training split, call by call.
+
+    Attributes:
+      resident: The split on the device; empty if it stays on the host.
+      wait_seconds: How long the caller has waited for inputs in all.
+    """
+
+    def __init__(
+        self,
+        shapes: InputShapes,
+        mesh: Mesh,
+        examples: dict[str, np.ndarray],
+        seed: int,
+        steps_per_call: int,
+    ):
+        """Uploads the split, or prepares to read it.
+
+        Args:
+          shapes: The shapes that the programs were compiled for.
+          mesh: The devices.
+          examples: The training split: `image` uint8 [n, height, width, channels], `label` int32
+            [n]; it may be a memory map.
+          seed: The trial's seed, from which the order of examples follows.
+          steps_per_call: Rows of a call's inputs.
+        """
+        self._order = ExampleOrder(
+            seed=seed,
+            num_train_examples=shapes.spec.num_train_examples,
+            global_batch_size=shapes.experiment.global_batch_size,
+        )
+        self._batch_size = shapes.experiment.global_batch_size
+        self._steps_per_call = steps_per_call
+        self._sharding = batch_sharding(mesh, 1)
+        self._examples = examples
+        self._prefetch: Prefetch[Arrays] | None = None
+        self.wait_seconds = 0.0
+        self.resident: Arrays = (
+            {name: place(array, replicated(mesh)) for name, array in examples.items()}
+            if shapes.placement == "device"
+            else {}
+        )
+        if not self.resident:
+            self._local = local_rows(batch_sharding(mesh, 0), self._batch_size)
+
+    def start(self, calls: Iterable[tuple[int, int]]) -> None:
+        """Begins to feed the given calls, each `(steps done before it, steps in it)`, in order."""
+        self.close()
+        if not self.resident:
+            self._prefetch = Prefetch((self._read(*call) for call in calls), PREFETCHED_CALLS)
+
+    def inputs(self, first_step: int, num_steps: int) -> Arrays:
+        """Gives the inputs of the next call: arrays [steps_per_call, global batch, ...].
+
+        Args:
+          first_step: Steps done before the call.
+          num_steps: Steps in the call; rows past it are not used.
+        """
+        started = time.perf_counter()
+        if self._prefetch is not None:
+            arrays = next(self._prefetch)
+        else:
+            indices = self._order.steps(first_step, num_steps)
+            arrays = {
+                "index": place(self._whole_call(indices.index), self._sharding),
+                "epoch": place(self._whole_call(indices.epoch), self._sharding),
+            }
+        self.wait_seconds += time.perf_counter() - started
+        return arrays
+
+    def close(self) -> None:
+        """Ends the reading thread."""
+        if self._prefetch is not None:
+            self._prefetch.close()
+            self._prefetch = None
+
+    def _read(self, first_step: int, num_steps: int) -> Arrays:
+        """Reads this process's rows of a call and sends them to its devices."""
+        arrays = {}
+        local = host_batch(self._examples, self._order.steps(first_step, num_steps), self._local)
+        for name, rows in local.items():
+            shape = (self._steps_per_call, self._batch_size, *rows.shape[2:])
+            arrays[name] = place_local(self._whole_call(rows), self._sharding, shape)
+        return arrays
+
+    def _whole_call(self, rows: np.ndarray) -> np.ndarray:
+        """Fills up a call that makes fewer steps than the program has rows for."""
+        missing = self._steps_per_call - len(rows)
+        return rows if not missing else np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))

@@ -1,0 +1,193 @@
+"""What a person sees of a run: one live line on a terminal, plain lines elsewhere, a closing table."""
+
+import sys
+import time
+from pathlib import Path
+
+from jax.sharding import Mesh
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dawnjax.analysis.run_summary import RunResult
+from dawnjax.call_queue import CallQueue
+from dawnjax.experiment import Experiment
+from dawnjax.input_pipeline.dataset import DatasetSpec
+
+REFRESH_SECONDS = 0.25
+PLAIN_SECONDS = 10.0
+"""How often progress between evaluations is printed where the output is no terminal."""
+
+
+class Display:
+    """Shows a run on standard error; the closing table goes to standard output."""
+
+    def __init__(self, experiment: Experiment, spec: DatasetSpec, *, enabled: bool):
+        """Args:
+        experiment: What is run.
+        spec: The dataset's shapes and counts.
+        enabled: False on all processes but the first: they show warnings alone.
+        """
+        self._experiment, self._spec, self._enabled = experiment, spec, enabled
+        self._console = Console(stderr=True, highlight=False)
+        self._status = None
+        if enabled and self._console.is_terminal:
+            self._status = self._console.status("starting")
+        self._last_shown = 0.0
+        self._best: dict[str, float] = {}
+
+    def begin(self, run_dir: Path, mesh: Mesh, resume_command: str) -> None:
+        """Shows what is run, where, and how to resume it."""
+        device = mesh.devices.flat[0].device_kind
+        targets = " and ".join(
+            f"{target.metric} {'>=' if target.direction == 'at_least' else '<='} {target.value:g}"
+            for target in self._experiment.targets
+        )
+        self._line(f"{self._experiment.name}: to {targets} on {mesh.devices.size} x {device}")
+        self._line(f"in {run_dir}; if it is interrupted, resume with: {resume_command}")
+        if self._status is not None:
+            self._status.start()
+
+    def phase(self, name: str) -> None:
+        """Shows a phase that takes a while."""
+        if self._status is not None and name in ("compile", "restore"):
+            self._status.update(f"{name} ...")
+
+    def compiled(self, name: str, seconds: float, cache: str) -> None:
+        """Shows that a program is ready, if it took long."""
+        if seconds > 1.0:
+            self._line(f"compiled {name} in {seconds:.1f} s (cache {cache})")
+
+    def train(
+        self,
+        step: int,
+        epoch: float,
+        loss: float,
+        queue: CallQueue,
+        input_wait_seconds: float,
+        run_seconds: float,
+    ) -> None:
+        """Shows how training goes."""
+        now = time.perf_counter()
+        interval = REFRESH_SECONDS if self._status is not None else PLAIN_SECONDS
+        if not self._enabled or now - self._last_shown < interval:
+            return
+        self._last_shown = now
+        recent = list(zip(queue.call_seconds[-20:], queue.call_steps[-20:], strict=True))
+        seconds = sum(seconds for seconds, _ in recent)
+        steps = sum(count for _, count in recent)
+        rate = steps * self._experiment.global_batch_size / seconds if seconds else 0.0
+        waited = input_wait_seconds / sum(queue.call_seconds) if queue.call_seconds else 0.0
+        best = ", ".join(
+            f"best {target.metric} {self._best[target.metric]:.4f} of {target.value:g}"
+            for target in self._experiment.targets
+            if target.metric in self._best
+        )
+        text = (
+            f"step {step}/{self._experiment.num_steps(self._spec)}  epoch {epoch:.2f}  "
+            f"{rate:,.0f} examples/s  loss {loss:.4f}  {best or 'not yet evaluated'}  "
+            f"{run_seconds:.1f} s  input wait {100 * waited:.1f}%"
+        )
+        if self._status is not None:
+            self._status.update(text)
+        else:
+            self._line(text)
+
+    def evaluation(
+        self, step: int, epoch: float, metrics: dict[str, float], reached: bool, run_seconds: float
+    ) -> None:
+        """Shows an evaluation."""
+        for target in self._experiment.targets:
+            value = metrics[target.metric]
+            best = self._best.get(target.metric, value)
+            choose = max if target.direction == "at_least" else min
+            self._best[target.metric] = choose(best, value)
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        mark = "  target reached" if reached else ""
+        self._line(f"{run_seconds:8.2f} s  epoch {epoch:6.2f}  step {step}  {shown}{mark}")
+
+    def warning(self, message: str) -> None:
+        """Shows a warning, on every process."""
+        self._console.print(Text(f"dawnjax: warning: {message}"), soft_wrap=True)
+
+    def close(self) -> None:
+        """Ends the live line."""
+        if self._status is not None:
+            self._status.stop()
+
+    def closing_table(self, result: RunResult, run_dir: Path) -> None:
+        """Shows the result, each time with what it holds."""
+        self.close()
+        if not self._enabled:
+            return
+        console = Console(file=sys.stdout, highlight=False)
+        console.print(closing_table(result))
+        for warning in result.warnings:
+            console.print(Text(f"warning: {warning}"), soft_wrap=True)
+        console.print(Text(f"result: {run_dir / 'result.json'}"), soft_wrap=True)
+
+    def _line(self, text: str) -> None:
+        if self._enabled:
+            self._console.print(Text(text), soft_wrap=True)
+
+
+def closing_table(result: RunResult) -> Table:
+    """Gives the table that a run closes with."""
+    table = Table(
+        title=f"{result.experiment}, seed {result.seed}: {result.status}", title_justify="left"
+    )
+    table.add_column("quantity")
+    table.add_column("value", justify="right")
+    table.add_column("what it holds", style="dim")
+
+    def seconds(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3f} s"
+
+    table.add_row(
+        "time to accuracy",
+        seconds(result.time_to_accuracy_seconds),
+        "run_start to the evaluation that reached the target",
+    )
+    if result.interruptions:
+        table.add_row(
+            "elapsed to accuracy",
+            seconds(result.elapsed_seconds_to_accuracy),
+            f"with the gaps of {result.interruptions} interruption(s)",
+        )
+    table.add_row("compilation", seconds(result.compile_seconds), _cache_note(result))
+    table.add_row(
+        "total to accuracy",
+        seconds(result.total_seconds_to_accuracy),
+        "from the start of the process, imports and compilation included",
+    )
+    table.add_row("training alone", seconds(result.train_seconds), "train steps, no evaluation")
+    for target in result.target:
+        best = result.best.get(target["metric"])
+        table.add_row(
+            f"best {target['metric']}",
+            "-" if best is None else f"{best:.4f}",
+            f"target {target['direction'].replace('_', ' ')} {target['value']:g}",
+        )
+    rate = result.examples_per_second
+    table.add_row(
+        "throughput",
+        "-" if rate is None else f"{rate:,.0f} examples/s",
+        f"{result.steps} steps of {result.global_batch_size}, {result.epochs:.2f} epochs",
+    )
+    cost = result.cost_usd
+    table.add_row(
+        "cost",
+        "-" if cost is None else f"{cost:.4f} USD",
+        result.reasons.get("cost_usd", "time to accuracy x price"),
+    )
+    table.add_row(
+        "hardware",
+        f"{result.num_devices} x {result.device_kind}",
+        f"{result.num_processes} process(es)",
+    )
+    return table
+
+
+def _cache_note(result: RunResult) -> str:
+    states = set(result.compile_cache.values())
+    return f"cache of compiled programs: {' and '.join(sorted(states)) or 'off'}; not in the time to accuracy"

@@ -1,0 +1,150 @@
+"""The directory of a run: `experiment.json`, `log/`, `checkpoints/`, `result.json`, `tensorboard/`."""
+
+import dataclasses
+import json
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.run_log import SCHEMA_VERSION
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDirectory:
+    """The files of one run.
+
+    Attributes:
+      path: The directory.
+    """
+
+    path: Path
+
+    @property
+    def experiment_file(self) -> Path:
+        """What is run: written once, before anything else."""
+        return self.path / "experiment.json"
+
+    @property
+    def result_file(self) -> Path:
+        """What came out: written at the end of each attempt."""
+        return self.path / "result.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The saved states, one folder a step."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The scalars for TensorBoard."""
+        return self.path / "tensorboard"
+
+
+def new_run_id(experiment_name: str, seed: int) -> str:
+    """Gives a name that no other run has: experiment, seed, time (UTC) and a random end."""
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return f"{experiment_name}-s{seed}-{moment}-{secrets.token_hex(2)}"
+
+
+def read_record(directory: RunDirectory) -> dict[str, Any] | None:
+    """Gives `experiment.json`, or None where the directory holds no run yet.
+
+    Raises:
+      ConfigError: The directory holds something else, or the file is damaged.
+    """
+    file = directory.experiment_file
+    if not file.exists():
+        if directory.path.is_dir():
+            # A killed first attempt may leave the log's folder, or a file not yet renamed.
+            others = [
+                p.name
+                for p in directory.path.iterdir()
+                if p.name not in ("log", "checkpoints") and not p.name.startswith(".")
+            ]
+            if others:
+                raise ConfigError(
+                    f"{directory.path} holds {sorted(others)[0]!r} but no experiment.json; choose "
+                    "an empty or new --run_dir"
+                )
+        elif directory.path.exists():
+            raise ConfigError(f"{directory.path} is no directory; choose another --run_dir")
+        return None
+    try:
+        record = json.loads(file.read_text())
+        if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
+        if not all(name in record for name in ("run_id", "seed", "identity", "identity_fields")):
+            raise ValueError("it lacks what names the run")
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"cannot read {file} ({error}); restore it or choose another --run_dir"
+        ) from None
+    return record
+
+
+def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
+    """Refuses a run directory that belongs to another experiment or seed.
+
+    Args:
+      directory: The directory.
+      record: Its `experiment.json`.
+      new: The record of the run that is asked for.
+
+    Raises:
+      ConfigError: Names what differs.
+    """
+    old_fields = {"seed": record["seed"], **flatten(record["identity_fields"])}
+    new_fields = {"seed": new["seed"], **flatten(new["identity_fields"])}
+    if old_fields == new_fields:
+        return
+    names = sorted(
+        name
+        for name in old_fields.keys() | new_fields.keys()
+        if old_fields.get(name) != new_fields.get(name)
+    )
+    shown = ", ".join(
+        f"{name} is {old_fields.get(name, 'absent')!r} there and "
+        f"{new_fields.get(name, 'absent')!r} here"
+        for name in names[:3]
+    )
+    more = f" (and {len(names) - 3} more)" if len(names) > 3 else ""
+    raise ConfigError(
+        f"{directory.path} belongs to another run: {shown}{more}; choose another --run_dir"
+    )
+
+
+def flatten(fields: Any, prefix: str = "") -> dict[str, Any]:
+    """Gives nested JSON as one dict from dotted names to leaves."""
+    if isinstance(fields, dict):
+        items = fields.items()
+    elif isinstance(fields, list) and any(isinstance(item, dict) for item in fields):
+        items = enumerate(fields)
+    else:
+        return {prefix: fields}
+    flat: dict[str, Any] = {}
+    for name, value in items:
+        flat |= flatten(value, f"{prefix}.{name}" if prefix else str(name))
+    return flat
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Writes a file whole or not at all: a reader sees the old content or the new.
+
+    Raises:
+      RunError: It cannot be written; what was there stays.
+    """
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w") as stream:
+            json.dump(value, stream, indent=2, allow_nan=False)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(f"cannot write {file}: {error.strerror}; what was there stays") from None

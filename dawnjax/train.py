@@ -1,0 +1,252 @@
+"""Training to a target: the whole of a run, top to bottom.
+
+What comes before `run_start` looks at no example: it makes the mesh, compiles every shape and warms
+up on a state that is thrown away. What comes after is on the clock. The loop asks the devices for
+several steps at a time, runs ahead of them, and waits only where a comment says why.
+"""
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+
+from dawnjax import compilation, processes
+from dawnjax.attempt import Attempt
+from dawnjax.call_queue import CallQueue
+from dawnjax.clock import RunClock
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.evaluation import EvaluationFeed, evaluate
+from dawnjax.experiment import Experiment, RunOptions
+from dawnjax.experiment_flags import Request
+from dawnjax.feed import Arrays, InputShapes, TrainFeed, input_shapes
+from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
+from dawnjax.train_step import (
+    PRNG_IMPLEMENTATION,
+    Programs,
+    compile_programs,
+    make_recipe,
+    platform_of,
+)
+
+IN_FLIGHT = {"cpu": 4, "gpu": 32, "tpu": 32}
+"""Calls that the host may run ahead. Simulated CPU devices deadlock with many collectives queued;
+an accelerator must not run dry while Python collects garbage."""
+
+CHECKED_CALLS = 64
+"""Calls between two looks for NaN: a count and no time, so that all hosts look at the same steps."""
+
+EXIT_STATUSES = {
+    "reached": ExitStatus.DONE,
+    "not_reached": ExitStatus.BUDGET_SPENT,
+    "diverged": ExitStatus.DIVERGED,
+    "interrupted": ExitStatus.INTERRUPTED,
+}
+
+
+def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitStatus:
+    """Trains one trial until an evaluation reaches the target or the budget is spent.
+
+    Args:
+      request: The experiment, the seed and how to run it.
+      clock: The clock of this process.
+      argv: The command line's flags, for the line that says how to resume.
+
+    Returns:
+      The exit status of the command.
+
+    Raises:
+      ConfigError: The experiment does not fit the data, the devices or the run directory.
+      RunError, DataError, CheckpointError: The run cannot go on; what is written stays valid.
+    """
+    experiment, options = request.experiment, request.options
+    spec = experiment.data.spec()
+    experiment.validate(spec)
+    compilation.configure(options.compile_cache_dir)
+    processes.join(options.processes)
+    mesh = make_mesh(options.mesh, jax.devices())
+    _check_divides(experiment, mesh)
+
+    attempt = Attempt(request, spec, mesh, clock, argv)
+    if attempt.finished:
+        return EXIT_STATUSES[attempt.report_finished()]
+    try:
+        status = _train(experiment, options, request.seed, spec, mesh, attempt)
+    except BaseException as error:
+        attempt.fail(error)
+        raise
+    return EXIT_STATUSES[status]
+
+
+def _train(
+    experiment: Experiment,
+    options: RunOptions,
+    seed: int,
+    spec: DatasetSpec,
+    mesh: Mesh,
+    attempt: Attempt,
+) -> str:
+    # Every program is compiled and has run once before the clock starts; none sees an example.
+    in_flight = IN_FLIGHT[platform_of(mesh)]
+    with attempt.phase("compile"):
+        recipe = make_recipe(experiment, spec, mesh)
+        shapes = input_shapes(experiment, spec, options, mesh)
+        programs = compile_programs(recipe, shapes, options.steps_per_call, attempt.record_program)
+        root_key = _root_key(seed, mesh)
+        counts = {
+            n: place(np.int32(n), replicated(mesh)) for n in range(programs.steps_per_call + 1)
+        }
+        _warm_up(programs, shapes, mesh, root_key, counts)
+        attempt.agree(False)
+    with attempt.phase("restore"):
+        restored = attempt.checkpoints.restore_newest(programs.state_shapes)
+        if restored is not None:
+            attempt.restored(restored.step, restored.metadata)
+    attempt.start_clock()
+
+    # From here on everything counts: reading and uploading data, initialization that looks at it.
+    with attempt.phase("other"):
+        train_examples, eval_examples = experiment.data.load("train"), experiment.data.load("eval")
+        feed = TrainFeed(shapes, mesh, train_examples, seed, programs.steps_per_call)
+        evaluation_feed = EvaluationFeed(shapes, mesh, eval_examples)
+        if restored is not None:
+            state = restored.state
+        else:
+            state = programs.initialize(root_key)
+            if programs.initialize_from_data is not None:
+                count = shapes.initialization_images.shape[0]
+                images = place(np.asarray(train_examples["image"][:count]), replicated(mesh))
+                state = programs.initialize_from_data(state, images)
+
+    step = 0 if restored is None else restored.step
+    evaluation_steps = set(experiment.evaluation_steps(spec))
+    stops = [stop for stop in _stops(experiment, spec, options) if stop > step]
+    feed.start(_calls(step, stops, programs.steps_per_call))
+    queue = CallQueue(in_flight)
+    status = "reached" if attempt.reached_before() else "not_reached"
+    for stop in stops:
+        attempt.enter("train")
+        queue.start()
+        interrupted, finite = False, True
+        count = 0
+        while step < stop and finite and not interrupted:
+            num_steps = min(programs.steps_per_call, stop - step)
+            attempt.watchdog.report("train", step)
+            inputs = feed.inputs(step, num_steps)
+            state, losses = programs.train(
+                state, feed.resident, inputs, counts[num_steps], root_key
+            )
+            queue.add(losses, num_steps)
+            step += num_steps
+            count += 1
+            interrupted = attempt.preemption.requested(step)
+            if count % CHECKED_CALLS == 0:
+                finite = attempt.record_steps(queue, feed.wait_seconds)
+            elif attempt.record_due():
+                attempt.record_steps(queue, feed.wait_seconds)
+
+        # The host waits for the devices here, so that what follows is not charged with train steps.
+        queue.drain()
+        if not attempt.record_steps(queue, feed.wait_seconds):
+            status = "diverged"
+            break
+        if step in evaluation_steps:
+            attempt.enter("eval")
+            attempt.watchdog.report("eval", step)
+            metrics = evaluate(recipe, programs, state, evaluation_feed, in_flight)
+            if attempt.record_evaluation(step, metrics):
+                status = "reached"
+                if experiment.evaluation.stop_at_target:
+                    break
+        if interrupted:
+            status = "interrupted"
+            break
+        if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
+            attempt.enter("checkpoint")
+            attempt.save(step, state)
+        if experiment.max_seconds and attempt.agree(attempt.run_seconds() > experiment.max_seconds):
+            break
+
+    # The clock of the target has stopped; what follows is in the total alone.
+    feed.close()
+    if status != "diverged":
+        attempt.enter("checkpoint")
+        attempt.save(step, state)
+    attempt.finish(status, step, queue, feed.wait_seconds)
+    return status
+
+
+def _stops(experiment: Experiment, spec: DatasetSpec, options: RunOptions) -> list[int]:
+    """Gives the steps after which the loop stops for an evaluation or a save, ascending."""
+    stops = set(experiment.evaluation_steps(spec))
+    every = options.checkpoint.every_steps
+    if every:
+        stops.update(range(every, experiment.num_steps(spec), every))
+    return sorted(stops)
+
+
+def _calls(step: int, stops: list[int], steps_per_call: int) -> Iterator[tuple[int, int]]:
+    """Gives the calls up to the last stop: steps done before each, and steps in it."""
+    for stop in stops:
+        while step < stop:
+            num_steps = min(steps_per_call, stop - step)
+            yield step, num_steps
+            step += num_steps
+
+
+def _is_multiple(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _root_key(seed: int, mesh: Mesh) -> jax.Array:
+    """Gives the trial's key, on every device."""
+    make = jax.jit(
+        lambda: jax.random.key(seed, impl=PRNG_IMPLEMENTATION), out_shardings=replicated(mesh)
+    )
+    return make()
+
+
+def _warm_up(
+    programs: Programs,
+    shapes: InputShapes,
+    mesh: Mesh,
+    root_key: jax.Array,
+    counts: dict[int, jax.Array],
+) -> None:
+    """Runs every program once, on zeros and a state that is thrown away.
+
+    The first run of a program loads it and sizes its memory; no example is looked at.
+    """
+
+    def zeros(tree: dict[str, jax.ShapeDtypeStruct], sharding: NamedSharding) -> Arrays:
+        return {name: place(np.zeros(a.shape, a.dtype), sharding) for name, a in tree.items()}
+
+    whole = replicated(mesh)
+    state = programs.initialize(root_key)
+    images = shapes.initialization_images
+    if programs.initialize_from_data is not None:
+        state = programs.initialize_from_data(state, place(np.zeros(images.shape, np.uint8), whole))
+    inputs = zeros(shapes.train_inputs(programs.steps_per_call), batch_sharding(mesh, 1))
+    state, _ = programs.train(
+        state, zeros(shapes.train_resident, whole), inputs, counts[1], root_key
+    )
+    totals = programs.evaluate(
+        state.params,
+        state.batch_stats,
+        zeros(shapes.eval_resident, whole),
+        zeros(shapes.eval_inputs, batch_sharding(mesh, 0)),
+        programs.zero_totals(),
+    )
+    jax.block_until_ready((state, totals))
+
+
+def _check_divides(experiment: Experiment, mesh: Mesh) -> None:
+    """Refuses a batch that the devices cannot share evenly, before anything is compiled."""
+    shards = batch_shards(mesh)
+    batch = experiment.global_batch_size
+    if batch % shards:
+        raise ConfigError(
+            f"global_batch_size={batch} does not divide among {shards} devices (mesh.data x "
+            f"mesh.fsdp); take a multiple, such as {-(-batch // shards) * shards}, or other devices"
+        )

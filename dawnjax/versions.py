@@ -1,0 +1,37 @@
+"""The versions of what a result depends on."""
+
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+
+import dawnjax
+
+_LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+def installed() -> dict[str, str]:
+    """Gives the versions of DawnJAX (and its commit, from a checkout), Python and the libraries."""
+    versions = {"dawnjax": dawnjax.__version__, "python": platform.python_version()}
+    for name in _LIBRARIES:
+        versions[name] = importlib.metadata.version(name)
+    commit = _commit()
+    return {**versions, "commit": commit} if commit else versions
+
+
+def _commit() -> str | None:
+    """Gives the commit of the checkout that this code is in; `+` marks uncommitted changes."""
+    top = Path(__file__).resolve().parent.parent
+    if not (top / ".git").exists():
+        return None
+    try:
+        described = subprocess.run(
+            ["git", "-C", str(top), "describe", "--always", "--dirty=+", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip()
