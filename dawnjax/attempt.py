@@ -1,4 +1,4 @@
-"""One attempt at a trial: the run directory, the log, the clock and whatever runs beside the loop."""
+"""One attempt at a trial: run directory, log, clock, and whatever runs beside the loop."""
 
 import contextlib
 import shlex
@@ -329,7 +329,7 @@ class Attempt:
 
 
 def _open_directory(request: Request, spec: DatasetSpec) -> tuple[RunDirectory, dict[str, Any]]:
-    """Gives the run directory, and the record of the run in it: a new one, or the one to go on with."""
+    """Gives the run directory, and the record of its run: a new one, or the one to go on with."""
     experiment = request.experiment
     new = {
         "schema_version": SCHEMA_VERSION,

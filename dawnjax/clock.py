@@ -28,7 +28,7 @@ class RunClock:
         return time.perf_counter() - self._start
 
     def moment(self) -> dict[str, Any]:
-        """Gives the present as the three clocks of an event: `t`, `boot_seconds`, `unix_seconds`."""
+        """Gives the present by three clocks, as the fields `t`, `boot_seconds`, `unix_seconds`."""
         return {
             "t": round(self.now(), 6),
             "boot_seconds": _round(boot_seconds()),

@@ -1,4 +1,4 @@
-"""Exact evaluation: the whole split, padded to full batches, the padding masked out of each count."""
+"""Exact evaluation: the whole split, in padded batches whose padding counts nowhere."""
 
 import jax
 import numpy as np
@@ -94,7 +94,7 @@ def evaluate(
 
 
 def reaches(targets: tuple[Target, ...], metrics: dict[str, float]) -> bool:
-    """Tells whether metrics reach every target; values are compared as float32, equal is reached."""
+    """Tells whether metrics reach every target: compared as float32, and equal is reached."""
     for target in targets:
         metric, value = np.float32(metrics[target.metric]), np.float32(target.value)
         held = metric >= value if target.direction == "at_least" else metric <= value

@@ -304,7 +304,7 @@ class Experiment:
         )
         group = self.batch_norm_group_size
         _require(
-            1 <= group and self.global_batch_size % group == 0,
+            group >= 1 and self.global_batch_size % group == 0,
             "batch_norm_group_size",
             group,
             f"divide the global batch of {self.global_batch_size}",
@@ -364,7 +364,8 @@ class Experiment:
                 )
             if target.metric == "top_5_accuracy" and spec.num_classes <= 5:
                 raise ConfigError(
-                    f"targets.{index}.metric=top_5_accuracy says nothing with {spec.num_classes} classes"
+                    f"targets.{index}.metric=top_5_accuracy says nothing with "
+                    f"{spec.num_classes} classes"
                 )
             if target.metric.endswith("accuracy") and not 0 <= target.value <= 1:
                 raise ConfigError(

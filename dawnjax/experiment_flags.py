@@ -64,7 +64,7 @@ def load_experiment(name: str) -> Experiment:
         near = command_line.closest(name, experiment_names())
         hint = f"did you mean {near!r}?" if near else f"known: {', '.join(experiment_names())}"
         raise ConfigError(
-            f"no experiment {name!r}; {hint} (a path to a .py file that defines EXPERIMENT works too)"
+            f"no experiment {name!r}; {hint} (or give a path to a .py file that defines EXPERIMENT)"
         )
     experiment = getattr(module, "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):

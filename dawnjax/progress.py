@@ -1,4 +1,4 @@
-"""What a person sees of a run: one live line on a terminal, plain lines elsewhere, a closing table."""
+"""What a person sees of a run: a live line on a terminal, plain lines elsewhere, a last table."""
 
 import sys
 import time
@@ -189,5 +189,5 @@ def closing_table(result: RunResult) -> Table:
 
 
 def _cache_note(result: RunResult) -> str:
-    states = set(result.compile_cache.values())
-    return f"cache of compiled programs: {' and '.join(sorted(states)) or 'off'}; not in the time to accuracy"
+    states = " and ".join(sorted(set(result.compile_cache.values()))) or "off"
+    return f"not in the time to accuracy; cache of compiled programs: {states}"

@@ -1,4 +1,4 @@
-"""The directory of a run: `experiment.json`, `log/`, `checkpoints/`, `result.json`, `tensorboard/`."""
+"""The directory of a run: its record, log, checkpoints, scalars and result."""
 
 import dataclasses
 import json

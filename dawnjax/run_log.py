@@ -235,7 +235,7 @@ def _is_event(record: Any) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """Replaces what JSON cannot say: NaN and infinities, by the strings NaN, Infinity, -Infinity."""
+    """Replaces what JSON cannot say: NaN and infinities, by NaN, Infinity, -Infinity as text."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

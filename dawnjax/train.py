@@ -35,7 +35,7 @@ IN_FLIGHT = {"cpu": 4, "gpu": 32, "tpu": 32}
 an accelerator must not run dry while Python collects garbage."""
 
 CHECKED_CALLS = 64
-"""Calls between two looks for NaN: a count and no time, so that all hosts look at the same steps."""
+"""Calls between two looks for NaN: a count, so that all hosts look at the same steps."""
 
 EXIT_STATUSES = {
     "reached": ExitStatus.DONE,

@@ -19,7 +19,6 @@ from jax.sharding import Mesh
 
 from dawnjax import classification, compilation
 from dawnjax.experiment import Experiment
-from dawnjax.experiment import Experiment
 from dawnjax.feed import InputShapes
 from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import DatasetSpec
@@ -47,7 +46,7 @@ class TrainState:
       batch_stats: Nested dict of float32 running statistics.
       opt_state: The optimizer's state.
       ema_params: Moving average of `params`; empty where the experiment keeps none.
-      first_nonfinite_step: int32, the first step (from 1) whose loss was NaN or infinite; 0 if none.
+      first_nonfinite_step: int32, the first step, from 1, with a NaN or infinite loss; 0 if none.
     """
 
     step: jax.Array

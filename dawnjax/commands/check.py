@@ -1,0 +1,141 @@
+"""`dawnjax check`: whether a run directory is what it says it is."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from dawnjax.analysis import run_summary
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.run_directory import RunDirectory, read_record
+from dawnjax.run_log import log_path, read_events
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status: 1 if any run directory has a fault."""
+    flag_values = flags.FlagValues()
+    try:
+        paths = command_line.parse("check", flag_values, argv)
+    except command_line.HelpRequested:
+        text = command_line.help_text(
+            "dawnjax check RUN_DIR...",
+            "Validates run directories: the log is read line by line, and the result is computed\n"
+            "from it again and held against result.json.",
+            flag_values,
+        )
+        raise command_line.HelpRequested(text) from None
+    if not paths:
+        raise ConfigError("no run directory given; dawnjax check RUN_DIR...")
+    faulty = 0
+    for path in paths:
+        faults, notes = check_run(Path(path))
+        for note in notes:
+            print(f"{path}: note: {note}")
+        for fault in faults:
+            print(f"{path}: FAULT: {fault}")
+        if not faults:
+            print(f"{path}: ok")
+        faulty += bool(faults)
+    return ExitStatus.FAILED if faulty else ExitStatus.DONE
+
+
+def check_run(path: Path) -> tuple[list[str], list[str]]:
+    """Gives the faults of a run directory, and what is no fault but worth knowing."""
+    directory = RunDirectory(path)
+    if not path.is_dir():
+        return [f"there is no directory {path}"], []
+    try:
+        record = read_record(directory)
+    except ConfigError as error:
+        return [str(error)], []
+    if record is None:
+        return ["experiment.json is missing: this is no run directory"], []
+    faults: list[str] = []
+    notes: list[str] = []
+    logs = sorted((path / "log").glob("process_*.jsonl"))
+    first = log_path(path, 0)
+    if first not in logs:
+        return ["log/process_00000.jsonl, the log of process 0, is missing"], []
+    for log in logs:
+        try:
+            events, damaged = read_events(log)
+        except RunError as error:
+            faults.append(str(error))
+            continue
+        lines = log.read_bytes().count(b"\n")
+        for number in damaged:
+            # A kill or a full disk tears the last line of an attempt; the next one begins after it.
+            kind = "torn" if number >= lines or _ends_attempt(log, number) else "damaged"
+            (notes if kind == "torn" else faults).append(f"log/{log.name}:{number} is {kind}")
+        faults += [f"log/{log.name}: {fault}" for fault in _order_faults(events)]
+        if log == first:
+            faults += _result_faults(directory, record, events, notes)
+    return faults, notes
+
+
+def _ends_attempt(log: Path, number: int) -> bool:
+    """Tells whether a line is the last of an attempt: the one after it starts another."""
+    lines = log.read_bytes().split(b"\n")
+    return number < len(lines) and b'"event":"attempt_start"' in lines[number][:40]
+
+
+def _order_faults(events: list[dict[str, Any]]) -> list[str]:
+    faults = []
+    starts = [event for event in events if event["event"] == "run_start"]
+    if len(starts) > 1:
+        faults.append(f"run_start is logged {len(starts)} times")
+    attempt, last = 0, 0.0
+    for event in events:
+        if event["attempt"] < attempt:
+            faults.append(f"attempt {event['attempt']} goes on after attempt {attempt} began")
+        elif event["attempt"] > attempt:
+            attempt, last = event["attempt"], 0.0
+        # Events of two threads may be written a moment apart from when they were stamped.
+        if event["t"] < last - 0.1:
+            faults.append(f"time goes back from {last} to {event['t']} in attempt {attempt}")
+        last = max(last, event["t"])
+    return faults
+
+
+def _result_faults(
+    directory: RunDirectory, record: dict[str, Any], events: list[dict[str, Any]], notes: list[str]
+) -> list[str]:
+    try:
+        expected = run_summary.summarize(events).to_json()
+    except RunError as error:
+        return [str(error)]
+    if expected["identity"] != record["identity"]:
+        return ["the log is of another experiment than experiment.json"]
+    if not directory.result_file.exists():
+        notes.append(f"there is no result.json yet; the log says {expected['status']}")
+        return []
+    try:
+        written = json.loads(directory.result_file.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        return [f"result.json cannot be read: {error}"]
+    if not isinstance(written, dict):
+        return ["result.json holds no object"]
+    if expected["status"] == "running":
+        notes.append("a later attempt is running or was killed; result.json is of an earlier one")
+        return []
+    # Through JSON, so that both sides have lists for tuples and the same floats.
+    expected = json.loads(json.dumps(expected))
+    faults = []
+    for name in sorted(expected.keys() | written.keys()):
+        if name not in written:
+            faults.append(f"result.json lacks {name!r}")
+        elif name not in expected:
+            faults.append(f"result.json has {name!r}, which no result has")
+        elif not _same(expected[name], written[name]):
+            faults.append(f"result.json says {name}={written[name]!r}, the log {expected[name]!r}")
+    total = sum(expected["phases"].values())
+    if not math.isclose(total, expected["total_seconds"], abs_tol=1e-3):
+        faults.append(f"the phases sum to {total}, the total is {expected['total_seconds']}")
+    return faults
+
+
+def _same(one: Any, other: Any) -> bool:
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

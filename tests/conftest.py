@@ -1,0 +1,24 @@
+"""Four simulated CPU devices for every test, and the optional real data."""
+
+import os
+from pathlib import Path
+
+# Before JAX starts. NPROC gives simulated devices enough threads on a machine with few cores:
+# with fewer threads than devices a collective waits for a device that cannot run.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["NPROC"] = "16"
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = (
+        os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+    ).strip()
+
+import pytest
+
+
+@pytest.fixture
+def test_data() -> Path:
+    """The folder of real data; the test is skipped where there is none."""
+    directory = os.environ.get("DAWNJAX_TEST_DATA")
+    if not directory:
+        pytest.skip("DAWNJAX_TEST_DATA is not set: the real data sets are not here")
+    return Path(directory)
