@@ -99,7 +99,7 @@ def _read_table() -> np.ndarray:
         table = np.fromstring(text.replace(b"\n", b","), dtype=np.uint8, sep=",")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error}); reinstall scikit-learn") from error
-    if table.size != NUM_EXAMPLES * 65 or zlib.crc32(table) != TABLE_CRC32:
+    if table.size != NUM_EXAMPLES * 65 or zlib.crc32(table.data) != TABLE_CRC32:
         raise DataError(f"{path}: not the 1,797 digits known; reinstall scikit-learn")
     table = table.reshape(NUM_EXAMPLES, 65)
     table.flags.writeable = False

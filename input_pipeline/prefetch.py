@@ -1,0 +1,118 @@
+"""Making batches in the background, a bounded number ahead of the device."""
+
+import collections
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+CLOSE_SECONDS = 10.0
+"""How long closing waits for an item under way; a thread stuck in a read is left behind."""
+
+
+class Prefetch(Generic[Item]):
+    """An iterator whose items a background thread makes ahead of time, in their order.
+
+    With JAX, let the iterable give device arrays (`jax.make_array_from_process_local_data`), so
+    that the transfer too runs ahead.
+
+    Attributes:
+      wait_seconds: Time that the consumer has waited for items so far: the input wait.
+
+    Example:
+      calls = [(0, 8), (8, 8)]
+      parts = (host_batch(examples, order.steps(*call), rows) for call in calls)
+      with Prefetch(parts, depth=2) as batches:
+          for batch in batches:
+              ...
+    """
+
+    def __init__(self, items: Iterable[Item], depth: int = 2) -> None:
+        """Starts the thread.
+
+        Args:
+          items: What to give; only the thread touches it from now on.
+          depth: Items made ahead of the consumer at most, the one under way included; 1 or more.
+        """
+        if depth < 1:
+            raise ValueError(f"depth={depth} must be 1 or more")
+        self.wait_seconds = 0.0
+        self._depth = depth
+        self._ready: collections.deque[Item] = collections.deque()
+        self._error: BaseException | None = None
+        self._made_all = False
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(
+            target=self._make, args=(items,), name="prefetch", daemon=True
+        )
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        """Gives the next item; an error of the iterable is raised here, after its last item."""
+        with self._changed:
+            if not self._ready and not self._made_all and not self._closed:
+                start = time.perf_counter()
+                self._changed.wait_for(lambda: self._ready or self._made_all or self._closed)
+                self.wait_seconds += time.perf_counter() - start
+            if self._ready:
+                item = self._ready.popleft()
+                self._changed.notify_all()
+                return item
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+        raise StopIteration
+
+    def close(self) -> None:
+        """Ends the thread and drops what is ready; later `next` calls end the iteration."""
+        with self._changed:
+            self._closed = True
+            self._ready.clear()
+            self._changed.notify_all()
+        self._thread.join(CLOSE_SECONDS)
+
+    def __enter__(self) -> "Prefetch[Item]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _make(self, items: Iterable[Item]) -> None:
+        error = None
+        try:
+            iterator = iter(items)
+            try:
+                while self._make_one(iterator):
+                    pass
+            finally:
+                # A generator releases its files here, on the thread that runs it.
+                close = getattr(iterator, "close", None)
+                if close is not None:
+                    close()
+        except BaseException as caught:
+            error = caught
+        with self._changed:
+            self._error = None if self._closed else error
+            self._made_all = True
+            self._changed.notify_all()
+
+    def _make_one(self, iterator: Iterator[Item]) -> bool:
+        """Moves one item from the iterator to the ready ones; says whether to go on."""
+        with self._changed:
+            # Room first: then never more than `depth` ready ones and the one under way exist.
+            self._changed.wait_for(lambda: len(self._ready) < self._depth or self._closed)
+            if self._closed:
+                return False
+        for item in iterator:
+            with self._changed:
+                if not self._closed:
+                    self._ready.append(item)
+                    self._changed.notify_all()
+                return not self._closed
+        return False

@@ -1,0 +1,273 @@
+"""The order of examples, the parts of batches, and making them ahead of time."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
+from dawnjax.input_pipeline.prefetch import Prefetch
+
+
+def philox4x64(key: tuple[int, int], counter: int) -> list[int]:
+    """Philox4x64-10 in plain integers, written from the paper's section 3.3 and table 2."""
+    mask = 2**64 - 1
+    words, (k0, k1) = [counter, 0, 0, 0], key
+    for _ in range(10):
+        first, second = 0xD2E7470EE14C6C93 * words[0], 0xCA5A826395121157 * words[2]
+        words = [
+            (second >> 64) ^ words[1] ^ k0,
+            second & mask,
+            (first >> 64) ^ words[3] ^ k1,
+            first & mask,
+        ]
+        k0, k1 = (k0 + 0x9E3779B97F4A7C15) & mask, (k1 + 0xBB67AE8584CAA73B) & mask
+    return words
+
+
+def expected_permutation(seed: int, epoch: int, size: int) -> list[int]:
+    """Sorts the examples by the generator's words, ties aside, in plain Python."""
+    words = [w for block in range(1, size // 4 + 2) for w in philox4x64((seed, epoch), block)]
+    bits = (size - 1).bit_length()
+    return sorted(range(size), key=lambda example: (words[example] >> bits, example))
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (7, 3), (2**64 - 1, 12)])
+def test_permutation_is_the_published_generators(seed: int, epoch: int) -> None:
+    order = ExampleOrder(seed=seed, num_train_examples=101, global_batch_size=101)
+    assert order.steps(epoch, 1).index[0].tolist() == expected_permutation(seed, epoch, 101)
+
+
+def test_golden_order() -> None:
+    """Recorded once; a change here changes every run of every experiment."""
+    order = ExampleOrder(seed=0, num_train_examples=50_000, global_batch_size=512)
+    assert order.steps(0, 1).index[0, :8].tolist() == [
+        47848,
+        34552,
+        24994,
+        32827,
+        31943,
+        24289,
+        10614,
+        41453,
+    ]
+    # Step 97 has the end of epoch 0 (up to column 335) and the start of epoch 1.
+    across = order.steps(97, 1)
+    assert across.index[0, 332:340].tolist() == [
+        40690,
+        16939,
+        7298,
+        26614,
+        12569,
+        42502,
+        35289,
+        26576,
+    ]
+    assert across.epoch[0, 332:340].tolist() == [0] * 4 + [1] * 4
+
+
+def test_every_epoch_has_every_example_once_and_nothing_is_dropped() -> None:
+    order = ExampleOrder(seed=1, num_train_examples=10, global_batch_size=4)
+    indices = order.steps(0, 5)
+    assert indices.index.shape == indices.epoch.shape == (5, 4)
+    assert indices.index.dtype == indices.epoch.dtype == np.int32
+    stream = indices.index.reshape(-1)
+    assert sorted(stream[:10]) == sorted(stream[10:]) == list(range(10))
+    assert stream[:10].tolist() != stream[10:].tolist()
+    assert indices.epoch.reshape(-1).tolist() == [0] * 10 + [1] * 10
+
+
+@pytest.mark.parametrize(("num_examples", "batch_size"), [(10, 4), (1, 1), (3, 8), (64, 64)])
+def test_any_step_can_be_made_alone(num_examples: int, batch_size: int) -> None:
+    def order() -> ExampleOrder:
+        return ExampleOrder(seed=5, num_train_examples=num_examples, global_batch_size=batch_size)
+
+    whole = order().steps(0, 12)
+    backwards = order()
+    for step in reversed(range(12)):
+        fresh = order().steps(step, 1)
+        again = backwards.steps(step, 1)
+        assert (fresh.index[0] == whole.index[step]).all()
+        assert (again.index[0] == whole.index[step]).all()
+        assert (again.epoch[0] == whole.epoch[step]).all()
+
+
+def test_seeds_differ_and_positions_are_uniform() -> None:
+    """Each example is first about equally often: 20 cells of 200 expected, chi-square below 43.8.
+
+    43.8 is the 0.999 quantile for 19 degrees of freedom; the seeds are fixed, so it cannot flake.
+    """
+    first = [
+        ExampleOrder(seed=seed, num_train_examples=20, global_batch_size=20).steps(0, 1).index[0, 0]
+        for seed in range(4000)
+    ]
+    counts = np.bincount(first, minlength=20)
+    assert ((counts - 200) ** 2 / 200).sum() < 43.8
+
+
+@pytest.mark.parametrize(
+    ("seed", "num_examples", "batch_size", "name"),
+    [(-1, 4, 2, "seed"), (0, 0, 2, "num_train_examples"), (0, 4, 0, "global_batch_size")],
+)
+def test_impossible_orders_are_refused(
+    seed: int, num_examples: int, batch_size: int, name: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{name}="):
+        ExampleOrder(seed=seed, num_train_examples=num_examples, global_batch_size=batch_size)
+
+
+def test_impossible_steps_are_refused() -> None:
+    order = ExampleOrder(seed=0, num_train_examples=4, global_batch_size=2)
+    with pytest.raises(ValueError, match="no steps"):
+        order.steps(-1, 1)
+    with pytest.raises(ValueError, match="no steps"):
+        order.steps(0, 0)
+
+
+@pytest.mark.parametrize("num_processes", [1, 2, 4])
+def test_parts_of_all_processes_are_the_batch_of_one(num_processes: int, tmp_path) -> None:
+    num_examples, batch_size = 50, 16
+    np.save(tmp_path / "image.npy", np.arange(50 * 2 * 2 * 3, dtype=np.uint8).reshape(50, 2, 2, 3))
+    examples = {
+        # Memory-mapped, as a dataset too large for memory would be.
+        "image": np.load(tmp_path / "image.npy", mmap_mode="r"),
+        "label": np.arange(50, dtype=np.int32) % 7,
+    }
+    per_process = batch_size // num_processes
+    for call in [(0, 3), (3, 1), (4, 3)]:
+        parts = []
+        for process in range(num_processes):
+            # Each process has an order of its own: nothing is shared but the seed.
+            order = ExampleOrder(
+                seed=9, num_train_examples=num_examples, global_batch_size=batch_size
+            )
+            rows = slice(process * per_process, (process + 1) * per_process)
+            parts.append(host_batch(examples, order.steps(*call), rows))
+        joined = {name: np.concatenate([part[name] for part in parts], 1) for name in parts[0]}
+        whole = ExampleOrder(seed=9, num_train_examples=num_examples, global_batch_size=batch_size)
+        index = whole.steps(*call).index
+        assert (joined["index"] == index).all()
+        assert (joined["epoch"] == whole.steps(*call).epoch).all()
+        assert (joined["image"] == examples["image"][index]).all()
+        assert (joined["label"] == index % 7).all()
+        assert joined["image"].dtype == np.uint8 and joined["label"].dtype == np.int32
+        assert type(parts[0]["image"]) is np.ndarray
+
+
+def test_rows_may_be_scattered() -> None:
+    order = ExampleOrder(seed=0, num_train_examples=8, global_batch_size=8)
+    indices = order.steps(0, 2)
+    batch = host_batch({"label": np.arange(8, dtype=np.int32)}, indices, np.array([0, 1, 4, 5]))
+    assert (batch["label"] == indices.index[:, [0, 1, 4, 5]]).all()
+
+
+def test_prefetch_keeps_the_order() -> None:
+    with Prefetch(iter(range(100)), depth=3) as items:
+        assert list(items) == list(range(100))
+        with pytest.raises(StopIteration):
+            next(items)
+
+
+def test_prefetch_is_bounded() -> None:
+    made = []
+
+    def items():
+        for item in range(100):
+            made.append(item)
+            yield item
+
+    with Prefetch(items(), depth=3) as prefetch:
+        deadline = time.monotonic() + 10
+        while len(made) < 3 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        assert made == [0, 1, 2]
+        assert next(prefetch) == 0
+
+
+def test_prefetch_raises_the_producers_error_after_its_items() -> None:
+    def items():
+        yield 1
+        yield 2
+        raise OSError("disk gone")
+
+    with Prefetch(items(), depth=2) as prefetch:
+        assert [next(prefetch), next(prefetch)] == [1, 2]
+        with pytest.raises(OSError, match="disk gone"):
+            next(prefetch)
+        with pytest.raises(StopIteration):
+            next(prefetch)
+
+
+def test_prefetch_closes_early_and_closes_its_generator() -> None:
+    closed_by = []
+
+    def items():
+        try:
+            item = 0
+            while True:
+                yield item
+                item += 1
+        finally:
+            closed_by.append(threading.current_thread().name)
+
+    before = threading.active_count()
+    prefetch = Prefetch(items(), depth=2)
+    assert next(prefetch) == 0
+    prefetch.close()
+    assert closed_by == ["prefetch"]
+    assert threading.active_count() == before
+    with pytest.raises(StopIteration):
+        next(prefetch)
+    prefetch.close()
+
+
+def test_closing_wakes_a_waiting_consumer() -> None:
+    gate = threading.Event()
+
+    def items():
+        gate.wait(10)
+        yield 1
+
+    prefetch = Prefetch(items())
+    ended = []
+    consumer = threading.Thread(target=lambda: ended.append(list(prefetch)))
+    consumer.start()
+    closer = threading.Thread(target=prefetch.close)
+    closer.start()
+    consumer.join(5)
+    assert ended == [[]]
+    gate.set()
+    closer.join(5)
+    assert not closer.is_alive()
+
+
+def test_prefetch_measures_the_wait() -> None:
+    def slow():
+        for item in range(3):
+            time.sleep(0.05)
+            yield item
+
+    with Prefetch(slow(), depth=1) as prefetch:
+        list(prefetch)
+        # Three waits of 0.05 s; sleeping is never shorter, and a busy machine only adds.
+        assert prefetch.wait_seconds > 0.1
+
+    made = threading.Event()
+
+    def ahead():
+        yield 0
+        # The second item is asked for only when the first is ready.
+        made.set()
+        yield 1
+
+    with Prefetch(ahead(), depth=2) as prefetch:
+        assert made.wait(10)
+        assert next(prefetch) == 0
+        assert prefetch.wait_seconds == 0
+
+
+def test_prefetch_needs_room() -> None:
+    with pytest.raises(ValueError, match="depth=0"):
+        Prefetch([1], depth=0)
