@@ -8,7 +8,8 @@ from dawnjax import classification
 from dawnjax.experiment import Target
 from dawnjax.feed import Arrays, InputShapes
 from dawnjax.mesh import batch_sharding, local_rows, place, place_local, replicated
-from dawnjax.train_step import Programs, Recipe, TrainState, evaluated_params
+from dawnjax.programs import EvaluationPrograms
+from dawnjax.train_step import Recipe, TrainState, evaluated_params
 
 
 class EvaluationFeed:
@@ -62,7 +63,11 @@ class EvaluationFeed:
 
 
 def evaluate(
-    recipe: Recipe, programs: Programs, state: TrainState, feed: EvaluationFeed, in_flight: int
+    recipe: Recipe,
+    programs: EvaluationPrograms,
+    state: TrainState,
+    feed: EvaluationFeed,
+    in_flight: int,
 ) -> dict[str, float]:
     """Measures the whole evaluation split.
 
@@ -79,10 +84,10 @@ def evaluate(
     Raises:
       RuntimeError: The counts do not add up to the split.
     """
-    params = evaluated_params(recipe, state)
+    params = evaluated_params(recipe.experiment, state)
     totals = programs.zero_totals()
     for count, inputs in enumerate(feed, start=1):
-        totals = programs.evaluate(params, state.batch_stats, feed.resident, inputs, totals)
+        totals = programs.add_batch(params, state.batch_stats, feed.resident, inputs, totals)
         if count % in_flight == 0:
             jax.block_until_ready(totals)  # the bound on calls in flight
     numbers = {name: value.item() for name, value in jax.device_get(totals).items()}

@@ -22,10 +22,17 @@ from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, InputShapes, TrainFeed, input_shapes
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
+from dawnjax.programs import (
+    EvaluationPrograms,
+    TrainPrograms,
+    compile_evaluation,
+    compile_training,
+    state_shapes,
+)
 from dawnjax.train_step import (
     PRNG_IMPLEMENTATION,
-    Programs,
-    compile_programs,
+    Recipe,
+    evaluated_params,
     make_recipe,
     platform_of,
 )
@@ -92,15 +99,17 @@ def _train(
     with attempt.phase("compile"):
         recipe = make_recipe(experiment, spec, mesh)
         shapes = input_shapes(experiment, spec, options, mesh)
-        programs = compile_programs(recipe, shapes, options.steps_per_call, attempt.record_program)
+        record = attempt.record_program
+        programs = compile_training(recipe, shapes, options.steps_per_call, record)
+        evaluation_programs = compile_evaluation(recipe, shapes, record)
         root_key = _root_key(seed, mesh)
         counts = {
             n: place(np.int32(n), replicated(mesh)) for n in range(programs.steps_per_call + 1)
         }
-        _warm_up(programs, shapes, mesh, root_key, counts)
+        _warm_up(recipe, programs, evaluation_programs, shapes, root_key, counts)
         attempt.agree(False)
     with attempt.phase("restore"):
-        restored = attempt.checkpoints.restore_newest(programs.state_shapes)
+        restored = attempt.checkpoints.restore_newest(state_shapes(recipe))
         if restored is not None:
             attempt.restored(restored.step, restored.metadata)
     attempt.start_clock()
@@ -154,7 +163,7 @@ def _train(
         if step in evaluation_steps:
             attempt.enter("eval")
             attempt.watchdog.report("eval", step)
-            metrics = evaluate(recipe, programs, state, evaluation_feed, in_flight)
+            metrics = evaluate(recipe, evaluation_programs, state, evaluation_feed, in_flight)
             if attempt.record_evaluation(step, metrics):
                 status = "reached"
                 if experiment.evaluation.stop_at_target:
@@ -208,9 +217,10 @@ def _root_key(seed: int, mesh: Mesh) -> jax.Array:
 
 
 def _warm_up(
-    programs: Programs,
+    recipe: Recipe,
+    programs: TrainPrograms,
+    evaluation_programs: EvaluationPrograms,
     shapes: InputShapes,
-    mesh: Mesh,
     root_key: jax.Array,
     counts: dict[int, jax.Array],
 ) -> None:
@@ -222,7 +232,7 @@ def _warm_up(
     def zeros(tree: dict[str, jax.ShapeDtypeStruct], sharding: NamedSharding) -> Arrays:
         return {name: place(np.zeros(a.shape, a.dtype), sharding) for name, a in tree.items()}
 
-    whole = replicated(mesh)
+    mesh, whole = recipe.mesh, replicated(recipe.mesh)
     state = programs.initialize(root_key)
     images = shapes.initialization_images
     if programs.initialize_from_data is not None:
@@ -231,12 +241,12 @@ def _warm_up(
     state, _ = programs.train(
         state, zeros(shapes.train_resident, whole), inputs, counts[1], root_key
     )
-    totals = programs.evaluate(
-        state.params,
+    totals = evaluation_programs.add_batch(
+        evaluated_params(recipe.experiment, state),
         state.batch_stats,
         zeros(shapes.eval_resident, whole),
         zeros(shapes.eval_inputs, batch_sharding(mesh, 0)),
-        programs.zero_totals(),
+        evaluation_programs.zero_totals(),
     )
     jax.block_until_ready((state, totals))
 

@@ -1,28 +1,22 @@
-"""The training state, the pure train and evaluation steps, and the one place they are compiled.
+"""The training state, and the pure train and evaluation steps.
 
-A step is a pure function of an explicit state. A call of the compiled program makes several steps
-(`steps_per_call`): the number it makes is an argument, so one program serves every stretch between
-two evaluations. In plain data parallel the collectives of a step are the reductions of the
-gradients and one of the scalars; normalization statistics ride with the scalars.
+A step is a pure function of an explicit state; `programs` compiles it. In plain data parallel the
+collectives of a step are the reductions of the gradients and one of the scalars; normalization
+statistics ride with the scalars.
 """
 
 import dataclasses
 import itertools
-import time
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from dawnjax import classification, compilation
+from dawnjax import classification
 from dawnjax.experiment import Experiment
-from dawnjax.feed import InputShapes
 from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import DatasetSpec
-from dawnjax.mesh import batch_sharding, replicated, shardings_of
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import PureModel, Tree, pure_model
@@ -200,209 +194,9 @@ def platform_of(mesh: Mesh) -> Platform:
     return {"cuda": "gpu", "rocm": "gpu"}.get(platform, platform)
 
 
-@dataclasses.dataclass(frozen=True)
-class Programs:
-    """The compiled programs of a run. Each donates the state or totals that it is given.
-
-    Attributes:
-      initialize: From the root key to the state.
-      initialize_from_data: From the state and the first training images to the state; None where
-        the model does not look at data.
-      train: From `(state, resident, inputs, num_steps, root_key)` to `(state, losses)`.
-      evaluate: From `(params, batch_stats, resident, inputs, totals)` to the totals.
-      zero_totals: Makes fresh totals.
-      state_shapes: The state's shapes, dtypes and shardings.
-      steps_per_call: The most steps that one call of `train` makes.
-    """
-
-    initialize: Callable[[jax.Array], TrainState]
-    initialize_from_data: Callable[[TrainState, jax.Array], TrainState] | None
-    train: Callable[[TrainState, Arrays, Arrays, Any, jax.Array], tuple[TrainState, jax.Array]]
-    evaluate: Callable[[Tree, Tree, Arrays, Arrays, Arrays], Arrays]
-    zero_totals: Callable[[], Arrays]
-    state_shapes: TrainState
-    steps_per_call: int
-
-
-def compile_programs(
-    recipe: Recipe,
-    shapes: InputShapes,
-    steps_per_call: int,
-    record: Callable[[str, float, str], None],
-) -> Programs:
-    """Compiles every program of a run ahead of time, with its shardings; runs none of them.
-
-    Args:
-      recipe: The pure functions.
-      shapes: What the input will look like.
-      steps_per_call: The most steps in a call; 0 chooses.
-      record: Called with each program's name, the seconds that it took, and whether the cache of
-        compiled programs was `cold` or `warm`.
-    """
-    mesh = recipe.mesh
-    whole = replicated(mesh)
-    key = jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
-    abstract_state = jax.eval_shape(recipe.initial_state, key)
-    state_sharding = shardings_of(mesh, abstract_state)
-    totals = jax.eval_shape(classification.zero_totals)
-
-    def compiled(
-        name: str, function: Callable, arguments: tuple, in_shardings: Any, out: Any, donate: tuple
-    ) -> Any:
-        jitted = jax.jit(
-            function, in_shardings=in_shardings, out_shardings=out, donate_argnums=donate
-        )
-        started = time.perf_counter()
-        with compilation.watch_cache() as cache:
-            program = jitted.lower(*arguments).compile()
-        record(name, time.perf_counter() - started, cache.state)
-        return program
-
-    def sharding_of_inputs(inputs: Arrays, batch_axis: int) -> Any:
-        return {name: batch_sharding(mesh, batch_axis) for name in inputs}
-
-    steps_per_call = steps_per_call or _choose_steps_per_call(recipe, shapes, abstract_state, key)
-    train_inputs = shapes.train_inputs(steps_per_call)
-    train_resident, eval_resident = shapes.train_resident, shapes.eval_resident
-    eval_params = abstract_state.ema_params if _uses_ema(recipe) else abstract_state.params
-    eval_params_sharding = shardings_of(mesh, eval_params)
-
-    initialize_from_data = None
-    if hasattr(recipe.experiment.model, "initialize_from_data"):
-        initialize_from_data = compiled(
-            "initialize_from_data",
-            recipe.state_from_data,
-            (abstract_state, shapes.initialization_images),
-            (state_sharding, whole),
-            state_sharding,
-            (0,),
-        )
-    return Programs(
-        initialize=compiled(
-            "initialize", recipe.initial_state, (key,), (whole,), state_sharding, ()
-        ),
-        initialize_from_data=initialize_from_data,
-        train=compiled(
-            "train",
-            train_call(recipe, steps_per_call),
-            (abstract_state, train_resident, train_inputs, jax.ShapeDtypeStruct((), "int32"), key),
-            (state_sharding, whole, sharding_of_inputs(train_inputs, 1), whole, whole),
-            (state_sharding, whole),
-            (0,),
-        ),
-        evaluate=compiled(
-            "evaluate",
-            lambda params, stats, resident, inputs, totals: recipe.evaluation_step(
-                params, stats, _batch_of(resident, inputs), totals
-            ),
-            (eval_params, abstract_state.batch_stats, eval_resident, shapes.eval_inputs, totals),
-            (
-                eval_params_sharding,
-                state_sharding.batch_stats,
-                whole,
-                sharding_of_inputs(shapes.eval_inputs, 0),
-                whole,
-            ),
-            whole,
-            (4,),
-        ),
-        zero_totals=compiled("zero_totals", classification.zero_totals, (), (), whole, ()),
-        state_shapes=jax.tree.map(
-            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            abstract_state,
-            state_sharding,
-        ),
-        steps_per_call=steps_per_call,
-    )
-
-
-def train_call(recipe: Recipe, steps_per_call: int) -> Callable:
-    """Gives the function of one call: up to `steps_per_call` train steps.
-
-    Its arguments are `(state, resident, inputs, num_steps, root_key)`: `inputs` has a row for each
-    step, of which the first `num_steps` are used. It gives the state and the losses, float32
-    [steps_per_call], 0 where no step was made.
-    """
-
-    def one_step(state: TrainState, resident: Arrays, row: Arrays, key: jax.Array) -> Any:
-        return recipe.train_step(state, _batch_of(resident, row), key)
-
-    if steps_per_call == 1:
-        # No loop: XLA's CPU compiler lays convolutions out well outside of loops only.
-        def single(
-            state: TrainState, resident: Arrays, inputs: Arrays, num_steps: Any, key: jax.Array
-        ) -> Any:
-            del num_steps
-            state, loss = one_step(state, resident, jax.tree.map(lambda a: a[0], inputs), key)
-            return state, loss[None]
-
-        return single
-
-    def several(
-        state: TrainState, resident: Arrays, inputs: Arrays, num_steps: Any, key: jax.Array
-    ) -> Any:
-        def body(index: jax.Array, carry: tuple[TrainState, jax.Array]) -> Any:
-            state, losses = carry
-            state, loss = one_step(state, resident, jax.tree.map(lambda a: a[index], inputs), key)
-            return state, losses.at[index].set(loss)
-
-        losses = jnp.zeros(steps_per_call, jnp.float32)
-        return jax.lax.fori_loop(0, num_steps, body, (state, losses))
-
-    return several
-
-
-LONGEST_CALL_STEPS = 32
-"""More steps in a call save nothing that can be measured, and delay the answer to a signal."""
-
-
-def _choose_steps_per_call(
-    recipe: Recipe, shapes: InputShapes, state: TrainState, key: jax.ShapeDtypeStruct
-) -> int:
-    if not shapes.train_resident:
-        return 1  # each batch comes from the host anyway
-    if platform_of(recipe.mesh) == "cpu":
-        row = {name: a.update(shape=a.shape[1:]) for name, a in shapes.train_inputs(1).items()}
-        batch = jax.eval_shape(_batch_of, shapes.train_resident, row)
-        step = jax.make_jaxpr(recipe.train_step)(state, batch, key)
-        if _holds_convolution(step.jaxpr):
-            return 1
-    evaluations = [0, *recipe.experiment.evaluation_steps(recipe.spec)]
-    longest = max(b - a for a, b in itertools.pairwise(evaluations))
-    return min(longest, LONGEST_CALL_STEPS)
-
-
-def _holds_convolution(jaxpr: Any) -> bool:
-    """Tells whether a jaxpr, or one inside it, has a convolution that XLA would lay out."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "conv_general_dilated":
-            return True
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
-            inner = getattr(value, "jaxpr", value)  # a closed jaxpr holds its jaxpr
-            if hasattr(inner, "eqns") and _holds_convolution(inner):
-                return True
-    return False
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
-
-
-def _batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
-    """Gives a batch: rows of the dataset on the device, or what the host sent."""
-    if not resident:
-        return inputs
-    rows = {name: array[inputs["index"]] for name, array in resident.items()}
-    return {**inputs, **rows}
-
-
-def _uses_ema(recipe: Recipe) -> bool:
-    return recipe.experiment.evaluation.weights == "ema"
-
-
-def evaluated_params(recipe: Recipe, state: TrainState) -> Tree:
+def evaluated_params(experiment: Experiment, state: TrainState) -> Tree:
     """Gives the parameters that an evaluation measures."""
-    return state.ema_params if _uses_ema(recipe) else state.params
+    return state.ema_params if experiment.evaluation.weights == "ema" else state.params
 
 
 def _fold_in_each(key: jax.Array, values: jax.Array) -> jax.Array:

@@ -1,0 +1,251 @@
+"""The compiled programs of a run: the one place where anything is compiled, with its shardings.
+
+Everything is compiled ahead of time from shapes, before an example is read. A call of the train
+program makes several steps; how many is an argument, so that one program serves every stretch
+between two evaluations.
+"""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from dawnjax import classification, compilation
+from dawnjax.feed import Arrays, InputShapes, Shapes
+from dawnjax.mesh import batch_sharding, replicated, shardings_of
+from dawnjax.pure_model import Tree
+from dawnjax.train_step import (
+    PRNG_IMPLEMENTATION,
+    Recipe,
+    TrainState,
+    evaluated_params,
+    platform_of,
+)
+
+Record = Callable[[str, float, str], None]
+"""Called with a program's name, the seconds it took to compile, and the cache: cold, warm, off."""
+
+LONGEST_CALL_STEPS = 32
+"""More steps in a call save nothing that can be measured, and delay the answer to a signal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationPrograms:
+    """What an evaluation calls.
+
+    Attributes:
+      zero_totals: Makes fresh totals.
+      add_batch: From `(params, batch_stats, resident, inputs, totals)` to the totals, whose memory
+        it takes over.
+    """
+
+    zero_totals: Callable[[], Arrays]
+    add_batch: Callable[[Tree, Tree, Arrays, Arrays, Arrays], Arrays]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainPrograms:
+    """What training calls. Each takes over the memory of the state that it is given.
+
+    Attributes:
+      initialize: From the root key to the state.
+      initialize_from_data: From the state and the first training images to the state; None where
+        the model does not look at data.
+      train: From `(state, resident, inputs, num_steps, root_key)` to `(state, losses)`: `inputs`
+        has a row for each step of a call, of which the first `num_steps` are used; losses are
+        float32 [steps_per_call], 0 where no step was made.
+      steps_per_call: The most steps that one call of `train` makes.
+    """
+
+    initialize: Callable[[jax.Array], TrainState]
+    initialize_from_data: Callable[[TrainState, jax.Array], TrainState] | None
+    train: Callable[[TrainState, Arrays, Arrays, jax.Array, jax.Array], Any]
+    steps_per_call: int
+
+
+def state_shapes(recipe: Recipe) -> TrainState:
+    """Gives the shapes, dtypes and shardings of the state."""
+    shapes = jax.eval_shape(recipe.initial_state, _key_shape())
+    return _placed(shapes, shardings_of(recipe.mesh, shapes))
+
+
+def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> EvaluationPrograms:
+    """Compiles what an evaluation calls.
+
+    Args:
+      recipe: The pure functions.
+      shapes: What the input will look like.
+      record: Called with each program.
+    """
+    whole = replicated(recipe.mesh)
+    state = state_shapes(recipe)
+    totals = _placed(jax.eval_shape(classification.zero_totals), whole)
+
+    def add_batch(
+        params: Tree, batch_stats: Tree, resident: Arrays, inputs: Arrays, totals: Arrays
+    ) -> Arrays:
+        batch = _batch_of(resident, inputs)
+        return recipe.evaluation_step(params, batch_stats, batch, totals)
+
+    arguments = (
+        evaluated_params(recipe.experiment, state),
+        state.batch_stats,
+        _placed(shapes.eval_resident, whole),
+        _batches(shapes.eval_inputs, recipe.mesh, 0),
+        totals,
+    )
+    return EvaluationPrograms(
+        zero_totals=_compile("zero_totals", classification.zero_totals, (), whole, (), record),
+        add_batch=_compile("evaluate", add_batch, arguments, whole, (4,), record),
+    )
+
+
+def compile_training(
+    recipe: Recipe, shapes: InputShapes, steps_per_call: int, record: Record
+) -> TrainPrograms:
+    """Compiles what training calls.
+
+    Args:
+      recipe: The pure functions.
+      shapes: What the input will look like.
+      steps_per_call: The most steps in a call; 0 chooses.
+      record: Called with each program.
+    """
+    whole = replicated(recipe.mesh)
+    key = _placed(_key_shape(), whole)
+    state = state_shapes(recipe)
+    state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+    steps_per_call = steps_per_call or _choose_steps_per_call(recipe, shapes, state, key)
+    train_arguments = (
+        state,
+        _placed(shapes.train_resident, whole),
+        _batches(shapes.train_inputs(steps_per_call), recipe.mesh, 1),
+        _placed(jax.ShapeDtypeStruct((), jnp.int32), whole),
+        key,
+    )
+    initialize_from_data = None
+    if hasattr(recipe.experiment.model, "initialize_from_data"):
+        arguments = (state, _placed(shapes.initialization_images, whole))
+        initialize_from_data = _compile(
+            "initialize_from_data", recipe.state_from_data, arguments, state_shardings, (0,), record
+        )
+    return TrainPrograms(
+        initialize=_compile(
+            "initialize", recipe.initial_state, (key,), state_shardings, (), record
+        ),
+        initialize_from_data=initialize_from_data,
+        train=_compile(
+            "train",
+            _call_of_steps(recipe, steps_per_call),
+            train_arguments,
+            (state_shardings, whole),
+            (0,),
+            record,
+        ),
+        steps_per_call=steps_per_call,
+    )
+
+
+def _call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
+    """Gives the function of one call, as `TrainPrograms.train` says."""
+
+    def one_step(state: TrainState, resident: Arrays, row: Arrays, key: jax.Array) -> Any:
+        return recipe.train_step(state, _batch_of(resident, row), key)
+
+    def single(
+        state: TrainState, resident: Arrays, inputs: Arrays, num_steps: jax.Array, key: jax.Array
+    ) -> Any:
+        del num_steps  # a call always makes its one step
+        state, loss = one_step(state, resident, jax.tree.map(lambda a: a[0], inputs), key)
+        return state, loss[None]
+
+    def several(
+        state: TrainState, resident: Arrays, inputs: Arrays, num_steps: jax.Array, key: jax.Array
+    ) -> Any:
+        def body(index: jax.Array, carry: tuple[TrainState, jax.Array]) -> Any:
+            state, losses = carry
+            state, loss = one_step(state, resident, jax.tree.map(lambda a: a[index], inputs), key)
+            return state, losses.at[index].set(loss)
+
+        losses = jnp.zeros(steps_per_call, jnp.float32)
+        return jax.lax.fori_loop(0, num_steps, body, (state, losses))
+
+    return single if steps_per_call == 1 else several
+
+
+def _choose_steps_per_call(
+    recipe: Recipe, shapes: InputShapes, state: TrainState, key: jax.ShapeDtypeStruct
+) -> int:
+    if shapes.placement == "host":
+        return 1  # each batch comes from the host anyway
+    if platform_of(recipe.mesh) == "cpu":
+        # XLA's CPU compiler lays convolutions out for speed outside of loops only (JAX issue
+        # 12868): inside one they are 13 times slower, and their gradients up to 98 times.
+        row = {name: a.update(shape=a.shape[1:]) for name, a in shapes.train_inputs(1).items()}
+        batch = jax.eval_shape(_batch_of, shapes.train_resident, row)
+        step = jax.make_jaxpr(recipe.train_step)(state, batch, key)
+        if _holds_convolution(step.jaxpr):
+            return 1
+    evaluations = [0, *recipe.experiment.evaluation_steps(recipe.spec)]
+    longest = max(after - before for before, after in itertools.pairwise(evaluations))
+    return min(longest, LONGEST_CALL_STEPS)
+
+
+def _holds_convolution(jaxpr: Any) -> bool:
+    """Tells whether a jaxpr, or one inside it, has a convolution that XLA would lay out."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "conv_general_dilated":
+            return True
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            inner = getattr(value, "jaxpr", value)  # a closed jaxpr holds its jaxpr
+            if hasattr(inner, "eqns") and _holds_convolution(inner):
+                return True
+    return False
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
+
+
+def _compile(
+    name: str, function: Callable, arguments: tuple, out: Any, donated: tuple, record: Record
+) -> Any:
+    """Compiles a function for arguments whose shapes carry their shardings."""
+    jitted = jax.jit(function, out_shardings=out, donate_argnums=donated)
+    started = time.perf_counter()
+    with compilation.watch_cache() as cache:
+        program = jitted.lower(*arguments).compile()
+    record(name, time.perf_counter() - started, cache.state)
+    return program
+
+
+def _batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
+    """Gives a batch: rows of the dataset on the device, or what the host sent."""
+    if not resident:
+        return inputs
+    rows = {name: array[inputs["index"]] for name, array in resident.items()}
+    return {**inputs, **rows}
+
+
+def _key_shape() -> Any:
+    return jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
+
+
+def _placed(tree: Any, shardings: Any) -> Any:
+    """Gives a tree of shapes with a sharding each: one for all, or a tree of the same structure."""
+
+    def place(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    if isinstance(shardings, jax.sharding.Sharding):
+        return jax.tree.map(lambda leaf: place(leaf, shardings), tree)
+    return jax.tree.map(place, tree, shardings)
+
+
+def _batches(shapes: Shapes, mesh: Mesh, batch_axis: int) -> Shapes:
+    return _placed(shapes, batch_sharding(mesh, batch_axis))
