@@ -128,11 +128,11 @@ def parse_request(command: str, argv: list[str]) -> tuple[Request, list[str]]:
         upper_bound=2**31 - 1,
         flag_values=flag_values,
     )
-    options = _Node(RunOptions, RunOptions(), "", argv)
+    options = FlagTree(RunOptions, RunOptions(), argv)
     options.define(flag_values)
     recipe = None
     if name is not None:
-        recipe = _Node(Experiment, load_experiment(name), "", argv)
+        recipe = FlagTree(Experiment, load_experiment(name), argv)
         recipe.define(flag_values)
     try:
         positional = command_line.parse(command, flag_values, argv)
@@ -165,26 +165,38 @@ _DESCRIPTION = (
 )
 
 
-class _Node:
-    """A config whose leaves become flags: its class, its default values, its place."""
+class FlagTree:
+    """A config whose leaves become flags, and which is made again from their values."""
 
-    def __init__(self, cls: type, default: Any, prefix: str, argv: list[str]):
+    def __init__(
+        self,
+        cls: type,
+        default: Any,
+        argv: list[str],
+        prefix: str = "",
+        only: tuple[str, ...] | None = None,
+    ):
         """Reads the class's fields.
 
         Args:
           cls: A dataclass.
           default: An instance, or None where a variant was chosen that the experiment has not; its
             fields then have the class's defaults, and those without one must be given.
-          prefix: What the flags' names begin with.
           argv: The command line, for the variants that it chooses.
+          prefix: What the flags' names begin with.
+          only: The fields that become flags; the others keep their default. None takes all.
         """
         self._cls = cls
         self._leaves: dict[str, tuple[str, Any, Any, str]] = {}
         self._children: dict[str, Any] = {}
         self._tags: dict[str, tuple[str, list[str], str]] = {}
+        self._fixed: dict[str, Any] = {}
         helps = _attribute_docs(cls)
         for name, hint in typing.get_type_hints(cls).items():
-            if name == "TAG" or (cls is Experiment and name in _FIXED):
+            if name == "TAG":
+                continue
+            if (cls is Experiment and name in _FIXED) or (only is not None and name not in only):
+                self._fixed[name] = getattr(default, name)
                 continue
             value = getattr(default, name) if default is not None else _class_default(cls, name)
             flag = prefix + name
@@ -192,17 +204,16 @@ class _Node:
             if len(variants) > 1:
                 chosen = self._choose(flag, name, variants, value, argv)
                 kept = value if type(value) is chosen else None
-                self._children[name] = _Node(chosen, kept, flag + ".", argv)
+                self._children[name] = FlagTree(chosen, kept, argv, flag + ".")
             elif variants:
-                self._children[name] = _Node(variants[0], value, flag + ".", argv)
+                self._children[name] = FlagTree(variants[0], value, argv, flag + ".")
             elif typing.get_origin(hint) is tuple and dataclasses.is_dataclass(_item(hint)):
                 self._children[name] = [
-                    _Node(_item(hint), item, f"{flag}.{index}.", argv)
+                    FlagTree(_item(hint), item, argv, f"{flag}.{index}.")
                     for index, item in enumerate(value)
                 ]
             else:
                 self._leaves[name] = (flag, hint, value, helps.get(name, ""))
-        self._fixed = {name: getattr(default, name) for name in _FIXED if cls is Experiment}
 
     def _choose(self, flag: str, name: str, variants: list, value: Any, argv: list[str]) -> type:
         by_tag = {variant.TAG: variant for variant in variants}
@@ -249,7 +260,7 @@ class _Node:
             )
         return self._cls(**fields)
 
-    def _all_children(self) -> list["_Node"]:
+    def _all_children(self) -> list["FlagTree"]:
         children = []
         for child in self._children.values():
             children += child if isinstance(child, list) else [child]

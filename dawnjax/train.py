@@ -68,7 +68,10 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
       RunError, DataError, CheckpointError: The run cannot go on; what is written stays valid.
     """
     experiment, options = request.experiment, request.options
-    spec = experiment.data.spec()
+    try:
+        spec = experiment.data.spec()
+    except ValueError as error:  # a field of the dataset's config that lies outside its range
+        raise ConfigError(str(error)) from None
     experiment.validate(spec)
     compilation.configure(options.compile_cache_dir)
     processes.join(options.processes)
