@@ -479,7 +479,7 @@ def from_json(cls: type, value: Any) -> Any:
 
 
 def _leaf(hint: Any, value: Any) -> Any:
-    variants = [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
+    variants: list[Any] = [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
     if dataclasses.is_dataclass(hint):
         return from_json(typing.cast(type, hint), value)
     if typing.get_origin(hint) is tuple:

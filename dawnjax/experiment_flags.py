@@ -154,7 +154,7 @@ def parse_request(command: str, argv: list[str]) -> tuple[Request, list[str]]:
     request = Request(
         experiment=recipe.value(flag_values),
         overrides=overrides,
-        seed=flag_values["seed"].value,
+        seed=typing.cast(int, flag_values["seed"].value),
         options=options.value(flag_values),
     )
     return request, positional
@@ -245,7 +245,7 @@ class FlagTree:
         """Gives the config with the values of the flags."""
         fields = dict(self._fixed)
         for name, (flag, hint, default, _) in self._leaves.items():
-            value = flag_values[flag].value
+            value: Any = flag_values[flag].value
             if value is None and default is dataclasses.MISSING:
                 raise ConfigError(f"--{flag} is missing: {self._cls.TAG} has no default for it")
             if isinstance(value, float) and not math.isfinite(value):
@@ -316,7 +316,8 @@ def _variants(hint: Any) -> list[type]:
     if dataclasses.is_dataclass(hint):
         return [typing.cast(type, hint)]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
+        arguments = typing.get_args(hint)
+        return [typing.cast(type, arg) for arg in arguments if dataclasses.is_dataclass(arg)]
     return []
 
 

@@ -6,6 +6,7 @@ elsewhere.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,8 +22,12 @@ SMALLEST_SHARDED_SIZE = 2**14
 """Arrays below this many elements stay whole: splitting them saves less than it costs to gather."""
 
 
-def make_mesh(shape: MeshShape, devices: list[jax.Device]) -> Mesh:
+def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
     """Gives the mesh over all devices of all processes.
+
+    Args:
+      shape: The axes' sizes.
+      devices: JAX devices, those of process 0 first.
 
     Raises:
       ConfigError: The axes do not multiply to the number of devices.

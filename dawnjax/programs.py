@@ -134,9 +134,11 @@ def compile_training(
         initialize_from_data = _compile(
             "initialize_from_data", recipe.state_from_data, arguments, state_shardings, (0,), record
         )
+    # It runs once, and on a CPU LLVM takes four times as long to optimize its random numbers.
+    quick = {"xla_backend_optimization_level": 0} if platform_of(recipe.mesh) == "cpu" else {}
     return TrainPrograms(
         initialize=_compile(
-            "initialize", recipe.initial_state, (key,), state_shardings, (), record
+            "initialize", recipe.initial_state, (key,), state_shardings, (), record, quick
         ),
         initialize_from_data=initialize_from_data,
         train=_compile(
@@ -213,13 +215,19 @@ def _is_jaxpr(value: Any) -> bool:
 
 
 def _compile(
-    name: str, function: Callable, arguments: tuple, out: Any, donated: tuple, record: Record
+    name: str,
+    function: Callable,
+    arguments: tuple,
+    out: Any,
+    donated: tuple,
+    record: Record,
+    compiler_options: dict[str, Any] | None = None,
 ) -> Any:
     """Compiles a function for arguments whose shapes carry their shardings."""
     jitted = jax.jit(function, out_shardings=out, donate_argnums=donated)
     started = time.perf_counter()
     with compilation.watch_cache() as cache:
-        program = jitted.lower(*arguments).compile()
+        program = jitted.lower(*arguments).compile(compiler_options)
     record(name, time.perf_counter() - started, cache.state)
     return program
 

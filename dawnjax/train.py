@@ -107,7 +107,8 @@ def _train(
         evaluation_programs = compile_evaluation(recipe, shapes, record)
         root_key = _root_key(seed, mesh)
         counts = {
-            n: place(np.int32(n), replicated(mesh)) for n in range(programs.steps_per_call + 1)
+            n: place(np.array(n, np.int32), replicated(mesh))
+            for n in range(programs.steps_per_call + 1)
         }
         _warm_up(recipe, programs, evaluation_programs, shapes, root_key, counts)
         attempt.agree(False)

@@ -7,6 +7,7 @@ statistics ride with the scalars.
 
 import dataclasses
 import itertools
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -133,7 +134,7 @@ class Recipe:
             losses, group_stats, experiment.global_batch_size // experiment.batch_norm_group_size
         )
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+        params = cast(Tree, optax.apply_updates(state.params, updates))
         step = state.step + 1
         is_first_nonfinite = ~jnp.isfinite(loss) & (state.first_nonfinite_step == 0)
         return (
@@ -191,7 +192,7 @@ def make_recipe(experiment: Experiment, spec: DatasetSpec, mesh: Mesh) -> Recipe
 def platform_of(mesh: Mesh) -> Platform:
     """Gives the platform that programs on this mesh are compiled for."""
     platform = mesh.devices.flat[0].platform
-    return {"cuda": "gpu", "rocm": "gpu"}.get(platform, platform)
+    return cast(Platform, {"cuda": "gpu", "rocm": "gpu"}.get(platform, platform))
 
 
 def evaluated_params(experiment: Experiment, state: TrainState) -> Tree:
@@ -225,4 +226,4 @@ def _mean_over_groups(
 def _moving_average(average: Tree, params: Tree, decay: float) -> Tree:
     if not decay:
         return average
-    return optax.incremental_update(params, average, 1 - decay)
+    return cast(Tree, optax.incremental_update(params, average, 1 - decay))

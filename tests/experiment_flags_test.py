@@ -1,0 +1,194 @@
+"""Flags of an experiment: every leaf, typed; what is wrong ends in one line at once."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError
+from dawnjax.experiment import (
+    Experiment,
+    Muon,
+    Sgd,
+    WarmupLinear,
+    from_json,
+    to_json,
+)
+from dawnjax.experiment_flags import experiment_names, load_experiment, parse_request
+
+
+def request(*argv):
+    return parse_request("train", ["--experiment=digits", *argv])[0]
+
+
+def test_a_leaf_of_each_type_is_set():
+    made = request(
+        "--optimizer.base_learning_rate=0.2",
+        "--global_batch_size=32",
+        "--batch_norm_group_size=8",
+        "--evaluation.stop_at_target=false",
+        "--compute_dtype=bfloat16",
+        "--model.stage_sizes=1,2",
+        "--targets.0.value=0.5",
+        "--seed=7",
+        "--run_dir=somewhere",
+        "--mesh.data=2",
+        "--price_per_hour_usd=1.5",
+    )
+    experiment = made.experiment
+    assert experiment.optimizer.base_learning_rate == 0.2
+    assert experiment.global_batch_size == 32
+    assert experiment.evaluation.stop_at_target is False
+    assert experiment.compute_dtype == "bfloat16"
+    assert experiment.model.stage_sizes == (1, 2)
+    assert experiment.targets[0].value == 0.5
+    assert made.seed == 7
+    assert made.options.run_dir == "somewhere"
+    assert made.options.mesh.data == 2
+    assert made.options.price_per_hour_usd == 1.5
+    # What was not given is the experiment's own.
+    base = load_experiment("digits")
+    assert experiment.schedule == base.schedule
+    assert experiment.observations == base.observations
+    # Only the experiment's own flags are overrides.
+    assert made.overrides["optimizer.base_learning_rate"] == 0.2
+    assert "mesh.data" not in made.overrides and "seed" not in made.overrides
+
+
+def test_a_variant_is_chosen_and_has_its_own_flags():
+    made = request("--optimizer=muon", "--optimizer.momentum=0.5", "--schedule=warmup_linear")
+    assert made.experiment.optimizer == Muon(momentum=0.5)
+    assert isinstance(made.experiment.schedule, WarmupLinear)
+    assert made.overrides["optimizer"] == "muon"
+    # The experiment's own variant keeps the experiment's values.
+    kept = request("--optimizer=sgd", "--optimizer.momentum=0.5").experiment.optimizer
+    assert isinstance(kept, Sgd)
+    base = load_experiment("digits").optimizer
+    assert kept == dataclasses.replace(base, momentum=0.5)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--experiment=digit"], "did you mean 'digits'"),
+        (["--experiment=nowhere/x.py"], "no experiment file nowhere/x.py"),
+        ([], "--experiment is missing"),
+        (["--experiment=digits", "--optimizer.learning_rate=1"], "optimizer.base_learning_rate"),
+        (["--experiment=digits", "--global_batch_sise=1"], "did you mean --global_batch_size"),
+        (["--experiment=digits", "--global_batch_size=1e3"], "--global_batch_size=1e3"),
+        (["--experiment=digits", "--num_epochs=many"], "--num_epochs=many"),
+        (["--experiment=digits", "--num_epochs=inf"], "finite"),
+        (["--experiment=digits", "--optimizer=adam"], "choose one of sgd, muon"),
+        (["--experiment=digits", "--model.stage_sizes=1,b"], "integers|int"),
+        (["--experiment=digits", "--compute_dtype=float8"], "compute_dtype"),
+        (["--experiment=digits", "--seed=-1"], "seed"),
+        (["--experiment=digits", "--optimizer.sgd_momentum=1"], "unknown flag"),
+    ],
+)
+def test_wrong_use_is_one_line_that_names_it(argv, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_request("train", argv)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--schedule.warmup_epochs=1000"], "schedule.warmup_epochs=1000.0 must be shorter"),
+        (["--batch_norm_group_size=7"], "divide the global batch"),
+        (["--targets.0.metric=bleu"], "known metrics"),
+        (["--targets.0.value=99.15"], "did you mean 0.9915"),
+        (["--global_batch_size=0"], "global_batch_size=0 must be 1 or more"),
+        (["--global_batch_size=901", "--batch_norm_group_size=901"], "900 training examples"),
+        (["--num_epochs=0"], "num_epochs"),
+        (["--evaluation.weights=ema"], "ema_decay"),
+        (["--evaluation.every_epochs=0"], "every_epochs"),
+        (["--evaluation.first_epoch=1000"], "first_epoch"),
+        (["--optimizer.momentum=1"], "optimizer.momentum"),
+        (["--label_smoothing=1"], "label_smoothing"),
+    ],
+)
+def test_impossible_combinations_are_refused(argv, message):
+    experiment = request(*argv).experiment
+    with pytest.raises(ConfigError, match=message) as caught:
+        experiment.validate(experiment.data.spec())
+    assert "\n" not in str(caught.value)
+
+
+def test_help_lists_every_leaf_with_its_default():
+    with pytest.raises(command_line.HelpRequested) as caught:
+        parse_request("train", ["--experiment=digits", "--help"])
+    text = str(caught.value)
+    for flag in ("optimizer.base_learning_rate", "evaluation.every_epochs", "mesh.fsdp", "seed"):
+        assert f"--{flag} " in text
+    assert "Examples a step, over all devices and hosts." in text
+
+
+def test_an_experiment_of_ones_own(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import dataclasses\n"
+        "from dawnjax.experiments import digits\n"
+        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, name='mine', num_epochs=3)\n"
+    )
+    assert load_experiment(str(file)).num_epochs == 3
+    file.write_text("x = 1\n")
+    with pytest.raises(ConfigError, match="does not define EXPERIMENT"):
+        load_experiment(str(file))
+    file.write_text("import nothing_of_that_name\n")
+    with pytest.raises(ConfigError, match=r"mine\.py:1: ModuleNotFoundError"):
+        load_experiment(str(file))
+    file.write_text("def broken(:\n")
+    with pytest.raises(ConfigError, match=r"mine\.py:1: SyntaxError"):
+        load_experiment(str(file))
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_survives_json_and_names_its_module(name):
+    experiment = load_experiment(name)
+    assert experiment.name == name
+    again = from_json(Experiment, json.loads(json.dumps(to_json(experiment))))
+    assert to_json(again) == to_json(experiment)
+    assert again == experiment
+
+
+def test_identity_is_the_mathematics():
+    base = load_experiment("digits")
+    spec = base.data.spec()
+    same = dataclasses.replace(
+        base, name="other", observations=(), num_epochs=float(base.num_epochs)
+    )
+    assert same.identity(spec) == base.identity(spec)
+    other = dataclasses.replace(base, label_smoothing=0.2)
+    assert other.identity(spec) != base.identity(spec)
+    other_data = dataclasses.replace(spec, fingerprint="0" * 16)
+    assert base.identity(other_data) != base.identity(spec)
+
+
+def test_evaluation_steps_cover_the_end():
+    base = dataclasses.replace(
+        load_experiment("digits"), num_epochs=2.5, global_batch_size=64, batch_norm_group_size=64
+    )
+    base = dataclasses.replace(
+        base, evaluation=dataclasses.replace(base.evaluation, every_epochs=1.0, first_epoch=0.0)
+    )
+    spec = base.data.spec()
+    # 900 / 64 = 14.0625 steps an epoch: epochs 1 and 2 end in steps 15 and 29, the run in 36.
+    assert base.evaluation_steps(spec) == [15, 29, 36]
+    assert base.num_steps(spec) == 36
+
+
+def test_the_command_ends_with_status_2_and_one_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "dawnjax", "train", "--experiment=digits", "--num_epoch=3"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        "dawnjax train: unknown flag --num_epoch; did you mean --num_epochs?"
+    )
+    assert done.stdout == ""

@@ -1,0 +1,228 @@
+"""Time to accuracy from logs whose answer is computed by hand."""
+
+import pytest
+
+from dawnjax.analysis.run_summary import history_of, summarize
+from dawnjax.errors import RunError
+from dawnjax.run_log import condense
+
+EXPERIMENT = {
+    "name": "x",
+    "global_batch_size": 10,
+    "targets": [{"metric": "top_1_accuracy", "value": 0.9, "direction": "at_least"}],
+    "target_note": "",
+}
+
+
+class Log:
+    """Writes events of attempts at given moments."""
+
+    def __init__(self, boot_id="boot"):
+        self.events, self.attempt, self.start = [], 0, 0.0
+        self.boot_id = boot_id
+
+    def begin(self, start, price=None):
+        self.attempt, self.start = self.attempt + 1, start
+        self.add("attempt_start", 0.5, run_id="r", boot_id=self.boot_id, versions={})
+        self.add(
+            "experiment",
+            0.5,
+            experiment=EXPERIMENT,
+            identity="i",
+            overrides={},
+            seed=0,
+            num_train_examples=100,
+            run_options={"price_per_hour_usd": price},
+        )
+        self.add(
+            "devices",
+            0.5,
+            device_kind="cpu",
+            platform="cpu",
+            num_devices=2,
+            num_processes=2,
+            mesh={},
+        )
+        self.add("phase", 0.5, name="setup")
+        return self
+
+    def add(self, event, t, /, **fields):
+        self.events.append(
+            {
+                "event": event,
+                "attempt": self.attempt,
+                "t": t,
+                "boot_seconds": self.start + t,
+                "unix_seconds": 1e9 + self.start + t,
+                **fields,
+            }
+        )
+        return self
+
+    def evaluate(self, t, step, accuracy):
+        return self.add(
+            "evaluation",
+            t,
+            step=step,
+            epoch=step / 10,
+            metrics={"top_1_accuracy": accuracy},
+            reached=accuracy >= 0.9,
+        )
+
+
+def one_attempt(price=None):
+    log = Log().begin(100.0, price)
+    log.add("phase", 2.0, name="compile").add("phase", 7.0, name="setup")
+    log.add("run_start", 8.0).add("phase", 8.0, name="train")
+    log.add("train", 9.0, step=10, epoch=1.0, loss=2.0, steps=10, input_wait_seconds=0.0)
+    log.add("phase", 9.5, name="eval").evaluate(10.0, 10, 0.5).add("phase", 10.0, name="train")
+    log.add("train", 11.0, step=20, epoch=2.0, loss=1.0, steps=10, input_wait_seconds=0.0)
+    log.add("phase", 11.5, name="eval").evaluate(12.25, 20, 0.95)
+    log.add("phase", 12.5, name="checkpoint")
+    return log.add("attempt_end", 14.0, status="reached", step=20)
+
+
+def test_one_attempt():
+    result = summarize(one_attempt(price=36.0).events)
+    assert result.reached and result.status == "reached"
+    assert result.time_to_accuracy_seconds == 4.25  # 12.25 - 8
+    assert result.elapsed_seconds_to_accuracy == 4.25
+    assert result.total_seconds_to_accuracy == 12.25
+    assert result.total_seconds == 14.0
+    assert result.compile_seconds == 5.0
+    assert result.train_seconds == 3.0  # 8 to 9.5 and 10 to 11.5
+    # setup: 0 to 2 and 7 to 8; eval: 9.5 to 10 and 11.5 to 12.5
+    assert result.phases == {
+        "setup": 3.0,
+        "compile": 5.0,
+        "restore": 0.0,
+        "train": 3.0,
+        "eval": 1.5,
+        "checkpoint": 1.5,
+        "profile": 0.0,
+        "other": 0.0,
+    }
+    assert sum(result.phases.values()) == result.total_seconds
+    assert result.examples_per_second == pytest.approx(20 * 10 / 3.0, abs=1e-6)
+    assert (result.steps, result.epochs, result.interruptions) == (20, 2.0, 0)
+    assert result.best == {"top_1_accuracy": 0.95}
+    assert [row["seconds_since_run_start"] for row in result.evaluations] == [2.0, 4.25]
+    # 2 hosts at 36 USD an hour are 0.02 USD a second.
+    assert result.cost_usd == pytest.approx(0.02 * 4.25, abs=1e-6)
+    assert result.allocated_cost_usd == pytest.approx(0.02 * 14, abs=1e-6)
+    assert result.time_uncertainty_seconds == 0.0
+
+
+def test_without_a_price_cost_is_null_with_the_reason():
+    result = summarize(one_attempt().events)
+    assert result.cost_usd is None and "price" in result.reasons["cost_usd"]
+
+
+def interrupted_run():
+    """Run start at 8, killed after 20 s, 1,000 s gap, then reached 30 s into the second attempt."""
+    log = Log().begin(0.0)
+    log.add("run_start", 8.0).add("phase", 8.0, name="train").evaluate(12.0, 10, 0.5)
+    log.add("host_sample", 20.0)
+    log.begin(1020.0)
+    log.add("restored", 6.0, step=10, history=None).evaluate(25.0, 20, 0.7)
+    log.evaluate(30.0, 30, 0.9)
+    return log.add("attempt_end", 31.0, status="reached", step=30)
+
+
+def test_an_interruption_counts_all_but_the_gap():
+    result = summarize(interrupted_run().events)
+    # (20 - 8) of the first attempt, and all 30 s of the second: restart and redone work count.
+    assert result.time_to_accuracy_seconds == 42.0
+    assert result.total_seconds_to_accuracy == 50.0
+    # From boot second 8 to boot second 1,050.
+    assert result.elapsed_seconds_to_accuracy == 1042.0
+    assert result.interruptions == 1
+    assert result.time_uncertainty_seconds == 1.0
+    assert [row["seconds_since_run_start"] for row in result.evaluations] == [4.0, 37.0, 42.0]
+
+
+def test_a_stepped_wall_clock_changes_no_time():
+    log = interrupted_run()
+    expected = summarize(log.events)
+    for event in log.events:
+        if event["t"] > 9 or event["attempt"] == 2:
+            event["unix_seconds"] += 3600
+    stepped = summarize(log.events)
+    assert stepped == expected
+
+
+def test_another_machine_has_only_the_wall_clock_for_the_gap():
+    log = interrupted_run()
+    for event in log.events:
+        if event["attempt"] == 2:
+            event["boot_seconds"] -= 900
+            event["unix_seconds"] += 5
+            if event["event"] == "attempt_start":
+                event["boot_id"] = "another"
+    assert summarize(log.events).elapsed_seconds_to_accuracy == 1047.0
+
+
+def test_an_attempt_killed_before_run_start_is_in_the_total_alone():
+    log = Log().begin(0.0).add("host_sample", 5.0)
+    log.begin(100.0).add("run_start", 3.0).evaluate(7.0, 10, 0.9)
+    log.add("attempt_end", 8.0, status="reached", step=10)
+    result = summarize(log.events)
+    assert result.time_to_accuracy_seconds == 4.0
+    assert result.total_seconds_to_accuracy == 12.0
+
+
+def test_redone_evaluations_are_reported_once_and_a_difference_is_said():
+    log = interrupted_run()
+    assert len(summarize(log.events).evaluations) == 3
+    same = Log().begin(0.0).add("run_start", 1.0).evaluate(2.0, 10, 0.5).add("host_sample", 3.0)
+    same.begin(10.0).evaluate(4.0, 10, 0.5)
+    assert summarize(same.events).warnings == []
+    same.evaluate(5.0, 10, 0.6)
+    assert "step 10" in summarize(same.events).warnings[0]
+    assert [row["top_1_accuracy"] for row in summarize(same.events).evaluations] == [0.5]
+
+
+def test_a_lost_log_is_replaced_by_the_past_in_the_checkpoint():
+    log = Log().begin(0.0)
+    log.add("run_start", 8.0).add("phase", 8.0, name="train").evaluate(12.0, 10, 0.5)
+    log.add("train", 12.0, step=10, epoch=1.0, loss=1.0, steps=10, input_wait_seconds=0.0)
+    now = log.add("host_sample", 20.0).events
+    history = history_of(now)
+    assert history["run_seconds"] == 12.0
+    fresh = Log().begin(1020.0)
+    fresh.add("restored", 6.0, step=10, history=history).evaluate(30.0, 30, 0.9)
+    fresh.add("attempt_end", 31.0, status="reached", step=30)
+    result = summarize(fresh.events)
+    assert result.time_to_accuracy_seconds == 42.0
+    assert result.total_seconds_to_accuracy == 50.0
+    assert result.interruptions == 1
+    assert [row["step"] for row in result.evaluations] == [10, 30]
+
+
+def test_a_killed_run_reads_as_running_and_diverged_as_not_reached():
+    log = Log().begin(0.0).add("run_start", 1.0).evaluate(2.0, 10, 0.5).add("host_sample", 3.0)
+    assert summarize(log.events).status == "running"
+    log.add("diverged", 4.0, step=17, loss="NaN")
+    log.add("attempt_end", 5.0, status="diverged", step=20)
+    result = summarize(log.events)
+    assert (result.status, result.reached, result.diverged_step) == ("diverged", False, 17)
+    assert result.time_to_accuracy_seconds is None
+    assert "reached" in result.reasons["time_to_accuracy_seconds"]
+
+
+def test_suspension_is_said():
+    log = one_attempt()
+    for event in log.events:
+        if event["t"] > 9:
+            event["boot_seconds"] += 100
+    assert "suspended for 100 s" in summarize(log.events).warnings[0]
+
+
+def test_the_summary_of_condensed_events_is_the_same():
+    events = interrupted_run().events
+    assert summarize(condense(events)) == summarize(events)
+
+
+def test_an_empty_log_is_one_clear_error():
+    with pytest.raises(RunError, match="no attempt|described itself"):
+        summarize([])
