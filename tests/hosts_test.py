@@ -1,0 +1,103 @@
+"""The sampler of a host: what a sample says, how often one is taken, and what cannot stop it."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from dawnjax.hosts import HostSampler, visible_cores
+
+
+def test_a_sample_holds_what_this_process_used():
+    samples = []
+    sampler = HostSampler(samples.append)
+    before = sampler.sample()
+    held = bytearray(os.urandom(1) * (64 << 20))  # Every page is written, so it is resident.
+    started = time.thread_time()
+    while time.thread_time() - started < 0.2:
+        pass
+    after = sampler.sample()
+    assert samples == [before, after]
+    assert 0.2 <= after["cpu_seconds"] - before["cpu_seconds"] < 2.0
+    assert after["memory_bytes"] - before["memory_bytes"] > 0.9 * len(held)
+    assert after["cores"] == visible_cores() == len(os.sched_getaffinity(0))
+    assert after["network_bytes"]["machine_wide"] is True
+    assert after["device_memory_peak_bytes"] is None
+
+
+def test_device_memory_is_that_of_the_fullest_device():
+    class Device:
+        def __init__(self, stats):
+            self._stats = stats
+
+        def memory_stats(self):
+            return self._stats
+
+    devices = [Device({"peak_bytes_in_use": 5}), Device({"peak_bytes_in_use": 7}), Device(None)]
+    assert HostSampler(lambda _: None, devices=devices).sample()["device_memory_peak_bytes"] == 7
+
+
+def test_the_period_is_the_longest_gap():
+    times = []
+    sampler = HostSampler(lambda _: times.append(time.perf_counter()), period_seconds=0.2)
+    sampler.start()
+    time.sleep(2.0)
+    sampler.stop()
+    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    assert 9 <= len(gaps) <= 12  # One each 0.18 s.
+    # The machine may be busy with other tests, so one late wake-up is no failure.
+    assert sorted(gaps)[-2] <= 0.2
+    taken = len(times)
+    time.sleep(0.3)
+    assert len(times) == taken
+
+
+def test_a_full_disk_does_not_end_the_heartbeat():
+    recorded = threading.Event()
+    calls = 0
+
+    def record(sample):
+        nonlocal calls
+        calls += 1
+        if calls < 3:
+            raise OSError(28, "No space left on device")
+        recorded.set()
+
+    sampler = HostSampler(record, period_seconds=0.02)
+    sampler.start()
+    assert recorded.wait(5.0)
+    sampler.stop()
+    assert sampler.failed_records == 2
+
+
+def test_stopping_twice_or_before_the_start_is_harmless():
+    sampler = HostSampler(lambda _: None)
+    sampler.stop()
+    sampler.start()
+    sampler.stop()
+    sampler.stop()
+
+
+def test_a_summary_is_the_difference_of_two_samples():
+    def sample(cpu_seconds, sent, received):
+        return {
+            "cpu_seconds": cpu_seconds,
+            "memory_bytes": 100 * cpu_seconds,
+            "cores": 4,
+            "network_bytes": {"sent": sent, "received": received, "machine_wide": True},
+            "device_memory_peak_bytes": 9,
+        }
+
+    sampler = HostSampler(lambda _: None)
+    # 6 CPU seconds of the 5 s x 4 cores there were.
+    assert sampler.summary(sample(2.0, 10, 70), sample(8.0, 15, 50), 5.0) == {
+        "cpu_fraction": pytest.approx(0.3),
+        "memory_bytes": 800,
+        "cores": 4,
+        "device_memory_peak_bytes": 9,
+        "network_bytes": {"sent": 5, "received": 0, "machine_wide": True},
+    }
+    blind = sample(2.0, 0, 0) | {"network_bytes": None}
+    assert sampler.summary(blind, sample(3.0, 1, 1), 1.0)["network_bytes"] is None
+    assert sampler.summary(blind, blind, 0.0)["cpu_fraction"] is None
