@@ -1,25 +1,121 @@
-"""CIFAR-10 from disk."""
+"""CIFAR-10: 60,000 photographs of 32x32 pixels in ten classes, from disk.
+
+`dawnjax prepare --dataset=cifar10 --from=PATH --out=DIR` converts it once from the original
+archives, a folder or archive of image files, or an .npz. A TensorFlow Datasets directory in
+ArrayRecord form can be converted the same way, or be read as it is.
+
+Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
+"""
 
 import dataclasses
+import os
+import pathlib
 from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.dataset import DatasetSpec, Split
+from dawnjax.input_pipeline import cifar10_tfds, prepared
+from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Split
 
+CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+IMAGE_SHAPE = (32, 32, 3)
+
+# Of pixel / 255 over the 50,000 training images of the original, red, green, blue, to four digits.
+# They are constants of the recipe: a JPEG copy, whose std is a little lower, uses them too.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cifar10:
-    """CIFAR-10."""
+    """CIFAR-10 as `dawnjax prepare` wrote it, or as TensorFlow Datasets did in ArrayRecord form.
+
+    Attributes:
+      data_dir: The prepared directory or the TFDS data directory. Empty takes `cifar10` in the
+        directory that the environment variable DAWNJAX_DATA names, or `./data/cifar10` without it.
+    """
 
     TAG: ClassVar[str] = "cifar10"
     data_dir: str = ""
 
     def spec(self) -> DatasetSpec:
-        raise NotImplementedError
+        """Gives counts and shapes; reads metadata only.
+
+        Raises:
+          DataError: Missing, half-converted, of another dataset, or with metadata damaged.
+        """
+        directory = self._directory()
+        version_directory = self._tfds_version(directory)
+        if version_directory is not None:
+            counts, fingerprint = cifar10_tfds.read_counts(version_directory)
+        else:
+            description = _read_description(directory)
+            counts = {split: description.num_examples(split) for split in ("train", "eval")}
+            fingerprint = description.fingerprint
+        return DatasetSpec(
+            num_train_examples=counts["train"],
+            num_eval_examples=counts["eval"],
+            image_shape=IMAGE_SHAPE,
+            num_classes=len(CLASSES),
+            mean=MEAN,
+            std=STD,
+            fingerprint=fingerprint,
+        )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        raise NotImplementedError
+        """Gives the images uint8 [N, 32, 32, 3] and labels int32 [N] of one split, verified.
+
+        A prepared directory is memory-mapped and checked in about 0.1 s; a TFDS directory is
+        decoded, which takes some seconds.
+
+        Raises:
+          DataError: Missing or damaged; one line that names the file.
+        """
+        directory = self._directory()
+        version_directory = self._tfds_version(directory)
+        if version_directory is None:
+            return prepared.read_split(directory, _read_description(directory), split)
+        images, labels = cifar10_tfds.read_split(version_directory, split)
+        return {"image": images, "label": labels.astype(np.int32)}
+
+    def _directory(self) -> pathlib.Path:
+        if self.data_dir:
+            return pathlib.Path(self.data_dir).expanduser()
+        return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / "cifar10"
+
+    def _tfds_version(self, directory: pathlib.Path) -> pathlib.Path | None:
+        if prepared.is_prepared(directory):
+            return None
+        version_directory = cifar10_tfds.find_version(directory)
+        if version_directory is None:
+            raise DataError(
+                f"{directory}: no prepared CIFAR-10 there; `dawnjax prepare --dataset=cifar10 "
+                f"--from=PATH --out={directory}` makes it from the original archive, image files, "
+                "an .npz or a TFDS directory (--data.data_dir names another place)"
+            )
+        return version_directory
+
+
+def _read_description(directory: pathlib.Path) -> prepared.Description:
+    description = prepared.read_description(directory)
+    if (description.dataset, description.classes, description.image_shape) != (
+        "cifar10",
+        CLASSES,
+        IMAGE_SHAPE,
+    ):
+        raise DataError(
+            f"{directory / prepared.DESCRIPTION_FILE}: describes {description.dataset} with "
+            f"{len(description.classes)} classes and images {description.image_shape}, not CIFAR-10"
+        )
+    return description

@@ -1,0 +1,89 @@
+"""JPEG and PNG files as arrays, refused before decoding where they are damaged or too large.
+
+OpenCV decodes what it can of a file that was cut short and gives grey for the rest, and makes an
+image of whatever size a header states. So the file's structure is looked at first.
+"""
+
+import struct
+import zlib
+
+import numpy as np
+
+from dawnjax.input_pipeline.dataset import DataError
+
+_PNG_START = b"\x89PNG\r\n\x1a\n"
+_JPEG_START = b"\xff\xd8\xff"
+_JPEG_END = b"\xff\xd9"
+
+# Frame headers, which hold the size: SOF0 to SOF15; three codes among them mean other things.
+# Source: ITU-T T.81, table B.1.
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_START_OF_SCAN = 0xDA
+
+
+def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
+    """Gives the RGB image uint8 [height, width, 3] in a JPEG or PNG file.
+
+    Args:
+      content: The whole file; grey and 16-bit images become 8-bit RGB, transparency is dropped.
+      height: What it must be, in pixels.
+      width: What it must be, in pixels.
+
+    Raises:
+      DataError: Another format, another size, cut short or damaged; the message names no file.
+    """
+    import cv2  # here because every command would pay for the import, and few decode
+
+    if content.startswith(_PNG_START):
+        size = _png_size(content)
+    elif content.startswith(_JPEG_START):
+        size = _jpeg_size(content)
+    else:
+        raise DataError("is neither JPEG nor PNG")
+    if size != (height, width):
+        raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    image = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
+    if image is None or image.shape != (height, width, 3):
+        raise DataError("cannot be decoded")
+    return image[:, :, ::-1]
+
+
+def _png_size(content: bytes) -> tuple[int, int]:
+    """Gives (height, width); checks every chunk's checksum up to the end mark."""
+    size = None
+    position = len(_PNG_START)
+    while position + 12 <= len(content):
+        length, kind = struct.unpack_from(">I4s", content, position)
+        end = position + 8 + length
+        if end + 4 > len(content):
+            break
+        (stated,) = struct.unpack_from(">I", content, end)
+        if zlib.crc32(content[position + 4 : end]) != stated:
+            raise DataError("is damaged: the checksum of a PNG chunk does not fit")
+        if kind == b"IHDR" and length >= 8:
+            width, height = struct.unpack_from(">II", content, position + 8)
+            size = height, width
+        if kind == b"IEND" and size is not None:
+            return size
+        position = end + 4
+    raise DataError("is cut short")
+
+
+def _jpeg_size(content: bytes) -> tuple[int, int]:
+    """Gives (height, width) from the frame header; the end mark must be there."""
+    if _JPEG_END not in content[-64:]:
+        raise DataError("is cut short")
+    position = 2
+    while position + 9 <= len(content):
+        mark, kind, length = struct.unpack_from(">BBH", content, position)
+        if mark != 0xFF or kind == _JPEG_START_OF_SCAN:
+            break
+        if kind == 0xFF:
+            position += 1  # fill byte before a marker
+            continue
+        if kind in _JPEG_FRAMES:
+            height, width = struct.unpack_from(">HH", content, position + 5)
+            return height, width
+        position += 2 + length
+    raise DataError("is damaged: no frame header")
