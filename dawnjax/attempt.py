@@ -188,11 +188,11 @@ class Attempt:
         self.display.compiled(name, seconds, cache)
 
     def record_steps(self, queue: CallQueue, input_wait_seconds: float) -> bool:
-        """Logs the steps that ended since the last time; tells whether their losses were finite."""
+        """Logs the steps that ended since the last time; tells whether all losses were finite."""
         losses = queue.take_losses()
         if len(losses) == 0:
-            return True
-        step = self.first_step + queue.steps_done
+            return not self._diverged
+        self.step = step = self.first_step + queue.steps_done
         first = step - len(losses)
         if first < FIRST_LOSSES:
             values = [float(loss) for loss in losses[: FIRST_LOSSES - first]]
@@ -210,13 +210,12 @@ class Attempt:
         self.display.train(step, epoch, mean_loss, queue, input_wait_seconds, self.run_seconds())
         self.scalars.write(step, {"train/loss": mean_loss})
         self._last_record = time.perf_counter()
-        if np.isfinite(losses).all():
-            return True
-        if not self._diverged:
+        nonfinite = np.flatnonzero(~np.isfinite(losses))
+        if len(nonfinite) and not self._diverged:
             self._diverged = True
-            index = int(np.flatnonzero(~np.isfinite(losses))[0])
+            index = int(nonfinite[0])
             self.log.append("diverged", step=first + index + 1, loss=float(losses[index]))
-        return False
+        return not self._diverged
 
     def record_due(self) -> bool:
         """Tells whether the last record of steps is a second old."""

@@ -32,6 +32,7 @@ from dawnjax.programs import (
 from dawnjax.train_step import (
     PRNG_IMPLEMENTATION,
     Recipe,
+    TrainState,
     evaluated_params,
     make_recipe,
     platform_of,
@@ -140,24 +141,9 @@ def _train(
     status = "reached" if attempt.reached_before() else "not_reached"
     for stop in stops:
         attempt.enter("train")
-        queue.start()
-        interrupted, finite = False, True
-        count = 0
-        while step < stop and finite and not interrupted:
-            num_steps = min(programs.steps_per_call, stop - step)
-            attempt.watchdog.report("train", step)
-            inputs = feed.inputs(step, num_steps)
-            state, losses = programs.train(
-                state, feed.resident, inputs, counts[num_steps], root_key
-            )
-            queue.add(losses, num_steps)
-            step += num_steps
-            count += 1
-            interrupted = attempt.preemption.requested(step)
-            if count % CHECKED_CALLS == 0:
-                finite = attempt.record_steps(queue, feed.wait_seconds)
-            elif attempt.record_due():
-                attempt.record_steps(queue, feed.wait_seconds)
+        state, step, interrupted = train_until(
+            stop, state, step, programs, feed, queue, attempt, counts, root_key
+        )
 
         # The host waits for the devices here, so that what follows is not charged with train steps.
         queue.drain()
@@ -188,6 +174,51 @@ def _train(
         attempt.save(step, state)
     attempt.finish(status, step, queue, feed.wait_seconds)
     return status
+
+
+def train_until(
+    stop: int,
+    state: TrainState,
+    step: int,
+    programs: TrainPrograms,
+    feed: TrainFeed,
+    queue: CallQueue,
+    attempt: Attempt,
+    counts: dict[int, jax.Array],
+    root_key: jax.Array,
+) -> tuple[TrainState, int, bool]:
+    """Makes train steps up to a stop: the innermost loop of a run.
+
+    Args:
+      stop: The step to stop after.
+      state: The state, whose memory is taken over.
+      step: Steps done.
+      programs: The compiled programs.
+      feed: The training split.
+      queue: The calls in flight; some are still in flight at the end.
+      attempt: What is told of each call.
+      counts: Each number of steps that a call can make, on the devices.
+      root_key: The trial's key.
+
+    Returns:
+      The state, the steps done, and whether all processes were asked to stop. It ends before the
+      stop if they were, or if a loss was NaN or infinite.
+    """
+    queue.start()
+    for count, (first, num_steps) in enumerate(_calls(step, [stop], programs.steps_per_call), 1):
+        attempt.watchdog.report("train", first)
+        inputs = feed.inputs(first, num_steps)
+        state, losses = programs.train(state, feed.resident, inputs, counts[num_steps], root_key)
+        queue.add(losses, num_steps)
+        step = first + num_steps
+        if attempt.preemption.requested(step):
+            return state, step, True
+        if count % CHECKED_CALLS == 0:
+            if not attempt.record_steps(queue, feed.wait_seconds):
+                break
+        elif attempt.record_due():
+            attempt.record_steps(queue, feed.wait_seconds)
+    return state, step, False
 
 
 def _stops(experiment: Experiment, spec: DatasetSpec, options: RunOptions) -> list[int]:

@@ -1,0 +1,31 @@
+"""Lists the benchmarks, or runs one: `python -m benchmarks [NAME [--help | ARGUMENTS]]`."""
+
+import ast
+import runpy
+import sys
+from pathlib import Path
+
+_NOT_BENCHMARKS = ("__init__", "__main__", "harness")
+
+
+def main() -> int:
+    """Runs the named benchmark with the rest of the command line."""
+    folder = Path(__file__).parent
+    names = sorted(p.stem for p in folder.glob("*.py") if p.stem not in _NOT_BENCHMARKS)
+    if len(sys.argv) < 2 or sys.argv[1] in ("--help", "-h"):
+        print(__doc__ or "")
+        for name in names:
+            doc = ast.get_docstring(ast.parse((folder / f"{name}.py").read_text())) or ""
+            print(f"  {name:18} {doc.splitlines()[0]}")
+        return 0
+    name = sys.argv[1]
+    if name not in names:
+        print(f"benchmarks: no benchmark {name!r}; there are {', '.join(names)}", file=sys.stderr)
+        return 2
+    sys.argv = [f"python -m benchmarks {name}", *sys.argv[2:]]
+    runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
