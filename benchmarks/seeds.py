@@ -1,0 +1,109 @@
+"""Trials of one experiment that differ in their seed alone: reached, mean, spread, every one.
+
+    python -m benchmarks seeds --experiment=digits --trials=20 [-- --FLAG=VALUE...]
+
+Each trial is a process of its own, as a user would start it, one after another. All of them count.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness
+
+
+def main() -> int:
+    """Runs the trials, prints them and writes `results/NAME.json`."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--experiment", required=True)
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--first_seed", type=int, default=0)
+    parser.add_argument("--name", help="of the result file; seeds_EXPERIMENT if not given")
+    parser.add_argument("flags", nargs="*", help="more flags of `dawnjax train`, after --")
+    arguments = parser.parse_args()
+    trials = []
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.trials):
+        trials.append(run_trial(arguments.experiment, seed, arguments.flags))
+        print(_line(trials[-1]), flush=True)
+    record = {"experiment": arguments.experiment, "flags": arguments.flags, **summary(trials)}
+    print(json.dumps({key: value for key, value in record.items() if key != "trials"}, indent=1))
+    name = arguments.name or f"seeds_{arguments.experiment}"
+    print(harness.write(name, record))
+    return 0
+
+
+def run_trial(experiment: str, seed: int, flags: list[str]) -> dict[str, Any]:
+    """Runs one trial in a process of its own, and gives its row; a crash is a row too."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        command = [sys.executable, "-m", "dawnjax", "train", f"--experiment={experiment}"]
+        command += [f"--seed={seed}", f"--run_dir={run_dir}", *flags]
+        done = subprocess.run(command, capture_output=True, text=True)
+        result_file = run_dir / "result.json"
+        if not result_file.exists():
+            return {
+                "seed": seed,
+                "status": f"exit {done.returncode}",
+                "reached": False,
+                "error": done.stderr.strip().splitlines()[-1:],
+            }
+        result = json.loads(result_file.read_text())
+    metric = result["target"][0]["metric"]
+    last = result["evaluations"][-1] if result["evaluations"] else {}
+    return {
+        "seed": seed,
+        "status": result["status"],
+        "reached": result["reached"],
+        "time_to_accuracy_seconds": result["time_to_accuracy_seconds"],
+        "total_seconds_to_accuracy": result["total_seconds_to_accuracy"],
+        "train_seconds": result["train_seconds"],
+        "eval_seconds": result["phases"]["eval"],
+        "compile_seconds": result["compile_seconds"],
+        "run_seconds": last.get("seconds_since_run_start"),
+        "epochs": result["epochs"],
+        "best": result["best"].get(metric),
+        "last": last.get(metric),
+        "examples_per_second": result["examples_per_second"],
+        "device": f"{result['num_devices']} x {result['device_kind']}",
+        "evaluations": [[row["epoch"], row[metric]] for row in result["evaluations"]],
+    }
+
+
+def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
+    """Gives what all trials say together; spreads are population deviations."""
+    times = [t["time_to_accuracy_seconds"] for t in trials if t["reached"]]
+    last = [t["last"] for t in trials if t.get("last") is not None]
+    spent = [t.get("run_seconds") or 0.0 for t in trials]
+    return {
+        "num_trials": len(trials),
+        "num_reached": len(times),
+        "fraction_reached": len(times) / len(trials),
+        "time_to_accuracy_mean_seconds": float(np.mean(times)) if times else None,
+        "time_to_accuracy_cv": float(np.std(times) / np.mean(times)) if times else None,
+        "expected_time_to_accuracy_seconds": sum(spent) / len(times) if times else None,
+        "last_quality_mean": float(np.mean(last)) if last else None,
+        "last_quality_std": float(np.std(last)) if last else None,
+        "trials": trials,
+    }
+
+
+def _line(trial: dict[str, Any]) -> str:
+    def number(name: str) -> str:
+        value = trial.get(name)
+        return "-" if value is None else f"{value:.4f}"
+
+    return (
+        f"seed {trial['seed']:3}  {trial['status']:12} TTA {number('time_to_accuracy_seconds')} s  "
+        f"train {number('train_seconds')} s  total {number('total_seconds_to_accuracy')} s  "
+        f"epochs {number('epochs')}  best {number('best')}  last {number('last')}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
