@@ -181,7 +181,7 @@ def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(path.open("rb"))
         stream = _Bounded(_decompressed(file, kind_of(path)), path, limits.total_bytes)
-        archive = stack.enter_context(tarfile.open(fileobj=stream, mode="r|", bufsize=2**20))
+        archive = stack.enter_context(tarfile.open(fileobj=stream, mode="r|"))
         for info in archive:
             name = _safe_name(path, info.name)
             budget.count(name)

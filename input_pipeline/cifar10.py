@@ -30,6 +30,7 @@ CLASSES = (
     "truck",
 )
 IMAGE_SHAPE = (32, 32, 3)
+NUM_EXAMPLES: dict[Split, int] = {"train": 50_000, "eval": 10_000}
 
 # Of pixel / 255 over the 50,000 training images of the original, red, green, blue, to four digits.
 # They are constants of the recipe: a JPEG copy, whose std is a little lower, uses them too.
@@ -90,9 +91,7 @@ class Cifar10:
         return {"image": images, "label": labels.astype(np.int32)}
 
     def _directory(self) -> pathlib.Path:
-        if self.data_dir:
-            return pathlib.Path(self.data_dir).expanduser()
-        return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / "cifar10"
+        return pathlib.Path(self.data_dir).expanduser() if self.data_dir else default_directory()
 
     def _tfds_version(self, directory: pathlib.Path) -> pathlib.Path | None:
         if prepared.is_prepared(directory):
@@ -105,6 +104,11 @@ class Cifar10:
                 "an .npz or a TFDS directory (--data.data_dir names another place)"
             )
         return version_directory
+
+
+def default_directory() -> pathlib.Path:
+    """Gives where CIFAR-10 is looked for unless a place is named."""
+    return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / "cifar10"
 
 
 def _read_description(directory: pathlib.Path) -> prepared.Description:

@@ -214,13 +214,14 @@ def write(
         )
         if _holds(directory, description, overwrite):
             return description, "unchanged"
-        with _named_write_errors(directory):
-            # From here to the end no description exists, so a reader cannot mistake the files.
+        # From here to the end no description exists, so a reader cannot mistake the files.
+        with _named_write_errors(directory / DESCRIPTION_FILE):
             (directory / DESCRIPTION_FILE).unlink(missing_ok=True)
-            for name, array in arrays.items():
-                _write_synced(directory / name, _blocks(array))
-            partial = directory / f"{DESCRIPTION_FILE}.partial"
-            _write_synced(partial, [_format(description)])
+        for name, array in arrays.items():
+            _write_synced(directory / name, _blocks(array))
+        partial = directory / f"{DESCRIPTION_FILE}.partial"
+        _write_synced(partial, [_format(description)])
+        with _named_write_errors(directory / DESCRIPTION_FILE):
             os.replace(partial, directory / DESCRIPTION_FILE)
             _sync_directory(directory)
     return description, "written"
@@ -274,12 +275,11 @@ def _only_writer(directory: pathlib.Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _named_write_errors(directory: pathlib.Path) -> Iterator[None]:
+def _named_write_errors(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or directory
-        raise DataError(f"{where}: cannot be written ({error.strerror})") from None
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def _file_names() -> list[str]:
@@ -357,7 +357,7 @@ def _record(array: np.ndarray) -> FileRecord:
 
 
 def _write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> None:
-    with path.open("wb") as file:
+    with _named_write_errors(path), path.open("wb") as file:
         for block in blocks:
             file.write(block)
         file.flush()

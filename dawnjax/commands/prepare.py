@@ -1,0 +1,135 @@
+"""`dawnjax prepare`: a dataset into its form on disk, once, so that runs read it in no time."""
+
+import pathlib
+import sys
+import time
+
+from absl import flags
+
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.input_pipeline import cifar10, prepared
+
+USAGE = "dawnjax prepare --dataset=cifar10 --from=PATH [--out=DIR] [--overwrite]"
+
+DESCRIPTION = """
+Converts a dataset into plain arrays with checksums, which runs map into memory. For cifar10, PATH
+is one of these, told apart by content:
+
+  the original archive   cifar-10-python.tar.gz or cifar-10-binary.tar.gz, or its folder
+  image files            train/<class>/*.jpg|png and test/<class>/*.jpg|png: a folder, or a .tar,
+                         .tar.gz, .tar.xz, .tar.bz2 or .zip of it
+  arrays                 an .npz of train_x, train_y, test_x, test_y
+  TensorFlow Datasets    a data directory with ArrayRecord files
+
+Nothing of an archive is unpacked to disk. Done again with the same content, it changes nothing.
+"""
+
+WITHOUT_PREPARATION = {
+    "digits": "its images come with scikit-learn",
+    "synthetic": "its images are made from a seed",
+}
+DATASETS = ("cifar10",)
+
+SECONDS_BETWEEN_LINES = 2.0
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string("dataset", None, "Which dataset.", flag_values=flag_values)
+    flags.DEFINE_string(
+        "from", None, "The archive, folder or .npz to convert.", flag_values=flag_values
+    )
+    flags.DEFINE_string(
+        "out",
+        None,
+        "Directory to write to; without it, where the dataset is looked for: "
+        "$DAWNJAX_DATA/cifar10, or ./data/cifar10.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_bool(
+        "overwrite",
+        False,
+        "Replace other content in the directory, or write beside other files.",
+        flag_values=flag_values,
+    )
+    try:
+        rest = command_line.parse("prepare", flag_values, argv)
+    except command_line.HelpRequested:
+        text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
+        raise command_line.HelpRequested(text) from None
+    if rest:
+        raise ConfigError(f"unexpected argument {rest[0]!r}; the source is given as --from=PATH")
+    _check_dataset(flag_values["dataset"].value)
+    if not flag_values["from"].value:
+        raise ConfigError("--from is missing: the archive, folder or .npz to convert")
+    source = pathlib.Path(flag_values["from"].value).expanduser()
+    out = pathlib.Path(flag_values["out"].value or cifar10.default_directory()).expanduser()
+    try:
+        _prepare_cifar10(source, out, overwrite=bool(flag_values["overwrite"].value))
+    except KeyboardInterrupt:
+        print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
+        return ExitStatus.INTERRUPTED
+    return ExitStatus.DONE
+
+
+def _check_dataset(name: str | None) -> None:
+    if not name:
+        raise ConfigError(f"--dataset is missing; known: {', '.join(DATASETS)}")
+    if name in WITHOUT_PREPARATION:
+        raise ConfigError(f"--dataset={name} needs no preparation: {WITHOUT_PREPARATION[name]}")
+    if name not in DATASETS:
+        near = command_line.closest(name, list(DATASETS))
+        hint = f"did you mean {near}?" if near else f"known: {', '.join(DATASETS)}"
+        raise ConfigError(f"--dataset={name} is not known; {hint}")
+
+
+def _prepare_cifar10(source: pathlib.Path, out: pathlib.Path, *, overwrite: bool) -> None:
+    # OpenCV and the readers of archives are needed here alone; --help does without them.
+    from dawnjax.input_pipeline import cifar10_sources
+
+    progress = _Progress()
+    description, outcome = prepared.write(
+        out,
+        lambda: cifar10_sources.read_source(source, progress.add),
+        dataset="cifar10",
+        overwrite=overwrite,
+    )
+    counts = {split: description.num_examples(split) for split in ("train", "eval")}
+    height, width, channels = description.image_shape
+    mean = " ".join(f"{value:.4f}" for value in description.train_mean)
+    std = " ".join(f"{value:.4f}" for value in description.train_std)
+    done = "holds this already, nothing written" if outcome == "unchanged" else "written"
+    print(
+        f"{out}: {done}: {counts['train']:,} train and {counts['eval']:,} eval images "
+        f"{height}x{width}x{channels} in {len(description.classes)} classes, from "
+        f"{description.source['kind']}, in {progress.seconds:.1f} s; train mean {mean}, std {std}"
+    )
+    if counts != cifar10.NUM_EXAMPLES:
+        whole = cifar10.NUM_EXAMPLES
+        print(
+            f"note: this is a part of CIFAR-10, which has {whole['train']:,} train and "
+            f"{whole['eval']:,} eval images"
+        )
+
+
+class _Progress:
+    """Says on standard error, every other second, how many examples are read."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.perf_counter()
+        self._count = 0
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._started
+
+    def add(self, count: int) -> None:
+        self._count += count
+        now = time.perf_counter()
+        if now - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
+            print(
+                f"{self._count:,} images read in {self.seconds:.0f} s", file=sys.stderr, flush=True
+            )

@@ -1,0 +1,95 @@
+"""The digits are scikit-learn's, and so is their split."""
+
+import gzip
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+
+from dawnjax.input_pipeline import digits
+from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.digits import Digits, stratified_split
+
+
+def test_split_is_scikit_learns() -> None:
+    levels, labels = load_digits(return_X_y=True)
+    for seed in range(20):
+        first, second = train_test_split(
+            np.arange(1797), train_size=900, test_size=897, stratify=labels, random_state=seed
+        )
+        ours = stratified_split(labels, 900, seed)
+        assert (ours[0] == first).all() and (ours[1] == second).all()
+    train, evaluation = Digits(split_seed=19).load("train"), Digits(split_seed=19).load("eval")
+    # 255 / 16 = 15.9375 a level, rounded half up; only level 8 (127.5) lies half way.
+    pixels = np.array([0, 16, 32, 48, 64, 80, 96, 112, 128, 143, 159, 175, 191, 207, 223, 239, 255])
+    assert (train["image"].reshape(900, 64) == pixels[levels[first].astype(int)]).all()
+    assert (evaluation["image"].reshape(897, 64) == pixels[levels[second].astype(int)]).all()
+    assert (train["label"] == labels[first]).all() and (evaluation["label"] == labels[second]).all()
+
+
+@pytest.mark.parametrize("sizes", [(7, 7, 7), (2, 5, 11), (4, 4, 3, 3)])
+def test_ties_between_classes_are_split_as_scikit_learn_does(sizes: tuple[int, ...]) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    for seed in range(10):
+        expected = train_test_split(
+            np.arange(len(labels)), train_size=8, stratify=labels, random_state=seed
+        )
+        assert (stratified_split(labels, 8, seed)[0] == expected[0]).all()
+
+
+def test_shapes_and_neighbours() -> None:
+    spec = Digits().spec()
+    train, evaluation = Digits().load("train"), Digits().load("eval")
+    assert train["image"].shape == (spec.num_train_examples, *spec.image_shape) == (900, 8, 8, 1)
+    assert evaluation["image"].shape == (spec.num_eval_examples, *spec.image_shape)
+    assert train["image"].dtype == np.uint8 and train["label"].dtype == np.int32
+    # 886 of 897 is known for one nearest neighbour on this split.
+    neighbours = KNeighborsClassifier(1).fit(train["image"].reshape(900, -1), train["label"])
+    found = neighbours.predict(evaluation["image"].reshape(897, -1))
+    assert (found == evaluation["label"]).sum() == 886
+    # Rounding levels to pixels moves a mean by up to half a pixel in 255: 0.002.
+    normalized = (train["image"] / 255 - spec.mean) / spec.std
+    assert abs(normalized.mean()) < 2e-3 and abs(normalized.std() - 1) < 2e-3
+
+
+def test_examples_are_the_callers_own() -> None:
+    first = Digits().load("train")
+    first["image"][:] = 0
+    assert Digits().load("train")["image"].any()
+
+
+def test_fingerprint_tells_splits_apart() -> None:
+    assert Digits().spec().fingerprint == Digits().spec().fingerprint
+    assert Digits().spec().fingerprint != Digits(split_seed=1).spec().fingerprint
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_impossible_seed_is_refused(seed: int) -> None:
+    with pytest.raises(ValueError, match=f"data.split_seed={seed} must"):
+        Digits(split_seed=seed).spec()
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "changed", "text"])
+def test_damaged_package_file_is_named(tmp_path: pathlib.Path, monkeypatch, damage: str) -> None:
+    found = importlib.util.find_spec("sklearn")
+    assert found is not None and found.origin is not None
+    content = pathlib.Path(found.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    copy = tmp_path / "datasets" / "data" / "digits.csv.gz"
+    copy.parent.mkdir(parents=True)
+    text = gzip.decompress(content.read_bytes())
+    if damage == "truncated":
+        copy.write_bytes(content.read_bytes()[:-5000])
+    elif damage == "changed":
+        copy.write_bytes(gzip.compress(text.replace(b"16", b"15", 1)))
+    elif damage == "text":
+        copy.write_bytes(gzip.compress(text.replace(b"16", b"x", 1)))
+    fake = importlib.util.spec_from_file_location("sklearn", tmp_path / "__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: fake)
+    digits._read_table.cache_clear()
+    with pytest.raises(DataError, match="digits.csv.gz.*reinstall scikit-learn") as error:
+        Digits().load("train")
+    assert "\n" not in str(error.value)
