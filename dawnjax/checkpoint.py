@@ -1,0 +1,706 @@
+"""Checkpoints that are either whole or not used.
+
+A checkpoint is the folder `<directory>/<step>/`: the arrays as Orbax writes them, and
+`manifest.json`, written last and in one piece, with the size and the BLAKE2b hash of every other
+file, the path, shape and dtype of every array, and the caller's metadata. Orbax alone restores
+silently past some missing files and takes the dtype of the target for that of the data; here a
+folder without a manifest that verifies is not a checkpoint, and what is restored is what was saved,
+bit for bit.
+
+Several processes save and restore together, into one directory that they all see (a network file
+system or `gs://`). Process 0 alone hashes, verifies and deletes, and tells the others what it
+chose; a process that fails to write its part tells all others. They talk through the coordination
+service, so that nothing here compiles or runs a program on the devices.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import logging
+import math
+import os
+import re
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from dawnjax.errors import RunError
+
+if TYPE_CHECKING:  # Orbax takes 0.15 to 0.3 s to import; runs without checkpoints do not pay that.
+    from etils import epath
+
+MANIFEST = "manifest.json"
+"""The file that makes a folder a checkpoint."""
+
+MANIFEST_VERSION = 1
+
+_UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
+"""Folders of saves that Orbax has not committed."""
+
+_CHUNK_BYTES = 2**20
+
+_TIMEOUT_MS = 1_200_000
+"""How long processes wait for each other's part of a save, or for process 0 to verify."""
+
+_VISIBLE_WITHIN_SECONDS = 10.0
+"""How late a network file system may show a new file to other hosts."""
+
+_conversations = itertools.count()
+"""Numbers what the processes tell each other; they all count alike."""
+
+
+class CheckpointError(RunError):
+    """Checkpoints that cannot be used."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A checkpoint that was read back.
+
+    Attributes:
+      step: The step that it was saved at.
+      state: The tree of arrays, with the structure and the shardings that were asked for.
+      metadata: What `save` was given.
+      skipped: Newer steps that do not verify, newest first, each with the reason.
+    """
+
+    step: int
+    state: Any
+    metadata: dict[str, Any]
+    skipped: tuple[tuple[int, str], ...]
+
+
+class Checkpoints:
+    """Saves and restores the checkpoints of one directory; one thread uses it.
+
+    Every method is called by all processes in the same order.
+    """
+
+    def __init__(self, directory: str, *, keep: int, warn: Callable[[str], None]):
+        """Opens a directory of checkpoints; a single process writes nothing until it saves.
+
+        Args:
+          directory: A local path or a `gs://` one; made at the first save.
+          keep: Checkpoints to keep, 1 or more. 2 or more let a damaged one be stepped over.
+          warn: Called with one line for each thing that went wrong and was survived, on the
+            caller's thread.
+
+        Raises:
+          CheckpointError: There are several processes and they do not share the directory.
+        """
+        from etils import epath
+
+        if keep < 1:
+            raise ValueError(f"keep={keep}: keep 1 checkpoint or more")
+        self._remote = "://" in directory
+        self._directory = epath.Path(directory if self._remote else os.path.abspath(directory))
+        self._keep = keep
+        self._warn = warn
+        self._checkpointer: Any = None
+        self._assent = _Assent()
+        self._thread: threading.Thread | None = None
+        self._failures: list[str] = []  # Of the thread that finishes a save; told by wait().
+        self._entered: set[int] = set()  # Steps saved or restored here, the same on all processes.
+        self._good: set[int] = set()  # Steps known to be whole; process 0 alone knows.
+        self._damaged: set[int] = set()
+        if jax.process_count() > 1 and not self._remote:
+            self._check_shared()
+
+    def save(self, step: int, state: Any, metadata: dict[str, Any]) -> None:
+        """Starts to save a state, after the save before it has ended.
+
+        Returns once the arrays are copied to the host (on a CPU, once they are held, and a donated
+        one is copied by the step that wants its memory): donating them then is safe. Writing,
+        hashing and the deletion of old checkpoints happen on another thread. A save that fails,
+        such as on a full disk, is a warning of a later call; its remains are deleted, and older
+        checkpoints and later saves are as if it had not been tried. A step that is already saved is
+        not saved again.
+
+        Args:
+          step: Its number, 0 or more.
+          state: A tree of `jax.Array`, without PRNG key arrays.
+          metadata: What JSON can say; it is read back equal.
+
+        Raises:
+          TypeError: A leaf is not a numeric `jax.Array`, or the metadata is not JSON.
+        """
+        arrays = _by_path(state)
+        for path, array in arrays.items():
+            if not isinstance(array, jax.Array) or jax.dtypes.issubdtype(
+                array.dtype, jax.dtypes.extended
+            ):
+                raise TypeError(f"{'/'.join(path)} is a {type(array).__name__}, not a plain array")
+        content = {
+            "manifest_version": MANIFEST_VERSION,
+            "step": step,
+            "metadata": metadata,
+            "arrays": {"/".join(path): _signature(array) for path, array in arrays.items()},
+        }
+        content = json.loads(json.dumps(content))  # The caller may change its metadata afterwards.
+
+        self.wait()
+        # Rare: it costs a message between processes only for a step that was met before.
+        if step in self._entered and _from_process_zero(lambda: step in self._good):
+            return
+        self._entered.add(step)
+        self._assent = _Assent(replaces=self._assent)
+        if jax.process_index() == 0:
+            self._clear_way(step)
+        try:
+            self._open_checkpointer()
+            self._checkpointer.save(self._directory / str(step), args=_save_args(arrays))
+        except Exception as error:  # Orbax names no set of errors; none of them may end the run.
+            self._save_failed(step, error)
+            return
+        self._thread = threading.Thread(
+            target=self._finish, args=(step, content), name=f"checkpoint-{step}"
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Waits until the last save is on disk, manifest and all, or has failed; then it warns."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        while self._failures:
+            self._warn(self._failures.pop(0))
+
+    def restore_newest(self, like: Any) -> Restored | None:
+        """Gives the newest checkpoint that verifies; steps over damaged ones with a warning each.
+
+        A file that is missing, added, cut or changed makes a checkpoint damaged. The devices and
+        the mesh may differ from those that saved.
+
+        Args:
+          like: A tree of `jax.ShapeDtypeStruct` with shardings: what to restore.
+
+        Returns:
+          The checkpoint, or None where there is none, or none but saves that were cut off before
+          their manifest was written, which is where a run was killed in its first save.
+
+        Raises:
+          TypeError: A leaf of `like` has no sharding.
+          CheckpointError: There are checkpoints and none verifies: to start anew is then for a
+            person to decide, as it would overwrite what may still be saved by other means. Or the
+            newest holds another model, and the message names the first path that differs. Or the
+            directory cannot be read.
+        """
+        wanted = _by_path(like)
+        for path, leaf in wanted.items():
+            if getattr(leaf, "sharding", None) is None:
+                raise TypeError(f"{'/'.join(path)}: what to restore has no sharding")
+        self.wait()
+        found = _from_process_zero(self._find_newest)
+        skipped = tuple((step, reason) for step, reason in found["skipped"])
+        for step, reason in skipped:
+            self._warn(f"checkpoint {self._directory / str(step)} is not used: {reason}")
+        content = found["content"]
+        if content is None:
+            return None
+        step, path = content["step"], self._directory / str(content["step"])
+        _check_same_structure(path, content["arrays"], wanted)
+        try:
+            self._open_checkpointer()
+            arrays = self._read(path, wanted)
+        except Exception as error:
+            raise CheckpointError(
+                f"checkpoint {path} verifies but Orbax cannot read it: {_one_line(error)}"
+            ) from error
+        self._entered.add(step)
+        leaves = [arrays[key] for key in wanted]
+        state = jax.tree.unflatten(jax.tree.structure(like), leaves)
+        return Restored(step, state, content["metadata"], skipped)
+
+    def close(self) -> None:
+        """Waits for the last save and ends Orbax's threads."""
+        self.wait()
+        self._drop_checkpointer()
+
+    def _open_checkpointer(self) -> None:
+        if self._checkpointer is not None:
+            return
+        import orbax.checkpoint as ocp
+
+        _mute_orbax()
+        # Orbax's default splits replicated arrays among the replicas, which compiles a program for
+        # each shape and device at the first save: 15 s for 100 shapes on four devices.
+        handler = ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
+        registry = ocp.type_handlers.create_type_handler_registry((jax.Array, handler))
+        processes = ocp.options.MultiprocessingOptions()
+        if jax.process_count() > 1:
+            # Named, they meet at the coordination service instead of on their devices.
+            processes = ocp.options.MultiprocessingOptions(
+                active_processes=set(range(jax.process_count())),
+                barrier_sync_key_prefix="dawnjax",
+            )
+        self._checkpointer = ocp.AsyncCheckpointer(
+            ocp.PyTreeCheckpointHandler(
+                type_handler_registry=registry, multiprocessing_options=processes
+            ),
+            multiprocessing_options=processes,
+            async_options=ocp.options.AsyncOptions(
+                timeout_secs=_TIMEOUT_MS // 1000, barrier_sync_fn=self._meet
+            ),
+        )
+
+    def _meet(self, *, key: str, timeout_ms: int) -> None:
+        """Waits, as Orbax asks at each stage of a save, until all processes have come so far."""
+        self._assent.give(timeout_ms)
+
+    def _drop_checkpointer(self) -> None:
+        if self._checkpointer is not None:
+            with contextlib.suppress(Exception):  # It may raise what wait() has already told.
+                self._checkpointer.close()
+            self._checkpointer = None
+
+    def _clear_way(self, step: int) -> None:
+        """Deletes what would stand in the way of a save; never a checkpoint that may be good."""
+        path = self._directory / str(step)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._delete_unfinished()  # No save is under way: they are of a killed attempt.
+            if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
+                _delete(path)
+        except OSError as error:
+            self._failures.append(f"cannot clear {path}: {_one_line(error)}")
+
+    def _delete_unfinished(self) -> None:
+        for path in self._directory.iterdir():
+            if _UNFINISHED.fullmatch(path.name):
+                path.rmtree()
+
+    def _finish(self, step: int, content: dict[str, Any]) -> None:
+        """Completes a save; runs on its own thread."""
+        path = self._directory / str(step)
+        try:
+            self._checkpointer.wait_until_finished()
+            if jax.process_index() == 0:
+                files = {name: _fingerprint(path / name, sync=True) for name in _files(path)}
+                _write_manifest(path, {**content, "files": files}, remote=self._remote)
+        except Exception as error:  # As in save().
+            self._save_failed(step, error)
+            return
+        if jax.process_index() == 0:
+            self._good.add(step)
+            self._damaged.discard(step)
+            self._delete_old()
+
+    def _save_failed(self, step: int, error: Exception) -> None:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # No answer within the time.
+            self._assent.refuse(_one_line(error), _TIMEOUT_MS)
+        path = self._directory / str(step)
+        self._failures.append(
+            f"checkpoint {path} could not be saved: {_one_line(error)}; the run goes on, and "
+            "older checkpoints are whole"
+        )
+        # A new one, so that nothing of the failure stays behind in it.
+        self._drop_checkpointer()
+        if jax.process_index() == 0:
+            with contextlib.suppress(OSError):
+                self._delete_unfinished()
+                if path.exists() and not (path / MANIFEST).exists():
+                    _delete(path)
+
+    def _delete_old(self) -> None:
+        """Deletes all that is older than the `keep` newest checkpoints known to be whole."""
+        if len(self._good) < self._keep:
+            return
+        oldest = sorted(self._good)[-self._keep]
+        try:
+            for step in _steps(self._directory):
+                if step < oldest:
+                    _delete(self._directory / str(step))
+                    self._good.discard(step)
+        except OSError as error:
+            self._failures.append(f"cannot delete an old checkpoint: {_one_line(error)}")
+
+    def _find_newest(self) -> dict[str, Any]:
+        """Gives the manifest of the newest checkpoint that verifies, and what was skipped."""
+        skipped: list[tuple[int, str]] = []
+        only_unfinished = True
+        try:
+            for step in sorted(_steps(self._directory), reverse=True):
+                try:
+                    content = _verified_manifest(self._directory / str(step), step)
+                except _UnfinishedError as error:
+                    skipped.append((step, str(error)))
+                    continue
+                except _DamageError as error:
+                    only_unfinished = False
+                    self._damaged.add(step)
+                    skipped.append((step, str(error)))
+                    continue
+                self._good.add(step)
+                del content["files"]  # The other processes have no use for them.
+                return {"content": content, "skipped": skipped}
+        except (OSError, ImportError) as error:
+            raise CheckpointError(f"cannot read {self._directory}: {_one_line(error)}") from error
+        if only_unfinished:
+            return {"content": None, "skipped": skipped}
+        reasons = "; ".join(f"step {step}: {reason}" for step, reason in skipped)
+        raise CheckpointError(
+            f"no checkpoint in {self._directory} verifies ({reasons}); bring back a copy of one, "
+            "or delete that directory to start from the beginning"
+        )
+
+    def _read(self, path: "epath.Path", wanted: dict[tuple[str, ...], Any]) -> dict[Any, jax.Array]:
+        import orbax.checkpoint as ocp
+
+        tree = _nest({key: leaf for key, leaf in wanted.items() if math.prod(leaf.shape)})
+        restore_args = ocp.checkpoint_utils.construct_restore_args(tree)
+        args = ocp.args.PyTreeRestore(item=tree, restore_args=restore_args)
+        read = _by_path(self._checkpointer.restore(path, args=args))
+        for key, leaf in wanted.items():
+            if not math.prod(leaf.shape):
+                read[key] = _empty(leaf)
+        return read
+
+    def _check_shared(self) -> None:
+        """Finds out whether all processes see one directory."""
+
+        def put_mark() -> str:
+            mark = f".shared-{secrets.token_hex(8)}"
+            try:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                (self._directory / mark).write_bytes(b"")
+            except OSError as error:
+                raise CheckpointError(
+                    f"cannot write {self._directory}: {_one_line(error)}"
+                ) from error
+            return mark
+
+        mark = self._directory / _from_process_zero(put_mark)
+        assent = _Assent()
+        deadline = time.monotonic() + _VISIBLE_WITHIN_SECONDS
+        while not (seen := mark.exists()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        try:
+            if not seen:
+                reason = "it does not see the directory of process 0"
+                assent.refuse(reason, _TIMEOUT_MS)
+                raise _RefusedError(f"process {jax.process_index()}: {reason}")
+            assent.give(_TIMEOUT_MS)
+        except _RefusedError as error:
+            raise CheckpointError(
+                f"checkpoints need a directory that all processes share, such as gs://BUCKET/PATH "
+                f"or a network file system, and {self._directory} is not one: {error}"
+            ) from None
+        finally:
+            if jax.process_index() == 0:
+                mark.unlink(missing_ok=True)
+
+
+class _RefusedError(Exception):
+    """What a process said that could not do its part."""
+
+
+class _Assent:
+    """What all processes must agree to, stage by stage; one that refuses ends it for all.
+
+    At a plain barrier the others would wait for a process that failed.
+    """
+
+    def __init__(self, replaces: "_Assent | None" = None):
+        """Makes one; every process makes the same ones in the same order.
+
+        Args:
+          replaces: One that every process has left when it gives its first assent to this one; its
+            messages are deleted then.
+        """
+        self._name = f"dawnjax/checkpoint/{next(_conversations)}"
+        self._replaces = replaces
+        self._stage = 1
+        self._over = False
+
+    def give(self, timeout_ms: int) -> None:
+        """Says that this process is ready for the next stage, and waits until all are.
+
+        Raises:
+          _RefusedError: A process refused.
+        """
+        if jax.process_count() == 1:
+            return
+        self._answer("", timeout_ms)
+        refusal = self._hear("all", timeout_ms)
+        self._stage += 1
+        if refusal:
+            self._over = True
+            raise _RefusedError(refusal)
+        if jax.process_index() == 0 and self._replaces is not None:
+            _coordination_service().key_value_delete(self._replaces._name)
+            self._replaces = None
+
+    def refuse(self, reason: str, timeout_ms: int) -> None:
+        """Says that this process cannot do its part of the next stage, unless it is over.
+
+        Process 0 waits here until the others have come as far: they no longer write then.
+        """
+        if jax.process_count() > 1 and not self._over:
+            self._over = True
+            self._answer(reason, timeout_ms)
+
+    def _answer(self, refusal: str, timeout_ms: int) -> None:
+        if jax.process_index() > 0:
+            self._say(str(jax.process_index()), refusal)
+            return
+        answers = {0: refusal}
+        for index in range(1, jax.process_count()):
+            answers[index] = self._hear(str(index), timeout_ms)
+        refusals = [f"process {index}: {answer}" for index, answer in answers.items() if answer]
+        self._say("all", "; ".join(refusals))
+
+    def _say(self, topic: str, text: str) -> None:
+        _coordination_service().key_value_set(f"{self._name}/{self._stage}/{topic}", text)
+
+    def _hear(self, topic: str, timeout_ms: int) -> str:
+        key = f"{self._name}/{self._stage}/{topic}"
+        return _coordination_service().blocking_key_value_get(key, timeout_ms)
+
+
+def _coordination_service() -> Any:
+    """Gives the client of the service that `jax.distributed.initialize` starts."""
+    from jax._src import distributed  # JAX has no public name for it.
+
+    return distributed.global_state.client
+
+
+class _DamageError(Exception):
+    """A folder is no checkpoint; says which file and why."""
+
+
+class _UnfinishedError(_DamageError):
+    """A folder has no manifest."""
+
+
+def _by_path(tree: Any) -> dict[tuple[str, ...], Any]:
+    """Gives the leaves of a tree by their path, in the order of `jax.tree.leaves`.
+
+    Lists, tuples and dataclasses become dicts of strings, so that what is on disk does not depend
+    on the classes of this program.
+    """
+    leaves = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        key = tuple(jax.tree_util.keystr((entry,), simple=True) for entry in path)
+        if leaves.setdefault(key, leaf) is not leaf:
+            raise TypeError(f"two leaves have the path {'/'.join(key)}")
+    return leaves
+
+
+def _nest(leaves: dict[tuple[str, ...], Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        node = tree
+        for name in path[:-1]:
+            node = node.setdefault(name, {})
+        node[path[-1]] = leaf
+    return tree
+
+
+def _save_args(arrays: dict[tuple[str, ...], jax.Array]) -> Any:
+    import orbax.checkpoint as ocp
+
+    # Orbax refuses arrays without elements; their shape and dtype are in the manifest.
+    return ocp.args.PyTreeSave(_nest({key: array for key, array in arrays.items() if array.size}))
+
+
+def _empty(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    empty = np.zeros(leaf.shape, leaf.dtype)
+    assert leaf.sharding is not None
+    return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: empty[index])
+
+
+def _signature(leaf: Any) -> str:
+    """Gives dtype and shape as text, such as `bfloat16[3,3,64]`."""
+    return f"{np.dtype(leaf.dtype).name}[{','.join(str(size) for size in leaf.shape)}]"
+
+
+def _check_same_structure(
+    path: "epath.Path", saved: dict[str, str], wanted: dict[tuple[str, ...], Any]
+) -> None:
+    asked = {"/".join(key): _signature(leaf) for key, leaf in wanted.items()}
+    for name in [*asked, *saved]:
+        if asked.get(name) != saved.get(name):
+            raise CheckpointError(
+                f"checkpoint {path} is of another model or optimizer: {name} is "
+                f"{saved.get(name, 'absent')} in it and {asked.get(name, 'absent')} in this run"
+            )
+
+
+def _steps(directory: "epath.Path") -> list[int]:
+    """Gives the steps that have a folder, in no order."""
+    if not directory.exists():
+        return []
+    names = [path.name for path in directory.iterdir()]
+    return [int(name) for name in names if name.isdecimal() and name == str(int(name))]
+
+
+def _files(path: "epath.Path", prefix: str = "") -> Iterator[str]:
+    """Gives the names of all files under a folder, with `/`, except its manifest."""
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
+        name = prefix + entry.name
+        if entry.is_dir():
+            yield from _files(entry, name + "/")
+        elif name != MANIFEST:
+            yield name
+
+
+def _fingerprint(path: "epath.Path", *, sync: bool = False) -> dict[str, Any]:
+    """Gives the size and the hash of a file (`b2sum --length=256` prints the same).
+
+    Args:
+      path: The file.
+      sync: Wait until a local file is on disk, so that a manifest never outlives what it names.
+    """
+    digest, size = hashlib.blake2b(digest_size=32), 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+        if sync:
+            with contextlib.suppress(AttributeError, OSError):  # Objects in a bucket have no fd.
+                os.fsync(file.fileno())
+    return {"bytes": size, "blake2b": digest.hexdigest()}
+
+
+_SEAL = ',\n "blake2b": "%s"\n}\n'
+"""The end of a manifest: the hash of all that is before it."""
+
+_SEAL_LENGTH = len(_SEAL % ("0" * 64))
+
+
+def _write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool) -> None:
+    body = json.dumps(content, indent=1).removesuffix("\n}").encode()
+    data = body + (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode()
+    if remote:
+        (path / MANIFEST).write_bytes(data)  # An object appears whole or not at all.
+        return
+    partial = os.path.join(path, MANIFEST + ".partial")
+    with open(partial, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(path)
+    os.replace(partial, path / MANIFEST)
+    _sync_folder(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: "epath.Path") -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
+    """Gives the manifest of a checkpoint after it has compared every file with it.
+
+    Raises:
+      _DamageError: A file is missing, added or changed, or the manifest is.
+    """
+    try:
+        data = (path / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        raise _UnfinishedError(
+            f"{MANIFEST} is missing: its save was cut off, or the file was deleted"
+        ) from None
+    body, seal = data[:-_SEAL_LENGTH], data[-_SEAL_LENGTH:]
+    if seal != (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode():
+        raise _DamageError(f"{MANIFEST} is damaged: its own hash differs")
+    content = json.loads(data)
+    if content["manifest_version"] != MANIFEST_VERSION:
+        raise _DamageError(
+            f"{MANIFEST} has version {content['manifest_version']}; this program reads version "
+            f"{MANIFEST_VERSION}"
+        )
+    if content["step"] != step:
+        raise _DamageError(f"{MANIFEST} is of step {content['step']}: the folder was renamed")
+    present = set(_files(path))
+    for name in sorted(present - content["files"].keys()):
+        raise _DamageError(f"{name} is not of this checkpoint: it was added later")
+    for name in sorted(content["files"].keys() - present):
+        raise _DamageError(f"{name} is missing")
+
+    def damage(name: str) -> str | None:
+        expected = content["files"][name]
+        try:
+            found = _fingerprint(path / name)
+        except OSError as error:
+            return f"{name} cannot be read: {_one_line(error)}"
+        if found["bytes"] != expected["bytes"]:
+            return f"{name} has {found['bytes']} bytes instead of {expected['bytes']}"
+        return None if found == expected else f"{name} was changed: its hash differs"
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Hashing releases the GIL.
+        for reason in pool.map(damage, content["files"]):
+            if reason is not None:
+                raise _DamageError(reason)
+    return content
+
+
+def _delete(path: "epath.Path") -> None:
+    """Deletes a checkpoint; cut off in the middle, it leaves one without a manifest."""
+    (path / MANIFEST).unlink(missing_ok=True)
+    path.rmtree()
+
+
+def _from_process_zero(make: Callable[[], Any]) -> Any:
+    """Gives every process what `make` returns on process 0, as JSON; its error ends all alike."""
+    if jax.process_count() == 1:
+        return make()
+    key = f"dawnjax/checkpoint/{next(_conversations)}"
+    if jax.process_index() == 0:
+        try:
+            message = {"result": make()}
+        except Exception as error:  # The others wait for an answer, whatever happened here.
+            message = {"error": str(error) or type(error).__name__}
+        _coordination_service().key_value_set(key, json.dumps(message))
+    text = _coordination_service().blocking_key_value_get(key, _TIMEOUT_MS)
+    message = json.loads(text)
+    if "error" in message:
+        raise CheckpointError(message["error"])
+    return message["result"]
+
+
+def _one_line(error: BaseException) -> str:
+    """Gives the reason in an error: the system's own, where one is in it."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if code := re.search(r"os_error_code='(\d+)'", str(error)):  # TensorStore's way to say it.
+        return os.strerror(int(code[1]))
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+class _FromOrbax(logging.Filter):
+    """Drops what Orbax logs: it is noise, or it comes back as an exception that is told once."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name == "asyncio":  # What is left of a save that failed.
+            return "orbax" not in record.getMessage()
+        return f"{os.sep}orbax{os.sep}" not in record.pathname
+
+
+@functools.cache
+def _mute_orbax() -> None:
+    """Keeps Orbax from filling the terminal, above all with tracebacks after a failed save."""
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).addFilter(_FromOrbax())
+    show = sys.unraisablehook
+
+    def show_others(unraisable: Any) -> None:
+        # Writes that end after the save that they belong to has failed.
+        if str(unraisable.exc_value) != "Event loop is closed":
+            show(unraisable)
+
+    sys.unraisablehook = show_others
