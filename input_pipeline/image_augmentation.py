@@ -7,6 +7,7 @@ image it comes from, and the pixels are then fetched or interpolated once.
 """
 
 import dataclasses
+import functools
 from typing import Literal
 
 import jax
@@ -109,7 +110,7 @@ def augment(
             columns,
             # A TPU fetches single pixels slowly and has matrix units to spare.
             tpu=_interpolate,
-            default=lambda *args: _fetch(*args, config.padding),
+            default=functools.partial(_fetch, padding=config.padding),
         )
     if config.cutout_pixels:
         is_row_cut = _is_cut(config.cutout_pixels, height, draws[:, _CUTOUT_ROW])

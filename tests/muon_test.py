@@ -1,0 +1,163 @@
+"""Muon: singular values against NumPy's, and single steps by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from dawnjax import muon
+from dawnjax.experiment import Muon
+
+CONFIG = Muon(
+    base_learning_rate=0.25,
+    momentum=0.5,
+    newton_schulz_steps=3,
+    bias_learning_rate=0.1,
+    head_learning_rate=0.5,
+    whitening_bias_epochs=2.0,
+    sgd_momentum=0.5,
+    sgd_weight_decay=0.01,
+)
+
+
+def mapped_singular_values(matrix, num_steps):
+    """What Newton-Schulz gives, from NumPy's decomposition in float64."""
+    left, values, right = np.linalg.svd(np.asarray(matrix, np.float64), full_matrices=False)
+    values = values / np.sqrt((values**2).sum())
+    for _ in range(num_steps):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    return left @ np.diag(values) @ right, values
+
+
+@pytest.mark.parametrize("shape", [(24, 10), (10, 24), (16, 16)])
+def test_newton_schulz_maps_singular_values_by_the_quintic(shape):
+    matrices = np.random.default_rng(0).normal(size=(3, *shape)).astype(np.float32)
+    results = jax.jit(muon.newton_schulz, static_argnums=1)(matrices, 3)
+    for matrix, result in zip(matrices, results, strict=True):
+        expected, _ = mapped_singular_values(matrix, 3)
+        np.testing.assert_allclose(result, expected, atol=2e-5)
+
+
+def test_five_steps_bring_singular_values_near_one():
+    matrix = np.random.default_rng(1).normal(size=(60, 20)).astype(np.float32)
+    values = np.linalg.svd(muon.newton_schulz(matrix, 5), compute_uv=False)
+    assert values.min() > 0.68
+    assert values.max() < 1.14
+
+
+def test_newton_schulz_of_zeros_is_zeros():
+    assert not np.asarray(muon.newton_schulz(jnp.zeros((4, 3)), 3)).any()
+
+
+def test_kernels_of_one_shape_are_orthogonalized_in_one_chain():
+    shapes = {"a": (3, 3, 8, 16), "b": (3, 3, 4, 16), "c": (9, 8, 16), "d": (72, 16)}
+    keys = jax.random.split(jax.random.key(0), len(shapes))
+    updates = {
+        name: jax.random.normal(key, shape)
+        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
+    rule = muon.orthogonalize(3)
+    results, _ = rule.update(updates, rule.init(updates))
+    for name, shape in shapes.items():
+        expected, _ = mapped_singular_values(updates[name].reshape(-1, 16), 3)
+        np.testing.assert_allclose(results[name].reshape(-1, 16), expected, atol=2e-5)
+        assert results[name].shape == shape
+    program = str(jax.make_jaxpr(lambda u: rule.update(u, rule.init(u)))(updates))
+    # Two matrix shapes, four products in each of three steps.
+    assert program.count("dot_general") % 2 == 0
+    assert "f32[3,16,16]" in program
+    assert "f32[1,16,16]" in program
+
+
+def network():
+    random = np.random.default_rng(2)
+
+    def draw(*shape):
+        return jnp.asarray(random.normal(size=shape), jnp.float32)
+
+    return {
+        "whitening": {"kernel": draw(2, 2, 3, 24), "bias": draw(24)},
+        "conv": {"kernel": draw(3, 3, 4, 8)},
+        "norm": {"bias": draw(8)},
+        "classifier": {"kernel": draw(8, 10), "bias": draw(10)},
+    }
+
+
+def test_each_parameter_has_its_rule():
+    assert muon.parameter_kinds(network()) == {
+        "whitening": {"kernel": "fixed", "bias": "whitening_bias"},
+        "conv": {"kernel": "kernel"},
+        "norm": {"bias": "one_dimensional"},
+        "classifier": {"kernel": "classifier", "bias": "one_dimensional"},
+    }
+
+
+def steps_of(params, gradients, count, relative):
+    rule = muon.muon(CONFIG, relative, steps_per_epoch=2, global_batch_size=5)
+    state = rule.init(params)
+    trajectory = [params]
+    for _ in range(count):
+        updates, state = jax.jit(rule.update)(gradients, state, params)
+        params = optax.apply_updates(params, updates)
+        trajectory.append(params)
+    return trajectory
+
+
+def test_two_steps_of_every_rule_by_hand():
+    params, gradients = network(), jax.tree.map(lambda leaf: 0.3 * leaf + 0.1, network())
+
+    def relative(count):
+        return 1 - count / 4
+
+    first, second = steps_of(params, gradients, 2, relative)[1:]
+    np.testing.assert_array_equal(second["whitening"]["kernel"], params["whitening"]["kernel"])
+
+    # A kernel is scaled to norm sqrt(8) and moves by the rate along the orthogonalized direction,
+    # which is the gradient's as long as that does not change.
+    kernel = np.asarray(params["conv"]["kernel"], np.float64).reshape(-1, 8)
+    direction, _ = mapped_singular_values(
+        np.asarray(gradients["conv"]["kernel"]).reshape(-1, 8), CONFIG.newton_schulz_steps
+    )
+    for rate, result in [(0.25, first), (0.25 * 0.75, second)]:
+        kernel = kernel * np.sqrt(8) / np.linalg.norm(kernel) - rate * direction
+        np.testing.assert_allclose(
+            result["conv"]["kernel"].reshape(-1, 8), kernel, rtol=1e-4, atol=1e-5
+        )
+
+    # SGD on the sum of 5 losses; Nesterov: g + m v with v = m v + g.
+    for layer, name, peak, rates in [
+        ("norm", "bias", 0.1, (1.0, 0.75)),
+        ("classifier", "bias", 0.1, (1.0, 0.75)),
+        ("classifier", "kernel", 0.5, (1.0, 0.75)),
+        # Falls from 1 to 0 over two epochs of two steps.
+        ("whitening", "bias", 0.1, (1.0, 0.75)),
+    ]:
+        value = np.asarray(params[layer][name], np.float64)
+        gradient, velocity = np.asarray(gradients[layer][name], np.float64), 0.0
+        for rate, result in zip(rates, (first, second), strict=True):
+            decayed = 5 * gradient + 0.01 / peak * value
+            velocity = 0.5 * velocity + decayed
+            value = value - rate * peak * (decayed + 0.5 * velocity)
+            np.testing.assert_allclose(result[layer][name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_the_whitening_bias_stops_and_the_rest_goes_on():
+    params, gradients = network(), network()
+    trajectory = steps_of(params, gradients, 6, lambda count: 1.0)
+    biases = [np.asarray(step["whitening"]["bias"]) for step in trajectory]
+    assert (biases[3] != biases[4]).all()
+    np.testing.assert_array_equal(biases[4], biases[5])
+    np.testing.assert_array_equal(biases[5], biases[6])
+    assert (trajectory[5]["norm"]["bias"] != trajectory[6]["norm"]["bias"]).all()
+
+
+def test_weight_decay_alone_shrinks_by_its_fraction_whatever_the_rate():
+    params = network()
+    gradients = jax.tree.map(jnp.zeros_like, params)
+    (_, after) = steps_of(params, gradients, 1, lambda count: 1.0)
+    # One Nesterov step from rest moves by 1 + momentum times the decayed gradient.
+    for layer, name in [("norm", "bias"), ("classifier", "kernel")]:
+        np.testing.assert_allclose(
+            after[layer][name], params[layer][name] * (1 - 1.5 * 0.01), rtol=1e-5
+        )

@@ -1,0 +1,139 @@
+"""The speed-record network: its size, its whitening and its first values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dawnjax.models.execution import Execution
+from dawnjax.models.record_net import RecordNet, max_pool, whitening_kernel
+from dawnjax.pure_model import pure_model
+
+EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=4)
+
+
+def model_of(*, image_shape=(32, 32, 3), execution=EXECUTION):
+    return pure_model(
+        lambda rngs: RecordNet().build(
+            image_shape=image_shape, num_classes=10, execution=execution, rngs=rngs
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def initial():
+    return jax.jit(model_of().init)(jax.random.key(0))
+
+
+def correlated_images(count=64, size=12, channels=3):
+    """Images whose neighbouring pixels and channels are alike."""
+    random = np.random.default_rng(0)
+    images = random.normal(size=(count, size, size, channels)).cumsum(1).cumsum(2)
+    mixing = random.normal(size=(channels, channels)) + 2 * np.eye(channels)
+    return (images @ mixing).astype(np.float32) / 10
+
+
+def test_the_number_of_parameters_is_that_of_the_record(initial):
+    params, batch_stats = initial
+    # 24 filters of 12 and 24 biases; convolutions of 9 positions; one bias a normalized channel;
+    # a classifier without bias.
+    convolutions = 9 * (24 * 64 + 64 * 64 + 64 * 256 + 256 * 256 + 2 * 256 * 256)
+    expected = 24 * 12 + 24 + convolutions + 2 * (64 + 256 + 256) + 2560
+    assert expected == 1_971_640
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == expected
+    assert sum(leaf.size for leaf in jax.tree.leaves(batch_stats)) == 2 * 2 * (64 + 256 + 256)
+
+
+def test_whitened_patches_are_uncorrelated_and_of_unit_power():
+    images = correlated_images()
+    kernel = np.asarray(whitening_kernel(jnp.asarray(images), 0.0), np.float64)
+    assert kernel.shape == (2, 2, 3, 24)
+    windows = np.lib.stride_tricks.sliding_window_view(images, (2, 2), axis=(1, 2))
+    patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, 12).astype(np.float64)
+    outputs = patches @ kernel.reshape(12, 24)
+    power = outputs.T @ outputs / len(outputs)
+    # Float32 eigenvectors of second moments that span five orders of magnitude.
+    np.testing.assert_allclose(power[:12, :12], np.eye(12), atol=5e-3)
+    np.testing.assert_array_equal(kernel[..., 12:], -kernel[..., :12])
+
+
+def test_whitening_epsilon_holds_weak_directions_down():
+    images = correlated_images()
+    windows = np.lib.stride_tricks.sliding_window_view(images, (2, 2), axis=(1, 2))
+    patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, 12).astype(np.float64)
+    eigenvalues = np.linalg.eigvalsh(patches.T @ patches / len(patches))
+    kernel = np.asarray(whitening_kernel(jnp.asarray(images), 0.1)).reshape(12, 24)
+    norms = np.linalg.norm(kernel[:, :12], axis=0)
+    np.testing.assert_allclose(norms, 1 / np.sqrt(eigenvalues + 0.1), rtol=1e-3)
+
+
+def test_initialization_from_data_sets_the_kernel_alone(initial):
+    params, _ = initial
+    images = jnp.asarray(correlated_images())
+    changed = jax.jit(RecordNet().initialize_from_data)(params, images)
+    np.testing.assert_allclose(
+        changed["whitening"]["kernel"], whitening_kernel(images, 5e-4), atol=1e-3
+    )
+    restored = {
+        **changed,
+        "whitening": {**changed["whitening"], "kernel": params["whitening"]["kernel"]},
+    }
+    jax.tree.map(np.testing.assert_array_equal, restored, params)
+
+
+def test_the_whitening_kernel_gets_no_gradient_and_all_else_does(initial):
+    params, batch_stats = initial
+    model = model_of()
+    images = jax.random.normal(jax.random.key(1), (4, 32, 32, 3))
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        return jnp.square(model.apply(params, batch_stats, images, True)[0] - 1).sum()
+
+    gradients = gradient(params)
+    assert not np.asarray(gradients["whitening"].pop("kernel")).any()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradients):
+        assert np.abs(leaf).max() > 0, path
+
+
+def test_convolutions_start_by_copying_their_input(initial):
+    kernel = np.asarray(initial[0]["groups"]["group_1"]["conv_1"]["kernel"])
+    copied = kernel[..., :24]
+    np.testing.assert_array_equal(copied[1, 1], np.eye(24))
+    assert np.count_nonzero(copied) == 24
+    drawn = kernel[..., 24:]
+    # Uniform in +-1 / sqrt(9 * 24): standard deviation bound / sqrt(3), to 2 % with 8,640 draws.
+    bound = 1 / np.sqrt(9 * 24)
+    assert np.abs(drawn).max() <= bound
+    np.testing.assert_allclose(drawn.std(), bound / np.sqrt(3), rtol=0.03)
+
+
+def test_the_classifier_starts_with_unit_variance(initial):
+    np.testing.assert_allclose(np.std(initial[0]["classifier"]["kernel"]), 1, rtol=0.05)
+
+
+def test_max_pool_takes_the_largest_of_whole_windows():
+    images = jnp.arange(25.0).reshape(1, 5, 5, 1) * jnp.array([1.0, -1.0])
+    np.testing.assert_array_equal(
+        max_pool(images, (2, 2))[0].transpose(2, 0, 1),
+        [[[6, 8], [16, 18]], [[0, -2], [-10, -12]]],
+    )
+
+
+def test_images_that_are_too_small_are_refused():
+    with pytest.raises(ValueError, match="8x8 are too small"):
+        model_of(image_shape=(8, 8, 1))
+
+
+def test_bfloat16_gives_float32_logits_near_those_of_float32(initial):
+    params, batch_stats = initial
+    images = jax.random.normal(jax.random.key(1), (4, 32, 32, 3))
+    exact, _ = jax.jit(lambda p: model_of().apply(p, batch_stats, images, True))(params)
+    half = Execution(platform="cpu", compute_dtype="bfloat16", batch_norm_group_size=4)
+    rounded, _ = jax.jit(lambda p: model_of(execution=half).apply(p, batch_stats, images, True))(
+        params
+    )
+    assert rounded.dtype == jnp.float32
+    # Eight bits of mantissa through seven layers.
+    assert np.abs(rounded - exact).max() < 0.05 * np.abs(exact).max()
