@@ -37,6 +37,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_command(name: str, argv: list[str]) -> int:
     """Runs one command; what went wrong for the user is one line on standard error."""
+    status = _run(name, argv)
+    # A command that joined other processes parts from them last, with its status known.
+    processes = sys.modules.get("dawnjax.processes")
+    return status if processes is None else processes.leave(status)
+
+
+def _run(name: str, argv: list[str]) -> int:
     from dawnjax.commands.command_line import HelpRequested
     from dawnjax.errors import ConfigError, ExitStatus, RunError
     from dawnjax.input_pipeline.dataset import DataError

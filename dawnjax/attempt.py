@@ -35,6 +35,7 @@ from dawnjax.run_directory import (
 from dawnjax.run_log import SCHEMA_VERSION, RunLog, log_path
 from dawnjax.scalars import ScalarWriter
 from dawnjax.train_step import PRNG_IMPLEMENTATION, TrainState, platform_of
+from dawnjax.watchdog import Watchdog
 
 FIRST_LOSSES = 10
 """How many of the first losses a result keeps: enough to tell two mathematics apart."""
@@ -60,7 +61,13 @@ class Attempt:
     """
 
     def __init__(
-        self, request: Request, spec: DatasetSpec, mesh: Mesh, clock: RunClock, argv: list[str]
+        self,
+        request: Request,
+        spec: DatasetSpec,
+        mesh: Mesh,
+        clock: RunClock,
+        watchdog: Watchdog,
+        argv: list[str],
     ):
         """Opens the run directory and the log.
 
@@ -69,6 +76,7 @@ class Attempt:
           spec: The dataset's shapes and counts.
           mesh: The devices.
           clock: The clock of this process.
+          watchdog: What ends this process when another is gone.
           argv: The command line's flags, for the line that says how to resume.
 
         Raises:
@@ -76,6 +84,7 @@ class Attempt:
           RunError: Another job has it open, or it cannot be written.
         """
         self._request, self._spec, self._mesh, self._clock = request, spec, mesh, clock
+        self.watchdog = watchdog
         self.directory, self._record = _open_directory(request, spec)
         self._is_first = jax.process_index() == 0
         self.log = RunLog(log_path(self.directory.path, jax.process_index()), clock)
@@ -119,11 +128,8 @@ class Attempt:
         self._phases = Phases(self._record_phase)
         resume_command = _resume_command(self.directory.path, argv)
         self.display.begin(self.directory.path, self._mesh, resume_command)
-        self.watchdog = processes.Watchdog(
-            options.processes,
-            resume_command=resume_command,
-            on_death=lambda message: log.append("warning", message=message),
-        )
+        self.watchdog.resume_command = resume_command
+        self.watchdog.on_death = lambda message: log.append("warning", message=message)
         self.preemption = processes.Preemption()
         self.preemption.install()
         self.checkpoints = Checkpoints(
@@ -133,7 +139,10 @@ class Attempt:
         )
         writes_scalars = self._is_first and options.tensorboard
         self.scalars = ScalarWriter(self.directory.tensorboard if writes_scalars else None)
-        self._sampler = HostSampler(record=lambda sample: log.append("host_sample", **sample))
+        self._sampler = HostSampler(
+            record=lambda sample: log.append("host_sample", **sample),
+            devices=jax.local_devices(),
+        )
         self._sampler.start()
         self.run_started = any(e["event"] == "run_start" for e in log.earlier_events)
         self.step = self.first_step = 0
@@ -290,7 +299,6 @@ class Attempt:
         own = self._host_summary(queue, input_wait_seconds)
         self.log.append("host_summary", hosts=processes.gather(own))
         self._sampler.stop()
-        self.watchdog.stop()
         self.scalars.close()
         self.log.append("attempt_end", durable=True, status=status, step=step)
         result = run_summary.summarize(self.log.events)
@@ -302,7 +310,6 @@ class Attempt:
     def fail(self, error: BaseException) -> None:
         """Ends the attempt after an error, as far as the disk and the other hosts let it."""
         self._sampler.stop()
-        self.watchdog.stop()
         self.display.close()
         with contextlib.suppress(RunError):
             self.log.append("warning", message=f"{type(error).__name__}: {error}")

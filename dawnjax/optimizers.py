@@ -58,7 +58,12 @@ def make_optimizer(experiment: Experiment, spec: DatasetSpec) -> optax.GradientT
                 ),
             )
         case Muon():
-            return muon.muon(config, relative, experiment.steps_per_epoch(spec))
+            return muon.muon(
+                config,
+                relative,
+                steps_per_epoch=experiment.steps_per_epoch(spec),
+                global_batch_size=experiment.global_batch_size,
+            )
         case _:
             assert_never(config)
 

@@ -75,16 +75,17 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
         raise ConfigError(str(error)) from None
     experiment.validate(spec)
     compilation.configure(options.compile_cache_dir)
-    processes.join(options.processes)
+    watchdog = processes.join(options.processes)
     mesh = make_mesh(options.mesh, jax.devices())
     _check_divides(experiment, mesh)
 
-    attempt = Attempt(request, spec, mesh, clock, argv)
+    attempt = Attempt(request, spec, mesh, clock, watchdog, argv)
     if attempt.finished:
         return EXIT_STATUSES[attempt.report_finished()]
     try:
         status = _train(experiment, options, request.seed, spec, mesh, attempt)
     except BaseException as error:
+        watchdog.explain(error)  # ends the process here if another host is at fault
         attempt.fail(error)
         raise
     return EXIT_STATUSES[status]
@@ -206,11 +207,12 @@ def train_until(
     """
     queue.start()
     for count, (first, num_steps) in enumerate(_calls(step, [stop], programs.steps_per_call), 1):
-        attempt.watchdog.report("train", first)
+        step = first + num_steps
+        attempt.watchdog.report("input", step)
         inputs = feed.inputs(first, num_steps)
+        attempt.watchdog.report("train", step)
         state, losses = programs.train(state, feed.resident, inputs, counts[num_steps], root_key)
         queue.add(losses, num_steps)
-        step = first + num_steps
         if attempt.preemption.requested(step):
             return state, step, True
         if count % CHECKED_CALLS == 0:

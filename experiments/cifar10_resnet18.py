@@ -1,0 +1,22 @@
+"""CIFAR-10 to 94 %: ResNet-18 in the form for 32x32 images, the plain reference recipe."""
+
+from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.input_pipeline.cifar10 import Cifar10
+from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
+from dawnjax.models.resnet import ResNet
+
+EXPERIMENT = Experiment(
+    name="cifar10_resnet18",
+    model=ResNet(),
+    data=Cifar10(),
+    augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random"),
+    optimizer=Sgd(base_learning_rate=0.1, reference_batch_size=128, weight_decay=5e-4),
+    schedule=WarmupCosine(warmup_epochs=4.0),
+    num_epochs=30,
+    global_batch_size=512,
+    batch_norm_group_size=128,
+    label_smoothing=0.1,
+    compute_dtype="bfloat16",
+    targets=(Target(value=0.94),),
+    evaluation=Evaluation(every_epochs=1.0, first_epoch=15.0, global_batch_size=2000),
+)
