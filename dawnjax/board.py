@@ -1,0 +1,90 @@
+"""The board on which the processes of a run leave notes for each other.
+
+It is the key-value store of the coordination service that process 0 runs. Notes reach the others
+while their devices, their main threads or their collectives are stuck, which is when they are
+needed. JAX has no public name for that store; this module is the one place that knows where it is.
+"""
+
+import dataclasses
+import socket
+from typing import Any
+
+from dawnjax.errors import RunError
+
+
+@dataclasses.dataclass(frozen=True)
+class Board:
+    """A process's view of the board.
+
+    Every method is a message to process 0 and may block, or raise whatever the service raises,
+    when that process is gone.
+
+    Attributes:
+      process_index: This process's number, from 0.
+      num_processes: Processes of the run.
+      coordinator_address: `host:port` of the service.
+    """
+
+    process_index: int
+    num_processes: int
+    coordinator_address: str
+    _client: Any = dataclasses.field(repr=False)
+
+    def put(self, key: str, value: str) -> None:
+        """Leaves a note, in the place of the one with that key."""
+        self._client.key_value_set(key, value, allow_overwrite=True)
+
+    def put_first(self, key: str, value: str) -> None:
+        """Leaves a note unless there is one with that key."""
+        try:
+            self._client.key_value_set(key, value, allow_overwrite=False)
+        except Exception as error:
+            if "ALREADY_EXISTS" not in str(error):
+                raise
+
+    def read(self, folder: str) -> dict[str, str]:
+        """Gives the notes whose keys begin with `folder/`, by the rest of the key."""
+        prefix = folder + "/"
+        notes = self._client.key_value_dir_get(prefix)
+        return {key.removeprefix(prefix): value for key, value in notes}
+
+    def wait_for(self, key: str, timeout_seconds: float) -> str:
+        """Waits until there is a note with that key, and gives it."""
+        return self._client.blocking_key_value_get(key, int(1000 * timeout_seconds))
+
+    def wait_for_all(self, name: str, timeout_seconds: float) -> None:
+        """Waits until every process waits for the same name; each name serves once."""
+        self._client.wait_at_barrier(name, int(1000 * timeout_seconds))
+
+    def coordinator_answers(self) -> bool:
+        """Tells whether something still listens at the coordinator's address."""
+        host, _, port = self.coordinator_address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
+        except OSError:
+            return False
+        return True
+
+
+def board_of_this_process() -> Board | None:
+    """Gives the board; None before `jax.distributed.initialize`.
+
+    Raises:
+      RunError: This version of JAX keeps its coordination service elsewhere.
+    """
+    try:
+        from jax._src.distributed import global_state
+
+        if global_state.client is None:
+            return None
+        return Board(
+            process_index=int(global_state.process_id),
+            num_processes=int(global_state.num_processes),
+            coordinator_address=str(global_state.coordinator_address),
+            _client=global_state.client,
+        )
+    except (ImportError, AttributeError) as error:
+        raise RunError(
+            f"this version of JAX keeps its coordination service elsewhere ({error}); install one "
+            "from 0.10 to 0.12"
+        ) from None

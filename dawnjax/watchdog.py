@@ -1,0 +1,626 @@
+"""The watchdog: ends this process, with the name of the host at fault, when a run cannot go on.
+
+In a run of several hosts one that is gone or stuck leaves all others waiting in a collective, where
+they neither fail nor learn why. So each process says twice a second on the board that it is alive
+and how far it is. Process 0 reads what all say; the others read what process 0 says, so the
+messages grow with the number of hosts and not with its square. Whoever finds the host at fault
+leaves the verdict on the board, and every process ends with that one line.
+
+Three things end a run:
+  - A process says nothing for most of the heartbeat timeout: killed, stopped, or cut off. JAX's own
+    heartbeat, a little slower, stands behind this one.
+  - No process reports progress for the progress deadline. Then the host at fault is the one that
+    handed the fewest steps to its devices, or else made the fewest reports: the others ran ahead of
+    it until they had to wait.
+  - A process fails by itself and says so.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import faulthandler
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from dawnjax import launched
+from dawnjax.board import Board
+from dawnjax.errors import ExitStatus, RunError
+
+EXCHANGE_SECONDS = 0.5
+"""How often a process says how far it is; the exchange takes about 0.4 ms of CPU time."""
+
+_FOLDER = "dawnjax/watchdog"
+
+_SILENCE_FRACTION = 0.8
+"""The part of the heartbeat timeout after which a silent process is given up: the rest is for the
+others to hear of it and to end within the timeout."""
+
+_EXCHANGES_MISSED = 4
+"""Exchanges without a word from a host after which its answer is not waited for."""
+
+_ACKNOWLEDGE_SECONDS = 3.0
+"""How long process 0 stays when it ends the run, so that the others can read why: its end takes the
+board away, and JAX aborts processes that lose it."""
+
+_ON_DEATH_SECONDS = 2.0
+"""How long a last record may take; it must not keep a process whose disk hangs."""
+
+_SHUTDOWN_SECONDS = 20.0
+
+_FOREVER_SECONDS = 10.0**6
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """What a process says of itself.
+
+    Attributes:
+      hostname: Its host.
+      beat: Counts what it said; one that no longer changes is the sign of a dead process.
+      step: Steps handed to the devices; -1 before the first report.
+      phase: What it is doing.
+      reports: How often it reported progress; all processes report alike.
+      idle_seconds: Time since the last report.
+      where: The line of code that its main thread stands at, once it is idle for a while.
+      waits: Its main thread waits for another thread, as in a collective, and not for a disk, a
+        network or a clock. False where the system does not tell.
+      left: It ended in good order and will say no more.
+    """
+
+    hostname: str
+    beat: int = 0
+    step: int = -1
+    phase: str = "start"
+    reports: int = 0
+    idle_seconds: float = 0.0
+    where: str = ""
+    waits: bool = False
+    left: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Which host ended the run, and why.
+
+    Attributes:
+      process_index: The host at fault.
+      hostname: Its name.
+      what: What it did, as the end of a sentence that begins with the host.
+      step: The last step that it was seen at; -1 before its first report.
+      phase: What it was doing.
+      is_silent: It says nothing any more, so it will not hear this either.
+      exit_status: What every process ends with.
+    """
+
+    process_index: int
+    hostname: str
+    what: str
+    step: int
+    phase: str
+    is_silent: bool = False
+    exit_status: int = ExitStatus.FAILED
+
+    def line(self, resume_command: str) -> str:
+        """Gives the verdict as one line.
+
+        Args:
+          resume_command: The command that goes on with the run; empty where there is none.
+        """
+        at = f"step {self.step} ({self.phase})" if self.step >= 0 else "the start"
+        line = f"host {self.process_index} ({self.hostname}) {self.what} at {at}"
+        return f"{line}; resume with: {resume_command}" if resume_command else line
+
+    @classmethod
+    def about(cls, process_index: int, progress: Progress, what: str, **fields: Any) -> "Verdict":
+        """Gives the verdict about a host that was last seen so far."""
+        return cls(
+            process_index=process_index,
+            hostname=progress.hostname,
+            what=what,
+            step=progress.step,
+            phase=progress.phase,
+            **fields,
+        )
+
+
+class RollCall:
+    """Who was heard of when, and from that, who is at fault. It knows no clock of its own."""
+
+    def __init__(self, num_processes: int, silence_seconds: float, deadline_seconds: float):
+        """Args:
+        num_processes: Processes of the run.
+        silence_seconds: One that says nothing for this long is at fault.
+        deadline_seconds: No progress of any for this long is a fault; 0 sets no deadline.
+        """
+        self._silence_seconds = silence_seconds
+        self._deadline_seconds = deadline_seconds
+        self._last = [Progress(hostname="not heard of") for _ in range(num_processes)]
+        self._heard_at = [0.0] * num_processes
+        self._moved_at = [0.0] * num_processes
+
+    def hear(self, process_index: int, progress: Progress, now: float) -> None:
+        """Notes what a process says of itself.
+
+        Args:
+          process_index: The process.
+          progress: What it says; nothing new is no sign of life.
+          now: Seconds on the listener's clock, from 0.
+        """
+        last = self._last[process_index]
+        if progress.beat != last.beat:
+            self._heard_at[process_index] = now
+        if progress.reports != last.reports:
+            self._moved_at[process_index] = now
+        self._last[process_index] = progress
+
+    def verdict(self, now: float) -> Verdict | None:
+        """Gives the host at fault, or None."""
+        present = [i for i, progress in enumerate(self._last) if not progress.left]
+        if not present:
+            return None
+        quietest = min(present, key=lambda i: self._heard_at[i])
+        silence = now - self._heard_at[quietest]
+        if silence > self._silence_seconds:
+            what = f"gave no sign of life for {silence:.0f} s (killed, stopped or cut off)"
+            return Verdict.about(quietest, self._last[quietest], what, is_silent=True)
+        if not self._deadline_seconds or not any(self._last[i].reports for i in present):
+            # A command that reports no progress at all is under no deadline.
+            return None
+        idle = min(now - self._moved_at[i] for i in present)
+        if idle <= self._deadline_seconds:
+            return None
+        behind = min(present, key=lambda i: _order_of_blame(self._last[i]))
+        progress = self._last[behind]
+        what = f"made no progress for {now - self._moved_at[behind]:.0f} s"
+        if progress.where:
+            what += f" in {progress.where}"
+        is_silent = now - self._heard_at[behind] > _EXCHANGES_MISSED * EXCHANGE_SECONDS
+        return Verdict.about(behind, progress, what, is_silent=is_silent)
+
+
+def _order_of_blame(progress: Progress) -> tuple[int, int, bool, float]:
+    """Gives what orders processes that all stand still, the one at fault first."""
+    return progress.step, progress.reports, progress.waits, -progress.idle_seconds
+
+
+class Watchdog:
+    """Watches this process and, where there are several, the others, from `start` to `leave`.
+
+    Attributes:
+      board: Where the processes leave notes; None for one process alone.
+      resume_command: The command that goes on with the run, for the line about its end; empty
+        until it is known.
+      on_death: Called with that line before the process ends, such as to log it; it has 2 seconds.
+    """
+
+    def __init__(
+        self,
+        board: Board | None,
+        *,
+        heartbeat_timeout_seconds: float,
+        progress_deadline_seconds: float,
+    ):
+        """Args:
+        board: Where the processes leave notes; None for one process alone.
+        heartbeat_timeout_seconds: A process that dies ends the others within this time.
+        progress_deadline_seconds: No progress of any process for this long, counted from the
+          first report, ends the run; 0 sets no deadline.
+        """
+        self.board = board
+        self.resume_command = ""
+        self.on_death: Callable[[str], object] | None = None
+        self.process_index = 0 if board is None else board.process_index
+        self.num_processes = 1 if board is None else board.num_processes
+        self._heartbeat_timeout_seconds = heartbeat_timeout_seconds
+        # Process 0 judges all, and the others judge process 0: by its silence alone, since its own
+        # judge says when none makes progress.
+        self._roll = RollCall(
+            self.num_processes if self.process_index == 0 else 1,
+            float("inf") if board is None else _SILENCE_FRACTION * heartbeat_timeout_seconds,
+            progress_deadline_seconds if self.process_index == 0 else 0.0,
+        )
+        self._hostname = socket.gethostname()
+        self._last_report: tuple[str, int, int, float] | None = None
+        self._count_reports = itertools.count(1).__next__
+        self._beat = 0
+        self._heard: dict[int, Progress] = {}
+        self._told: Verdict | None = None
+        self._stopped = threading.Event()
+        self._ending = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._written: launched.Status | None = None
+        self._left_with: int | None = None
+
+    def report(self, phase: str, step: int) -> None:
+        """Says that this process is getting on; costs a fifth of a microsecond.
+
+        Report before each thing that waits for other hosts, and in the same order on all: the host
+        with the fewest steps and reports is the one that the others wait for. So a call of the
+        compiled program is reported just before it is made, with the steps done once it is.
+
+        Args:
+          phase: What it does now.
+          step: Steps handed to the devices, this call's included.
+        """
+        self._last_report = (phase, step, self._count_reports(), time.monotonic())
+
+    def start(self) -> None:
+        """Begins to watch."""
+        if self.board is not None:
+            _guard_against_abort(self._on_abort)
+            self._previous_excepthook = sys.excepthook
+            sys.excepthook = self._on_uncaught
+            self._threads.append(threading.Thread(target=self._exchange_loop, daemon=True))
+        self._threads.append(threading.Thread(target=self._judge_loop, daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def explain(self, error: BaseException) -> None:
+        """Takes what ended the main thread; returns if it is this process's own failure.
+
+        A host that dies shows in the others as a broken connection in the middle of a collective.
+        The error says neither which host nor what to do, so this waits for the verdict, which ends
+        the process.
+
+        Raises:
+          RunError: The connection broke, but no host was found at fault.
+        """
+        if self.board is None or not is_broken_connection(error):
+            return
+        self._stopped.wait(self._heartbeat_timeout_seconds + _ACKNOWLEDGE_SECONDS)
+        progress = self._progress()
+        line = Verdict.about(
+            self.process_index, progress, f"lost another host ({_first_line(error)})"
+        ).line(self._full_resume_command())
+        raise RunError(line) from None
+
+    def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:
+        """Ends the run on every host, now, with this one named as the cause.
+
+        Args:
+          what: What happened here, as the end of a sentence that begins with the host.
+          exit_status: What every process ends with.
+          announce: Whether to print the line here; False where the reason stands there already.
+        """
+        verdict = Verdict.about(
+            self.process_index, self._progress(), what, exit_status=int(exit_status)
+        )
+        self._end(verdict, announce=announce, publish=True)
+
+    def leave(self, exit_status: int) -> int:
+        """Ends the watch, and this process's part in the run.
+
+        A status that all processes come to together (reached, budget spent, diverged, interrupted)
+        waits for all of them. One that befell this process alone ends the process here, and the
+        others with it: they would wait for this one in vain.
+
+        Args:
+          exit_status: What this process ends with.
+
+        Returns:
+          The exit status.
+        """
+        board = self.board
+        if board is None:
+            self.stop()
+            return exit_status
+        if exit_status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
+            self.end("failed (its own output says why)", exit_status, announce=False)
+        try:
+            if self._last_report is not None:
+                self.report("end", self._last_report[1])
+            board.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
+            self.stop()
+            left = dataclasses.replace(self._progress(), left=True)
+            self._say(left)
+        except Exception as error:
+            self.explain(error)
+            self.end(f"could not end ({_first_line(error)})", ExitStatus.FAILED)
+        # All results are written; what fails from here on is the farewell alone.
+        self._left_with = exit_status
+        if not _within(_SHUTDOWN_SECONDS, _shut_down_jax):
+            _flush_and_exit(exit_status)
+        _release_abort()
+        sys.excepthook = self._previous_excepthook
+        return exit_status
+
+    def stop(self) -> None:
+        """Ends the watch alone; a second call does nothing."""
+        self._stopped.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=_ACKNOWLEDGE_SECONDS)
+        faulthandler.cancel_dump_traceback_later()
+
+    # What follows runs in the watchdog's own threads, since the main thread may never come back.
+
+    def _exchange_loop(self) -> None:
+        while True:
+            # The service may be gone; the judge counts how long nothing was heard.
+            with contextlib.suppress(Exception):
+                self._exchange()
+            if self._stopped.wait(EXCHANGE_SECONDS):
+                return
+
+    def _exchange(self) -> None:
+        assert self.board is not None
+        self._beat += 1
+        self._say(self._progress())
+        notes = self.board.read(f"{_FOLDER}/group")
+        if self.process_index == 0:
+            told = self.board.read(f"{_FOLDER}/progress")
+            self._heard = {int(i): Progress(**json.loads(text)) for i, text in told.items()}
+        elif "first" in notes:
+            self._heard = {0: Progress(**json.loads(notes["first"]))}
+        if "verdict" in notes:
+            self._told = Verdict(**json.loads(notes["verdict"]))
+
+    def _say(self, progress: Progress) -> None:
+        assert self.board is not None
+        text = json.dumps(dataclasses.asdict(progress))
+        self.board.put(f"{_FOLDER}/progress/{self.process_index}", text)
+        if self.process_index == 0:
+            self.board.put(f"{_FOLDER}/group/first", text)
+
+    def _judge_loop(self) -> None:
+        # Counts only the time that this process ran: one that was stopped, or whose machine
+        # slept, must not blame the others for the gap.
+        awake, before = 0.0, time.monotonic()
+        while not self._stopped.wait(EXCHANGE_SECONDS):
+            now = time.monotonic()
+            awake += min(now - before, 2 * EXCHANGE_SECONDS)
+            before = now
+            self._keep_alive()
+            self._tell_launcher()
+            if self._told is not None:
+                self._end(self._told)
+            heard = {0: self._progress()} if self.board is None else self._heard
+            for process_index, progress in heard.items():
+                self._roll.hear(process_index, progress, awake)
+            verdict = self._roll.verdict(awake)
+            if verdict is not None:
+                self._end(verdict, publish=self.process_index == 0)
+
+    def _progress(self) -> Progress:
+        report = self._last_report
+        if report is None:
+            return Progress(hostname=self._hostname, beat=self._beat)
+        phase, step, reports, moment = report
+        idle_seconds = time.monotonic() - moment
+        is_idle = idle_seconds > 2 * EXCHANGE_SECONDS
+        return Progress(
+            hostname=self._hostname,
+            beat=self._beat,
+            step=step,
+            phase=phase,
+            reports=reports,
+            idle_seconds=idle_seconds,
+            where=_where_main_thread_stands() if is_idle else "",
+            waits=is_idle and _main_thread_waits_for_another(),
+        )
+
+    def _publish(self, verdict: Verdict) -> None:
+        board = self.board
+        if board is None:
+            return
+        text = json.dumps(dataclasses.asdict(verdict))
+
+        def publish() -> None:
+            board.put_first(f"{_FOLDER}/group/verdict", text)
+
+        _within(_ACKNOWLEDGE_SECONDS, publish)
+
+    def _end(self, verdict: Verdict, *, announce: bool = True, publish: bool = False) -> NoReturn:
+        if not self._ending.acquire(blocking=False):
+            while True:  # Another thread is at it.
+                time.sleep(_FOREVER_SECONDS)
+        if publish:
+            self._publish(verdict)
+        line = verdict.line(self._full_resume_command())
+        self._tell_launcher(line)
+        if announce:
+            _write_line(f"dawnjax: {line}")
+        on_death = self.on_death
+        if on_death is not None:
+            _within(_ON_DEATH_SECONDS, lambda: on_death(line))
+        _within(_ACKNOWLEDGE_SECONDS, lambda: self._acknowledge(verdict))
+        _flush_and_exit(verdict.exit_status)
+
+    def _acknowledge(self, verdict: Verdict) -> None:
+        """Says that this process knows why it ends; process 0 waits until the others do."""
+        if self.board is None or (self.process_index != 0 and verdict != self._told):
+            return  # The board went with process 0.
+        folder = f"{_FOLDER}/knows"
+        self.board.put(f"{folder}/{self.process_index}", "1")
+        if self.process_index == 0:
+            expected = {str(index) for index in range(self.num_processes)}
+            if verdict.is_silent:
+                expected.discard(str(verdict.process_index))
+            while not expected <= self.board.read(folder).keys():
+                time.sleep(0.1)
+
+    def _tell_launcher(self, verdict: str = "") -> None:
+        phase, step, _, _ = self._last_report or ("", -1, 0, 0.0)
+        status = launched.Status(step, phase, self._full_resume_command(), verdict)
+        if status != self._written:
+            launched.write_status(status)
+            self._written = status
+
+    def _full_resume_command(self) -> str:
+        return launched.resume_command(self.resume_command)
+
+    def _keep_alive(self) -> None:
+        """Puts off the end that the interpreter's own timer brings.
+
+        That timer needs no Python: it ends a process whose interpreter is stuck, in which none of
+        these threads can run.
+        """
+        if self.board is not None:
+            timeout = self._heartbeat_timeout_seconds + 2 * _ACKNOWLEDGE_SECONDS
+            faulthandler.dump_traceback_later(timeout, exit=True, file=2)
+
+    def _on_uncaught(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            self.end("was interrupted", ExitStatus.INTERRUPTED)
+        try:
+            self.explain(error)
+        except RunError as lost:
+            _write_line(f"dawnjax: {lost}")
+        else:
+            traceback.print_exception(kind, error, trace)
+        self.end(f"failed ({kind.__name__}: {_first_line(error)})", ExitStatus.FAILED)
+
+    def _on_abort(self) -> None:
+        """Finds the host at fault when JAX's own runtime aborts this process."""
+        if self._left_with is not None:
+            _flush_and_exit(self._left_with)
+        if self._told is not None:
+            self._end(self._told)
+        if self.process_index != 0 and self.board and not self.board.coordinator_answers():
+            first = self._heard.get(0, Progress(hostname="not heard of"))
+            self._end(Verdict.about(0, first, "is gone (killed, or cut off)", is_silent=True))
+        self._publish(
+            verdict := Verdict.about(
+                self.process_index, self._progress(), "aborted (its own output says why)"
+            )
+        )
+        line = verdict.line(self._full_resume_command())
+        self._tell_launcher(line)
+        _write_line(f"dawnjax: {line}")
+
+
+def is_broken_connection(error: BaseException) -> bool:
+    """Tells whether an error looks like the echo of another host's end."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        if any(sign in str(link) for sign in _SIGNS_OF_A_BROKEN_CONNECTION):
+            return True
+        link = link.__cause__ or link.__context__
+    return False
+
+
+_SIGNS_OF_A_BROKEN_CONNECTION = (
+    "Gloo",
+    "NCCL",
+    "RCCL",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "coordination service",
+    "CoordinationService",
+    "stopped sending heartbeats",
+)
+"""What the runtimes write; they give no type or code of their own for it."""
+
+
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_JAX_FOLDERS = {"jax", "jaxlib"}
+
+
+def _where_main_thread_stands() -> str:
+    """Gives the innermost line of the main thread outside JAX and the standard library."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    innermost = frame
+    while frame is not None:
+        name = frame.f_code.co_filename
+        folders = name.split(os.sep)
+        is_library = name.startswith(_STANDARD_LIBRARY) and "site-packages" not in folders
+        if not (is_library or name.startswith("<") or _JAX_FOLDERS & set(folders)):
+            break
+        frame = frame.f_back
+    frame = frame or innermost
+    if frame is None:
+        return ""
+    file = os.path.basename(frame.f_code.co_filename)
+    return f"{frame.f_code.co_name} ({file}:{frame.f_lineno})"
+
+
+def _main_thread_waits_for_another() -> bool:
+    thread = threading.main_thread().native_id
+    try:
+        with open(f"/proc/self/task/{thread}/wchan") as file:
+            return "futex" in file.read()
+    except OSError:
+        return False
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _within(seconds: float, function: Callable[[], object]) -> bool:
+    """Runs a function that may hang or fail; tells whether it came back in time."""
+
+    def run() -> None:
+        with contextlib.suppress(Exception):
+            function()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def _write_line(line: str) -> None:
+    """Writes to standard error past Python's buffer, whose lock a stuck thread may hold."""
+    # A live display hides the cursor of a terminal and leaves it on the display's line.
+    before = "\x1b[?25h\n" if os.isatty(2) else ""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{before}{line}\n".encode())
+
+
+def _flush_and_exit(exit_status: int) -> NoReturn:
+    def flush() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    _within(1.0, flush)
+    os._exit(exit_status)
+
+
+def _shut_down_jax() -> None:
+    import jax
+
+    jax.distributed.shutdown()
+
+
+_abort_handler: Any = None
+
+
+def _guard_against_abort(on_abort: Callable[[], None]) -> None:
+    """Calls a function when this process aborts.
+
+    JAX's coordination service aborts a process from a thread of its own, milliseconds after
+    process 0 is gone, and offers Python no say in it. `signal.signal` would run the handler in the
+    main thread, which never comes to it; a C handler runs it at once, in the thread that aborts.
+    That is sound here because `abort` is called, not inflicted: the thread holds no lock that
+    Python needs, unless the heap is corrupt, and then the interpreter's own timer ends the process.
+    """
+    global _abort_handler
+
+    def handle(_: int) -> None:
+        # One that fails in here aborts as before.
+        libc.signal(signal.SIGABRT, None)
+        on_abort()
+
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    _abort_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(handle)
+    libc.signal(signal.SIGABRT, ctypes.cast(_abort_handler, ctypes.c_void_p))
+
+
+def _release_abort() -> None:
+    signal.signal(signal.SIGABRT, signal.SIG_DFL)
