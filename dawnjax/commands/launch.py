@@ -1,0 +1,396 @@
+"""`dawnjax launch`: a command as several processes on this machine, each with its own devices."""
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from absl import flags
+
+from dawnjax import launched
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.processes import ProcessOptions
+
+_POLL_SECONDS = 0.05
+
+_TERMINATE_SECONDS = 5.0
+"""How long a process that outlived its run may take to end after SIGTERM, before SIGKILL."""
+
+_SIMULATED_DEVICES_FLAG = "--xla_force_host_platform_device_count"
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_integer(
+        "processes", 2, "Processes to start.", lower_bound=1, flag_values=flag_values
+    )
+    flags.DEFINE_integer(
+        "devices_per_process",
+        1,
+        "Simulated devices of each process, on the cpu platform.",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
+    flags.DEFINE_enum(
+        "platform",
+        "cpu",
+        ["cpu", "gpu", "tpu"],
+        "Platform of the devices. On gpu and tpu each process takes what the environment gives it.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_float(
+        "stop_seconds",
+        60.0,
+        "How long the processes may take to save and end after SIGTERM or Ctrl-C.",
+        lower_bound=0.0,
+        flag_values=flag_values,
+    )
+    own, command = (
+        (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
+    )
+    try:
+        positional = command_line.parse("launch", flag_values, own)
+    except command_line.HelpRequested:
+        raise command_line.HelpRequested(
+            command_line.help_text(
+                "dawnjax launch --processes=N --devices_per_process=D -- COMMAND --flags",
+                "Runs `dawnjax COMMAND` as N processes on this machine that form one group, as on\n"
+                "N hosts. Process 0 has this terminal; the lines of the others begin with their\n"
+                "number, on standard error. When one dies the others end, and a line says which,\n"
+                "at which step, and how to resume. Ends with status 0 if all did, else with the\n"
+                "first of 1, 2, 4, 5, 3 that one ended with; a death by a signal is a 1.",
+                flag_values,
+            )
+        ) from None
+    if positional:
+        raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")
+    if not command:
+        raise ConfigError("no command given: dawnjax launch --processes=2 -- train --flags")
+    if command[0] == "launch":
+        raise ConfigError("launch cannot launch itself")
+    plan = Plan(
+        command=tuple(command),
+        num_processes=int(flag_values["processes"].value or 0),
+        devices_per_process=int(flag_values["devices_per_process"].value or 0),
+        platform=str(flag_values["platform"].value),
+        stop_seconds=float(flag_values["stop_seconds"].value or 0.0),
+        heartbeat_timeout_seconds=_heartbeat_timeout_seconds(command),
+        launch_command=shlex.join(["dawnjax", "launch", *own, "--"]),
+    )
+    return launch(plan)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is launched.
+
+    Attributes:
+      command: The command's name and flags, as after `dawnjax`.
+      num_processes: Processes to start.
+      devices_per_process: Simulated devices of each, on cpu.
+      platform: `cpu`, `gpu` or `tpu`.
+      stop_seconds: How long the processes may take to end after a signal to the launcher.
+      heartbeat_timeout_seconds: How long the others may take to find out that one has died.
+      launch_command: The launcher's part of the command line, for the line that says how to resume.
+      program: What runs the command.
+    """
+
+    command: tuple[str, ...]
+    num_processes: int
+    devices_per_process: int
+    platform: str
+    stop_seconds: float
+    heartbeat_timeout_seconds: float
+    launch_command: str
+    program: tuple[str, ...] = (sys.executable, "-m", "dawnjax")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Child:
+    process_id: int
+    process: subprocess.Popen[bytes]
+
+    def is_stopped(self) -> bool:
+        """Tells whether the process is held by SIGSTOP, in which it can neither end nor save."""
+        try:
+            # The state is the first field after the name, which may hold blanks and brackets.
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    def send(self, number: signal.Signals) -> None:
+        """Signals the process and what it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+
+def launch(plan: Plan) -> int:
+    """Runs the processes to their end.
+
+    Args:
+      plan: What is launched.
+
+    Returns:
+      The exit status, as `main` tells it. No process is left behind, whatever happens.
+    """
+    with _scratch_directory() as directory, _held_port() as port, _signals() as received:
+        children: list[_Child] = []
+        printers: list[threading.Thread] = []
+        try:
+            for process_id in range(plan.num_processes):
+                child = _start(plan, process_id, port, directory)
+                children.append(child)
+                if child.process.stdout is not None:
+                    printers.append(_print_with_number(child.process.stdout, process_id))
+            return _wait(plan, children, directory, received)
+        finally:
+            for child in children:
+                # Also what a process has started and left: the group outlives its leader.
+                child.send(signal.SIGKILL)
+                child.process.wait()
+            for printer in printers:
+                printer.join(timeout=2.0)
+
+
+def _wait(plan: Plan, children: list[_Child], directory: Path, received: list[int]) -> int:
+    """Waits for all processes; ends those that outlive a dead one or a request to stop."""
+    running = list(children)
+    deadline = float("inf")  # when the rest get SIGTERM
+    kill_at = float("inf")
+    forwarded = interrupts = 0
+    blamed = False
+    while running:
+        time.sleep(_POLL_SECONDS)
+        now = time.monotonic()
+        while forwarded < len(received):
+            number = signal.Signals(received[forwarded])
+            forwarded += 1
+            interrupts += number == signal.SIGINT
+            for child in running:
+                child.send(number)
+            # A second Ctrl-C ends them at once; should one not hear it, it is made to.
+            kill_at = min(kill_at, now + (1.0 if interrupts > 1 else plan.stop_seconds))
+        ended = [child for child in running if child.process.poll() is not None]
+        running = [child for child in running if child.process.poll() is None]
+        for child in ended:
+            status = child.process.returncode
+            if status == 0:
+                continue
+            if not received and not blamed and (status < 0 or status == ExitStatus.FAILED):
+                _say(_line_about(plan, child, directory))
+                blamed = True
+            # The others learn of it by themselves within the heartbeat.
+            deadline = min(deadline, now + plan.heartbeat_timeout_seconds)
+        if running and now >= deadline:
+            for child in running:
+                child.send(signal.SIGTERM)
+            deadline = float("inf")
+            kill_at = min(kill_at, now + _TERMINATE_SECONDS)
+        is_hopeless = len(running) < len(children) and all(child.is_stopped() for child in running)
+        if running and (now >= kill_at or is_hopeless):
+            for child in running:
+                child.send(signal.SIGKILL)
+            kill_at = float("inf")
+    statuses = [child.process.returncode for child in children]
+    if received:
+        # One that was asked to stop before it could listen, or a second time, has stopped as asked.
+        asked = {-signal.SIGTERM, -signal.SIGINT} | ({-signal.SIGKILL} if interrupts > 1 else set())
+        statuses = [ExitStatus.INTERRUPTED if code in asked else code for code in statuses]
+    return joint_status(statuses)
+
+
+def joint_status(statuses: list[int]) -> int:
+    """Gives the exit status of a launch.
+
+    Args:
+      statuses: Of each process; -N for one that signal N ended.
+
+    Returns:
+      0 if all are 0, else the first of 1, 2, 4, 5, 3 among them, where a death by a signal and an
+      unknown status count as 1.
+    """
+    order = (
+        ExitStatus.FAILED,
+        ExitStatus.WRONG_USE,
+        ExitStatus.DIVERGED,
+        ExitStatus.INTERRUPTED,
+        ExitStatus.BUDGET_SPENT,
+        ExitStatus.DONE,
+    )
+    known = [status if status in order else ExitStatus.FAILED for status in statuses]
+    return min(known, key=order.index)
+
+
+def _line_about(plan: Plan, child: _Child, directory: Path) -> str:
+    """Gives the line about the first process that died; it may have named another as the cause."""
+    status = launched.read_status(directory, child.process_id)
+    if status.verdict:
+        return status.verdict
+    code = child.process.returncode
+    how = f"was killed by {_signal_name(-code)}" if code < 0 else f"failed with exit status {code}"
+    at = f"step {status.step} ({status.phase})" if status.step >= 0 else "the start"
+    line = f"host {child.process_id} (pid {child.process.pid}) {how} at {at}"
+    resume = status.resume_command or f"{plan.launch_command} {shlex.join(plan.command)}"
+    return f"{line}; resume with: {resume}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _say(line: str) -> None:
+    sys.stdout.flush()
+    print(f"dawnjax launch: {line}", file=sys.stderr, flush=True)
+
+
+def _start(plan: Plan, process_id: int, port: int, directory: Path) -> _Child:
+    # The others write through a pipe, so that their lines can be told apart.
+    is_first = process_id == 0
+    process = subprocess.Popen(
+        [*plan.program, *plan.command],
+        env=_environment(plan, process_id, port, directory),
+        stdin=subprocess.DEVNULL,
+        stdout=None if is_first else subprocess.PIPE,
+        stderr=None if is_first else subprocess.STDOUT,
+        # Its own group, so that Ctrl-C reaches it through the launcher alone, and once.
+        process_group=0,
+        preexec_fn=_die_with_parent(os.getpid()),
+    )
+    return _Child(process_id, process)
+
+
+def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dict[str, str]:
+    address = f"127.0.0.1:{port}"
+    environment = dict(os.environ) | {
+        launched.COORDINATOR_ADDRESS: address,
+        launched.NUM_PROCESSES: str(plan.num_processes),
+        launched.PROCESS_ID: str(process_id),
+        launched.STATUS_DIR: str(directory),
+        launched.LAUNCH_COMMAND: plan.launch_command,
+        # This machine alone is served, and no proxy stands between.
+        "JAX_COORDINATOR_BIND_ADDRESS": address,
+        "JAX_CHECK_PROXY_ENVS": "0",
+        "no_grpc_proxy": "127.0.0.1",
+    }
+    if plan.platform == "cpu":
+        others = [
+            flag
+            for flag in environment.get("XLA_FLAGS", "").split()
+            if not flag.startswith(_SIMULATED_DEVICES_FLAG)
+        ]
+        count = f"{_SIMULATED_DEVICES_FLAG}={plan.devices_per_process}"
+        environment["XLA_FLAGS"] = " ".join([*others, count])
+        environment["JAX_PLATFORMS"] = "cpu"
+        # With fewer threads than devices a collective waits for a device that cannot run.
+        environment.setdefault("NPROC", str(max(16, 2 * plan.devices_per_process)))
+    else:
+        environment["JAX_PLATFORMS"] = "cuda" if plan.platform == "gpu" else "tpu"
+    return environment
+
+
+def _heartbeat_timeout_seconds(command: list[str]) -> float:
+    """Gives the command's heartbeat timeout, as far as its flags say it."""
+    name = "processes.heartbeat_timeout_seconds"
+    value = str(ProcessOptions().heartbeat_timeout_seconds)
+    for argument, following in zip(command, [*command[1:], ""], strict=True):
+        flag, _, text = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and flag == name:
+            value = text or following
+    with contextlib.suppress(ValueError):  # the command itself will say so
+        return float(value)
+    return float(ProcessOptions().heartbeat_timeout_seconds)
+
+
+def _die_with_parent(parent: int) -> Any:
+    """Gives what a new process runs first, so that it dies when the launcher does, even by SIGKILL.
+
+    Source: prctl(2), PR_SET_PDEATHSIG = 1. Other systems than Linux have no such call.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl  # Loaded before the fork, not after it.
+
+    def prepare() -> None:
+        prctl(1, signal.SIGKILL, 0, 0, 0)
+        # A terminal may be set to stop what writes to it from outside its foreground group.
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        if os.getppid() != parent:  # The launcher died in between.
+            os._exit(1)
+
+    return prepare
+
+
+def _print_with_number(stream: IO[bytes], process_id: int) -> threading.Thread:
+    """Copies a process's lines to standard error, each with the process's number before it."""
+
+    def copy() -> None:
+        for line in stream:
+            if line.startswith(b"[Gloo] Rank"):
+                continue  # A greeting, one for each group of devices.
+            with contextlib.suppress(OSError):
+                os.write(2, f"[{process_id}] ".encode() + line.rstrip(b"\n") + b"\n")
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    return thread
+
+
+@contextlib.contextmanager
+def _held_port() -> Iterator[int]:
+    """Gives a port of the loopback interface that no other program is given meanwhile.
+
+    The service of process 0 shares ports (SO_REUSEPORT), as this socket does, so it can listen
+    there while this one, which does not listen, keeps everyone else away.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as holder:
+        if hasattr(socket, "SO_REUSEPORT"):
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+@contextlib.contextmanager
+def _scratch_directory() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="dawnjax_launch_"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects the signals that ask the launcher to stop, in the order they come."""
+    received: list[int] = []
+    previous = {}
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        previous[number] = signal.signal(
+            # A lost terminal is a request to stop that the processes know by another name.
+            number,
+            lambda number, _: received.append(
+                signal.SIGTERM if number == signal.SIGHUP else number
+            ),
+        )
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

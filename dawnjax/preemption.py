@@ -1,0 +1,180 @@
+"""Stopping when asked to: SIGTERM or SIGINT to any process ends all of them at the same step.
+
+A cluster that takes a machine back, and a person who presses Ctrl-C, want the run to save and end.
+With several processes all must stop after the same step, or the others wait in a collective for the
+one that stopped. So the processes agree: each that hears of the wish holds still at its next step
+boundary and says which one that is, and all go on to the boundary after the latest.
+
+Source: the agreement is that of `jax.experimental.multihost_utils.reached_preemption_sync_point`,
+which knows no SIGINT, and swallows a SIGTERM that comes before the first step.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from types import FrameType
+from typing import Any
+
+from dawnjax.board import Board
+from dawnjax.errors import ExitStatus
+from dawnjax.watchdog import Watchdog
+
+_FOLDER = "dawnjax/preemption"
+
+_POLL_SECONDS = 0.5
+"""How often a process looks whether another was asked to stop."""
+
+_AGREEMENT_POLL_SECONDS = 0.02
+"""How often it looks while all hold still; times the number of processes over 16 beyond that, since
+each then reads what each said."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Preemption:
+    """Whether this run was asked to stop, and at which step boundary all processes do.
+
+    A request before the first boundary has nothing to save and ends all processes at once. A second
+    SIGINT ends this process at once.
+    """
+
+    def __init__(self, watchdog: Watchdog):
+        """Args:
+        watchdog: This process's watchdog, which knows the others and ends them.
+        """
+        self._watchdog = watchdog
+        self._board: Board | None = watchdog.board
+        self._boundary = 0  # Counts the calls of `requested`, alike on all processes.
+        self._wanted = ""
+        self._interrupts = 0
+        self._holding = False
+        self._agreed = threading.Event()
+        self._own_boundary: int | None = None
+        self._stop_at = 0
+        self._closed = threading.Event()
+        self._previous: dict[signal.Signals, Any] = {}
+        self._previous_wakeup = -1
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._threads = [threading.Thread(target=self._signal_loop, daemon=True)]
+        if self._board is not None:
+            self._threads.append(threading.Thread(target=self._agreement_loop, daemon=True))
+
+    def install(self) -> None:
+        """Takes over SIGTERM and SIGINT; does nothing for them outside the main thread."""
+        # The interpreter writes a signal's number to the socket at once, also while the main
+        # thread stands in a computation, where no Python handler would run.
+        with contextlib.suppress(ValueError):
+            self._previous_wakeup = signal.set_wakeup_fd(
+                self._writer.fileno(), warn_on_full_buffer=False
+            )
+            self._previous = {number: signal.signal(number, _noted) for number in _SIGNALS}
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Gives the signals back; a second call does nothing."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        if self._previous:
+            signal.set_wakeup_fd(self._previous_wakeup)
+        self._writer.close()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=5.0)
+        self._reader.close()
+
+    def requested(self, step: int) -> bool:
+        """Tells whether all processes stop at this step boundary.
+
+        All processes must ask at the same boundaries; the call costs a fifth of a microsecond.
+
+        Args:
+          step: Steps done or handed to the devices.
+        """
+        self._boundary += 1
+        if self._boundary == 1 and self._previous:
+            # Loading an accelerator's runtime may have taken the signals away since `install`.
+            for number in _SIGNALS:
+                signal.signal(number, _noted)
+        if not self._holding:
+            return False
+        if self._board is None:
+            return True
+        # The others answer from a thread of their own, whatever their main threads do; should one
+        # of them be gone, the watchdog ends this process while it waits.
+        if not self._agreed.is_set():
+            self._watchdog.report("agree to stop", step)
+            self._agreed.wait()
+        return self._boundary >= self._stop_at
+
+    def ask(self, number: signal.Signals) -> None:
+        """Asks for a stop, as that signal does."""
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1:
+            self._watchdog.end("was interrupted twice, without saving,", ExitStatus.INTERRUPTED)
+        if self._boundary == 0:
+            self._watchdog.end(f"was told to stop by {number.name}", ExitStatus.INTERRUPTED)
+        if self._wanted:
+            return
+        self._wanted = number.name
+        once_more = "; once more ends it at once" if number == signal.SIGINT else ""
+        message = f"dawnjax: {number.name}: saving and stopping after this step{once_more}\n"
+        os.write(2, message.encode())
+        if self._board is None:
+            self._holding = True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether this process was asked to stop, or has heard that another was."""
+        return bool(self._wanted)
+
+    def _signal_loop(self) -> None:
+        while True:
+            try:
+                numbers = self._reader.recv(16)
+            except OSError:
+                return
+            if not numbers:
+                return  # closed
+            for number in numbers:
+                if number in _SIGNALS:
+                    self.ask(signal.Signals(number))
+
+    def _agreement_loop(self) -> None:
+        board = self._board
+        assert board is not None
+        announced = False
+        while not self._closed.wait(_POLL_SECONDS if not self._wanted else _AGREEMENT_POLL_SECONDS):
+            # The service may be gone, which is the watchdog's matter.
+            with contextlib.suppress(Exception):
+                if self._wanted and not announced:
+                    board.put_first(f"{_FOLDER}/wanted", self._wanted)
+                    announced = True
+                if announced or "wanted" in board.read(_FOLDER):
+                    self._agree(board)
+                    return
+
+    def _agree(self, board: Board) -> None:
+        self._wanted = self._wanted or "another host"
+        # In this order: the main thread cannot pass a boundary after the one that is read here,
+        # and after a failed message this process must not say another.
+        self._holding = True
+        if self._own_boundary is None:
+            self._own_boundary = self._boundary
+        folder = f"{_FOLDER}/boundaries"
+        board.put(f"{folder}/{board.process_index}", str(self._own_boundary))
+        while len(told := board.read(folder)) < board.num_processes:
+            if self._closed.wait(_AGREEMENT_POLL_SECONDS * max(1, board.num_processes // 16)):
+                return
+        self._stop_at = max(int(boundary) for boundary in told.values()) + 1
+        self._agreed.set()
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """Does nothing: where there is a handler, the interpreter writes the number to the socket."""
