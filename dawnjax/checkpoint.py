@@ -36,7 +36,9 @@ import numpy as np
 
 from dawnjax.errors import RunError
 
-if TYPE_CHECKING:  # Orbax takes 0.15 to 0.3 s to import; runs without checkpoints do not pay that.
+if (
+    TYPE_CHECKING
+):  # With Orbax these take 0.15 to 0.3 s; who opens no checkpoints does not pay that.
     from etils import epath
 
 MANIFEST = "manifest.json"
@@ -89,6 +91,8 @@ class Checkpoints:
     def __init__(self, directory: str, *, keep: int, warn: Callable[[str], None]):
         """Opens a directory of checkpoints; a single process writes nothing until it saves.
 
+        Imports Orbax, here rather than at the first save, where a training loop would wait for it.
+
         Args:
           directory: A local path or a `gs://` one; made at the first save.
           keep: Checkpoints to keep, 1 or more. 2 or more let a damaged one be stepped over.
@@ -106,15 +110,16 @@ class Checkpoints:
         self._directory = epath.Path(directory if self._remote else os.path.abspath(directory))
         self._keep = keep
         self._warn = warn
-        self._checkpointer: Any = None
         self._assent = _Assent()
         self._thread: threading.Thread | None = None
         self._failures: list[str] = []  # Of the thread that finishes a save; told by wait().
-        self._entered: set[int] = set()  # Steps saved or restored here, the same on all processes.
-        self._good: set[int] = set()  # Steps known to be whole; process 0 alone knows.
+        # Steps that were saved or restored here, and that were seen to be damaged; every process
+        # knows the same.
+        self._whole: set[int] = set()
         self._damaged: set[int] = set()
         if jax.process_count() > 1 and not self._remote:
             self._check_shared()
+        self._checkpointer = self._open_checkpointer()
 
     def save(self, step: int, state: Any, metadata: dict[str, Any]) -> None:
         """Starts to save a state, after the save before it has ended.
@@ -132,8 +137,11 @@ class Checkpoints:
           metadata: What JSON can say; it is read back equal.
 
         Raises:
+          ValueError: The step is below 0.
           TypeError: A leaf is not a numeric `jax.Array`, or the metadata is not JSON.
         """
+        if step < 0:
+            raise ValueError(f"step={step}: steps are counted from 0")
         arrays = _by_path(state)
         for path, array in arrays.items():
             if not isinstance(array, jax.Array) or jax.dtypes.issubdtype(
@@ -149,15 +157,12 @@ class Checkpoints:
         content = json.loads(json.dumps(content))  # The caller may change its metadata afterwards.
 
         self.wait()
-        # Rare: it costs a message between processes only for a step that was met before.
-        if step in self._entered and _from_process_zero(lambda: step in self._good):
+        if step in self._whole:
             return
-        self._entered.add(step)
         self._assent = _Assent(replaces=self._assent)
         if jax.process_index() == 0:
             self._clear_way(step)
         try:
-            self._open_checkpointer()
             self._checkpointer.save(self._directory / str(step), args=_save_args(arrays))
         except Exception as error:  # Orbax names no set of errors; none of them may end the run.
             self._save_failed(step, error)
@@ -204,19 +209,20 @@ class Checkpoints:
         skipped = tuple((step, reason) for step, reason in found["skipped"])
         for step, reason in skipped:
             self._warn(f"checkpoint {self._directory / str(step)} is not used: {reason}")
+            self._whole.discard(step)
+            self._damaged.add(step)
         content = found["content"]
         if content is None:
             return None
         step, path = content["step"], self._directory / str(content["step"])
         _check_same_structure(path, content["arrays"], wanted)
         try:
-            self._open_checkpointer()
             arrays = self._read(path, wanted)
         except Exception as error:
             raise CheckpointError(
                 f"checkpoint {path} verifies but Orbax cannot read it: {_one_line(error)}"
             ) from error
-        self._entered.add(step)
+        self._whole.add(step)
         leaves = [arrays[key] for key in wanted]
         state = jax.tree.unflatten(jax.tree.structure(like), leaves)
         return Restored(step, state, content["metadata"], skipped)
@@ -224,11 +230,9 @@ class Checkpoints:
     def close(self) -> None:
         """Waits for the last save and ends Orbax's threads."""
         self.wait()
-        self._drop_checkpointer()
+        self._checkpointer.close()
 
-    def _open_checkpointer(self) -> None:
-        if self._checkpointer is not None:
-            return
+    def _open_checkpointer(self) -> Any:
         import orbax.checkpoint as ocp
 
         _mute_orbax()
@@ -243,7 +247,7 @@ class Checkpoints:
                 active_processes=set(range(jax.process_count())),
                 barrier_sync_key_prefix="dawnjax",
             )
-        self._checkpointer = ocp.AsyncCheckpointer(
+        return ocp.AsyncCheckpointer(
             ocp.PyTreeCheckpointHandler(
                 type_handler_registry=registry, multiprocessing_options=processes
             ),
@@ -257,22 +261,14 @@ class Checkpoints:
         """Waits, as Orbax asks at each stage of a save, until all processes have come so far."""
         self._assent.give(timeout_ms)
 
-    def _drop_checkpointer(self) -> None:
-        if self._checkpointer is not None:
-            with contextlib.suppress(Exception):  # It may raise what wait() has already told.
-                self._checkpointer.close()
-            self._checkpointer = None
-
     def _clear_way(self, step: int) -> None:
-        """Deletes what would stand in the way of a save; never a checkpoint that may be good."""
+        """Deletes what would stand in the way of a save; never a checkpoint that may be whole."""
         path = self._directory / str(step)
-        try:
+        with contextlib.suppress(OSError):  # Orbax then fails for the same reason, and says it.
             self._directory.mkdir(parents=True, exist_ok=True)
             self._delete_unfinished()  # No save is under way: they are of a killed attempt.
             if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
                 _delete(path)
-        except OSError as error:
-            self._failures.append(f"cannot clear {path}: {_one_line(error)}")
 
     def _delete_unfinished(self) -> None:
         for path in self._directory.iterdir():
@@ -287,24 +283,26 @@ class Checkpoints:
             if jax.process_index() == 0:
                 files = {name: _fingerprint(path / name, sync=True) for name in _files(path)}
                 _write_manifest(path, {**content, "files": files}, remote=self._remote)
+            self._assent.give(_TIMEOUT_MS)
         except Exception as error:  # As in save().
             self._save_failed(step, error)
             return
-        if jax.process_index() == 0:
-            self._good.add(step)
-            self._damaged.discard(step)
-            self._delete_old()
+        self._whole.add(step)
+        self._damaged.discard(step)
+        self._delete_old()
 
     def _save_failed(self, step: int, error: Exception) -> None:
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # No answer within the time.
             self._assent.refuse(_one_line(error), _TIMEOUT_MS)
         path = self._directory / str(step)
         self._failures.append(
-            f"checkpoint {path} could not be saved: {_one_line(error)}; the run goes on, and "
-            "older checkpoints are whole"
+            f"checkpoint {path} could not be saved: {_one_line(error)}; the run goes on with "
+            "the checkpoints that it has"
         )
         # A new one, so that nothing of the failure stays behind in it.
-        self._drop_checkpointer()
+        with contextlib.suppress(Exception):  # It may raise the same again.
+            self._checkpointer.close()
+        self._checkpointer = self._open_checkpointer()
         if jax.process_index() == 0:
             with contextlib.suppress(OSError):
                 self._delete_unfinished()
@@ -313,14 +311,16 @@ class Checkpoints:
 
     def _delete_old(self) -> None:
         """Deletes all that is older than the `keep` newest checkpoints known to be whole."""
-        if len(self._good) < self._keep:
+        if len(self._whole) < self._keep:
             return
-        oldest = sorted(self._good)[-self._keep]
+        oldest = sorted(self._whole)[-self._keep]
+        self._whole = {step for step in self._whole if step >= oldest}
+        if jax.process_index() > 0:
+            return
         try:
             for step in _steps(self._directory):
                 if step < oldest:
                     _delete(self._directory / str(step))
-                    self._good.discard(step)
         except OSError as error:
             self._failures.append(f"cannot delete an old checkpoint: {_one_line(error)}")
 
@@ -337,10 +337,8 @@ class Checkpoints:
                     continue
                 except _DamageError as error:
                     only_unfinished = False
-                    self._damaged.add(step)
                     skipped.append((step, str(error)))
                     continue
-                self._good.add(step)
                 del content["files"]  # The other processes have no use for them.
                 return {"content": content, "skipped": skipped}
         except (OSError, ImportError) as error:

@@ -289,6 +289,8 @@ def test_what_cannot_be_saved_is_refused_at_once(tmp_path):
         checkpoints.save(1, device_state(1, 1), {"array": np.zeros(3)})
     with pytest.raises(TypeError, match="step: what to restore has no sharding"):
         checkpoints.restore_newest({"step": jax.ShapeDtypeStruct((), jnp.int32)})
+    with pytest.raises(ValueError, match="step=-1"):
+        checkpoints.save(-1, device_state(1, 1), {})
     with pytest.raises(ValueError, match="keep=0"):
         open_checkpoints(tmp_path, keep=0)
     checkpoints.close()
@@ -593,9 +595,16 @@ def one_of_two(index, port, directory):
     assert warnings == []
 
     # One process cannot write its part: both learn it at once, and the next save is a new start.
-    for step, failing in ((4, "0"), (6, "1")):
+    def too_large(*_, **__):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    write_manifest = checkpoint._write_manifest
+    for step, failing, part in ((4, "0", "data"), (6, "1", "data"), (8, "0", "manifest")):
         if index == failing:
-            limit_space(None, "file_size", 1000)
+            if part == "data":
+                limit_space(None, "file_size", 1000)
+            else:
+                checkpoint._write_manifest = too_large
         checkpoints.save(step, device_state(step, 4), metadata_of(step))
         started = time.monotonic()
         checkpoints.wait()
@@ -605,15 +614,16 @@ def one_of_two(index, port, directory):
         assert "File too large" in warnings[0], warnings
         warnings.clear()
         free_space(None, "file_size")
+        checkpoint._write_manifest = write_manifest
         assert_exact(checkpoints.restore_newest(abstract_state(4)), step - 1, 4)
         checkpoints.save(step + 1, device_state(step + 1, 4), metadata_of(step + 1))
         checkpoints.wait()
-    assert_exact(checkpoints.restore_newest(abstract_state(4)), 7, 4)
+    assert_exact(checkpoints.restore_newest(abstract_state(4)), 9, 4)
     assert warnings == []
 
     if index == "0":
-        flip_a_bit(shared / "7" / "_METADATA")
-    assert_exact(checkpoints.restore_newest(abstract_state(4)), 5, 4)
+        flip_a_bit(shared / "9" / "_METADATA")
+    assert_exact(checkpoints.restore_newest(abstract_state(4)), 7, 4)
     assert len(warnings) == 1 and "_METADATA" in warnings[0]
     other = abstract_state(4)
     del other["count"]
@@ -640,8 +650,8 @@ def test_two_processes_save_together_and_agree(tmp_path):
         for process in processes:
             process.kill()
     # And one process with as many, or fewer, devices reads what two have written.
-    assert_exact(restore(tmp_path / "shared", 4)[0], 5, 4)
-    assert_exact(restore(tmp_path / "shared", 1)[0], 5, 1)
+    assert_exact(restore(tmp_path / "shared", 4)[0], 7, 4)
+    assert_exact(restore(tmp_path / "shared", 1)[0], 7, 1)
 
 
 if __name__ == "__main__":
