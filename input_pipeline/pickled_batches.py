@@ -36,6 +36,10 @@ class _Name:
     def __call__(self, *arguments: Any) -> _Described:
         return _Described(self.name, arguments)
 
+    def __setstate__(self, state: Any) -> None:
+        # The names are shared by all pickles; none may change what the next one finds.
+        raise pickle.UnpicklingError("it changes a name")
+
 
 # All that a batch can contain: arrays as Python 2 and 3 pickle them (the module's name differs
 # between NumPy 1 and 2; `_frombuffer` since protocol 5), and bytes as Python 3 writes them in the
@@ -51,7 +55,9 @@ _ALLOWED = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """The unpickler in Python: the one in C allocates whatever number a pickle states."""
+
     def find_class(self, module_name: str, global_name: str) -> Any:
         try:
             return _ALLOWED[module_name, global_name]

@@ -368,7 +368,7 @@ def test_killed_while_reading_or_in_any_file(tmp_path: pathlib.Path, count: int)
 
 @pytest.mark.faults
 def test_no_room_on_the_disk(tmp_path: pathlib.Path) -> None:
-    """A limit on the size of files stops the third write, as a full disk would."""
+    """A limit on the size of files stops the first array, as a full disk would."""
     child = run_child(tmp_path, 1000)
     assert child.returncode == 1
     last = child.stderr.strip().splitlines()[-1]

@@ -22,8 +22,7 @@ def test_every_shape(height: int, width: int, channels: int, num_classes: int) -
         num_classes=num_classes,
     )
     spec = data.spec()
-    for split, count in (("train", 53), ("eval", 31)):
-        examples = data.load(split)
+    for examples, count in ((data.load("train"), 53), (data.load("eval"), 31)):
         assert examples["image"].shape == (count, height, width, channels)
         assert examples["image"].dtype == np.uint8 and examples["label"].dtype == np.int32
         assert examples["label"].shape == (count,)

@@ -1,0 +1,815 @@
+"""CIFAR-10 from every form in which it is found, and every way in which such a form is wrong."""
+
+import io
+import json
+import os
+import pathlib
+import pickle
+import struct
+import sys
+import tarfile
+import zipfile
+import zlib
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from dawnjax.input_pipeline import archives, cifar10_tfds, image_files, pickled_batches, prepared
+from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10
+from dawnjax.input_pipeline.cifar10_sources import read_source
+from dawnjax.input_pipeline.dataset import DataError
+
+RANDOM = np.random.default_rng(0)
+TRAIN = RANDOM.integers(0, 256, (20, 32, 32, 3), np.uint8)
+TEST = RANDOM.integers(0, 256, (10, 32, 32, 3), np.uint8)
+TRAIN_LABELS = np.arange(20) % 10
+TEST_LABELS = np.arange(10)
+
+Files = dict[str, bytes]
+
+
+def planes(images: np.ndarray) -> np.ndarray:
+    """Gives rows as the original has them: all red, then all green, then all blue values."""
+    return np.stack(
+        [np.concatenate([image[:, :, c].reshape(-1) for c in range(3)]) for image in images]
+    )
+
+
+def python_2_pickle(pixels: np.ndarray, labels: list[int]) -> bytes:
+    """Writes a batch opcode by opcode as Python 2 and NumPy 1 did, whose files the original are."""
+
+    def string(value: bytes) -> bytes:
+        return b"T" + struct.pack("<i", len(value)) + value
+
+    def integer(value: int) -> bytes:
+        return b"J" + struct.pack("<i", value)
+
+    array = b"cnumpy.core.multiarray\n_reconstruct\n" + b"cnumpy\nndarray\n"
+    array += integer(0) + b"\x85" + string(b"b") + b"\x87R"
+    dtype = b"cnumpy\ndtype\n" + string(b"u1") + integer(0) + integer(1) + b"\x87R"
+    dtype += b"(" + integer(3) + string(b"|") + b"NNN" + integer(-1) + integer(-1) + integer(0)
+    dtype += b"tb"
+    shape = integer(pixels.shape[0]) + integer(pixels.shape[1]) + b"\x86"
+    array += b"(" + integer(1) + shape + dtype + b"\x89" + string(pixels.tobytes()) + b"tb"
+    listed = b"](" + b"".join(integer(label) for label in labels) + b"e"
+    return (
+        b"\x80\x02}("
+        + string(b"batch_label") + string(b"training batch 1 of 5")
+        + string(b"labels") + listed
+        + string(b"data") + array
+        + b"u."
+    )  # fmt: skip
+
+
+def python_files(protocol: int | None = None) -> Files:
+    """The original python version: five batches of four and a test batch of ten."""
+
+    def batch(images: np.ndarray, labels: np.ndarray) -> bytes:
+        if protocol is None:
+            return python_2_pickle(planes(images), labels.tolist())
+        content = {"data": planes(images), "labels": labels.tolist(), "filenames": ["a.png"]}
+        return pickle.dumps(content, protocol)
+
+    files = {
+        f"cifar-10-batches-py/data_batch_{n + 1}": batch(
+            TRAIN[4 * n : 4 * n + 4], TRAIN_LABELS[4 * n : 4 * n + 4]
+        )
+        for n in range(5)
+    }
+    files["cifar-10-batches-py/test_batch"] = batch(TEST, TEST_LABELS)
+    files["cifar-10-batches-py/batches.meta"] = b"not looked at"
+    files["cifar-10-batches-py/readme.html"] = b"<html>"
+    return files
+
+
+def binary_files() -> Files:
+    def batch(images: np.ndarray, labels: np.ndarray) -> bytes:
+        return b"".join(
+            bytes([label]) + row.tobytes()
+            for label, row in zip(labels.tolist(), planes(images), strict=True)
+        )
+
+    files = {
+        f"cifar-10-batches-bin/data_batch_{n + 1}.bin": batch(
+            TRAIN[4 * n : 4 * n + 4], TRAIN_LABELS[4 * n : 4 * n + 4]
+        )
+        for n in range(5)
+    }
+    files["cifar-10-batches-bin/test_batch.bin"] = batch(TEST, TEST_LABELS)
+    return files
+
+
+def encoded(image: np.ndarray, suffix: str) -> bytes:
+    return cv2.imencode(suffix, np.ascontiguousarray(image[:, :, ::-1]))[1].tobytes()
+
+
+def image_tree(suffix: str = ".png", root: str = "") -> Files:
+    """Named so that the order by class and name is the order of the labels' own examples."""
+    files = {}
+    for folder, images, labels in (("train", TRAIN, TRAIN_LABELS), ("test", TEST, TEST_LABELS)):
+        for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+            name = f"{root}{folder}/{CLASSES[label]}/{number:04}{suffix}"
+            files[name] = encoded(image, suffix)
+    return files
+
+
+def npz_file(**changes: Any) -> bytes:
+    arrays = {"train_x": TRAIN, "train_y": TRAIN_LABELS, "test_x": TEST, "test_y": TEST_LABELS}
+    file = io.BytesIO()
+    kept = {name: array for name, array in (arrays | changes).items() if array is not None}
+    np.savez(file, **kept)
+    return file.getvalue()
+
+
+def write_folder(path: pathlib.Path, files: Files) -> pathlib.Path:
+    for name, content in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return path
+
+
+def write_tar(path: pathlib.Path, files: Files, mode: str = "w:gz") -> pathlib.Path:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def write_zip(path: pathlib.Path, files: Files) -> pathlib.Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def check_in_order(path: pathlib.Path, kind: str) -> None:
+    """The original order is kept by all forms but image files."""
+    examples = read_source(path)
+    assert examples.source["kind"] == kind
+    assert (examples.images["train"] == TRAIN).all() and (examples.images["eval"] == TEST).all()
+    assert (examples.labels["train"] == TRAIN_LABELS).all()
+    assert (examples.labels["eval"] == TEST_LABELS).all()
+
+
+def refusal(path: pathlib.Path) -> str:
+    with pytest.raises(DataError) as error:
+        read_source(path)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# --- The forms -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", [None, 2, 3, 4, 5])
+def test_python_version(tmp_path: pathlib.Path, protocol: int | None) -> None:
+    """None is a pickle of Python 2; the others are what re-pickling with Python 3 gives."""
+    check_in_order(
+        write_tar(tmp_path / "cifar-10-python.tar.gz", python_files(protocol)),
+        "original python version (tar.gz)",
+    )
+
+
+def test_python_version_unpacked(tmp_path: pathlib.Path) -> None:
+    folder = write_folder(tmp_path, python_files())
+    check_in_order(folder, "original python version (folder)")
+    check_in_order(folder / "cifar-10-batches-py", "original python version (folder)")
+
+
+def test_binary_version(tmp_path: pathlib.Path) -> None:
+    # What a file is called does not matter.
+    path = write_tar(tmp_path / "download", binary_files())
+    check_in_order(path, "original binary version (tar.gz)")
+    folder = write_folder(tmp_path / "folder", binary_files())
+    check_in_order(folder, "original binary version (folder)")
+
+
+def test_npz(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "cifar10.npz"
+    path.write_bytes(npz_file(classes=np.array(CLASSES)))
+    check_in_order(path, "arrays (zip)")
+    path.write_bytes(npz_file(train_y=TRAIN_LABELS.astype(np.uint8)[:, None]))
+    check_in_order(path, "arrays (zip)")
+    fortran = np.asfortranarray(TRAIN)
+    path.write_bytes(npz_file(train_x=fortran))
+    check_in_order(path, "arrays (zip)")
+
+
+@pytest.mark.parametrize("container", ["folder", "tar", "tar.gz", "tar.xz", "tar.bz2", "zip"])
+@pytest.mark.parametrize("root", ["", "./", "data/cifar10/"])
+def test_image_files(tmp_path: pathlib.Path, container: str, root: str) -> None:
+    files = image_tree(".png", root)
+    files[f"{root}.DS_Store"] = files[f"{root}train/cat/.hidden"] = b"not looked at"
+    files["__MACOSX/train/cat/._0003.png"] = files["README.txt"] = b"not looked at"
+    # An archive's own order does not matter.
+    files = dict(sorted(files.items(), key=lambda item: zlib.crc32(item[0].encode())))
+    path = tmp_path / f"cifar10.{container}"
+    if container == "folder":
+        write_folder(path, files)
+    elif container == "zip":
+        write_zip(path, files)
+    else:
+        write_tar(path, files, "w:" + container.partition(".")[2])
+    examples = read_source(path)
+    assert examples.source["kind"] == f"image files ({container})"
+    order = np.argsort(TRAIN_LABELS, kind="stable")
+    # PNG keeps every pixel.
+    assert (examples.images["train"] == TRAIN[order]).all()
+    assert (examples.labels["train"] == TRAIN_LABELS[order]).all()
+    assert (examples.images["eval"] == TEST).all()
+
+
+def test_jpeg_files(tmp_path: pathlib.Path) -> None:
+    """Smooth pictures in all three spellings, within what JPEG changes in them."""
+    ramp = np.linspace(0, 255, 32).astype(np.uint8)
+    rows, columns = np.tile(ramp[:, None], (1, 32)), np.tile(ramp, (32, 1))
+    smooth = np.stack([columns, rows, np.full((32, 32), 90)], -1)
+    files = {}
+    for folder in ("train", "test"):
+        for label in CLASSES:
+            for suffix in (".jpg", ".jpeg", ".JPG"):
+                files[f"{folder}/{label}/0{suffix}"] = encoded(smooth.astype(np.uint8), suffix)
+    examples = read_source(write_folder(tmp_path, files))
+    assert examples.images["train"].shape == (30, 32, 32, 3)
+    difference = examples.images["train"].astype(int) - smooth
+    # Red runs along the width and green along the height: swapped colours would differ by 255.
+    assert abs(difference).max() < 16
+
+
+def test_grey_and_16_bit_png(tmp_path: pathlib.Path) -> None:
+    grey = np.arange(1024, dtype=np.uint8).reshape(32, 32)
+    content = cv2.imencode(".png", grey)[1].tobytes()
+    assert (image_files.decode_image(content, 32, 32) == grey[:, :, None]).all()
+    content = cv2.imencode(".png", grey.astype(np.uint16) * 257)[1].tobytes()
+    assert (image_files.decode_image(content, 32, 32) == grey[:, :, None]).all()
+
+
+# --- What is wrong in a form ---------------------------------------------------------------------
+
+
+def test_nothing_there(tmp_path: pathlib.Path) -> None:
+    assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: no such file or folder"
+    (tmp_path / "text").write_text("hello")
+    assert "no folder, .tar" in refusal(tmp_path / "text")
+    (tmp_path / "empty").mkdir()
+    assert "holds no known form of CIFAR-10" in refusal(tmp_path / "empty")
+
+
+def test_mixed_forms(tmp_path: pathlib.Path) -> None:
+    write_folder(tmp_path, python_files() | binary_files())
+    message = refusal(tmp_path)
+    assert "mixes original" in message and "data_batch_1" in message
+
+
+@pytest.mark.parametrize("missing", ["data_batch_3", "test_batch"])
+def test_missing_batch(tmp_path: pathlib.Path, missing: str) -> None:
+    files = {name: data for name, data in python_files().items() if not name.endswith(missing)}
+    assert refusal(write_folder(tmp_path, files)) == f"{tmp_path}: lacks {missing}; it is not whole"
+
+
+def test_batch_in_two_places(tmp_path: pathlib.Path) -> None:
+    files = python_files()
+    write_folder(tmp_path, files | {"copy/data_batch_1": files["cifar-10-batches-py/data_batch_1"]})
+    assert "has data_batch_1 in two places" in refusal(tmp_path)
+
+
+def test_wrong_batches(tmp_path: pathlib.Path) -> None:
+    name = "cifar-10-batches-py/data_batch_2"
+    rows = planes(TRAIN[:2])
+    for content, message in (
+        (python_2_pickle(rows, [0, 10]), "has label 10 at 1, out of range 0 to 9"),
+        (python_2_pickle(rows, [0, -1]), "has labels out of range"),
+        (python_2_pickle(rows, [0, 1, 2]), "shape (2, 3072) for 3 labels"),
+        (python_2_pickle(rows[:, :3000], [0, 1]), "shape (2, 3000) for 2 labels"),
+        (python_2_pickle(rows, [0, 1])[:-2000], "is no pickled batch"),
+        (pickle.dumps({"labels": [1]}), "data or labels are missing"),
+        (pickle.dumps([1, 2]), "no dictionary"),
+        (pickle.dumps({"data": rows.astype(np.int16), "labels": [0, 1]}), "no uint8 array"),
+        (pickle.dumps({"data": rows.tolist(), "labels": [0, 1]}), "no uint8 array"),
+        (pickle.dumps({"data": rows, "labels": ["0", "1"]}), "no list of integers"),
+        (pickle.dumps({"data": rows, "labels": [True, False]}), "no list of integers"),
+        (b"", "is no pickled batch"),
+    ):
+        message_found = refusal(write_folder(tmp_path, python_files() | {name: content}))
+        assert message_found.startswith(f"{tmp_path}: '{name}' ") and message in message_found
+
+
+def test_wrong_binary_batches(tmp_path: pathlib.Path) -> None:
+    name = "cifar-10-batches-bin/data_batch_2.bin"
+    whole = binary_files()[name]
+    for content, message in (
+        (whole[:-1], "is cut short: 12,291 bytes are no multiple of 3073"),
+        (b"\x0a" + whole[1:], "has label 10 at 0, out of range 0 to 9"),
+    ):
+        message_found = refusal(write_folder(tmp_path, binary_files() | {name: content}))
+        assert message_found == f"{tmp_path}: '{name}' {message}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test_y": None}, "lacks test_y.npy"),
+        ({"train_x": TRAIN.astype(np.float32)}, "train_x is float32 (20, 32, 32, 3), but should"),
+        ({"train_x": TRAIN.reshape(20, 3072)}, "train_x is uint8 (20, 3072), but should"),
+        ({"train_y": TRAIN_LABELS[:5]}, "train_y is int64 (5,), but should be integers [20]"),
+        ({"train_y": TRAIN_LABELS / 1.0}, "train_y is float64"),
+        ({"test_y": TEST_LABELS + 1}, "test_y has label 10 at 9, out of range"),
+        ({"test_y": TEST_LABELS - 1}, "test_y has label -1 at 0, out of range"),
+        ({"train_x": np.array([{}] * 3)}, "'train_x.npy' holds Python objects"),
+    ],
+)
+def test_wrong_arrays(tmp_path: pathlib.Path, changes: dict[str, Any], message: str) -> None:
+    path = tmp_path / "cifar10.npz"
+    path.write_bytes(npz_file(**changes))
+    assert refusal(path).startswith(f"{path}: ") and message in refusal(path)
+
+
+def test_array_whose_header_promises_too_much(tmp_path: pathlib.Path) -> None:
+    file = io.BytesIO()
+    header = {"descr": "|u1", "fortran_order": False, "shape": (10**9, 32, 32, 3)}
+    np.lib.format.write_array_header_1_0(file, header)
+    path = write_zip(tmp_path / "a.npz", {"train_x.npy": file.getvalue() + b"\0" * 100})
+    assert "'train_x.npy' is cut short: 100 of 3,072,000,000,000 bytes" in refusal(path)
+    path = write_zip(tmp_path / "a.npz", {"train_x.npy": b"\x93NUMPY\x01\x00nothing"})
+    assert "'train_x.npy' is no .npy file" in refusal(path)
+
+
+def test_wrong_image_files(tmp_path: pathlib.Path) -> None:
+    image = image_tree()["train/cat/0003.png"]
+    small = encoded(TRAIN[0, :16], ".png")
+    jpeg = encoded(TRAIN[0], ".jpg")
+    damaged = bytearray(image)
+    damaged[len(image) // 2] ^= 1
+    huge = bytearray(image)
+    huge[16:24] = struct.pack(">II", 60_000, 60_000)
+    huge[29:33] = struct.pack(">I", zlib.crc32(huge[12:29]))
+    for number, (name, content, message) in enumerate(
+        (
+            ("train/cat/x.png", image[:-20], "is cut short"),
+            ("train/cat/x.png", bytes(damaged), "the checksum of a PNG chunk does not fit"),
+            ("train/cat/x.png", bytes(huge), "is 60000x60000 pixels, but should be 32x32"),
+            ("train/cat/x.png", small, "is 32x16 pixels, but should be 32x32"),
+            ("train/cat/x.jpg", jpeg[: len(jpeg) // 2], "is cut short"),
+            ("train/cat/x.jpg", jpeg[:20] + jpeg[-40:], "no frame header"),
+            ("train/cat/x.jpg", b"", "is neither JPEG nor PNG"),
+            ("train/cat/x.txt", b"hello", "is neither JPEG nor PNG"),
+            ("train/plane/x.png", image, "is of no class of CIFAR-10 (airplane, "),
+            ("other/train/cat/x.png", image, "lies apart from the images in"),
+        )
+    ):
+        files = image_tree() | {name: content}
+        path = write_zip(tmp_path / f"{number}.zip", files)
+        found = refusal(path)
+        assert found.startswith(f"{path}: '{name}' ") and message in found
+
+
+def test_missing_class(tmp_path: pathlib.Path) -> None:
+    files = {name: data for name, data in image_tree().items() if "test/frog" not in name}
+    assert refusal(write_folder(tmp_path, files)) == f"{tmp_path}: has no images in test/frog"
+
+
+# --- Hostile archives ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.png", "/etc/evil.png", "train/../../evil", "C:/evil", "train\\..\\evil"]
+)
+def test_names_that_lead_out_are_refused(tmp_path: pathlib.Path, name: str) -> None:
+    files = image_tree() | {name: b"x"}
+    for path in (write_tar(tmp_path / "a.tar", files, "w"), write_zip(tmp_path / "a.zip", files)):
+        assert "leads out of the archive" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
+def test_links_and_devices_in_a_tar_are_refused(tmp_path: pathlib.Path, kind: bytes) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        info = tarfile.TarInfo("train/cat/0001.png")
+        info.type, info.linkname = kind, "/etc/passwd"
+        archive.addfile(info)
+    assert "is a link, a device or a sparse file" in refusal(tmp_path / "a.tar")
+
+
+def test_links_and_encrypted_files_in_a_zip_are_refused(tmp_path: pathlib.Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        info = zipfile.ZipInfo("train/cat/0001.png")
+        info.external_attr = 0o120777 << 16
+        archive.writestr(info, "/etc/passwd")
+    assert "is a link" in refusal(tmp_path / "a.zip")
+    content = bytearray(write_zip(tmp_path / "b.zip", {"data_batch_1": b"x"}).read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "b.zip").write_bytes(content)
+    assert "is encrypted" in refusal(tmp_path / "b.zip")
+
+
+def test_repeated_members_are_refused(tmp_path: pathlib.Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for _ in range(2):
+            archive.addfile(tarfile.TarInfo("data_batch_1"))
+    with pytest.raises(DataError, match="'data_batch_1' is in it twice"):
+        list(archives.members(tmp_path / "a.tar"))
+
+
+@pytest.mark.parametrize("container", ["tar.gz", "tar.xz", "zip"])
+def test_bombs_are_stopped_early(tmp_path: pathlib.Path, container: str) -> None:
+    """40 MB of zeros pack into some kB; far less than that is read before it ends."""
+    files = {f"train/cat/{number}.png": bytes(2**20) for number in range(40)}
+    path = tmp_path / "bomb"
+    if container == "zip":
+        write_zip(path, files)
+    else:
+        write_tar(path, files, "w:" + container.partition(".")[2])
+    assert path.stat().st_size < 10**5
+    for limits in (
+        archives.Limits(member_bytes=2**20 - 1),
+        archives.Limits(total_bytes=5 * 2**20),
+        archives.Limits(num_members=5),
+    ):
+        count = 0
+        with pytest.raises(DataError, match="more than"):
+            for member in archives.members(path, limits):
+                member.read()
+                count += 1
+        assert count <= 5
+
+
+def test_a_bomb_between_the_members_is_stopped(tmp_path: pathlib.Path) -> None:
+    """Padding after the last member is unpacked as well, and so are members not needed."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("data_batch_1"))
+    import gzip
+
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(stream.getvalue() + bytes(2**23)))
+    with pytest.raises(DataError, match="expands to more than a data set may"):
+        list(archives.members(path, archives.Limits(total_bytes=2**22)))
+    write_tar(path, {"README": bytes(2**23), "data_batch_1": b""})
+    with pytest.raises(DataError, match="'README' expands to 8,388,608 bytes"):
+        list(archives.members(path, archives.Limits(total_bytes=2**22)))
+
+
+def test_sparse_files_are_refused(tmp_path: pathlib.Path) -> None:
+    """512 bytes of a sparse file may stand for any number of zeros."""
+    info = tarfile.TarInfo("data_batch_1")
+    info.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[483:495] = b"77777777777\0"
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar").write_bytes(bytes(header) + bytes(10240 - 512))
+    assert "sparse file" in refusal(tmp_path / "a.tar")
+
+
+def test_pipe_in_a_folder_does_not_block(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    os.mkfifo(tmp_path / "train" / "cat" / "0001.png")
+    assert "0001.png: is not a plain file" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
+def test_cut_tars_are_found(tmp_path: pathlib.Path, mode: str) -> None:
+    path = write_tar(tmp_path / "a.tar", image_tree(), mode)
+    whole = path.read_bytes()
+    for part in (0.03, 0.3, 0.6, 0.8):
+        path.write_bytes(whole[: int(len(whole) * part)])
+        assert refusal(path).startswith(f"{path}: ")
+
+
+def test_tar_cut_between_members_is_found(tmp_path: pathlib.Path) -> None:
+    """Each file is whole and each class is there: only the end mark is missing."""
+    path = write_tar(tmp_path / "a.tar", image_tree(), "w")
+    whole = path.read_bytes()
+    end = len(whole.rstrip(b"\0")) + 511 & ~511
+    path.write_bytes(whole[:end])
+    assert refusal(path) == f"{path}: damaged or cut short (the end mark is missing)"
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:xz", "w:bz2"])
+def test_flipped_bits_in_compressed_tars_are_found(tmp_path: pathlib.Path, mode: str) -> None:
+    path = write_tar(tmp_path / "a.tar", binary_files(), mode)
+    whole = path.read_bytes()
+    # The first 16 bytes hold gzip's time stamp and name, which mean nothing.
+    for position in np.random.default_rng(1).integers(16, len(whole), 40):
+        changed = bytearray(whole)
+        changed[position] ^= 1 << int(position) % 8
+        path.write_bytes(changed)
+        assert refusal(path).startswith(f"{path}: ")
+
+
+def test_damaged_zips_are_found(tmp_path: pathlib.Path) -> None:
+    path = write_zip(tmp_path / "a.zip", binary_files())
+    whole = path.read_bytes()
+    for changed in (whole[:-30], whole[: len(whole) // 2], whole[:5000] + b"?" + whole[5001:]):
+        path.write_bytes(changed)
+        assert refusal(path).startswith(f"{path}: damaged or cut short (")
+
+
+def test_names_are_shown_on_one_line(tmp_path: pathlib.Path) -> None:
+    path = write_zip(tmp_path / "a.zip", {"train/cat/a\n\x1b[31m.png": b"x"})
+    assert "'train/cat/a\\n\\x1b[31m.png' is neither" in refusal(path)
+    path = write_zip(tmp_path / "b.zip", {"train/cat/" + "a" * 5000 + ".png": b"x"})
+    assert len(refusal(path)) < 400
+
+
+# --- Pickles -------------------------------------------------------------------------------------
+
+
+class Calls:
+    """Calls anything when it is unpickled by the ordinary unpickler."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_a_pickle_cannot_run_anything(tmp_path: pathlib.Path, protocol: int) -> None:
+    sprung = tmp_path / "sprung"
+    traps: tuple[Any, ...] = (
+        Calls(os.mkdir, str(sprung)),
+        Calls(os.system, f"mkdir {sprung}"),
+        Calls(eval, f"__import__('os').mkdir({str(sprung)!r})"),
+        Calls(getattr, str, "mro"),
+    )
+    for trap in traps:
+        for content in (
+            trap,
+            {"data": trap, "labels": [1]},
+            {"data": planes(TRAIN), "labels": [trap]},
+        ):
+            pickled = pickle.dumps(content, protocol)
+            with pytest.raises(DataError, match="asks for '[a-z_.0-9]+', which no batch"):
+                pickled_batches.read_pickled_batch(pickled)
+    assert not sprung.exists()
+
+
+def test_the_old_opcodes_cannot_run_anything_either(tmp_path: pathlib.Path) -> None:
+    sprung = tmp_path / "sprung"
+    command = f"S'mkdir {sprung}'\n".encode()
+    for pickled in (
+        b"(" + command + b"ios\nsystem\n.",  # INST
+        b"(cos\nsystem\n" + command + b"o.",  # OBJ
+        b"cos\nsystem\n(" + command + b"tR.",  # GLOBAL, REDUCE
+        b"\x80\x02cos\nsystem\n(" + command + b"t\x81.",  # NEWOBJ
+        b"\x80\x04\x8c\x02os\x8c\x06system\x93(" + command + b"tR.",  # STACK_GLOBAL
+        b"\x82\x01.",  # EXT1
+        b"Pperson\n.",  # PERSID
+    ):
+        with pytest.raises(DataError, match="is no pickled batch of images"):
+            pickled_batches.read_pickled_batch(pickled)
+    assert not sprung.exists()
+
+
+def test_what_is_allowed_makes_no_array_by_itself() -> None:
+    """NumPy is not called with what a pickle says: these would take 10**15 bytes or crash it."""
+    shape = b"(L1000000000000000L\ntt"
+    for pickled in (
+        b"cnumpy\nndarray\n(" + shape + b"R.",
+        b"cnumpy\ndtype\n(S'O'\ntR.",
+        b"}S'data'\ncnumpy\nndarray\n(" + shape + b"RsS'labels'\n]s.",
+    ):
+        with pytest.raises(DataError):
+            pickled_batches.read_pickled_batch(pickled)
+
+
+def test_mutated_pickles_end_in_an_error_or_a_batch() -> None:
+    whole = python_2_pickle(planes(TRAIN[:1]), [3])
+    random = np.random.default_rng(2)
+    # The structure is in the first and the last bytes; the rest is pixels.
+    interesting = [*range(350), *range(len(whole) - 5, len(whole))]
+    for _ in range(3000):
+        changed = bytearray(whole)
+        for position in random.choice(interesting, random.integers(1, 4)):
+            changed[position] = random.integers(256)
+        try:
+            pixels, labels = pickled_batches.read_pickled_batch(bytes(changed))
+        except DataError:
+            continue
+        assert pixels.dtype == np.uint8 and pixels.ndim == 2 and labels.ndim == 1
+
+
+# --- The dataset ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def prepared_directory(tmp_path: pathlib.Path) -> pathlib.Path:
+    source = write_tar(tmp_path / "source", python_files())
+    prepared.write(tmp_path / "cifar10", lambda: read_source(source), dataset="cifar10")
+    return tmp_path / "cifar10"
+
+
+def test_prepared_dataset(prepared_directory: pathlib.Path) -> None:
+    data = Cifar10(data_dir=str(prepared_directory))
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples) == (20, 10)
+    assert (spec.image_shape, spec.num_classes) == ((32, 32, 3), 10)
+    train, evaluation = data.load("train"), data.load("eval")
+    assert (train["image"] == TRAIN).all() and (evaluation["image"] == TEST).all()
+    assert train["label"].dtype == np.int32 and (train["label"] == TRAIN_LABELS).all()
+    # The original's statistics, as published.
+    assert spec.mean == (0.4914, 0.4822, 0.4465) and spec.std == (0.2470, 0.2435, 0.2616)
+
+
+def test_fingerprint_is_of_the_content(prepared_directory: pathlib.Path, tmp_path) -> None:
+    fingerprint = Cifar10(data_dir=str(prepared_directory)).spec().fingerprint
+    source = write_folder(tmp_path / "binary", binary_files())
+    prepared.write(tmp_path / "same", lambda: read_source(source), dataset="cifar10")
+    assert Cifar10(data_dir=str(tmp_path / "same")).spec().fingerprint == fingerprint
+    source = write_folder(tmp_path / "images", image_tree())
+    prepared.write(tmp_path / "other", lambda: read_source(source), dataset="cifar10")
+    assert Cifar10(data_dir=str(tmp_path / "other")).spec().fingerprint != fingerprint
+
+
+def test_default_directories(prepared_directory: pathlib.Path, monkeypatch) -> None:
+    monkeypatch.setenv("DAWNJAX_DATA", str(prepared_directory.parent))
+    assert Cifar10().spec().num_train_examples == 20
+    monkeypatch.delenv("DAWNJAX_DATA")
+    data = prepared_directory.parent / "data"
+    data.mkdir()
+    prepared_directory.rename(data / "cifar10")
+    monkeypatch.chdir(data.parent)
+    assert Cifar10().spec().num_train_examples == 20
+
+
+def test_damage_is_named(prepared_directory: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    def failure(directory: pathlib.Path) -> str:
+        data = Cifar10(data_dir=str(directory))
+        with pytest.raises(DataError) as error:
+            data.spec()
+            data.load("train")
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    message = failure(tmp_path / "none")
+    assert message.startswith(f"{tmp_path / 'none'}: no prepared CIFAR-10 there; `dawnjax prepare ")
+    images = prepared_directory / "train_images.npy"
+    whole = images.read_bytes()
+    images.write_bytes(whole[:-1] + bytes([whole[-1] ^ 128]))
+    assert failure(prepared_directory).startswith(f"{images}: damaged between bytes 0 and 61,568")
+    images.write_bytes(whole[:-1])
+    assert failure(prepared_directory).startswith(f"{images}: truncated (61,567 of 61,568 bytes)")
+    (prepared_directory / "dataset.json").unlink()
+    assert failure(prepared_directory).startswith(f"{prepared_directory}: half-converted")
+
+
+def test_another_dataset_is_refused(tmp_path: pathlib.Path) -> None:
+    examples = prepared.Examples(
+        classes=("cat", "dog"),
+        images={"train": TRAIN, "eval": TEST},
+        labels={"train": TRAIN_LABELS % 2, "eval": TEST_LABELS % 2},
+        source={},
+    )
+    prepared.write(tmp_path / "pets", lambda: examples, dataset="pets")
+    with pytest.raises(DataError, match="describes pets with 2 classes .* not CIFAR-10"):
+        Cifar10(data_dir=str(tmp_path / "pets")).spec()
+
+
+# --- TensorFlow Datasets -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tfds_directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A data directory that TensorFlow Datasets itself wrote, in ArrayRecord form."""
+    tfds = pytest.importorskip("tensorflow_datasets", reason="the extra `tfds` is not installed")
+    pytest.importorskip("array_record", reason="the extra `tfds` is not installed")
+
+    class TinyCifar(tfds.core.GeneratorBasedBuilder):
+        name = "cifar10"
+        VERSION = tfds.core.Version("3.0.2")
+
+        def _info(self):
+            features = tfds.features.FeaturesDict(
+                {
+                    "id": tfds.features.Text(),
+                    "image": tfds.features.Image(shape=(32, 32, 3)),
+                    "label": tfds.features.ClassLabel(names=list(CLASSES)),
+                }
+            )
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {
+                "train": self._generate_examples(TRAIN, TRAIN_LABELS),
+                "test": self._generate_examples(TEST, TEST_LABELS),
+            }
+
+        def _generate_examples(self, images, labels):
+            for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+                content = io.BytesIO(encoded(image, ".png"))
+                yield number, {"id": f"{number}", "image": content, "label": int(label)}
+
+    directory = tmp_path_factory.mktemp("tensorflow_datasets")
+    TinyCifar(data_dir=str(directory), file_format="array_record").download_and_prepare()
+    return directory
+
+
+def sorted_pixels(images: np.ndarray) -> list[bytes]:
+    return sorted(image.tobytes() for image in images)
+
+
+@pytest.mark.parametrize("below", ["", "cifar10", "cifar10/3.0.2"])
+def test_tfds(tfds_directory: pathlib.Path, below: str) -> None:
+    data = Cifar10(data_dir=str(tfds_directory / below))
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples) == (20, 10)
+    train, evaluation = data.load("train"), data.load("eval")
+    assert train["image"].dtype == np.uint8 and train["label"].dtype == np.int32
+    # TFDS shuffles what it writes; each image keeps its label.
+    assert sorted_pixels(train["image"]) == sorted_pixels(TRAIN)
+    assert sorted_pixels(evaluation["image"]) == sorted_pixels(TEST)
+    known = {image.tobytes(): label for image, label in zip(TRAIN, TRAIN_LABELS, strict=True)}
+    for image, label in zip(train["image"], train["label"], strict=True):
+        assert known[image.tobytes()] == label
+
+
+def test_tfds_can_be_prepared(tfds_directory: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    examples = read_source(tfds_directory)
+    assert examples.source == {"kind": "TensorFlow Datasets (ArrayRecord)"}
+    prepared.write(tmp_path / "out", lambda: examples, dataset="cifar10")
+    direct = Cifar10(data_dir=str(tfds_directory)).load("train")
+    converted = Cifar10(data_dir=str(tmp_path / "out")).load("train")
+    assert (direct["image"] == converted["image"]).all()
+    assert (direct["label"] == converted["label"]).all()
+
+
+def copy_of(tfds_directory: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    files = {
+        path.relative_to(tfds_directory).as_posix(): path.read_bytes()
+        for path in tfds_directory.rglob("*")
+        if path.is_file()
+    }
+    return write_folder(tmp_path / "copy", files) / "cifar10" / "3.0.2"
+
+
+def test_newest_tfds_version_is_taken(tfds_directory: pathlib.Path, tmp_path) -> None:
+    version = copy_of(tfds_directory, tmp_path)
+    (version.parent / "3.0.10").mkdir()
+    (version.parent / "3.0.10" / "dataset_info.json").write_text("{}")
+    assert cifar10_tfds.find_version(tmp_path / "copy") == version.parent / "3.0.10"
+
+
+def test_damaged_tfds(tfds_directory: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    version = copy_of(tfds_directory, tmp_path)
+    data = Cifar10(data_dir=str(tmp_path / "copy"))
+    (shard,) = version.glob("cifar10-train.array_record*")
+    whole = shard.read_bytes()
+    for changed in (whole[: len(whole) // 2], whole[:20000] + b"????" + whole[20004:], None):
+        if changed is None:
+            shard.unlink()
+        else:
+            shard.write_bytes(changed)
+        with pytest.raises(DataError, match="split train: damaged or cut short") as error:
+            data.load("train")
+        assert "\n" not in str(error.value)
+    info = json.loads((version / "dataset_info.json").read_text())
+    for change, message in (
+        ({"fileFormat": "tfrecord"}, "format 'tfrecord'; only array_record"),
+        ({"name": "cifar100"}, "dataset 'cifar100', not cifar10"),
+        ({"splits": info["splits"][:1]}, "damaged or without train and test"),
+        ({"splits": 3}, "damaged or without train and test"),
+    ):
+        (version / "dataset_info.json").write_text(json.dumps(info | change))
+        with pytest.raises(DataError, match=f"dataset_info.json: .*{message}"):
+            data.spec()
+
+
+def test_tfds_not_installed(tfds_directory: pathlib.Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(DataError, match=r"pip install 'dawnjax\[tfds\]'"):
+        Cifar10(data_dir=str(tfds_directory)).spec()
+
+
+# --- The real images -----------------------------------------------------------------------------
+
+
+def test_real_images(test_data: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """All 60,000 JPEG files; counts and statistics as their own documentation states them."""
+    source = test_data / "cifar10" / "cifar10_jpeg.tar.xz"
+    if not source.exists():
+        pytest.skip(f"{source} is not here")
+    description, _ = prepared.write(
+        tmp_path / "cifar10", lambda: read_source(source), dataset="cifar10"
+    )
+    np.testing.assert_allclose(description.train_mean, (0.4913, 0.4821, 0.4465), atol=5e-5)
+    np.testing.assert_allclose(description.train_std, (0.2452, 0.2428, 0.2606), atol=5e-5)
+    data = Cifar10(data_dir=str(tmp_path / "cifar10"))
+    assert data.spec().num_train_examples == 50_000 and data.spec().num_eval_examples == 10_000
+    train, evaluation = data.load("train"), data.load("eval")
+    assert (np.bincount(train["label"]) == 5000).all()
+    assert (np.bincount(evaluation["label"]) == 1000).all()
+    pixels = evaluation["image"][::10] / 255
+    # A tenth of the test images: within 0.01 of their stated mean.
+    np.testing.assert_allclose(pixels.mean(axis=(0, 1, 2)), (0.4941, 0.4851, 0.4504), atol=0.01)
+    # Ships and planes stand before blue, frogs and deer do not: labels fit images.
+    blue = train["image"].astype(np.float32).mean(axis=(1, 2))
+    bluer = blue[:, 2] > blue[:, 0]
+    share = np.array([bluer[train["label"] == label].mean() for label in range(10)])
+    assert set(np.argsort(share)[-2:]) == {CLASSES.index("airplane"), CLASSES.index("ship")}
