@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import traceback
 
 COMMANDS = {
     "train": ("train", "train one trial of an experiment to its target quality"),
@@ -37,7 +38,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_command(name: str, argv: list[str]) -> int:
     """Runs one command; what went wrong for the user is one line on standard error."""
-    status = _run(name, argv)
+    try:
+        status = _run(name, argv)
+    except BaseException:
+        traceback.print_exc()  # a fault of the program itself: nobody else can say where
+        status = 1
     # A command that joined other processes parts from them last, with its status known.
     processes = sys.modules.get("dawnjax.processes")
     return status if processes is None else processes.leave(status)

@@ -24,6 +24,7 @@ from dawnjax.experiment import to_json
 from dawnjax.experiment_flags import Request
 from dawnjax.hosts import HostSampler
 from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.preemption import Preemption
 from dawnjax.progress import Display
 from dawnjax.run_directory import (
     RunDirectory,
@@ -130,7 +131,7 @@ class Attempt:
         self.display.begin(self.directory.path, self._mesh, resume_command)
         self.watchdog.resume_command = resume_command
         self.watchdog.on_death = lambda message: log.append("warning", message=message)
-        self.preemption = processes.Preemption()
+        self.preemption = Preemption(self.watchdog)
         self.preemption.install()
         self.checkpoints = Checkpoints(
             options.checkpoint.directory or str(self.directory.checkpoints),
@@ -299,6 +300,7 @@ class Attempt:
         own = self._host_summary(queue, input_wait_seconds)
         self.log.append("host_summary", hosts=processes.gather(own))
         self._sampler.stop()
+        self.preemption.close()
         self.scalars.close()
         self.log.append("attempt_end", durable=True, status=status, step=step)
         result = run_summary.summarize(self.log.events)
@@ -310,6 +312,7 @@ class Attempt:
     def fail(self, error: BaseException) -> None:
         """Ends the attempt after an error, as far as the disk and the other hosts let it."""
         self._sampler.stop()
+        self.preemption.close()
         self.display.close()
         with contextlib.suppress(RunError):
             self.log.append("warning", message=f"{type(error).__name__}: {error}")

@@ -120,7 +120,8 @@ class RunLog:
         missing = [name for name in EVENTS[event] if name not in fields]
         if missing:
             raise ValueError(f"event {event!r} lacks {missing}")
-        record = {"event": event, "attempt": self.attempt, **self._clock.moment(), **fields}
+        record = {"event": event, "attempt": self.attempt, **self._clock.moment()}
+        record |= _finite(fields)
         line = encode_line(record)
         with self._lock:
             if self._fd < 0:
@@ -178,7 +179,7 @@ def _append_condensed(kept: list[dict[str, Any]], event: dict[str, Any]) -> None
 
 def encode_line(record: dict[str, Any]) -> bytes:
     """Gives an event as one line that ends with the CRC-32 of what is before it."""
-    body = json.dumps(_finite(record), separators=(",", ":"), allow_nan=False).encode()[:-1]
+    body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
     return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
 
 

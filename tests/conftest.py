@@ -22,3 +22,11 @@ def test_data() -> Path:
     if not directory:
         pytest.skip("DAWNJAX_TEST_DATA is not set: the real data sets are not here")
     return Path(directory)
+
+
+@pytest.fixture(scope="session")
+def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The flag of a cache of compiled programs that the tests of all workers share."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    return f"--compile_cache_dir={shared / 'compiled'}"

@@ -1,0 +1,270 @@
+"""From a flag to a result, and the promises of the loop."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.monitoring
+import numpy as np
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.attempt import Attempt
+from dawnjax.checkpoint import Checkpoints
+from dawnjax.commands.check import check_run
+from dawnjax.experiment_flags import parse_request
+from dawnjax.mesh import make_mesh
+from dawnjax.programs import state_shapes
+from dawnjax.run_log import read_events
+from dawnjax.train_step import make_recipe
+
+SMALL = [
+    "--experiment=synthetic_image",
+    "--data.num_train_examples=200",
+    "--data.num_eval_examples=90",
+    "--num_epochs=4",
+    "--global_batch_size=16",
+    "--batch_norm_group_size=4",
+    "--schedule.warmup_epochs=0.5",
+    "--model.stage_sizes=1",
+    "--model.stage_widths=16",
+    "--tensorboard=false",
+]
+UNREACHABLE = "--targets.0.value=1.0"
+
+RESULT_FIELDS = [
+    "schema_version",
+    "run_id",
+    "experiment",
+    "identity",
+    "overrides",
+    "seed",
+    "status",
+    "reached",
+    "target",
+    "best",
+    "time_to_accuracy_seconds",
+    "elapsed_seconds_to_accuracy",
+    "total_seconds_to_accuracy",
+    "train_seconds",
+    "interruptions",
+    "phases",
+    "first_losses",
+    "epochs",
+    "steps",
+    "examples_per_second",
+    "global_batch_size",
+    "num_processes",
+    "num_devices",
+    "device_kind",
+    "cost_usd",
+    "evaluations",
+    "hosts",
+    "versions",
+]
+
+
+@pytest.fixture
+def train(tmp_path, compile_cache):
+    """Runs `dawnjax train` in this process; gives the exit status and the result."""
+
+    def run(*flags, run_dir="run"):
+        status = main(["train", *SMALL, compile_cache, f"--run_dir={tmp_path / run_dir}", *flags])
+        file = tmp_path / run_dir / "result.json"
+        return status, json.loads(file.read_text()) if file.exists() else None
+
+    return run
+
+
+def final_params(run_dir, *flags):
+    """Gives the parameters of a run's newest checkpoint, as one vector."""
+    request, _ = parse_request("train", [*SMALL, *flags])
+    spec = request.experiment.data.spec()
+    recipe = make_recipe(request.experiment, spec, make_mesh(request.options.mesh, jax.devices()))
+    checkpoints = Checkpoints(str(run_dir / "checkpoints"), keep=2, warn=print)
+    restored = checkpoints.restore_newest(state_shapes(recipe))
+    checkpoints.close()
+    assert restored is not None
+    return restored.step, np.concatenate(
+        [np.asarray(leaf).ravel() for leaf in jax.tree.leaves(restored.state.params)]
+    )
+
+
+def test_from_flag_to_result(train, tmp_path, capsys):
+    status, result = train("--targets.0.value=0.3", "--price_per_hour_usd=3.6")
+    assert status == 0
+    assert set(RESULT_FIELDS) <= set(result)
+    assert result["reached"] and result["status"] == "reached"
+    assert result["target"] == [{"metric": "top_1_accuracy", "value": 0.3, "direction": "at_least"}]
+    last = result["evaluations"][-1]
+    assert last["top_1_accuracy"] >= 0.3
+    assert result["time_to_accuracy_seconds"] == last["seconds_since_run_start"]
+    assert all(row["top_1_accuracy"] < 0.3 for row in result["evaluations"][:-1])
+    assert result["total_seconds_to_accuracy"] > result["time_to_accuracy_seconds"] > 0
+    assert sum(result["phases"].values()) == pytest.approx(result["total_seconds"], abs=1e-4)
+    # 200 / 16 = 12.5 steps an epoch: evaluations after 13, 25, 38 and 50 steps.
+    assert [row["step"] for row in result["evaluations"]] == [13, 25, 38, 50][
+        : len(result["evaluations"])
+    ]
+    assert len(result["first_losses"]) == 10
+    assert result["num_devices"] == 4 and result["platform"] == "cpu"
+    assert result["cost_usd"] == pytest.approx(result["time_to_accuracy_seconds"] / 1000, abs=1e-6)
+    host = result["hosts"][0]
+    assert host["process_index"] == 0 and host["hostname"]
+    assert host["step_seconds"]["p99"] >= host["step_seconds"]["p50"] > 0
+    assert 0 <= host["input_wait_fraction"] < 1 and host["memory_bytes"] > 1e6
+    assert set(host["network_bytes"]) >= {"sent", "received"}
+    run_dir = tmp_path / "run"
+    assert check_run(run_dir) == ([], [])
+    out = capsys.readouterr().out
+    assert "time to accuracy" in out and "compilation" in out
+
+    # The same command again has nothing to do; it neither trains nor writes.
+    before = (run_dir / "log" / "process_00000.jsonl").read_bytes()
+    assert train("--targets.0.value=0.3", "--price_per_hour_usd=3.6")[0] == 0
+    assert (run_dir / "log" / "process_00000.jsonl").read_bytes() == before
+
+    # Another experiment or seed is refused, with the difference named.
+    assert train("--targets.0.value=0.4")[0] == 2
+    assert "targets.0.value is 0.3 there and 0.4 here" in capsys.readouterr().err
+    assert train("--targets.0.value=0.3", "--seed=1")[0] == 2
+    assert "seed is 0 there and 1 here" in capsys.readouterr().err
+
+    # The checkpoint, evaluated by itself, gives the same numbers.
+    assert main(["evaluate", str(run_dir)]) == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert row["step"] == last["step"] and row["top_1_accuracy"] == last["top_1_accuracy"]
+
+
+def test_a_spent_budget_is_a_result(train):
+    status, result = train(UNREACHABLE, "--num_epochs=1")
+    assert status == 3
+    assert result["status"] == "not_reached" and result["reached"] is False
+    assert result["time_to_accuracy_seconds"] is None
+    assert "reached" in result["reasons"]["time_to_accuracy_seconds"]
+    assert result["best"]["top_1_accuracy"] == result["evaluations"][-1]["top_1_accuracy"]
+    assert result["steps"] == 13
+
+
+def test_a_time_budget_ends_the_run_at_an_evaluation(train):
+    status, result = train(UNREACHABLE, "--max_seconds=1e-6")
+    assert status == 3 and [row["step"] for row in result["evaluations"]] == [13]
+
+
+def test_divergence_ends_the_trial_at_its_step(train, tmp_path):
+    status, result = train("--optimizer.base_learning_rate=1e30", "--schedule.warmup_epochs=0.0")
+    assert status == 4
+    assert result["status"] == "diverged" and result["reached"] is False
+    events, _ = read_events(tmp_path / "run" / "log" / "process_00000.jsonl")
+    losses = next(event["losses"] for event in events if event["event"] == "first_losses")
+    first_bad = next(i for i, loss in enumerate(losses, 1) if not isinstance(loss, float))
+    assert result["diverged_step"] == first_bad
+    assert check_run(tmp_path / "run")[0] == []
+
+
+def test_nothing_compiles_and_nothing_moves_unasked_once_the_clock_runs(train, monkeypatch):
+    compiled = []
+
+    def note(event: str, duration_secs: float, **_: str | int) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(duration_secs)
+
+    start_clock = Attempt.start_clock
+
+    def start_and_guard(self):
+        start_clock(self)
+        compiled.clear()
+        # Explicit placement stays allowed; what JAX would move on its own is an error.
+        jax.config.update("jax_transfer_guard", "disallow")
+
+    monkeypatch.setattr(Attempt, "start_clock", start_and_guard)
+    jax.monitoring.register_event_duration_secs_listener(note)
+    in_loop = []
+    finish = Attempt.finish
+
+    def unguard_and_finish(self, *arguments):
+        in_loop.extend(compiled)
+        jax.config.update("jax_transfer_guard", "allow")
+        finish(self, *arguments)
+
+    monkeypatch.setattr(Attempt, "finish", unguard_and_finish)
+    try:
+        status, result = train(UNREACHABLE, "--num_epochs=2")
+    finally:
+        jax.config.update("jax_transfer_guard", "allow")
+        jax.monitoring.clear_event_listeners()
+    assert status == 3 and result["steps"] == 25
+    assert in_loop == []
+
+
+def test_batches_fed_from_the_host_are_those_on_the_device(train, tmp_path):
+    flags = [UNREACHABLE, "--num_epochs=1", "--steps_per_call=1"]
+    on_device = train(*flags, "--data_placement=device", run_dir="device")[1]
+    from_host = train(*flags, "--data_placement=host", run_dir="host")[1]
+    assert from_host["first_losses"] == on_device["first_losses"]
+    keep = ("step", "top_1_accuracy", "loss")
+    assert [[row[k] for k in keep] for row in from_host["evaluations"]] == [
+        [row[k] for k in keep] for row in on_device["evaluations"]
+    ]
+    np.testing.assert_array_equal(
+        final_params(tmp_path / "host", *flags)[1], final_params(tmp_path / "device", *flags)[1]
+    )
+
+
+def test_evaluation_is_exact_whatever_its_batch(train):
+    metrics = [
+        train(
+            UNREACHABLE, "--num_epochs=1", f"--evaluation.global_batch_size={size}", run_dir=size
+        )[1]["evaluations"][-1]
+        for size in ("7", "32", "90", "1000")
+    ]
+    assert len({row["top_1_accuracy"] for row in metrics}) == 1
+    # A fraction of 90 images: the padding counts nowhere.
+    assert round(metrics[0]["top_1_accuracy"] * 90, 6) == round(metrics[0]["top_1_accuracy"] * 90)
+    np.testing.assert_allclose([row["loss"] for row in metrics], metrics[0]["loss"], rtol=1e-5)
+
+
+def test_the_averaged_parameters_are_evaluated_when_asked(train):
+    raw = train(UNREACHABLE, "--num_epochs=1", "--ema_decay=0.9", run_dir="raw")[1]
+    ema = train(
+        UNREACHABLE, "--num_epochs=1", "--ema_decay=0.9", "--evaluation.weights=ema", run_dir="ema"
+    )[1]
+    assert raw["first_losses"] == ema["first_losses"]
+    assert raw["evaluations"][-1]["loss"] != ema["evaluations"][-1]["loss"]
+
+
+def test_a_batch_that_does_not_divide_is_refused_before_anything_is_written(
+    train, tmp_path, capsys
+):
+    status, result = train("--global_batch_size=18", "--batch_norm_group_size=18")
+    assert status == 2 and result is None
+    assert "global_batch_size=18 does not divide among 4 devices" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_directory_with_something_else_in_it_is_refused(train, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious.txt").write_text("mine")
+    status, _ = train()
+    assert status == 2
+    assert "precious.txt" in capsys.readouterr().err
+
+
+def test_commands_answer_without_a_traceback():
+    for argv, status, text in [
+        (["--help"], 0, "commands:"),
+        ([], 0, "commands:"),
+        (["trian"], 2, "did you mean 'train'"),
+        (["list"], 0, "digits"),
+        (["list", "--json"], 0, '"name": "digits"'),
+        (["check", "no_such_directory"], 1, "there is no directory"),
+        (["evaluate"], 2, "one run directory is needed"),
+        (["evaluate", "no_such_directory"], 2, "no experiment.json"),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-m", "dawnjax", *argv], capture_output=True, text=True
+        )
+        assert done.returncode == status, (argv, done.stderr)
+        assert text in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
