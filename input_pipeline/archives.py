@@ -131,13 +131,17 @@ def _damage_named(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except _READ_ERRORS as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(
+                f"{error.filename or path}: cannot be read ({error.strerror})"
+            ) from None
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{path}: damaged or cut short ({reason})") from None
 
 
 def _folder_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
-    for folder, folders, files in os.walk(path):
+    for folder, folders, files in os.walk(path, onerror=_raise, followlinks=True):
         folders.sort()
         for file in sorted(files):
             location = pathlib.Path(folder, file)
@@ -155,6 +159,10 @@ def _folder_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
             yield Member(path, name, read)
 
 
+def _raise(error: OSError) -> None:
+    raise error
+
+
 def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
     with zipfile.ZipFile(path) as archive:
@@ -169,9 +177,11 @@ def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
                 continue
 
             def read(info: zipfile.ZipInfo = info, name: str = name) -> bytes:
-                # zipfile gives no more than the size that is stated, so stating less gains nothing.
                 budget.spend(name, info.file_size)
-                return archive.read(info)
+                # Without a number of bytes, zipfile unpacks up to 2 GiB before it looks at the
+                # size that is stated. The one more makes it compare the checksum at the end.
+                with archive.open(info) as file:
+                    return file.read(info.file_size + 1)
 
             yield Member(path, name, read)
 

@@ -197,7 +197,7 @@ def _read_images(
         content = member.read()
         with _naming(member):
             if folders != root:
-                raise DataError(f"lies apart from the images in {'/'.join(root) or 'the root'!r}")
+                raise DataError(f"lies apart from the other images, in {'/'.join(root) or '.'!r}")
             if label not in CLASSES:
                 raise DataError(f"is of no class of CIFAR-10 ({', '.join(CLASSES)})")
             image = decode_image(content, _SIDE, _SIDE)

@@ -1,5 +1,6 @@
 """CIFAR-10 from every form in which it is found, and every way in which such a form is wrong."""
 
+import gzip
 import io
 import json
 import os
@@ -8,6 +9,7 @@ import pickle
 import struct
 import sys
 import tarfile
+import tracemalloc
 import zipfile
 import zlib
 from typing import Any
@@ -358,7 +360,7 @@ def test_wrong_image_files(tmp_path: pathlib.Path) -> None:
             ("train/cat/x.jpg", b"", "is neither JPEG nor PNG"),
             ("train/cat/x.txt", b"hello", "is neither JPEG nor PNG"),
             ("train/plane/x.png", image, "is of no class of CIFAR-10 (airplane, "),
-            ("other/train/cat/x.png", image, "lies apart from the images in"),
+            ("other/train/cat/x.png", image, "lies apart from the other images, in '.'"),
         )
     ):
         files = image_tree() | {name: content}
@@ -443,8 +445,6 @@ def test_a_bomb_between_the_members_is_stopped(tmp_path: pathlib.Path) -> None:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("data_batch_1"))
-    import gzip
-
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(stream.getvalue() + bytes(2**23)))
     with pytest.raises(DataError, match="expands to more than a data set may"):
@@ -452,6 +452,45 @@ def test_a_bomb_between_the_members_is_stopped(tmp_path: pathlib.Path) -> None:
     write_tar(path, {"README": bytes(2**23), "data_batch_1": b""})
     with pytest.raises(DataError, match="'README' expands to 8,388,608 bytes"):
         list(archives.members(path, archives.Limits(total_bytes=2**22)))
+
+
+def test_a_zip_that_states_a_small_size_is_not_unpacked_further(tmp_path: pathlib.Path) -> None:
+    path = write_zip(tmp_path / "a.zip", {"train/cat/0001.png": bytes(2**26)})
+    content = path.read_bytes()
+    # The size stands in the member's own header and in the list at the end.
+    content = content.replace(struct.pack("<I", 2**26), struct.pack("<I", 100))
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        assert refusal(path).startswith(f"{path}: damaged or cut short (Bad CRC-32")
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_folder_that_cannot_be_read(tmp_path: pathlib.Path, monkeypatch) -> None:
+    """As root every folder can be read, so the refusal is made up."""
+    write_folder(tmp_path, image_tree())
+    scandir = os.scandir
+
+    def refuse(folder: Any) -> Any:
+        if str(folder).endswith("frog"):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert refusal(tmp_path).endswith("frog: cannot be read (Permission denied)")
+
+
+def test_linked_folders_are_followed(tmp_path: pathlib.Path) -> None:
+    write_folder(tmp_path / "disk", image_tree())
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "train").symlink_to(tmp_path / "disk" / "train")
+    (tmp_path / "here" / "test").symlink_to(tmp_path / "disk" / "test")
+    assert read_source(tmp_path / "here").images["train"].shape == (20, 32, 32, 3)
+    # One that leads in circles ends, too.
+    (tmp_path / "disk" / "train" / "round").symlink_to(tmp_path / "disk")
+    assert "'train/round/test/airplane/0000.png' lies apart" in refusal(tmp_path / "here")
 
 
 def test_sparse_files_are_refused(tmp_path: pathlib.Path) -> None:
