@@ -8,16 +8,12 @@ import jax
 import jax.monitoring
 import numpy as np
 import pytest
+from trained import final_state_of
 
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
-from dawnjax.checkpoint import Checkpoints
 from dawnjax.commands.check import check_run
-from dawnjax.experiment_flags import parse_request
-from dawnjax.mesh import make_mesh
-from dawnjax.programs import state_shapes
 from dawnjax.run_log import read_events
-from dawnjax.train_step import make_recipe
 
 SMALL = [
     "--experiment=synthetic_image",
@@ -75,20 +71,6 @@ def train(tmp_path, compile_cache):
         return status, json.loads(file.read_text()) if file.exists() else None
 
     return run
-
-
-def final_params(run_dir, *flags):
-    """Gives the parameters of a run's newest checkpoint, as one vector."""
-    request, _ = parse_request("train", [*SMALL, *flags])
-    spec = request.experiment.data.spec()
-    recipe = make_recipe(request.experiment, spec, make_mesh(request.options.mesh, jax.devices()))
-    checkpoints = Checkpoints(str(run_dir / "checkpoints"), keep=2, warn=print)
-    restored = checkpoints.restore_newest(state_shapes(recipe))
-    checkpoints.close()
-    assert restored is not None
-    return restored.step, np.concatenate(
-        [np.asarray(leaf).ravel() for leaf in jax.tree.leaves(restored.state.params)]
-    )
 
 
 def test_from_flag_to_result(train, tmp_path, capsys):
@@ -207,9 +189,9 @@ def test_batches_fed_from_the_host_are_those_on_the_device(train, tmp_path):
     assert [[row[k] for k in keep] for row in from_host["evaluations"]] == [
         [row[k] for k in keep] for row in on_device["evaluations"]
     ]
-    np.testing.assert_array_equal(
-        final_params(tmp_path / "host", *flags)[1], final_params(tmp_path / "device", *flags)[1]
-    )
+    one, other = final_state_of(tmp_path / "host"), final_state_of(tmp_path / "device")
+    assert one[0] == other[0]
+    np.testing.assert_array_equal(one[1], other[1])
 
 
 def test_evaluation_is_exact_whatever_its_batch(train):

@@ -1,0 +1,349 @@
+"""Runs that are killed, stopped and starved for real, and what they end with.
+
+DAWNJAX_TEST_KILLS sets how many random kills are tried; the count in the documentation was made
+with 100.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from trained import evaluations_of, final_state_of, result_of
+
+from dawnjax.commands.check import check_run
+from dawnjax.run_log import read_events
+
+pytestmark = pytest.mark.faults
+
+KILLS = int(os.environ.get("DAWNJAX_TEST_KILLS", "4"))
+
+SMALL = [
+    "--experiment=synthetic_image",
+    "--data.num_train_examples=200",
+    "--data.num_eval_examples=64",
+    "--num_epochs=24",
+    "--evaluation.every_epochs=4",
+    "--global_batch_size=16",
+    "--batch_norm_group_size=4",
+    "--model.stage_sizes=1",
+    "--model.stage_widths=16",
+    "--targets.0.metric=loss",
+    "--targets.0.direction=at_most",
+    "--tensorboard=false",
+    "--steps_per_call=2",
+    "--checkpoint.every_steps=10",
+]
+NEVER = "--targets.0.value=0.0"
+
+
+def environment(num_devices: int = 1) -> dict[str, str]:
+    flags = f"--xla_force_host_platform_device_count={num_devices}"
+    return {**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "16", "XLA_FLAGS": flags}
+
+
+def command(run_dir: Path, compile_cache: str, *flags: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "dawnjax", "train", *SMALL, NEVER),
+        *(compile_cache, f"--run_dir={run_dir}", *flags),
+    ]
+
+
+def run(argv: list[str], timeout: float = 120, **kwargs) -> subprocess.CompletedProcess:
+    kwargs.setdefault("env", environment())
+    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, **kwargs)
+
+
+def events_of(run_dir: Path) -> list[dict]:
+    log = run_dir / "log" / "process_00000.jsonl"
+    return read_events(log)[0] if log.exists() else []
+
+
+def wait_for(condition, seconds: float = 90.0):
+    """Waits until a condition gives something, and gives that."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError("what the test waits for did not come")
+
+
+def steps_reached(run_dir: Path, step: int) -> bool:
+    return any(event.get("step", 0) >= step for event in events_of(run_dir))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, compile_cache):
+    """A run that nothing disturbs; the others must end as it does."""
+    run_dir = tmp_path_factory.mktemp("uninterrupted") / "run"
+    done = run(command(run_dir, compile_cache))
+    assert done.returncode == 3, done.stderr
+    return run_dir
+
+
+def assert_same_end(run_dir: Path, uninterrupted: Path) -> None:
+    assert evaluations_of(run_dir) == evaluations_of(uninterrupted)
+    assert result_of(run_dir)["first_losses"] == result_of(uninterrupted)["first_losses"]
+    step, state = final_state_of(run_dir)
+    expected_step, expected = final_state_of(uninterrupted)
+    assert step == expected_step
+    np.testing.assert_array_equal(state, expected)
+    assert check_run(run_dir)[0] == []
+
+
+def test_killed_at_random_moments_and_resumed_ends_the_same(uninterrupted, tmp_path, compile_cache):
+    choose = random.Random(0)
+    seconds = result_of(uninterrupted)["total_seconds"]
+    killed = 0
+    for number in range(KILLS):
+        run_dir = tmp_path / str(number)
+        # From the start of the first save's folder, or anywhere in the run's length.
+        moment = choose.uniform(0.3, 1.1) * seconds
+        for _ in range(20):
+            process = subprocess.Popen(
+                command(run_dir, compile_cache),
+                env=environment(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            try:
+                status = process.wait(timeout=moment)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                killed += 1
+                moment *= choose.uniform(1.0, 1.5)  # so that the run gets on to its end
+                continue
+            assert status == 3
+            break
+        assert_same_end(run_dir, uninterrupted)
+        result = result_of(run_dir)
+        attempts = [event for event in events_of(run_dir) if event["event"] == "attempt_start"]
+        assert result["interruptions"] == len(attempts) - 1
+        assert sum(result["phases"].values()) == pytest.approx(result["total_seconds"], abs=1e-3)
+    assert killed >= 1
+
+
+def test_killed_in_the_middle_of_a_save(uninterrupted, tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
+    # Orbax writes a save into a folder of another name before it commits it.
+    wait_for(lambda: list((run_dir / "checkpoints").glob("*orbax-checkpoint-tmp*")))
+    process.kill()
+    process.wait()
+    done = run(command(run_dir, compile_cache))
+    assert done.returncode == 3, done.stderr
+    assert_same_end(run_dir, uninterrupted)
+
+
+def test_the_clock_counts_all_but_the_gap(tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
+    wait_for(lambda: steps_reached(run_dir, 60))
+    process.kill()
+    process.wait()
+    time.sleep(2.0)
+    assert run(command(run_dir, compile_cache)).returncode == 3
+    events = events_of(run_dir)
+    first = [event for event in events if event["attempt"] == 1]
+    second = [event for event in events if event["attempt"] == 2]
+    run_start = next(event["t"] for event in first if event["event"] == "run_start")
+    last = next(e for e in reversed(second) if e["event"] == "evaluation")
+    by_hand = (max(event["t"] for event in first) - run_start) + last["t"]
+    row = result_of(run_dir)["evaluations"][-1]
+    assert row["seconds_since_run_start"] == pytest.approx(by_hand, abs=1e-4)
+    gap = second[0]["boot_seconds"] - second[0]["t"] - first[-1]["boot_seconds"]
+    assert gap > 1.9
+
+
+def test_a_damaged_newest_checkpoint_means_a_warning_and_the_one_before(
+    uninterrupted, tmp_path, compile_cache
+):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
+    wait_for(lambda: (run_dir / "checkpoints" / "60" / "manifest.json").exists())
+    process.kill()
+    process.wait()
+    steps = sorted(
+        int(path.parent.name) for path in (run_dir / "checkpoints").glob("*/manifest.json")
+    )
+    newest = run_dir / "checkpoints" / str(steps[-1])
+    largest = max(
+        (file for file in newest.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size
+    )
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+    done = run(command(run_dir, compile_cache))
+    assert done.returncode == 3, done.stderr
+    assert f"checkpoint {steps[-1]}" in done.stderr or str(steps[-1]) in done.stderr
+    restored = next(event for event in events_of(run_dir) if event["event"] == "restored")
+    assert restored["step"] == steps[-2]
+    assert_same_end(run_dir, uninterrupted)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_saves_and_ends_at_once(uninterrupted, tmp_path, compile_cache, number):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(
+        command(run_dir, compile_cache), env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: steps_reached(run_dir, 20))
+    process.send_signal(number)
+    asked = time.monotonic()
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 5, stderr
+    assert time.monotonic() - asked < 5.0
+    assert "Traceback" not in stderr
+    result = result_of(run_dir)
+    assert result["status"] == "interrupted"
+    assert final_state_of(run_dir)[0] == result["steps"]  # no step is lost
+    assert run(command(run_dir, compile_cache)).returncode == 3
+    restored = next(event for event in events_of(run_dir) if event["event"] == "restored")
+    assert restored["step"] == result["steps"]
+    assert_same_end(run_dir, uninterrupted)
+
+
+def test_two_jobs_never_share_a_run_directory(tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
+    wait_for(lambda: steps_reached(run_dir, 10))
+    second = run(command(run_dir, compile_cache))
+    process.kill()
+    process.wait()
+    assert second.returncode == 1
+    assert "in use" in second.stderr and "Traceback" not in second.stderr
+
+
+def test_resumes_on_another_number_of_devices(uninterrupted, tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(command(run_dir, compile_cache), env=environment(4))
+    wait_for(lambda: (run_dir / "checkpoints" / "60" / "manifest.json").exists())
+    process.kill()
+    process.wait()
+    done = run(command(run_dir, compile_cache), env=environment(2))
+    assert done.returncode == 3, done.stderr
+    result = result_of(run_dir)
+    assert result["num_devices"] == 2
+    # Sums are split differently, which grows from the last bit: the same to 1e-2 after 300 steps.
+    first, expected = evaluations_of(run_dir)[0], evaluations_of(uninterrupted)[0]
+    assert first[0] == expected[0]
+    assert first[1]["loss"] == pytest.approx(expected[1]["loss"], abs=1e-2)
+
+
+def launch(run_dir: Path, compile_cache: str, *flags: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "dawnjax", "launch", "--processes=2", "--devices_per_process=2"),
+        *("--", "train", *SMALL, NEVER, compile_cache, f"--run_dir={run_dir}", *flags),
+    ]
+
+
+def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache):
+    """The same batches, first losses within 1e-5, the same counts from one checkpoint."""
+    flags = ["--num_epochs=4"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    done = run(command(one, compile_cache, *flags), env=environment(4))
+    assert done.returncode == 3, done.stderr
+    done = run(launch(two, compile_cache, *flags), env=os.environ)
+    assert done.returncode == 3, done.stderr
+    np.testing.assert_allclose(
+        result_of(two)["first_losses"], result_of(one)["first_losses"], atol=1e-5
+    )
+    assert [host["process_index"] for host in result_of(two)["hosts"]] == [0, 1]
+    assert check_run(two)[0] == []
+    single = run([sys.executable, "-m", "dawnjax", "evaluate", str(one)], env=environment(4))
+    several = run(
+        [
+            *(sys.executable, "-m", "dawnjax", "launch", "--processes=2"),
+            *("--devices_per_process=2", "--", "evaluate", str(one)),
+        ],
+        env=os.environ,
+    )
+    assert single.returncode == several.returncode == 0, several.stderr
+    rows = [json.loads(done.stdout.splitlines()[-1]) for done in (single, several)]
+    assert rows[0]["top_1_accuracy"] == rows[1]["top_1_accuracy"]
+    assert rows[0]["top_5_accuracy"] == rows[1]["top_5_accuracy"]
+    assert rows[0]["examples"] == rows[1]["examples"] == 64
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_host_ends_the_others_and_the_run_goes_on_alone(
+    uninterrupted, tmp_path, compile_cache, number
+):
+    run_dir = tmp_path / "run"
+    launcher = subprocess.Popen(
+        launch(run_dir, compile_cache, "--processes.heartbeat_timeout_seconds=10"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: (run_dir / "checkpoints" / "20" / "manifest.json").exists())
+    children = psutil.Process(launcher.pid).children(recursive=True)
+    victim = next(
+        c
+        for c in children
+        if "DAWNJAX_PROCESS_ID" in c.environ() and c.environ()["DAWNJAX_PROCESS_ID"] == "1"
+    )
+    victim.send_signal(number)
+    lost = time.monotonic()
+    _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1
+    assert time.monotonic() - lost < 25
+    assert "host 1" in stderr and "step" in stderr and "resume with" in stderr
+    assert "Traceback" not in stderr
+    assert not [child for child in children if child.is_running()]
+    done = run(command(run_dir, compile_cache), env=environment(4))
+    assert done.returncode == 3, done.stderr
+    assert result_of(run_dir)["interruptions"] == 1
+    assert len(evaluations_of(run_dir)) == len(evaluations_of(uninterrupted))
+
+
+def test_sigterm_to_the_launcher_saves_on_all_hosts(tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    launcher = subprocess.Popen(
+        launch(run_dir, compile_cache), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: steps_reached(run_dir, 20))
+    children = psutil.Process(launcher.pid).children(recursive=True)
+    launcher.terminate()
+    asked = time.monotonic()
+    _, stderr = launcher.communicate(timeout=40)
+    assert launcher.returncode == 5, stderr
+    assert time.monotonic() - asked < 15
+    assert result_of(run_dir)["status"] == "interrupted"
+    assert final_state_of(run_dir)[0] == result_of(run_dir)["steps"]
+    assert not [child for child in children if child.is_running()]
+
+
+def test_a_full_disk_ends_in_one_line_and_loses_nothing(uninterrupted, tmp_path, compile_cache):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here, so no disk can be filled")
+    try:
+        run_dir = disk / "run"
+        done = run(command(run_dir, compile_cache))
+        assert done.returncode in (1, 3), done.stderr
+        assert "No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not [fault for fault in check_run(run_dir)[0] if "damaged" in fault]
+        grown = ["mount", "-o", "remount,size=64m", str(disk)]
+        subprocess.run(grown, check=True, capture_output=True)
+        if done.returncode == 1:
+            done = run(command(run_dir, compile_cache))
+            assert done.returncode == 3, done.stderr
+        assert evaluations_of(run_dir) == evaluations_of(uninterrupted)
+    finally:
+        subprocess.run(["umount", str(disk)], check=False, capture_output=True)

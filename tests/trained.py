@@ -1,0 +1,41 @@
+"""What a run left behind, for the tests that compare runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dawnjax.checkpoint import Checkpoints
+from dawnjax.experiment import Experiment, MeshShape, from_json
+from dawnjax.mesh import make_mesh
+from dawnjax.programs import state_shapes
+from dawnjax.train_step import make_recipe
+
+
+def result_of(run_dir: Path) -> dict[str, Any]:
+    """Gives the run's result."""
+    return json.loads((run_dir / "result.json").read_text())
+
+
+def evaluations_of(run_dir: Path) -> list[tuple[int, dict[str, float]]]:
+    """Gives step and metrics of each evaluation, without times."""
+    return [
+        (row["step"], {name: row[name] for name in ("top_1_accuracy", "loss")})
+        for row in result_of(run_dir)["evaluations"]
+    ]
+
+
+def final_state_of(run_dir: Path) -> tuple[int, np.ndarray]:
+    """Gives the newest checkpoint's step, and all of its arrays' bytes as one vector."""
+    record = json.loads((run_dir / "experiment.json").read_text())
+    experiment = from_json(Experiment, record["experiment"])
+    mesh = make_mesh(MeshShape(), jax.devices()[:1])
+    recipe = make_recipe(experiment, experiment.data.spec(), mesh)
+    checkpoints = Checkpoints(str(run_dir / "checkpoints"), keep=2, warn=print)
+    restored = checkpoints.restore_newest(state_shapes(recipe))
+    checkpoints.close()
+    assert restored is not None
+    leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(restored.state)]
+    return restored.step, np.concatenate([leaf.view(np.uint8).ravel() for leaf in leaves])
