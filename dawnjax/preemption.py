@@ -70,7 +70,7 @@ class Preemption:
             self._previous_wakeup = signal.set_wakeup_fd(
                 self._writer.fileno(), warn_on_full_buffer=False
             )
-            self._previous = {number: signal.signal(number, _noted) for number in _SIGNALS}
+            self._previous = _take_signals()
         for thread in self._threads:
             thread.start()
 
@@ -100,8 +100,7 @@ class Preemption:
         self._boundary += 1
         if self._boundary == 1 and self._previous:
             # Loading an accelerator's runtime may have taken the signals away since `install`.
-            for number in _SIGNALS:
-                signal.signal(number, _noted)
+            _take_signals()
         if not self._holding:
             return False
         if self._board is None:
@@ -174,6 +173,11 @@ class Preemption:
                 return
         self._stop_at = max(int(boundary) for boundary in told.values()) + 1
         self._agreed.set()
+
+
+def _take_signals() -> dict[signal.Signals, Any]:
+    """Makes the signals known to the interpreter; gives the handlers before. Main thread only."""
+    return {number: signal.signal(number, _noted) for number in _SIGNALS}
 
 
 def _noted(number: int, frame: FrameType | None) -> None:

@@ -388,7 +388,7 @@ class Watchdog:
                 self._roll.hear(process_index, progress, awake)
             verdict = self._roll.verdict(awake)
             if verdict is not None:
-                self._end(verdict, publish=self.process_index == 0)
+                self._end(self._with_step(verdict), publish=self.process_index == 0)
 
     def _progress(self) -> Progress:
         report = self._last_report
@@ -407,6 +407,16 @@ class Watchdog:
             where=_where_main_thread_stands() if is_idle else "",
             waits=is_idle and _main_thread_waits_for_another(),
         )
+
+    def _with_step(self, verdict: Verdict) -> Verdict:
+        """Gives a verdict about a host that died before it said how far it was, with a step.
+
+        All hosts take the same steps, so it was not far from this one.
+        """
+        own = self._progress()
+        if verdict.step >= 0 or own.step < 0:
+            return verdict
+        return dataclasses.replace(verdict, step=own.step, phase=own.phase)
 
     def _publish(self, verdict: Verdict) -> None:
         board = self.board
@@ -434,6 +444,12 @@ class Watchdog:
             _within(_ON_DEATH_SECONDS, lambda: on_death(line))
         _within(_ACKNOWLEDGE_SECONDS, lambda: self._acknowledge(verdict))
         _flush_and_exit(verdict.exit_status)
+
+    def _begin_to_end(self) -> None:
+        """Returns in the first thread that ends this process, and in no other."""
+        if not self._ending.acquire(blocking=False):
+            while True:
+                time.sleep(_FOREVER_SECONDS)
 
     def _acknowledge(self, verdict: Verdict) -> None:
         """Says that this process knows why it ends; process 0 waits until the others do."""
@@ -487,15 +503,18 @@ class Watchdog:
             self._end(self._told)
         if self.process_index != 0 and self.board and not self.board.coordinator_answers():
             first = self._heard.get(0, Progress(hostname="not heard of"))
-            self._end(Verdict.about(0, first, "is gone (killed, or cut off)", is_silent=True))
-        self._publish(
-            verdict := Verdict.about(
-                self.process_index, self._progress(), "aborted (its own output says why)"
-            )
+            verdict = Verdict.about(0, first, "is gone (killed, or cut off)", is_silent=True)
+            self._end(self._with_step(verdict))
+        verdict = Verdict.about(
+            self.process_index, self._progress(), "aborted (its own output says why)"
         )
+        self._begin_to_end()
+        self._publish(verdict)
         line = verdict.line(self._full_resume_command())
         self._tell_launcher(line)
         _write_line(f"dawnjax: {line}")
+        # Process 0 takes the board with it; the rest of the abort may wait until all know.
+        _within(_ACKNOWLEDGE_SECONDS, lambda: self._acknowledge(verdict))
 
 
 def is_broken_connection(error: BaseException) -> bool:

@@ -1,0 +1,101 @@
+"""One process of a small group, for the tests that kill, stop and interrupt one.
+
+It joins, runs steps that sum over all processes, and can be told to misbehave. Run it as
+`python group_worker.py '{"process_id": 0, ...}'`, or let `dawnjax launch` run it with the same
+argument. It appends what it does to `EVENTS/PROCESS_ID`, one line each.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("NPROC", "16")
+
+from dawnjax import launched, processes
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.preemption import Preemption
+
+
+def main(settings: dict) -> int:
+    process_id = int(os.environ.get(launched.PROCESS_ID, max(0, settings.get("process_id", 0))))
+    events = Path(settings["events"]) / str(process_id)
+
+    def tell(line: str) -> None:
+        with events.open("a") as file:
+            file.write(line + "\n")
+
+    def misbehave(moment: str) -> None:
+        fault = settings.get("faults", {}).get(f"{process_id} {moment}")
+        if fault == "hang":
+            time.sleep(1000.0)
+        if fault == "run_error":
+            raise RunError("the disk is full")
+        if fault == "bug":
+            raise KeyError("bug")
+        if fault == "abort":
+            os.abort()
+
+    tell(f"pid {os.getpid()}")
+    watchdog = processes.join(
+        processes.ProcessOptions(
+            coordinator_address=settings.get("coordinator_address", ""),
+            num_processes=settings.get("num_processes", 0),
+            process_id=settings.get("process_id", -1),
+            initialization_timeout_seconds=settings.get("initialization_timeout_seconds", 60),
+            heartbeat_timeout_seconds=settings.get("heartbeat_timeout_seconds", 100),
+            progress_deadline_seconds=settings.get("progress_deadline_seconds", 0.0),
+        )
+    )
+    watchdog.resume_command = "dawnjax train --run_dir=there"
+    watchdog.on_death = lambda line: tell(f"on_death {line}")
+    watchdog.report("compile", 0)
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    preemption = Preemption(watchdog)
+    preemption.install()
+    if settings.get("gathers"):
+        tell(f"gathered {json.dumps(processes.gather({'process': process_id}))}")
+        tell(f"same {processes.same_text(f'from {process_id}')}")
+    mesh = jax.make_mesh((jax.device_count(),), ("data",))
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    rows = np.arange(float(jax.device_count()), dtype=np.float32)
+    x = jax.make_array_from_callback(rows.shape, sharding, lambda index: rows[index])
+    total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    tell("ready")
+    misbehave("before step 1")
+    for step in range(1, settings.get("steps", 10**6) + 1):
+        misbehave(f"step {step}")
+        watchdog.report("train", step)
+        if float(total(x)) != rows.sum():
+            raise RunError("the sum is wrong")
+        tell(f"step {step}")
+        if preemption.requested(step):
+            tell(f"stopped {step}")
+            preemption.close()
+            return 5
+        time.sleep(0.02)
+    preemption.close()
+    return settings.get("exit_status", 0)
+
+
+def run(settings: dict) -> int:
+    try:
+        status = main(settings)
+    except ConfigError as error:
+        print(f"dawnjax: {error}", file=sys.stderr)
+        status = 2
+    except RunError as error:
+        print(f"dawnjax: {error}", file=sys.stderr)
+        status = 1
+    return processes.leave(status)
+
+
+if __name__ == "__main__":
+    sys.exit(run(json.loads(sys.argv[-1])))
