@@ -85,6 +85,7 @@ def test_a_variant_is_chosen_and_has_its_own_flags():
         (["--experiment=digits", "--model.stage_sizes=1,b"], "integers|int"),
         (["--experiment=digits", "--compute_dtype=float8"], "compute_dtype"),
         (["--experiment=digits", "--seed=-1"], "seed"),
+        (["--experiment=digits", "--tensorboard=maybe"], "--tensorboard=maybe must be true or"),
         (["--experiment=digits", "--optimizer.sgd_momentum=1"], "unknown flag"),
     ],
 )

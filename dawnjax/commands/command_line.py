@@ -1,5 +1,7 @@
 """One way for every command to read its flags, show its help and report wrong use."""
 
+import re
+
 from absl import flags
 
 from dawnjax.errors import ConfigError
@@ -32,7 +34,9 @@ def parse(command: str, flag_values: flags.FlagValues, argv: list[str]) -> list[
         hint = f"; did you mean --{near}?" if near else "; --help lists the flags"
         raise ConfigError(f"unknown flag --{error.flagname}{hint}") from None
     except flags.Error as error:
-        raise ConfigError(" ".join(str(error).split())) from None
+        text = " ".join(str(error).split())
+        boolean = re.match(r"flag (--\S+): \('Non-boolean argument", text)
+        raise ConfigError(f"{boolean[1]} must be true or false" if boolean else text) from None
 
 
 def closest(name: str, candidates: list[str]) -> str | None:
