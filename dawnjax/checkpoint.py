@@ -100,7 +100,8 @@ class Checkpoints:
             caller's thread.
 
         Raises:
-          CheckpointError: There are several processes and they do not share the directory.
+          CheckpointError: There are several processes and they do not share the directory, or a
+            remote one cannot be reached (`gs://` needs the package gcsfs).
         """
         from etils import epath
 
@@ -117,7 +118,9 @@ class Checkpoints:
         # knows the same.
         self._whole: set[int] = set()
         self._damaged: set[int] = set()
-        if jax.process_count() > 1 and not self._remote:
+        if self._remote:
+            self._check_reachable()
+        elif jax.process_count() > 1:
             self._check_shared()
         self._checkpointer = self._open_checkpointer()
 
@@ -341,7 +344,7 @@ class Checkpoints:
                     continue
                 del content["files"]  # The other processes have no use for them.
                 return {"content": content, "skipped": skipped}
-        except (OSError, ImportError) as error:
+        except OSError as error:
             raise CheckpointError(f"cannot read {self._directory}: {_one_line(error)}") from error
         if only_unfinished:
             return {"content": None, "skipped": skipped}
@@ -362,6 +365,12 @@ class Checkpoints:
             if not math.prod(leaf.shape):
                 read[key] = _empty(leaf)
         return read
+
+    def _check_reachable(self) -> None:
+        try:
+            self._directory.exists()
+        except Exception as error:  # Of whichever package opens the connection.
+            raise CheckpointError(f"cannot reach {self._directory}: {_one_line(error)}") from error
 
     def _check_shared(self) -> None:
         """Finds out whether all processes see one directory."""
@@ -624,11 +633,9 @@ def _verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
         )
     if content["step"] != step:
         raise _DamageError(f"{MANIFEST} is of step {content['step']}: the folder was renamed")
-    present = set(_files(path))
-    for name in sorted(present - content["files"].keys()):
-        raise _DamageError(f"{name} is not of this checkpoint: it was added later")
-    for name in sorted(content["files"].keys() - present):
-        raise _DamageError(f"{name} is missing")
+    for name in _files(path):
+        if name not in content["files"]:
+            raise _DamageError(f"{name} is not of this checkpoint: it was added later")
 
     def damage(name: str) -> str | None:
         expected = content["files"][name]
