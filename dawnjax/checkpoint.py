@@ -162,7 +162,7 @@ class Checkpoints:
         self.wait()
         if step in self._whole:
             return
-        self._assent = _Assent(replaces=self._assent)
+        self._assent = _Assent(replaces=self._assent.name)
         if jax.process_index() == 0:
             self._clear_way(step)
         try:
@@ -417,14 +417,14 @@ class _Assent:
     At a plain barrier the others would wait for a process that failed.
     """
 
-    def __init__(self, replaces: "_Assent | None" = None):
+    def __init__(self, replaces: str = ""):
         """Makes one; every process makes the same ones in the same order.
 
         Args:
-          replaces: One that every process has left when it gives its first assent to this one; its
-            messages are deleted then.
+          replaces: The name of one that every process has left when it gives its first assent to
+            this one; its messages are deleted then.
         """
-        self._name = f"dawnjax/checkpoint/{next(_conversations)}"
+        self.name = f"dawnjax/checkpoint/{next(_conversations)}"
         self._replaces = replaces
         self._stage = 1
         self._over = False
@@ -443,9 +443,9 @@ class _Assent:
         if refusal:
             self._over = True
             raise _RefusedError(refusal)
-        if jax.process_index() == 0 and self._replaces is not None:
-            _coordination_service().key_value_delete(self._replaces._name)
-            self._replaces = None
+        if jax.process_index() == 0 and self._replaces:
+            _coordination_service().key_value_delete(self._replaces)
+            self._replaces = ""
 
     def refuse(self, reason: str, timeout_ms: int) -> None:
         """Says that this process cannot do its part of the next stage, unless it is over.
@@ -467,10 +467,10 @@ class _Assent:
         self._say("all", "; ".join(refusals))
 
     def _say(self, topic: str, text: str) -> None:
-        _coordination_service().key_value_set(f"{self._name}/{self._stage}/{topic}", text)
+        _coordination_service().key_value_set(f"{self.name}/{self._stage}/{topic}", text)
 
     def _hear(self, topic: str, timeout_ms: int) -> str:
-        key = f"{self._name}/{self._stage}/{topic}"
+        key = f"{self.name}/{self._stage}/{topic}"
         return _coordination_service().blocking_key_value_get(key, timeout_ms)
 
 
