@@ -10,6 +10,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+SOURCE = "dawnjax launch"
+"""What a process says it learnt of the others from."""
+
 COORDINATOR_ADDRESS = "DAWNJAX_COORDINATOR_ADDRESS"
 NUM_PROCESSES = "DAWNJAX_NUM_PROCESSES"
 PROCESS_ID = "DAWNJAX_PROCESS_ID"

@@ -54,6 +54,7 @@ class Preemption:
         self._own_boundary: int | None = None
         self._stop_at = 0
         self._closed = threading.Event()
+        self._wake = threading.Event()  # Set when there is something for the agreement to do.
         self._previous: dict[signal.Signals, Any] = {}
         self._previous_wakeup = -1
         self._reader, self._writer = socket.socketpair()
@@ -79,6 +80,7 @@ class Preemption:
         if self._closed.is_set():
             return
         self._closed.set()
+        self._wake.set()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         if self._previous:
@@ -127,6 +129,7 @@ class Preemption:
         os.write(2, message.encode())
         if self._board is None:
             self._holding = True
+        self._wake.set()
 
     @property
     def wanted(self) -> bool:
@@ -148,16 +151,16 @@ class Preemption:
     def _agreement_loop(self) -> None:
         board = self._board
         assert board is not None
-        announced = False
-        while not self._closed.wait(_POLL_SECONDS if not self._wanted else _AGREEMENT_POLL_SECONDS):
+        while not self._closed.is_set():
             # The service may be gone, which is the watchdog's matter.
             with contextlib.suppress(Exception):
-                if self._wanted and not announced:
+                if self._wanted:
                     board.put_first(f"{_FOLDER}/wanted", self._wanted)
-                    announced = True
-                if announced or "wanted" in board.read(_FOLDER):
+                if self._wanted or "wanted" in board.read(_FOLDER):
                     self._agree(board)
                     return
+            if self._wake.wait(_POLL_SECONDS):
+                self._closed.wait(_AGREEMENT_POLL_SECONDS)  # what failed is tried again, not hotly
 
     def _agree(self, board: Board) -> None:
         self._wanted = self._wanted or "another host"

@@ -8,9 +8,11 @@ that a command does. In between, a watchdog ends this process when another is go
 import contextlib
 import dataclasses
 import importlib.util
+import io
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -220,7 +222,7 @@ def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Mee
 def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
     if launched.PROCESS_ID in environment:
         return Meeting(
-            "dawnjax launch",
+            launched.SOURCE,
             environment[launched.COORDINATOR_ADDRESS],
             int(environment[launched.NUM_PROCESSES]),
             int(environment[launched.PROCESS_ID]),
@@ -302,6 +304,9 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
     # JAX's own notice of preemption takes SIGTERM away from this process and asks once a second
     # whether it came; `preemption` does this work here, for SIGINT too.
     jax.config.update("jax_enable_preemption_service", False)
+    if meeting.source == launched.SOURCE:
+        # The way to this machine itself leads through no proxy.
+        jax.config.update("jax_check_proxy_envs", False)
     seconds = options.initialization_timeout_seconds
     patience = threading.Timer(seconds, _give_up, [meeting, seconds])
     patience.daemon = True
@@ -327,6 +332,40 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
         ) from None
     finally:
         patience.cancel()
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        _take_greetings_out_of_standard_output()
+
+
+def _take_greetings_out_of_standard_output() -> None:
+    """Keeps standard output for results: Gloo greets there, once for each group of devices.
+
+    Gloo writes to the file itself. Python gets a copy of it, and what others write to it comes
+    through a pipe, without the greetings.
+    """
+    try:
+        if sys.stdout.fileno() != 1:
+            return
+    except (AttributeError, OSError, ValueError):
+        return  # No file: closed, or captured by a test.
+    sys.stdout.flush()
+    target = os.dup(1)
+    reader, writer = os.pipe()
+    os.dup2(writer, 1)
+    os.close(writer)
+    sys.stdout = io.TextIOWrapper(
+        os.fdopen(target, "wb", closefd=False),
+        encoding=sys.stdout.encoding,
+        errors=sys.stdout.errors,
+        line_buffering=os.isatty(target) or bool(getattr(sys.stdout, "write_through", False)),
+    )
+
+    def copy() -> None:
+        with open(reader, "rb") as lines:
+            for line in lines:
+                if not line.startswith(b"[Gloo] Rank"):
+                    os.write(target, line)
+
+    threading.Thread(target=copy, daemon=True).start()
 
 
 def _give_up(meeting: Meeting, seconds: int) -> None:

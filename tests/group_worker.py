@@ -63,6 +63,8 @@ def main(settings: dict) -> int:
     if settings.get("gathers"):
         tell(f"gathered {json.dumps(processes.gather({'process': process_id}))}")
         tell(f"same {processes.same_text(f'from {process_id}')}")
+        print("by Python", flush=True)
+        os.write(1, b"by another library\n")
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     rows = np.arange(float(jax.device_count()), dtype=np.float32)

@@ -224,6 +224,9 @@ def test_a_group_agrees_and_parts_together(group):
         assert "same from 0" in events
         assert events[-1] == "step 5"
         assert pair.lines(process_id) == []
+        # Gloo's greetings are kept out of standard output, and nothing else is.
+        assert "[Gloo]" not in pair.output(process_id)
+        assert {"by Python", "by another library"} <= set(pair.output(process_id).splitlines())
 
 
 @pytest.mark.faults

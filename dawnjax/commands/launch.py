@@ -285,11 +285,11 @@ def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dic
         launched.PROCESS_ID: str(process_id),
         launched.STATUS_DIR: str(directory),
         launched.LAUNCH_COMMAND: plan.launch_command,
-        # This machine alone is served, and no proxy stands between.
+        # This machine alone is served.
         "JAX_COORDINATOR_BIND_ADDRESS": address,
-        "JAX_CHECK_PROXY_ENVS": "0",
-        "no_grpc_proxy": "127.0.0.1",
     }
+    if any("_proxy" in name.lower() for name in os.environ):
+        environment["no_grpc_proxy"] = "127.0.0.1"
     if plan.platform == "cpu":
         others = [
             flag
@@ -343,8 +343,6 @@ def _print_with_number(stream: IO[bytes], process_id: int) -> threading.Thread:
 
     def copy() -> None:
         for line in stream:
-            if line.startswith(b"[Gloo] Rank"):
-                continue  # A greeting, one for each group of devices.
             with contextlib.suppress(OSError):
                 os.write(2, f"[{process_id}] ".encode() + line.rstrip(b"\n") + b"\n")
 
