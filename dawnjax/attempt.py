@@ -149,6 +149,7 @@ class Attempt:
         self.step = self.first_step = 0
         self._earlier_run_seconds, self._run_start_t = 0.0, 0.0
         self._diverged = False
+        self._recorded_steps = self._recorded_losses = 0
         self._saved_step = -1
         self._last_record = self._last_save = time.perf_counter()
 
@@ -198,33 +199,40 @@ class Attempt:
         self.display.compiled(name, seconds, cache)
 
     def record_steps(self, queue: CallQueue, input_wait_seconds: float) -> bool:
-        """Logs the steps that ended since the last time; tells whether all losses were finite."""
-        losses = queue.take_losses()
-        if len(losses) == 0:
+        """Logs the steps that ended since the last time; tells whether all losses were finite.
+
+        Args:
+          queue: The calls, with their times. The loss that is logged is that of the latest one.
+          input_wait_seconds: How long the loop has waited for inputs in all.
+        """
+        latest = queue.latest()
+        steps = queue.steps_done - self._recorded_steps
+        if latest is None or steps == 0:
             return not self._diverged
+        self._recorded_steps = queue.steps_done
+        first_losses = queue.take_first_losses()
+        if first_losses:
+            start = self.first_step + self._recorded_losses
+            self.log.append("first_losses", start_step=start, losses=first_losses)
+            self._recorded_losses += len(first_losses)
+        losses, first_nonfinite_step = latest
+        loss = float(losses.mean())
         self.step = step = self.first_step + queue.steps_done
-        first = step - len(losses)
-        if first < FIRST_LOSSES:
-            values = [float(loss) for loss in losses[: FIRST_LOSSES - first]]
-            self.log.append("first_losses", start_step=first, losses=values)
         epoch = self._request.experiment.epoch_of_step(step, self._spec)
-        mean_loss = float(losses.mean())
         self.log.append(
             "train",
             step=step,
             epoch=round(epoch, 6),
-            loss=mean_loss,
-            steps=len(losses),
+            loss=loss,
+            steps=steps,
             input_wait_seconds=round(input_wait_seconds, 6),
         )
-        self.display.train(step, epoch, mean_loss, queue, input_wait_seconds, self.run_seconds())
-        self.scalars.write(step, {"train/loss": mean_loss})
+        self.display.train(step, epoch, loss, queue, input_wait_seconds, self.run_seconds())
+        self.scalars.write(step, {"train/loss": loss})
         self._last_record = time.perf_counter()
-        nonfinite = np.flatnonzero(~np.isfinite(losses))
-        if len(nonfinite) and not self._diverged:
+        if first_nonfinite_step and not self._diverged:
             self._diverged = True
-            index = int(nonfinite[0])
-            self.log.append("diverged", step=first + index + 1, loss=float(losses[index]))
+            self.log.append("diverged", step=first_nonfinite_step)
         return not self._diverged
 
     def record_due(self) -> bool:
@@ -300,26 +308,30 @@ class Attempt:
         own = self._host_summary(queue, input_wait_seconds)
         self.log.append("host_summary", hosts=processes.gather(own))
         self._sampler.stop()
-        self.preemption.close()
-        self.scalars.close()
         self.log.append("attempt_end", durable=True, status=status, step=step)
         result = run_summary.summarize(self.log.events)
         if self._is_first:
             write_json(self.directory.result_file, result.to_json())
         self.display.closing_table(result, self.directory.path)
-        self.log.close()
+        self.close()
 
     def fail(self, error: BaseException) -> None:
         """Ends the attempt after an error, as far as the disk and the other hosts let it."""
-        self._sampler.stop()
-        self.preemption.close()
-        self.display.close()
         with contextlib.suppress(RunError):
             self.log.append("warning", message=f"{type(error).__name__}: {error}")
+            self._sampler.stop()
             self.log.append("attempt_end", status="failed", step=self.step)
             if self._is_first:
                 result = run_summary.summarize(self.log.events)
                 write_json(self.directory.result_file, result.to_json())
+        self.close()
+
+    def close(self) -> None:
+        """Ends whatever runs beside the loop; a second call does nothing."""
+        self._sampler.stop()
+        self.preemption.close()
+        self.scalars.close()
+        self.display.close()
         self.log.close()
 
     def _host_summary(self, queue: CallQueue, input_wait_seconds: float) -> dict[str, Any]:

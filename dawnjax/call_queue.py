@@ -9,8 +9,21 @@ import jax
 import numpy as np
 
 
-class _Call(NamedTuple):
+class CallMetrics(NamedTuple):
+    """What a call of the train program says of its steps; arrays of the devices or the host.
+
+    Attributes:
+      losses: float32 [steps_per_call], 0 where no step was made.
+      first_nonfinite_step: int32, the run's first step, from 1, with a NaN or infinite loss; 0 if
+        there was none so far.
+    """
+
     losses: jax.Array
+    first_nonfinite_step: jax.Array
+
+
+class _Call(NamedTuple):
+    metrics: CallMetrics
     num_steps: int
 
 
@@ -20,6 +33,7 @@ class CallQueue:
     The host runs ahead of the devices by a bounded number of calls. It waits for the oldest only
     when there are more, so the devices always have work, and the moments at which those waits end
     are the moments at which calls end: that is how steps are timed without stopping after each.
+    Metrics are kept on the devices and read only when asked for, those of the latest call alone.
 
     Attributes:
       steps_done: Steps whose call has ended, since the queue was made.
@@ -27,13 +41,17 @@ class CallQueue:
       call_steps: Steps of each ended call.
     """
 
-    def __init__(self, in_flight: int):
+    def __init__(self, in_flight: int, first_losses: int = 0):
         """Args:
         in_flight: The most calls that may wait for the devices, 1 or more.
+        first_losses: How many of the first steps' losses `take_first_losses` gives.
         """
         self._in_flight = in_flight
         self._calls: collections.deque[_Call] = collections.deque()
-        self._ended: list[_Call] = []
+        self._first_wanted = first_losses
+        self._first_taken = 0
+        self._first_calls: list[_Call] = []
+        self._latest: _Call | None = None
         self._last_end = time.perf_counter()
         self.steps_done = 0
         self.call_seconds = array.array("d")
@@ -43,9 +61,9 @@ class CallQueue:
         """Begins a stretch of steps: the first call's duration counts from here."""
         self._last_end = time.perf_counter()
 
-    def add(self, losses: jax.Array, num_steps: int) -> None:
+    def add(self, metrics: CallMetrics, num_steps: int) -> None:
         """Takes a call that was just made; waits for the oldest if too many are in flight."""
-        self._calls.append(_Call(losses, num_steps))
+        self._calls.append(_Call(metrics, num_steps))
         if len(self._calls) > self._in_flight:
             self._end_oldest()
 
@@ -54,24 +72,35 @@ class CallQueue:
         while self._calls:
             self._end_oldest()
 
-    def take_losses(self) -> np.ndarray:
-        """Gives the losses, float32, of the steps that ended since this was last asked."""
-        ended, self._ended = self._ended, []
-        if not ended:
-            return np.zeros(0, np.float32)
-        losses = jax.device_get([call.losses for call in ended])
-        rows = zip(losses, ended, strict=True)
-        return np.concatenate([loss[: call.num_steps] for loss, call in rows])
+    def latest(self) -> tuple[np.ndarray, int] | None:
+        """Gives the losses of the latest ended call's steps, and the first non-finite step or 0."""
+        if self._latest is None:
+            return None
+        losses, first_nonfinite_step = jax.device_get(self._latest.metrics)
+        return losses[: self._latest.num_steps], int(first_nonfinite_step)
+
+    def take_first_losses(self) -> list[float]:
+        """Gives those of the first losses whose steps ended since this was last asked."""
+        calls, self._first_calls = self._first_calls, []
+        taken: list[float] = []
+        for call in calls:
+            losses = jax.device_get(call.metrics.losses)[: call.num_steps]
+            wanted = self._first_wanted - self._first_taken
+            taken += [float(loss) for loss in losses[:wanted]]
+            self._first_taken += min(wanted, call.num_steps)
+        return taken
 
     def _end_oldest(self) -> None:
         call = self._calls.popleft()
-        call.losses.block_until_ready()
+        call.metrics.losses.block_until_ready()
         now = time.perf_counter()
         self.call_seconds.append(now - self._last_end)
         self.call_steps.append(call.num_steps)
         self._last_end = now
+        if self.steps_done < self._first_wanted:
+            self._first_calls.append(call)
         self.steps_done += call.num_steps
-        self._ended.append(call)
+        self._latest = call
 
 
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:

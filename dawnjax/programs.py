@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from dawnjax import classification, compilation
+from dawnjax.call_queue import CallMetrics
 from dawnjax.feed import Arrays, InputShapes, Shapes
 from dawnjax.mesh import batch_sharding, replicated, shardings_of
 from dawnjax.pure_model import Tree
@@ -56,9 +57,8 @@ class TrainPrograms:
       initialize: From the root key to the state.
       initialize_from_data: From the state and the first training images to the state; None where
         the model does not look at data.
-      train: From `(state, resident, inputs, num_steps, root_key)` to `(state, losses)`: `inputs`
-        has a row for each step of a call, of which the first `num_steps` are used; losses are
-        float32 [steps_per_call], 0 where no step was made.
+      train: From `(state, resident, inputs, num_steps, root_key)` to `(state, CallMetrics)`:
+        `inputs` has a row for each step of a call, of which the first `num_steps` are used.
       steps_per_call: The most steps that one call of `train` makes.
     """
 
@@ -164,7 +164,7 @@ def _call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
     ) -> Any:
         del num_steps  # a call always makes its one step
         state, loss = one_step(state, resident, jax.tree.map(lambda a: a[0], inputs), key)
-        return state, loss[None]
+        return state, CallMetrics(loss[None], state.first_nonfinite_step)
 
     def several(
         state: TrainState, resident: Arrays, inputs: Arrays, num_steps: jax.Array, key: jax.Array
@@ -175,7 +175,8 @@ def _call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
             return state, losses.at[index].set(loss)
 
         losses = jnp.zeros(steps_per_call, jnp.float32)
-        return jax.lax.fori_loop(0, num_steps, body, (state, losses))
+        state, losses = jax.lax.fori_loop(0, num_steps, body, (state, losses))
+        return state, CallMetrics(losses, state.first_nonfinite_step)
 
     return single if steps_per_call == 1 else several
 

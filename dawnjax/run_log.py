@@ -50,7 +50,7 @@ EVENTS = {
     "checkpoint": ("step",),
     "host_sample": ("cpu_seconds", "memory_bytes"),
     "host_summary": ("hosts",),
-    "diverged": ("step", "loss"),
+    "diverged": ("step",),
     "warning": ("message",),
     "attempt_end": ("status", "step"),
 }

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from dawnjax import compilation, processes
-from dawnjax.attempt import Attempt
+from dawnjax.attempt import FIRST_LOSSES, Attempt
 from dawnjax.call_queue import CallQueue
 from dawnjax.clock import RunClock
 from dawnjax.errors import ConfigError, ExitStatus
@@ -138,7 +138,7 @@ def _train(
     evaluation_steps = set(experiment.evaluation_steps(spec))
     stops = [stop for stop in _stops(experiment, spec, options) if stop > step]
     feed.start(_calls(step, stops, programs.steps_per_call))
-    queue = CallQueue(in_flight)
+    queue = CallQueue(in_flight, first_losses=max(0, FIRST_LOSSES - step))
     status = "reached" if attempt.reached_before() else "not_reached"
     for stop in stops:
         attempt.enter("train")
@@ -211,8 +211,8 @@ def train_until(
         attempt.watchdog.report("input", step)
         inputs = feed.inputs(first, num_steps)
         attempt.watchdog.report("train", step)
-        state, losses = programs.train(state, feed.resident, inputs, counts[num_steps], root_key)
-        queue.add(losses, num_steps)
+        state, metrics = programs.train(state, feed.resident, inputs, counts[num_steps], root_key)
+        queue.add(metrics, num_steps)
         if attempt.preemption.requested(step):
             return state, step, True
         if count % CHECKED_CALLS == 0:

@@ -111,8 +111,8 @@ def first_losses(num_devices: int, *argv: str) -> np.ndarray:
     four = place(np.array(4, np.int32), replicated(mesh))
     losses = []
     for first in (0, 4):
-        state, four_losses = programs.train(state, feed.resident, feed.inputs(first, 4), four, key)
-        losses.append(np.asarray(four_losses))
+        state, metrics = programs.train(state, feed.resident, feed.inputs(first, 4), four, key)
+        losses.append(np.asarray(metrics.losses))
     return np.concatenate(losses)
 
 

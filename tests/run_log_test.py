@@ -63,11 +63,10 @@ def test_every_flipped_bit_of_a_line_is_detected():
 
 def test_nan_and_infinities_stay_json(tmp_path):
     log = RunLog(tmp_path / "log.jsonl", RunClock())
-    log.append("diverged", step=1, loss=float("nan"))
-    log.append("diverged", step=2, loss=float("-inf"))
+    log.append("first_losses", start_step=0, losses=[float("nan"), float("-inf")])
     log.close()
     events, _ = read_events(log.path)
-    assert [event["loss"] for event in events] == ["NaN", "-Infinity"]
+    assert [event["losses"] for event in events] == [["NaN", "-Infinity"]]
     assert log.events == events  # what is summarized is what was written
 
 

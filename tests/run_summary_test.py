@@ -202,7 +202,7 @@ def test_a_lost_log_is_replaced_by_the_past_in_the_checkpoint():
 def test_a_killed_run_reads_as_running_and_diverged_as_not_reached():
     log = Log().begin(0.0).add("run_start", 1.0).evaluate(2.0, 10, 0.5).add("host_sample", 3.0)
     assert summarize(log.events).status == "running"
-    log.add("diverged", 4.0, step=17, loss="NaN")
+    log.add("diverged", 4.0, step=17)
     log.add("attempt_end", 5.0, status="diverged", step=20)
     result = summarize(log.events)
     assert (result.status, result.reached, result.diverged_step) == ("diverged", False, 17)

@@ -1,0 +1,130 @@
+"""Host time of the training loop, against a bare loop over the same compiled program.
+
+    python -m benchmarks loop_overhead
+
+Both sides make the same steps of the same program on the same state, fed by the same feed. The bare
+loop does nothing else; ours also bounds the calls in flight, times them, reports to the watchdog,
+asks whether to stop, and logs once a second. The figure is CPU time of the main thread a call, in
+microseconds: of a tiny model with one step a call, where dispatch is everything, and of the digits
+experiment as it runs. Rounds alternate; the ratio is given with its bootstrap interval.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import harness
+from dawnjax import compilation, processes
+from dawnjax.attempt import Attempt
+from dawnjax.call_queue import CallQueue
+from dawnjax.clock import RunClock
+from dawnjax.experiment_flags import parse_request
+from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.mesh import make_mesh, place, replicated
+from dawnjax.programs import compile_training
+from dawnjax.train import IN_FLIGHT, train_until
+from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+
+SETTINGS = {
+    "tiny model, 1 step a call": [
+        "--experiment=synthetic_image",
+        "--data.image_height=4",
+        "--data.image_width=4",
+        "--model.stage_sizes=1",
+        "--model.stage_widths=4",
+        "--global_batch_size=8",
+        "--batch_norm_group_size=8",
+        "--steps_per_call=1",
+        "--num_epochs=1000",
+    ],
+    "digits, as it runs": ["--experiment=digits", "--num_epochs=1000"],
+}
+
+
+def main() -> int:
+    """Measures every setting, prints a table and writes `results/loop_overhead.json`."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--calls", type=int, default=300, help="in a round, of a tiny model")
+    arguments = parser.parse_args()
+    rows = [["setting", "ours, us a call", "bare, us a call", "ratio", "95 % interval"]]
+    record = {}
+    watchdog = processes.join(processes.ProcessOptions())
+    for name, flags in SETTINGS.items():
+        calls = arguments.calls if "tiny" in name else max(5, arguments.calls // 15)
+        comparison = measure(flags, calls, arguments.rounds, watchdog)
+        result = comparison.to_json()
+        record[name] = {"calls_a_round": calls, **result}
+        low, high = result["ratio_interval_95"]
+        rows.append(
+            [
+                name,
+                f"{result['first_median']:.1f}",
+                f"{result['second_median']:.1f}",
+                f"{result['ratio_median']:.3f}",
+                f"{low:.3f} to {high:.3f}",
+            ]
+        )
+    print(harness.table(rows))
+    print(harness.write("loop_overhead", {"unit": "CPU microseconds a call", **record}))
+    return processes.leave(0)
+
+
+def measure(flags: list[str], calls: int, rounds: int, watchdog: Any) -> harness.Comparison:
+    """Measures one setting: main-thread CPU microseconds a call, ours and bare."""
+    with tempfile.TemporaryDirectory() as folder:
+        request, _ = parse_request("train", [*flags, f"--run_dir={folder}/run"])
+        experiment, options = request.experiment, request.options
+        compilation.configure(options.compile_cache_dir)
+        spec = experiment.data.spec()
+        mesh = make_mesh(options.mesh, jax.devices()[:1])
+        recipe = make_recipe(experiment, spec, mesh)
+        shapes = input_shapes(experiment, spec, options, mesh)
+        programs = compile_training(recipe, shapes, options.steps_per_call, lambda *_: None)
+        make_key = jax.jit(
+            lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION), out_shardings=replicated(mesh)
+        )
+        key = make_key()
+        steps = programs.steps_per_call
+        counts = {steps: place(np.array(steps, np.int32), replicated(mesh))}
+        feed = TrainFeed(shapes, mesh, experiment.data.load("train"), 0, steps)
+        attempt = Attempt(request, spec, mesh, RunClock(), watchdog, flags)
+        queue = CallQueue(IN_FLIGHT["cpu"])
+        in_flight = IN_FLIGHT["cpu"]
+
+        def ours() -> float:
+            state = programs.initialize(key)
+            started = time.thread_time()
+            state, _, _ = train_until(
+                calls * steps, state, 0, programs, feed, queue, attempt, counts, key
+            )
+            queue.drain()
+            return 1e6 * (time.thread_time() - started) / calls
+
+        def bare() -> float:
+            state = programs.initialize(key)
+            pending: list[jax.Array] = []
+            started = time.thread_time()
+            for call in range(calls):
+                inputs = feed.inputs(call * steps, steps)
+                state, metrics = programs.train(state, feed.resident, inputs, counts[steps], key)
+                # The same bound: without it simulated devices may deadlock, and a queue that
+                # grows without end would be another program.
+                pending.append(metrics.losses)
+                if len(pending) > in_flight:
+                    pending.pop(0).block_until_ready()
+            jax.block_until_ready(pending)
+            return 1e6 * (time.thread_time() - started) / calls
+
+        comparison = harness.alternate(ours, bare, rounds, warm_ups=2)
+        attempt.close()
+    return comparison
+
+
+if __name__ == "__main__":
+    sys.exit(main())
