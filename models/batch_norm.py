@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from dawnjax.models.execution import Execution
+from dawnjax.models.execution import Execution, Platform
 
 
 class BatchNorm(nnx.Module):
@@ -31,7 +31,6 @@ class BatchNorm(nnx.Module):
         epsilon: float = 1e-5,
         scale: float | None = 1.0,
         execution: Execution,
-        rngs: nnx.Rngs | None = None,
     ):
         """Makes scale, bias and running statistics.
 
@@ -42,10 +41,9 @@ class BatchNorm(nnx.Module):
           epsilon: Added to the variance.
           scale: What the learned factor of each channel starts at; None for no factor.
           execution: Decides the group size.
-          rngs: Not used: nothing is drawn. Accepted so that all layers are made alike.
         """
-        del rngs
-        self.scale = None if scale is None else nnx.Param(jnp.full(num_channels, scale))
+        initial_scale = None if scale is None else jnp.full(num_channels, scale, jnp.float32)
+        self.scale = None if initial_scale is None else nnx.Param(initial_scale)
         self.bias = nnx.Param(jnp.zeros(num_channels, jnp.float32))
         self.mean = nnx.BatchStat(jnp.zeros(num_channels, jnp.float32))
         self.var = nnx.BatchStat(jnp.ones(num_channels, jnp.float32))
@@ -66,32 +64,95 @@ class BatchNorm(nnx.Module):
         Raises:
           ValueError: The batch does not divide into groups.
         """
+        bias = self.bias[...]
+        scale = jnp.ones_like(bias) if self.scale is None else self.scale[...]
+        old_mean, old_var = self.mean[...], self.var[...]
         if not train:
-            return self._scale_and_shift(inputs, self.mean[...], self.var[...])
+            factor = scale * lax.rsqrt(old_var + self.epsilon)
+            return _scale_and_shift(inputs, factor, bias - old_mean * factor)
         batch, group = inputs.shape[0], self.execution.batch_norm_group_size
         if batch % group:
             raise ValueError(
                 f"a batch of {batch} examples does not divide into BatchNorm groups of {group}"
             )
-        grouped = inputs.reshape(batch // group, -1, inputs.shape[-1])
-        old_mean, old_var = self.mean[...], self.var[...]
-        # One pass over the data gives both moments. Taken about the running mean, a value near the
-        # true one that costs nothing, their difference does not cancel when the mean is large.
-        shift = lax.stop_gradient(old_mean)
-        shifted = grouped.astype(jnp.float32) - shift
-        mean_shifted = shifted.mean(1)
-        mean = mean_shifted + shift
-        var = jnp.maximum(jnp.square(shifted).mean(1) - jnp.square(mean_shifted), 0.0)
-        self.mean.set_value(self._running(old_mean, mean))
-        self.var.set_value(self._running(old_var, var))
-        normalized = self._scale_and_shift(grouped, mean[:, None], var[:, None])
-        return normalized.reshape(inputs.shape)
+        outputs, mean, var = normalize_groups(
+            inputs.reshape(batch // group, -1, inputs.shape[-1]),
+            scale,
+            bias,
+            lax.stop_gradient(old_mean),
+            self.epsilon,
+            self.execution.platform,
+        )
+        self.mean.set_value(self.momentum * old_mean + (1 - self.momentum) * mean)
+        self.var.set_value(self.momentum * old_var + (1 - self.momentum) * var)
+        return outputs.reshape(inputs.shape)
 
-    def _running(self, old: jax.Array, new: jax.Array) -> jax.Array:
-        return self.momentum * old + (1 - self.momentum) * lax.stop_gradient(new)
 
-    def _scale_and_shift(self, inputs: jax.Array, mean: jax.Array, var: jax.Array) -> jax.Array:
-        factor = lax.rsqrt(var + self.epsilon)
-        if self.scale is not None:
-            factor = factor * self.scale[...]
-        return ((inputs.astype(jnp.float32) - mean) * factor + self.bias[...]).astype(inputs.dtype)
+def _normalize(
+    inputs: jax.Array,
+    scale: jax.Array,
+    bias: jax.Array,
+    origin: jax.Array,
+    epsilon: float,
+    platform: Platform,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Normalizes each group by its own mean and biased variance, then scales and shifts.
+
+    Both moments come from one pass over the data, as E[(x - o)^2] - E[x - o]^2. With an origin o
+    near the mean nothing cancels in the difference, however far the mean is from 0.
+
+    Args:
+      inputs: [groups, n, channels].
+      scale: float32 [channels].
+      bias: float32 [channels].
+      origin: float32 [channels], such as the running mean; it changes rounding only.
+      epsilon: Added to the variance.
+      platform: What the program is compiled for.
+
+    Returns:
+      The outputs, of the inputs' shape and dtype, and mean and variance, float32
+      [groups, channels], which no gradient flows through.
+    """
+    return _normalize_forward(inputs, scale, bias, origin, epsilon, platform)[0]
+
+
+def _normalize_forward(inputs, scale, bias, origin, epsilon, platform):
+    centred = inputs.astype(jnp.float32) - origin
+    mean = centred.mean(1)
+    var = jnp.maximum(jnp.square(centred).mean(1) - jnp.square(mean), 0.0)
+    mean = mean + origin
+    inverse_std = lax.rsqrt(var + epsilon)
+    factor = scale * inverse_std
+    factor, offset = _computed_once((factor, bias - mean * factor), platform)
+    outputs = _scale_and_shift(inputs, factor[:, None], offset[:, None])
+    return (outputs, mean, var), (inputs, mean, inverse_std, factor)
+
+
+def _normalize_backward(epsilon, platform, residuals, cotangents):
+    del epsilon
+    inputs, mean, inverse_std, factor = residuals
+    gradient = cotangents[0].astype(jnp.float32)
+    centred = inputs.astype(jnp.float32) - mean[:, None]
+    bias = gradient.sum(1)
+    scale = (gradient * centred).sum(1) * inverse_std
+    # factor * (gradient - its mean - normalized input * the mean of their product)
+    slope = -factor * inverse_std * scale / inputs.shape[1]
+    offset = -factor * bias / inputs.shape[1] - slope * mean
+    factor, slope, offset = _computed_once((factor, slope, offset), platform)
+    inputs_gradient = (
+        factor[:, None] * gradient + slope[:, None] * inputs.astype(jnp.float32) + offset[:, None]
+    )
+    return inputs_gradient.astype(inputs.dtype), scale.sum(0), bias.sum(0), jnp.zeros_like(mean[0])
+
+
+normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5))
+normalize_groups.defvjp(_normalize_forward, _normalize_backward)
+
+
+def _scale_and_shift(inputs: jax.Array, factor: jax.Array, offset: jax.Array) -> jax.Array:
+    return (inputs.astype(jnp.float32) * factor + offset).astype(inputs.dtype)
+
+
+def _computed_once(channels: tuple[jax.Array, ...], platform: Platform) -> tuple[jax.Array, ...]:
+    """Keeps XLA on CPU from computing values of a channel again for each of its elements."""
+    return lax.optimization_barrier(channels) if platform == "cpu" else channels

@@ -4,10 +4,10 @@ Images are [batch, height, width, channels] and kernels [height, width, in_chann
 A layer holds float32 parameters and computes in the execution's compute dtype.
 
 `choose_implementation` decides from the platform and the shapes, at trace time. XLA's own
-convolution is right everywhere but on CPU with small images, and there above all inside a loop:
-XLA's CPU layout pass looks at the entry computation only, and a convolution inside `lax.scan` or
-`lax.while_loop` is 13 times slower (jax issue 12868). Such a convolution is computed as matrix
-products, which run at the same speed anywhere in a program.
+convolution is right everywhere but on CPU, and there above all inside a loop: XLA's CPU layout pass
+looks at the entry computation only, and a convolution inside `lax.scan` or `lax.while_loop` is 13
+times slower (jax issue 12868). Small images are convolved by matrix products, which run at the same
+speed anywhere in a program; of those, Winograd's algorithm needs a quarter of the multiplications.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
-from jax.extend import core
 
+from dawnjax.models import winograd
 from dawnjax.models.execution import Execution, Platform
 
 Padding = Literal["SAME", "VALID"] | Sequence[tuple[int, int]]
-Implementation = Literal["matmul", "convolution"]
+Implementation = Literal["winograd", "matmul", "convolution"]
 
 he_normal_fan_out = jax.nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 """Normal with variance 2 / (kernel positions x out_channels): keeps the scale of gradients.
@@ -42,25 +42,40 @@ uniform_fan_in = jax.nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform"
 Source: PyTorch, `torch.nn.Conv2d` and `torch.nn.Linear`, section Variables.
 """
 
-MATMUL_MAX_POSITIONS = 64
-"""Largest image, in positions, whose convolution is computed as a matrix product on CPU."""
+SMALL_IMAGE_POSITIONS = 64
+"""Largest image, in positions, whose convolution is made of matrix products on CPU."""
+
+WINOGRAD_MIN_CHANNELS = 16
+"""Fewest channels, in and out, with which Winograd's transforms cost less than they save."""
 
 
 def choose_implementation(
-    image_shape: tuple[int, ...], kernel_shape: tuple[int, ...], platform: Platform
+    image_shape: tuple[int, ...],
+    kernel_shape: tuple[int, ...],
+    strides: tuple[int, int],
+    dtype: jax.typing.DTypeLike,
+    platform: Platform,
 ) -> Implementation:
     """The implementation of a convolution that measured fastest for these shapes.
 
     Args:
-      image_shape: [batch, height, width, channels].
+      image_shape: [batch, height, width, in_channels].
       kernel_shape: [height, width, in_channels, out_channels].
+      strides: Of height and width.
+      dtype: What is computed in.
       platform: What the program is compiled for.
     """
     if platform != "cpu":
         return "convolution"
-    if kernel_shape[:2] == (1, 1) or image_shape[1] * image_shape[2] <= MATMUL_MAX_POSITIONS:
-        return "matmul"
-    return "convolution"
+    is_small = image_shape[1] * image_shape[2] <= SMALL_IMAGE_POSITIONS
+    if (
+        is_small
+        and winograd.supports(kernel_shape, strides)
+        and min(kernel_shape[2:]) >= WINOGRAD_MIN_CHANNELS
+        and dtype == jnp.float32
+    ):
+        return "winograd"
+    return "matmul" if is_small or kernel_shape[:2] == (1, 1) else "convolution"
 
 
 def convolve(
@@ -70,6 +85,7 @@ def convolve(
     strides: tuple[int, int] = (1, 1),
     padding: Padding = "SAME",
     platform: Platform,
+    group_size: int | None = None,
 ) -> jax.Array:
     """Cross-correlates images with a kernel, by whichever implementation is fastest.
 
@@ -79,16 +95,22 @@ def convolve(
       strides: Of height and width.
       padding: `SAME`, `VALID`, or the zeros before and after height and width.
       platform: What the program is compiled for.
+      group_size: Consecutive examples that lie on one device, where examples are spread over
+        devices; None for all. It saves communication of the kernel's gradient.
 
     Returns:
       [batch, out height, out width, out_channels], of the same dtype.
     """
     pads = explicit_padding(images.shape[1:3], kernel.shape[:2], strides, padding)
-    if choose_implementation(images.shape, kernel.shape, platform) == "matmul":
-        return _convolve_by_matmul(images, kernel, strides, pads)
-    return lax.conv_general_dilated(
-        images, kernel, strides, pads, dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+    match choose_implementation(images.shape, kernel.shape, strides, images.dtype, platform):
+        case "winograd":
+            return winograd.convolve(images, kernel, pads, group_size or len(images))
+        case "matmul":
+            return _convolve_by_matmul(images, kernel, strides, pads)
+        case "convolution":
+            return lax.conv_general_dilated(
+                images, kernel, strides, pads, dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
 
 
 def explicit_padding(
@@ -130,34 +152,6 @@ def _convolve_by_matmul(
     depth = kernel_height * kernel_width * in_channels
     product = patches.reshape(-1, depth) @ kernel.reshape(depth, out_channels)
     return product.reshape(batch, out_height, out_width, out_channels)
-
-
-def runs_fast_inside_loops(jaxpr: core.ClosedJaxpr, platform: Platform) -> bool:
-    """Whether a program keeps its speed as the body of `lax.scan` or `lax.fori_loop`.
-
-    Args:
-      jaxpr: Of the program, such as `jax.make_jaxpr(train_step)(state, batch)`.
-      platform: What the program is compiled for.
-
-    Returns:
-      False for a program that holds a convolution on CPU (see the head of this file).
-    """
-    return platform != "cpu" or not _holds_convolution(jaxpr.jaxpr)
-
-
-def _holds_convolution(jaxpr: core.Jaxpr) -> bool:
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "conv_general_dilated":
-            return True
-        for inner in jax.tree.leaves(
-            list(equation.params.values()),
-            is_leaf=lambda leaf: isinstance(leaf, core.Jaxpr | core.ClosedJaxpr),
-        ):
-            if isinstance(inner, core.ClosedJaxpr):
-                inner = inner.jaxpr
-            if isinstance(inner, core.Jaxpr) and _holds_convolution(inner):
-                return True
-    return False
 
 
 class Conv(nnx.Module):
@@ -205,6 +199,7 @@ class Conv(nnx.Module):
             strides=self.strides,
             padding=self.padding,
             platform=self.execution.platform,
+            group_size=self.execution.batch_norm_group_size,
         )
         return result if self.bias is None else result + self.bias[...].astype(dtype)
 

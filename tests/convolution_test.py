@@ -1,0 +1,186 @@
+"""Convolution: every implementation against a plain sum in float64."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from dawnjax.models import convolution, winograd
+from dawnjax.models.convolution import Conv, Linear, choose_implementation, convolve
+from dawnjax.models.execution import Execution
+
+CPU = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
+
+
+def plain_convolution(images, kernel, strides, pads):
+    """The definition, one position and one tap at a time, in float64."""
+    images = np.pad(np.asarray(images, np.float64), ((0, 0), *pads, (0, 0)))
+    kernel = np.asarray(kernel, np.float64)
+    height = (images.shape[1] - kernel.shape[0]) // strides[0] + 1
+    width = (images.shape[2] - kernel.shape[1]) // strides[1] + 1
+    result = np.zeros((len(images), height, width, kernel.shape[3]))
+    for row, column in itertools.product(range(height), range(width)):
+        top, left = row * strides[0], column * strides[1]
+        for i, j in itertools.product(range(kernel.shape[0]), range(kernel.shape[1])):
+            result[:, row, column] += images[:, top + i, left + j] @ kernel[i, j]
+    return result
+
+
+def plain_gradients(images, kernel, strides, pads, cotangent):
+    """Gradients of sum(result * cotangent), from the definition: the result is linear in both."""
+    images, kernel = np.asarray(images, np.float64), np.asarray(kernel, np.float64)
+    padded = np.pad(images, ((0, 0), *pads, (0, 0)))
+    padded_gradient, kernel_gradient = np.zeros_like(padded), np.zeros_like(kernel)
+    for row, column in itertools.product(range(cotangent.shape[1]), range(cotangent.shape[2])):
+        top, left = row * strides[0], column * strides[1]
+        for i, j in itertools.product(range(kernel.shape[0]), range(kernel.shape[1])):
+            here = cotangent[:, row, column]
+            kernel_gradient[i, j] += padded[:, top + i, left + j].T @ here
+            padded_gradient[:, top + i, left + j] += here @ kernel[i, j].T
+    (top, bottom), (left, right) = pads
+    height, width = padded.shape[1:3]
+    return padded_gradient[:, top : height - bottom, left : width - right], kernel_gradient
+
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# Chosen by hand: even, odd and tiny sizes, one and several tiles, uneven padding, both strides.
+CASES = [
+    ((8, 8), (3, 3), (1, 1), ((1, 1), (1, 1))),
+    ((4, 4), (3, 3), (1, 1), ((1, 1), (1, 1))),
+    ((7, 5), (3, 3), (1, 1), ((1, 1), (1, 1))),
+    ((3, 8), (3, 3), (1, 1), ((0, 0), (0, 2))),
+    ((8, 8), (3, 3), (2, 2), ((1, 1), (1, 1))),
+    ((7, 8), (3, 3), (2, 1), ((0, 1), (1, 1))),
+    ((5, 6), (1, 1), (2, 2), ((0, 0), (0, 0))),
+    ((6, 7), (2, 4), (1, 3), ((1, 0), (2, 1))),
+]
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize(("size", "kernel_size", "strides", "pads"), CASES)
+def test_values_and_gradients_are_those_of_the_definition(
+    size, kernel_size, strides, pads, platform
+):
+    images, kernel = drawn(4, *size, 16), drawn(*kernel_size, 16, 17, seed=1)
+    if platform == "cpu":
+        is_winograd = kernel_size == (3, 3) and strides == (1, 1)
+        expected = "winograd" if is_winograd else "matmul"
+    else:
+        expected = "convolution"
+    assert (
+        choose_implementation(images.shape, kernel.shape, strides, jnp.float32, platform)
+        == expected
+    )
+
+    def function(images, kernel):
+        return convolve(
+            images, kernel, strides=strides, padding=pads, platform=platform, group_size=2
+        )
+
+    result, pull_back = jax.vjp(function, images, kernel)
+    cotangent = drawn(*result.shape, seed=2)
+    wanted = plain_convolution(images, kernel, strides, pads)
+    assert result.shape == wanted.shape
+    # Sums of up to 200 products of unit variance in float32: 1e-6 of their size, and Winograd's
+    # transforms another few 1e-6.
+    for got, want in zip(
+        (result, *pull_back(jnp.asarray(cotangent))),
+        (wanted, *plain_gradients(images, kernel, strides, pads, cotangent)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, want, rtol=0, atol=3e-5 * want.std())
+
+
+def test_named_padding_is_that_of_xla():
+    images, kernel = drawn(2, 7, 8, 3), drawn(3, 3, 3, 5, seed=1)
+    for padding, strides in itertools.product(("SAME", "VALID"), ((1, 1), (2, 2))):
+        wanted = jax.lax.conv_general_dilated(
+            images, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        got = convolve(images, kernel, strides=strides, padding=padding, platform="cpu")
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4)
+
+
+def test_winograd_matrices_are_the_published_ones():
+    # Barabasz et al. 2018 list the points; with them, one row of A holds their squares.
+    inverse, kernel, image = winograd.toom_cook()
+    np.testing.assert_allclose(inverse[2], [0, 1, 1, 0.25, 4, 0])
+    # By hand: 4 results of 3 taps from 6 values.
+    values, taps = np.array([3.0, -1, 4, 1, -5, 9]), np.array([2.0, -6, 5])
+    by_hand = [32, -21, -23, 77]
+    np.testing.assert_allclose(inverse @ ((kernel @ taps) * (image @ values)), by_hand, atol=1e-9)
+
+
+def test_a_batch_of_any_size_has_the_whole_gradient():
+    images, kernel = drawn(5, 8, 8, 16), drawn(3, 3, 16, 16, seed=1)
+
+    def kernel_gradient(group_size):
+        def total(kernel):
+            return (convolve(images, kernel, platform="cpu", group_size=group_size) ** 2).sum()
+
+        return jax.grad(total)(kernel)
+
+    # 2 does not divide 5: one group. 1 makes five.
+    wanted = kernel_gradient(None)
+    for group_size in (1, 2, 5):
+        difference = jnp.abs(kernel_gradient(group_size) - wanted).max() / jnp.abs(wanted).max()
+        assert difference < 1e-5
+
+
+def test_small_images_on_cpu_leave_no_convolution_in_the_program():
+    layer = Conv(16, 32, (3, 3), execution=CPU, rngs=nnx.Rngs(0))
+    small = jax.make_jaxpr(lambda images: layer(images))(drawn(2, 8, 8, 16))
+    large = jax.make_jaxpr(lambda images: layer(images))(drawn(2, 32, 32, 16))
+    assert "conv_general_dilated" not in str(small)
+    assert "conv_general_dilated" in str(large)
+
+
+def test_bfloat16_layer_is_close_to_float32_and_keeps_its_parameters_in_float32():
+    images = drawn(4, 8, 8, 16)
+    results = {}
+    for dtype in ("float32", "bfloat16"):
+        execution = Execution(platform="cpu", compute_dtype=dtype, batch_norm_group_size=2)
+        layer = Conv(16, 24, (3, 3), use_bias=True, execution=execution, rngs=nnx.Rngs(0))
+        assert layer.kernel[...].dtype == jnp.float32
+        assert layer.bias is not None and layer.bias[...].dtype == jnp.float32
+        results[dtype] = layer(jnp.asarray(images))
+        assert results[dtype].dtype == jnp.dtype(dtype)
+    exact = np.asarray(results["float32"], np.float64)
+    error = np.asarray(results["bfloat16"], np.float64) - exact
+    # bfloat16 keeps 8 bits: relative errors of 2^-9 on images, kernel and result.
+    assert 0 < error.std() < 0.01 * exact.std()
+
+
+@pytest.mark.parametrize(
+    ("initializer", "variance", "bound"),
+    [
+        (convolution.he_normal_fan_out, 2 / (9 * 64), np.inf),
+        (convolution.he_normal_fan_in, 2 / (9 * 32), np.inf),
+        (convolution.uniform_fan_in, 1 / (3 * 9 * 32), 1 / np.sqrt(9 * 32)),
+    ],
+)
+def test_initial_kernels_have_the_variance_that_their_source_gives(initializer, variance, bound):
+    layer = Conv(
+        32, 64, (3, 3), kernel_initializer=initializer, execution=CPU, rngs=nnx.Rngs(params=3)
+    )
+    kernel = np.asarray(layer.kernel[...])
+    # 18,432 values: the standard error of their variance is 1 %.
+    np.testing.assert_allclose(kernel.var(), variance, rtol=0.05)
+    assert np.abs(kernel).max() <= bound
+
+
+def test_linear_layer_sums_in_float32_where_logits_are_asked_for():
+    execution = Execution(platform="cpu", compute_dtype="bfloat16", batch_norm_group_size=1)
+    layer = Linear(1024, 3, float32_output=True, execution=execution, rngs=nnx.Rngs(0))
+    layer.kernel.set_value(jnp.ones((1024, 3)))
+    inputs = jnp.full((1, 1024), 1.0).at[0, 0].set(2.0)
+    # 1025 has no bfloat16; its neighbours are 1024 and 1032.
+    np.testing.assert_array_equal(layer(inputs), np.full((1, 3), 1025.0, np.float32))
+    narrow = Linear(1024, 3, execution=execution, rngs=nnx.Rngs(0))
+    assert narrow(inputs).dtype == jnp.bfloat16
