@@ -23,7 +23,7 @@ from dawnjax.watchdog import Watchdog
 
 _FOLDER = "dawnjax/preemption"
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 1.0
 """How often a process looks whether another was asked to stop."""
 
 _AGREEMENT_POLL_SECONDS = 0.02

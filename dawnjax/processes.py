@@ -80,6 +80,14 @@ _JAX_SHUTDOWN_SECONDS = 15
 _AGREEMENT_SECONDS = 86_400.0
 """How long processes wait for each other's word. A dead or stuck one is the watchdog's matter."""
 
+_NEEDED_PACKAGES = {"Kubernetes": "kubernetes", "mpi4py": "mpi4py"}
+"""What JAX needs to ask a cluster, by the cluster or by JAX's name of it."""
+
+_OTHER_WAYS = (
+    "give --processes.coordinator_address, --processes.num_processes and --processes.process_id, "
+    "or run alone with --processes.mode=off"
+)
+
 _watchdog: Watchdog | None = None
 _num_agreements = 0
 
@@ -105,7 +113,7 @@ def join(options: ProcessOptions) -> Watchdog:
         raise RuntimeError("this process has joined before and has not left")
     _check(options)
     meeting = find_meeting(options, os.environ)
-    if meeting is None and options.mode == "auto" and _is_cloud_tpu_vm(os.environ):
+    if meeting is None and options.mode != "off" and _is_cloud_tpu_vm(os.environ):
         meeting = Meeting("Cloud TPU VM")
     if meeting is None and options.mode == "on":
         raise ConfigError(
@@ -296,6 +304,12 @@ def _split_address(address: str) -> tuple[str, int]:
 
 
 def _meet(meeting: Meeting, options: ProcessOptions) -> None:
+    package = _NEEDED_PACKAGES.get(meeting.source if meeting.cluster is None else meeting.cluster)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise RunError(
+            f"to join the other processes ({meeting.source}) JAX needs the package {package}: "
+            f"install it, or {_OTHER_WAYS}"
+        )
     if meeting.process_id == 0 and meeting.coordinator_address:
         _check_port_is_free(meeting.coordinator_address)
     # Imported here: a process alone needs JAX later, and `dawnjax launch` not at all.
@@ -326,9 +340,7 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise RunError(
-            f"cannot join the other processes ({meeting.source}): {lines[0]}; give "
-            "--processes.coordinator_address, .num_processes and .process_id, or run alone with "
-            "--processes.mode=off"
+            f"cannot join the other processes ({meeting.source}): {lines[0]}; {_OTHER_WAYS}"
         ) from None
     finally:
         patience.cancel()

@@ -17,7 +17,7 @@ from dawnjax.commands import launch
 
 ROOT = Path(__file__).parents[1]
 WORKER = ROOT / "tests" / "group_worker.py"
-HEARTBEAT_SECONDS = 4
+HEARTBEAT_SECONDS = 5
 
 # What `dawnjax launch` does after its flags are read, with the worker in the place of a command.
 DRIVER = """
@@ -197,6 +197,28 @@ def test_a_command_has_its_devices_and_its_output(tmp_path):
     ]
 
 
+def test_each_process_has_its_own_gpus(tmp_path, capfd, monkeypatch):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\nprint(os.environ['JAX_PLATFORMS'], os.environ['JAX_LOCAL_DEVICE_IDS'])\n"
+    )
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    plan = launch.Plan(
+        command=(),
+        num_processes=2,
+        devices_per_process=2,
+        platform="gpu",
+        stop_seconds=5.0,
+        heartbeat_timeout_seconds=5.0,
+        launch_command="dawnjax launch --",
+        program=(sys.executable, str(program)),
+    )
+    assert launch.launch(plan) == 0
+    printed = capfd.readouterr()
+    assert printed.out == "cuda,cpu 0,1\n"
+    assert printed.err == "[1] cuda,cpu 2,3\n"
+
+
 @pytest.mark.faults
 def test_a_group_runs_to_its_end(launched):
     one = launched(steps=5, exit_status=3, gathers=True)
@@ -210,7 +232,7 @@ def test_a_group_runs_to_its_end(launched):
 @pytest.mark.faults
 def test_a_killed_process_is_named_and_ends_the_others(launched):
     one = launched()
-    one.wait_for_event(1, "step 40")
+    one.wait_for_event(1, "step 100")
     os.kill(one.pid(1), signal.SIGKILL)
     assert one.status(within=HEARTBEAT_SECONDS + 3.0) == 1
     (line,) = one.own_lines()

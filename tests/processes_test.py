@@ -1,6 +1,7 @@
 """Groups of processes: how they meet, agree and part, and how one that dies or hangs ends all."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -14,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from dawnjax import processes
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.processes import Meeting, ProcessOptions, find_meeting
 
 WORKER = Path(__file__).parent / "group_worker.py"
-HEARTBEAT_SECONDS = 4
+HEARTBEAT_SECONDS = 5
 DEADLINE_SECONDS = 3.0
 RESUME = "resume with: dawnjax train --run_dir=there"
 
@@ -201,6 +202,22 @@ def test_wrong_options_are_refused_in_one_line(fields, message, monkeypatch):
     with pytest.raises(ConfigError, match=message) as caught:
         processes.join(ProcessOptions(**fields))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "package"),
+    [
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"}, "kubernetes"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpi4py"),
+    ],
+)
+def test_a_cluster_that_cannot_be_asked_is_one_line(environment, package, monkeypatch):
+    if importlib.util.find_spec(package) is not None:
+        pytest.skip(f"{package} is installed here")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RunError, match=f"JAX needs the package {package}: install it, or give"):
+        processes.join(ProcessOptions())
 
 
 def test_a_process_alone_needs_no_others():

@@ -7,7 +7,8 @@ import timeit
 import pytest
 
 from dawnjax import launched
-from dawnjax.watchdog import Progress, RollCall, Verdict, Watchdog, is_broken_connection
+from dawnjax.roll_call import Progress, RollCall, Verdict
+from dawnjax.watchdog import Watchdog, is_broken_connection
 
 SILENCE_SECONDS = 10.0
 DEADLINE_SECONDS = 100.0

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_integer(
         "devices_per_process",
         1,
-        "Simulated devices of each process, on the cpu platform.",
+        "Devices of each process: simulated ones on cpu, GPUs one after the other on gpu.",
         lower_bound=1,
         flag_values=flag_values,
     )
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
         "platform",
         "cpu",
         ["cpu", "gpu", "tpu"],
-        "Platform of the devices. On gpu and tpu each process takes what the environment gives it.",
+        "Platform of the devices; on tpu each process has those that the environment gives it.",
         flag_values=flag_values,
     )
     flags.DEFINE_float(
@@ -101,7 +101,7 @@ class Plan:
     Attributes:
       command: The command's name and flags, as after `dawnjax`.
       num_processes: Processes to start.
-      devices_per_process: Simulated devices of each, on cpu.
+      devices_per_process: Devices of each, on cpu and gpu.
       platform: `cpu`, `gpu` or `tpu`.
       stop_seconds: How long the processes may take to end after a signal to the launcher.
       heartbeat_timeout_seconds: How long the others may take to find out that one has died.
@@ -301,8 +301,12 @@ def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dic
         environment["JAX_PLATFORMS"] = "cpu"
         # With fewer threads than devices a collective waits for a device that cannot run.
         environment.setdefault("NPROC", str(max(16, 2 * plan.devices_per_process)))
-    else:
-        environment["JAX_PLATFORMS"] = "cuda" if plan.platform == "gpu" else "tpu"
+    elif environment.get("JAX_PLATFORMS", "cpu") == "cpu":
+        environment["JAX_PLATFORMS"] = "cuda,cpu" if plan.platform == "gpu" else "tpu,cpu"
+    if plan.platform == "gpu":
+        first = process_id * plan.devices_per_process
+        devices = range(first, first + plan.devices_per_process)
+        environment["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, devices))
     return environment
 
 
