@@ -4,12 +4,15 @@ Images are [batch, height, width, channels] and kernels [height, width, in_chann
 A layer holds float32 parameters and computes in the execution's compute dtype.
 
 `choose_implementation` decides from the platform and the shapes, at trace time. XLA's own
-convolution is right everywhere but on CPU, and there above all inside a loop: XLA's CPU layout pass
-looks at the entry computation only, and a convolution inside `lax.scan` or `lax.while_loop` is 13
-times slower (jax issue 12868). Small images are convolved by matrix products, which run at the same
-speed anywhere in a program; of those, Winograd's algorithm needs a quarter of the multiplications.
+convolution is right everywhere but on CPU. There, XLA's layout pass looks at the entry computation
+only, and the gradients of a convolution, which come in other layouts, are 13 times slower and more
+inside `lax.scan` or `lax.while_loop` (jax issue 12868); a gradient that is itself made of
+convolutions of one layout runs at the same speed anywhere in a program. Small images are convolved
+by matrix products, and where there are many channels Winograd's algorithm needs a quarter of the
+multiplications.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -22,7 +25,7 @@ from dawnjax.models import winograd
 from dawnjax.models.execution import Execution, Platform
 
 Padding = Literal["SAME", "VALID"] | Sequence[tuple[int, int]]
-Implementation = Literal["winograd", "matmul", "convolution"]
+Implementation = Literal["winograd", "matmul", "one_layout", "convolution"]
 
 he_normal_fan_out = jax.nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 """Normal with variance 2 / (kernel positions x out_channels): keeps the scale of gradients.
@@ -48,6 +51,14 @@ SMALL_IMAGE_POSITIONS = 64
 WINOGRAD_MIN_CHANNELS = 16
 """Fewest channels, in and out, with which Winograd's transforms cost less than they save."""
 
+WINOGRAD_MIN_WEIGHTS = 64 * 256
+"""The same for larger images, as the product of channels in and out.
+
+Measured as CPU time of the value and both gradients on two cores of an AMD EPYC 9004: 24 x 64 and
+64 x 64 channels on 15x15 to 32x32 images take 1.1 to 1.2 times as long as XLA's convolutions,
+128 x 128 on 16x16 and 64 x 256 on 15x15 0.9 times, 256 x 256 on 8x8 0.65, 512 x 512 on 4x4 0.5.
+"""
+
 
 def choose_implementation(
     image_shape: tuple[int, ...],
@@ -68,14 +79,15 @@ def choose_implementation(
     if platform != "cpu":
         return "convolution"
     is_small = image_shape[1] * image_shape[2] <= SMALL_IMAGE_POSITIONS
+    in_channels, out_channels = kernel_shape[2:]
     if (
-        is_small
-        and winograd.supports(kernel_shape, strides)
-        and min(kernel_shape[2:]) >= WINOGRAD_MIN_CHANNELS
+        winograd.supports(kernel_shape, strides)
+        and min(in_channels, out_channels) >= WINOGRAD_MIN_CHANNELS
+        and (is_small or in_channels * out_channels >= WINOGRAD_MIN_WEIGHTS)
         and dtype == jnp.float32
     ):
         return "winograd"
-    return "matmul" if is_small or kernel_shape[:2] == (1, 1) else "convolution"
+    return "matmul" if is_small or kernel_shape[:2] == (1, 1) else "one_layout"
 
 
 def convolve(
@@ -107,10 +119,10 @@ def convolve(
             return winograd.convolve(images, kernel, pads, group_size or len(images))
         case "matmul":
             return _convolve_by_matmul(images, kernel, strides, pads)
+        case "one_layout":
+            return _convolve_in_one_layout(images, kernel, strides, pads)
         case "convolution":
-            return lax.conv_general_dilated(
-                images, kernel, strides, pads, dimension_numbers=("NHWC", "HWIO", "NHWC")
-            )
+            return _convolution(images, kernel, strides, pads)
 
 
 def explicit_padding(
@@ -122,7 +134,73 @@ def explicit_padding(
     """The zeros before and after height and width that a padding stands for."""
     if isinstance(padding, str):
         return tuple(lax.padtype_to_pads(image_size, kernel_size, strides, padding))
-    return tuple(padding)
+    return tuple((before, after) for before, after in padding)
+
+
+def _convolution(
+    images: jax.Array,
+    kernel: jax.Array,
+    strides: tuple[int, int],
+    pads: Sequence[tuple[int, int]],
+    image_dilation: tuple[int, int] = (1, 1),
+    kernel_dilation: tuple[int, int] = (1, 1),
+) -> jax.Array:
+    """XLA's convolution in the one layout that its CPU library takes as it is."""
+    return lax.conv_general_dilated(
+        images,
+        kernel,
+        strides,
+        pads,
+        lhs_dilation=image_dilation,
+        rhs_dilation=kernel_dilation,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _convolve_in_one_layout(
+    images: jax.Array,
+    kernel: jax.Array,
+    strides: tuple[int, int],
+    pads: tuple[tuple[int, int], ...],
+) -> jax.Array:
+    """XLA's convolution, with gradients that are convolutions of the same layout."""
+    return _convolution(images, kernel, strides, pads)
+
+
+def _one_layout_forward(images, kernel, strides, pads):
+    return _convolution(images, kernel, strides, pads), (images, kernel)
+
+
+def _one_layout_backward(strides, pads, residuals, cotangent):
+    images, kernel = residuals
+    image_pads, kernel_pads = [], []
+    for length, taps, stride, (before, _), results in zip(
+        images.shape[1:3], kernel.shape[:2], strides, pads, cotangent.shape[1:3], strict=True
+    ):
+        # The image positions from the first tap of the first result to the first of the last.
+        covered = (results - 1) * stride + 1
+        image_pads.append((taps - 1 - before, length - covered + before))
+        kernel_pads.append((before, covered + taps - 1 - length - before))
+    images_gradient = _convolution(
+        cotangent,
+        kernel[::-1, ::-1].swapaxes(2, 3),
+        (1, 1),
+        image_pads,
+        image_dilation=strides,
+    )
+    # Channels take the place of the batch, and the batch that of the channels.
+    kernel_gradient = _convolution(
+        images.transpose(3, 1, 2, 0),
+        cotangent.transpose(1, 2, 0, 3),
+        (1, 1),
+        kernel_pads,
+        kernel_dilation=strides,
+    )
+    return images_gradient, kernel_gradient.transpose(1, 2, 0, 3)
+
+
+_convolve_in_one_layout.defvjp(_one_layout_forward, _one_layout_backward)
 
 
 def _convolve_by_matmul(

@@ -1,6 +1,7 @@
 """Convolution: every implementation against a plain sum in float64."""
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -59,6 +60,9 @@ CASES = [
     ((7, 8), (3, 3), (2, 1), ((0, 1), (1, 1))),
     ((5, 6), (1, 1), (2, 2), ((0, 0), (0, 0))),
     ((6, 7), (2, 4), (1, 3), ((1, 0), (2, 1))),
+    ((9, 8), (3, 3), (1, 1), ((1, 1), (1, 1))),
+    ((10, 9), (3, 3), (2, 2), ((0, 1), (1, 1))),
+    ((9, 11), (2, 4), (3, 2), ((1, 0), (2, 1))),
 ]
 
 
@@ -68,11 +72,13 @@ def test_values_and_gradients_are_those_of_the_definition(
     size, kernel_size, strides, pads, platform
 ):
     images, kernel = drawn(4, *size, 16), drawn(*kernel_size, 16, 17, seed=1)
-    if platform == "cpu":
+    if platform == "gpu":
+        expected = "convolution"
+    elif size[0] * size[1] > 64:
+        expected = "one_layout"
+    else:
         is_winograd = kernel_size == (3, 3) and strides == (1, 1)
         expected = "winograd" if is_winograd else "matmul"
-    else:
-        expected = "convolution"
     assert (
         choose_implementation(images.shape, kernel.shape, strides, jnp.float32, platform)
         == expected
@@ -139,6 +145,30 @@ def test_small_images_on_cpu_leave_no_convolution_in_the_program():
     large = jax.make_jaxpr(lambda images: layer(images))(drawn(2, 32, 32, 16))
     assert "conv_general_dilated" not in str(small)
     assert "conv_general_dilated" in str(large)
+
+
+def test_large_images_with_many_channels_go_the_way_of_small_ones():
+    def choice(channels, dtype=jnp.float32):
+        return choose_implementation((8, 16, 16, 128), (3, 3, 128, channels), (1, 1), dtype, "cpu")
+
+    assert choice(128) == "winograd"
+    assert choice(64) == "one_layout"
+    assert choice(128, jnp.bfloat16) == "one_layout"
+
+
+def test_gradients_of_a_convolution_on_cpu_have_its_layout():
+    # Any other layout is slow inside a loop; strides are what tempts into one.
+    def total(kernel, images):
+        hidden = convolve(images, kernel, strides=(2, 2), platform="cpu")
+        return convolve(hidden, kernel, platform="cpu").sum()
+
+    gradient = jax.grad(total, argnums=(0, 1))
+    program = str(jax.make_jaxpr(gradient)(drawn(3, 3, 8, 8), drawn(2, 24, 24, 8)))
+    layouts = re.findall(r"ConvDimensionNumbers\((.*?\).*?\).*?\))\)", program)
+    assert len(layouts) == 6
+    assert set(layouts) == {
+        "lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2)",
+    }
 
 
 def test_bfloat16_layer_is_close_to_float32_and_keeps_its_parameters_in_float32():
