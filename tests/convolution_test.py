@@ -11,7 +11,7 @@ from flax import nnx
 
 from dawnjax.models import convolution, winograd
 from dawnjax.models.convolution import Conv, Linear, choose_implementation, convolve
-from dawnjax.models.execution import Execution
+from dawnjax.models.execution import ComputeDtype, Execution
 
 CPU = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
 
@@ -30,7 +30,7 @@ def plain_convolution(images, kernel, strides, pads):
     return result
 
 
-def plain_gradients(images, kernel, strides, pads, cotangent):
+def plain_gradients(images, kernel, strides, pads, np.asarray(cotangent)):
     """Gradients of sum(result * cotangent), from the definition: the result is linear in both."""
     images, kernel = np.asarray(images, np.float64), np.asarray(kernel, np.float64)
     padded = np.pad(images, ((0, 0), *pads, (0, 0)))
@@ -47,7 +47,7 @@ def plain_gradients(images, kernel, strides, pads, cotangent):
 
 
 def drawn(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
 # Chosen by hand: even, odd and tiny sizes, one and several tiles, uneven padding, both strides.
@@ -96,8 +96,8 @@ def test_values_and_gradients_are_those_of_the_definition(
     # Sums of up to 200 products of unit variance in float32: 1e-6 of their size, and Winograd's
     # transforms another few 1e-6.
     for got, want in zip(
-        (result, *pull_back(jnp.asarray(cotangent))),
-        (wanted, *plain_gradients(images, kernel, strides, pads, cotangent)),
+        (result, *pull_back(cotangent)),
+        (wanted, *plain_gradients(images, kernel, strides, pads, np.asarray(cotangent))),
         strict=True,
     ):
         np.testing.assert_allclose(got, want, rtol=0, atol=3e-5 * want.std())
@@ -174,12 +174,13 @@ def test_gradients_of_a_convolution_on_cpu_have_its_layout():
 def test_bfloat16_layer_is_close_to_float32_and_keeps_its_parameters_in_float32():
     images = drawn(4, 8, 8, 16)
     results = {}
-    for dtype in ("float32", "bfloat16"):
+    dtypes: tuple[ComputeDtype, ...] = ("float32", "bfloat16")
+    for dtype in dtypes:
         execution = Execution(platform="cpu", compute_dtype=dtype, batch_norm_group_size=2)
         layer = Conv(16, 24, (3, 3), use_bias=True, execution=execution, rngs=nnx.Rngs(0))
         assert layer.kernel[...].dtype == jnp.float32
         assert layer.bias is not None and layer.bias[...].dtype == jnp.float32
-        results[dtype] = layer(jnp.asarray(images))
+        results[dtype] = layer(images)
         assert results[dtype].dtype == jnp.dtype(dtype)
     exact = np.asarray(results["float32"], np.float64)
     error = np.asarray(results["bfloat16"], np.float64) - exact

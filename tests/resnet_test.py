@@ -1,18 +1,26 @@
 """Residual networks: parameter counts, and each layer against PyTorch where it is installed."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
-from dawnjax.models.execution import Execution
+from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.resnet import ResNet
 
 SMALL = ResNet(stage_sizes=(1, 1), stage_widths=(32, 64))
 
 
-def built(config, image_shape, platform="cpu", group_size=4, num_classes=10):
+def built(
+    config: ResNet,
+    image_shape: tuple[int, int, int],
+    platform: Platform = "cpu",
+    group_size: int = 4,
+    num_classes: int = 10,
+) -> Any:
     execution = Execution(
         platform=platform, compute_dtype="float32", batch_norm_group_size=group_size
     )
