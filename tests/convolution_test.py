@@ -30,7 +30,7 @@ def plain_convolution(images, kernel, strides, pads):
     return result
 
 
-def plain_gradients(images, kernel, strides, pads, np.asarray(cotangent)):
+def plain_gradients(images, kernel, strides, pads, cotangent):
     """Gradients of sum(result * cotangent), from the definition: the result is linear in both."""
     images, kernel = np.asarray(images, np.float64), np.asarray(kernel, np.float64)
     padded = np.pad(images, ((0, 0), *pads, (0, 0)))
