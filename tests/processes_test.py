@@ -21,6 +21,9 @@ from dawnjax.processes import Meeting, ProcessOptions, find_meeting
 WORKER = Path(__file__).parent / "group_worker.py"
 HEARTBEAT_SECONDS = 5
 DEADLINE_SECONDS = 3.0
+# An idle machine takes a second or two; this one may be busy with other tests.
+STOP_SECONDS = 10.0
+END_SECONDS = HEARTBEAT_SECONDS + STOP_SECONDS / 2
 RESUME = "resume with: dawnjax train --run_dir=there"
 
 
@@ -281,7 +284,7 @@ def test_a_killed_host_ends_the_others_within_the_heartbeat(group):
     trio = group(num_processes=3)
     trio.wait_for_event(2, "step 5")
     trio.signal(2, signal.SIGKILL)
-    assert trio.statuses(0, 1, within=HEARTBEAT_SECONDS + 2.0) == [1, 1]
+    assert trio.statuses(0, 1, within=END_SECONDS) == [1, 1]
     for survivor in (0, 1):
         (line,) = trio.lines(survivor)
         assert line.startswith(f"dawnjax: host 2 ({socket.gethostname()}) gave no sign of life")
@@ -296,7 +299,7 @@ def test_the_others_survive_the_end_of_process_0_long_enough_to_name_it(group):
     pair.wait_for_event(1, "step 5")
     pair.signal(0, signal.SIGKILL)
     # JAX's runtime aborts them when its service is gone; they end with a line all the same.
-    assert pair.statuses(1, within=HEARTBEAT_SECONDS + 2.0) == [1]
+    assert pair.statuses(1, within=END_SECONDS) == [1]
     (line,) = pair.lines(1)
     assert line.startswith("dawnjax: host 0 (")
     assert "is gone (killed, or cut off) at step " in line
@@ -309,14 +312,14 @@ def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
     pair = group()
     pair.wait_for_event(0, "step 5")
     pair.signal(stopped, signal.SIGSTOP)
-    assert pair.statuses(1 - stopped, within=HEARTBEAT_SECONDS + 2.0) == [1]
+    assert pair.statuses(1 - stopped, within=END_SECONDS) == [1]
     (line,) = pair.lines(1 - stopped)
     assert line.startswith(f"dawnjax: host {stopped} (")
     assert " gave no sign of life for " in line
     assert " s (killed, stopped or cut off) at step " in line
     # Should the stopped one go on, it finds that the others are gone.
     pair.signal(stopped, signal.SIGCONT)
-    assert pair.statuses(stopped, within=HEARTBEAT_SECONDS + 7.0) == [1]
+    assert pair.statuses(stopped, within=END_SECONDS + 5.0) == [1]
 
 
 @pytest.mark.faults
@@ -324,7 +327,7 @@ def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
 def test_a_stuck_host_is_found_and_named(group, stuck, moment):
     pair = group(progress_deadline_seconds=DEADLINE_SECONDS, faults={f"{stuck} {moment}": "hang"})
     pair.wait_for_event(stuck, "ready" if moment == "before step 1" else "step 4")
-    assert pair.statuses(0, 1, within=DEADLINE_SECONDS + 5.0) == [1, 1]
+    assert pair.statuses(0, 1, within=DEADLINE_SECONDS + STOP_SECONDS) == [1, 1]
     step = {"before step 1": "step 0 (compile)", "step 5": "step 4 (train)"}[moment]
     for process_id in (0, 1):
         (line,) = pair.lines(process_id)
@@ -356,7 +359,7 @@ def test_a_host_that_fails_ends_the_others_at_once(group, failing, fault, own_li
     pair = group(faults={f"{failing} step 5": fault}, heartbeat_timeout_seconds=100)
     pair.wait_for_event(failing, "step 4")
     other = 1 - failing
-    own, others = pair.statuses(failing, other, within=8.0)
+    own, others = pair.statuses(failing, other, within=STOP_SECONDS)
     assert own == (-signal.SIGABRT if fault == "abort" else 1)
     assert others == 1
     assert own_line in pair.output(failing).splitlines() or not own_line
@@ -373,7 +376,7 @@ def test_a_signal_to_one_stops_all_at_one_step(group, number, asked):
     pair = group()
     pair.wait_for_event(1, "step 5")
     pair.signal(asked, number)
-    assert pair.statuses(0, 1, within=5.0) == [5, 5]
+    assert pair.statuses(0, 1, within=STOP_SECONDS) == [5, 5]
     last = [pair.events(process_id)[-2:] for process_id in (0, 1)]
     assert last[0] == last[1]
     assert last[0][1] == last[0][0].replace("step", "stopped")
@@ -387,7 +390,7 @@ def test_a_signal_before_the_first_step_ends_all_at_once(group):
     pair.wait_for_event(0, "ready")
     pair.wait_for_event(1, "ready")
     pair.signal(1, signal.SIGTERM)
-    assert pair.statuses(0, 1, within=5.0) == [5, 5]
+    assert pair.statuses(0, 1, within=STOP_SECONDS) == [5, 5]
     for process_id in (0, 1):
         (line,) = pair.lines(process_id)
         assert "host 1 (" in line
@@ -400,8 +403,8 @@ def test_a_second_interrupt_ends_at_once_though_the_main_thread_hangs(group):
     one.wait_for_event(0, "step 2")
     time.sleep(0.2)
     one.signal(0, signal.SIGINT)
-    wait_until(lambda: one.lines(0), 2.0)
+    wait_until(lambda: one.lines(0), STOP_SECONDS)
     assert one.workers[0].poll() is None
     one.signal(0, signal.SIGINT)
-    assert one.statuses(0, within=2.0) == [5]
+    assert one.statuses(0, within=STOP_SECONDS) == [5]
     assert "was interrupted twice, without saving, at step 2 (train)" in one.lines(0)[-1]
