@@ -74,11 +74,11 @@ def test_whole_translation_gives_every_crop_of_the_padded_image(padding, numpy_m
 
 
 def test_interpolating_whole_coordinates_equals_fetching():
-    images = random_images(5, 6, 7, 3)
+    images = jnp.asarray(random_images(5, 6, 7, 3))
     rows = jnp.asarray(np.tile([0.0, 2, 5, 1, 1, 4], (5, 1)), jnp.float32)
     columns = jnp.asarray(np.tile([6.0, 5, 4, 3, 2, 1, -1], (5, 1)), jnp.float32)
     fetched = image_augmentation._fetch(images, rows, columns, "zeros")
-    interpolated = image_augmentation._interpolate(jnp.asarray(images), rows, columns)
+    interpolated = image_augmentation._interpolate(images, rows, columns)
     np.testing.assert_array_equal(fetched, interpolated)
     np.testing.assert_array_equal(fetched[:, 1, 0], images[:, 2, 6])
     assert not np.asarray(fetched[:, :, 6]).any()
@@ -185,17 +185,18 @@ def test_a_sharded_batch_needs_no_communication(config):
         .compile()
         .as_text()
     )
+    assert program is not None
     for collective in ("all-gather", "all-reduce", "all-to-all", "collective-permute"):
         assert collective not in program
 
 
 def test_views_have_the_weights_and_places_of_the_recipe():
-    image = np.arange(9, dtype=np.float32).reshape(1, 3, 3, 1)
+    image = jnp.arange(9.0).reshape(1, 3, 3, 1)
     assert [weight for weight, _ in image_augmentation.views("none", image)] == [1.0]
-    flipped = image_augmentation.views("flip", jnp.asarray(image))
+    flipped = image_augmentation.views("flip", image)
     assert [weight for weight, _ in flipped] == [0.5, 0.5]
     np.testing.assert_array_equal(flipped[1][1][0, ..., 0], [[2.0, 1, 0], [5, 4, 3], [8, 7, 6]])
-    moved = image_augmentation.views("flip_and_translate", jnp.asarray(image))
+    moved = image_augmentation.views("flip_and_translate", image)
     assert [weight for weight, _ in moved] == [0.25, 0.25, 0.125, 0.125, 0.125, 0.125]
     # Reflected by one, [[0, 1, 2], [3, 4, 5], [6, 7, 8]] has 4 3 4 above its upper left corner.
     np.testing.assert_array_equal(moved[2][1][0, ..., 0], [[4.0, 3, 4], [1, 0, 1], [4, 3, 4]])
