@@ -27,6 +27,7 @@ import secrets
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -273,10 +274,12 @@ class Checkpoints:
             if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
                 _delete(path)
 
-    def _delete_unfinished(self) -> None:
-        for path in self._directory.iterdir():
-            if _UNFINISHED.fullmatch(path.name):
-                path.rmtree()
+    def _delete_unfinished(self) -> bool:
+        """Deletes the folders that Orbax has not committed; says whether there were any."""
+        unfinished = [p for p in self._directory.iterdir() if _UNFINISHED.fullmatch(p.name)]
+        for path in unfinished:
+            path.rmtree()
+        return bool(unfinished)
 
     def _finish(self, step: int, content: dict[str, Any]) -> None:
         """Completes a save; runs on its own thread."""
@@ -307,10 +310,22 @@ class Checkpoints:
             self._checkpointer.close()
         self._checkpointer = self._open_checkpointer()
         if jax.process_index() == 0:
+            self._delete_remains(path)
+
+    def _delete_remains(self, path: "epath.Path") -> None:
+        """Deletes what a failed save left, until nothing comes back.
+
+        Other arrays of that save may still be on their way to the disk, and Orbax no longer knows
+        of them. They would mix with another attempt at the same step.
+        """
+        deadline = time.monotonic() + 10.0
+        looks_clean = 0
+        while looks_clean < 4 and time.monotonic() < deadline:
             with contextlib.suppress(OSError):
-                self._delete_unfinished()
+                looks_clean = 0 if self._delete_unfinished() else looks_clean + 1
                 if path.exists() and not (path / MANIFEST).exists():
                     _delete(path)
+            time.sleep(0.05)
 
     def _delete_old(self) -> None:
         """Deletes all that is older than the `keep` newest checkpoints known to be whole."""
@@ -701,6 +716,8 @@ def _mute_orbax() -> None:
     """Keeps Orbax from filling the terminal, above all with tracebacks after a failed save."""
     for name in ("absl", "asyncio"):
         logging.getLogger(name).addFilter(_FromOrbax())
+    # Coroutines of a failed save are dropped; there are none but Orbax's in this program.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     show = sys.unraisablehook
 
     def show_others(unraisable: Any) -> None:
