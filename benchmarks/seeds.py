@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def run_trial(experiment: str, seed: int, flags: list[str]) -> dict[str, Any]:
         run_dir = Path(folder) / "run"
         command = [sys.executable, "-m", "dawnjax", "train", f"--experiment={experiment}"]
         command += [f"--seed={seed}", f"--run_dir={run_dir}", *flags]
+        started = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True)
         result_file = run_dir / "result.json"
         if not result_file.exists():
@@ -51,6 +53,8 @@ def run_trial(experiment: str, seed: int, flags: list[str]) -> dict[str, Any]:
                 "seed": seed,
                 "status": f"exit {done.returncode}",
                 "reached": False,
+                # Nothing better is known of its time, and to leave it out would flatter the mean.
+                "run_seconds": time.perf_counter() - started,
                 "error": done.stderr.strip().splitlines()[-1:],
             }
         result = json.loads(result_file.read_text())

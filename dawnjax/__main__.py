@@ -40,6 +40,9 @@ def run_command(name: str, argv: list[str]) -> int:
     """Runs one command; what went wrong for the user is one line on standard error."""
     try:
         status = _run(name, argv)
+    except KeyboardInterrupt:
+        print(f"dawnjax {name}: interrupted before anything was trained", file=sys.stderr)
+        status = 5
     except BaseException:
         traceback.print_exc()  # a fault of the program itself: nobody else can say where
         status = 1

@@ -13,12 +13,12 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from dawnjax import processes, versions
+from dawnjax import launched, processes, versions
 from dawnjax.analysis import run_summary
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.checkpoint import Checkpoints
 from dawnjax.clock import Phase, Phases, RunClock, boot_id
-from dawnjax.errors import RunError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import reaches
 from dawnjax.experiment import to_json
 from dawnjax.experiment_flags import Request
@@ -28,6 +28,7 @@ from dawnjax.preemption import Preemption
 from dawnjax.progress import Display
 from dawnjax.run_directory import (
     RunDirectory,
+    flatten,
     new_run_id,
     read_record,
     refuse_other_run,
@@ -91,10 +92,16 @@ class Attempt:
         self.log = RunLog(log_path(self.directory.path, jax.process_index()), clock)
         self.display = Display(request.experiment, spec, enabled=self._is_first)
         ends = [event for event in self.log.earlier_events if event["event"] == "attempt_end"]
-        last_status = ends[-1]["status"] if ends else None
+        last_status = ends[-1]["status"] if ends else ""
+        # Process 0 decides: another's log may lack the end, or be lost with its disk.
+        last_status = processes.same_text(last_status)
         self.finished = last_status if last_status in run_summary.FINAL_STATUSES else None
         if self.finished is None:
-            self._begin(argv)
+            try:
+                self._begin(argv)
+            except BaseException:
+                self.close()
+                raise
 
     def _begin(self, argv: list[str]) -> None:
         request, options, log = self._request, self._request.options, self.log
@@ -121,14 +128,18 @@ class Attempt:
             platform=platform_of(self._mesh),
             num_devices=self._mesh.devices.size,
             num_processes=jax.process_count(),
+            num_hosts=len(set(processes.gather(socket.gethostname()))),
             mesh=dict(self._mesh.shape),
             prng_implementation=PRNG_IMPLEMENTATION,
         )
         for number in log.damaged_lines:
             self.warn(f"line {number} of {log.path.name} is torn or damaged and is left out")
+        self.step = self.first_step = 0
         self._phases = Phases(self._record_phase)
-        resume_command = _resume_command(self.directory.path, argv)
-        self.display.begin(self.directory.path, self._mesh, resume_command)
+        new_dir = [] if options.run_dir else [f"--run_dir={self.directory.path}"]
+        resume_command = shlex.join(["dawnjax", "train", *argv, *new_dir])
+        shown_command = launched.resume_command(resume_command)
+        self.display.begin(self.directory.path, self._mesh, shown_command)
         self.watchdog.resume_command = resume_command
         self.watchdog.on_death = lambda message: log.append("warning", message=message)
         self.preemption = Preemption(self.watchdog)
@@ -139,14 +150,15 @@ class Attempt:
             warn=self.warn,
         )
         writes_scalars = self._is_first and options.tensorboard
-        self.scalars = ScalarWriter(self.directory.tensorboard if writes_scalars else None)
+        self.scalars = ScalarWriter(
+            self.directory.tensorboard if writes_scalars else None, self.warn
+        )
         self._sampler = HostSampler(
             record=lambda sample: log.append("host_sample", **sample),
             devices=jax.local_devices(),
         )
         self._sampler.start()
-        self.run_started = any(e["event"] == "run_start" for e in log.earlier_events)
-        self.step = self.first_step = 0
+        self.run_started = run_summary.run_started(log.earlier_events)
         self._earlier_run_seconds, self._run_start_t = 0.0, 0.0
         self._diverged = False
         self._recorded_steps = self._recorded_losses = 0
@@ -164,6 +176,7 @@ class Attempt:
         self._phases.enter(name)
 
     def _record_phase(self, name: Phase) -> None:
+        self.watchdog.report(name, self.step)
         self.log.append("phase", name=name)
         self.display.phase(name)
 
@@ -187,11 +200,16 @@ class Attempt:
 
     def restored(self, step: int, metadata: dict[str, Any]) -> None:
         """Logs that the run goes on from a checkpoint, with its past if this log has none."""
-        history = None if self.log.earlier_events else metadata["history"]
+        for name in ("identity", "seed"):
+            if metadata[name] != self._record[name]:
+                raise ConfigError(
+                    f"the checkpoints are of another run: {name} is {metadata[name]!r} there and "
+                    f"{self._record[name]!r} here; choose another --checkpoint.directory"
+                )
+        history = None if self.run_started else metadata["history"]
         self.log.append("restored", step=step, history=history)
         self.step = self.first_step = self._saved_step = step
-        if history is not None and history["run_started"]:
-            self.run_started = True
+        self.run_started = run_summary.run_started(self.log.events)
 
     def record_program(self, name: str, seconds: float, cache: str) -> None:
         """Logs that a program was compiled, or read from the cache of compiled programs."""
@@ -249,6 +267,7 @@ class Attempt:
             epoch=round(epoch, 6),
             metrics=metrics,
             reached=reached,
+            durable=reached,
         )
         self.display.evaluation(step, epoch, metrics, reached, self.run_seconds())
         self.scalars.write(step, {f"eval/{name}": value for name, value in metrics.items()})
@@ -267,8 +286,7 @@ class Attempt:
         self._saved_step = step
         metadata = {
             "identity": self._record["identity"],
-            "run_id": self._record["run_id"],
-            "examples_seen": step * self._request.experiment.global_batch_size,
+            "seed": self._record["seed"],
             "history": run_summary.history_of([*self.log.events, self._now()]),
         }
         self.checkpoints.save(step, state, metadata)
@@ -282,10 +300,13 @@ class Attempt:
 
     def report_finished(self) -> str:
         """Shows the result of a trial that an earlier attempt ended, and gives its status."""
-        result = run_summary.summarize(self.log.earlier_events)
-        self.display.closing_table(result, self.directory.path)
+        if self._is_first:
+            result = run_summary.summarize(self.log.earlier_events)
+            # The attempt may have been killed after its last event and before this.
+            write_json(self.directory.result_file, result.to_json())
+            self.display.closing_table(result, self.directory.path)
         self.log.close()
-        return result.status
+        return str(self.finished)
 
     def save_due(self) -> bool:
         """Tells whether this process would save now, by the time since the last save."""
@@ -327,10 +348,10 @@ class Attempt:
         self.close()
 
     def close(self) -> None:
-        """Ends whatever runs beside the loop; a second call does nothing."""
-        self._sampler.stop()
-        self.preemption.close()
-        self.scalars.close()
+        """Ends what runs beside the loop, as far as it was begun; a second call does nothing."""
+        for name, end in (("_sampler", "stop"), ("preemption", "close"), ("scalars", "close")):
+            if hasattr(self, name):
+                getattr(getattr(self, name), end)()
         self.display.close()
         self.log.close()
 
@@ -351,7 +372,13 @@ class Attempt:
 
 def _open_directory(request: Request, spec: DatasetSpec) -> tuple[RunDirectory, dict[str, Any]]:
     """Gives the run directory, and the record of its run: a new one, or the one to go on with."""
-    experiment = request.experiment
+    experiment, options = request.experiment, request.options
+    own = {
+        "seed": request.seed,
+        **flatten(experiment.identity_fields(spec)),
+        **flatten(to_json(options)),
+    }
+    _refuse_different_hosts({name: value for name, value in own.items() if name not in _PER_HOST})
     new = {
         "schema_version": SCHEMA_VERSION,
         "run_id": processes.same_text(new_run_id(experiment.name, request.seed)),
@@ -361,17 +388,35 @@ def _open_directory(request: Request, spec: DatasetSpec) -> tuple[RunDirectory, 
         "identity": experiment.identity(spec),
         "identity_fields": experiment.identity_fields(spec),
     }
-    directory = RunDirectory(Path(request.options.run_dir or Path("runs") / new["run_id"]))
+    directory = RunDirectory(Path(options.run_dir or Path("runs") / new["run_id"]))
     old = read_record(directory)
     if old is not None:
         refuse_other_run(directory, old, new)
         return directory, old
-    if jax.process_index() == 0 or not directory.path.exists():
+    if jax.process_index() == 0:
+        write_json(directory.experiment_file, new)
+    processes.same_text("recorded")  # on a shared disk the others find the record of process 0
+    if not directory.experiment_file.exists():
         write_json(directory.experiment_file, new)
     return directory, new
 
 
-def _resume_command(run_dir: Path, argv: list[str]) -> str:
-    """Gives the command line that goes on with this run."""
-    flags = [flag for flag in argv if not flag.lstrip("-").startswith("run_dir")]
-    return shlex.join(["dawnjax", "train", *flags, f"--run_dir={run_dir}"])
+_PER_HOST = ("run_dir", "processes.process_id", "compile_cache_dir")
+"""Options that may differ between the hosts of a run."""
+
+
+def _refuse_different_hosts(own: dict[str, Any]) -> None:
+    """Refuses hosts that were given different flags or data: they would hang, or mix two runs.
+
+    Raises:
+      ConfigError: Names the first difference, on every host.
+    """
+    everyone = processes.gather(own)
+    for index, other in enumerate(everyone):
+        different = sorted(name for name in other if other[name] != everyone[0].get(name))
+        if different:
+            name = different[0]
+            raise ConfigError(
+                f"host {index} was started with {name}={other[name]!r}, host 0 with "
+                f"{everyone[0].get(name)!r}; all hosts need the same flags and data"
+            )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import jax
 
+from dawnjax.errors import ConfigError
+
 DEFAULT_CACHE_DIR = "~/.cache/dawnjax/compiled"
 
 
@@ -15,11 +17,20 @@ def configure(cache_dir: str) -> None:
 
     Args:
       cache_dir: The directory; empty takes `DEFAULT_CACHE_DIR`, `none` keeps nothing.
+
+    Raises:
+      ConfigError: The directory cannot be made.
     """
     if cache_dir == "none":
         jax.config.update("jax_enable_compilation_cache", False)
         return
-    directory = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
+    try:
+        directory = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"cannot keep compiled programs: {error}; give another --compile_cache_dir, or none"
+        ) from None
     jax.config.update("jax_compilation_cache_dir", str(directory))
     # Small programs too: a run compiles few, and each then starts at once the second time.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -219,8 +219,8 @@ class Experiment:
       label_smoothing: Probability spread evenly over all classes.
       compute_dtype: Dtype of activations and products; all else is float32.
       ema_decay: Decay a step of the moving average of the parameters; 0 keeps none.
-      max_seconds: Time after `run_start` at which the run ends, found at the next evaluation
-        or log boundary; 0 sets no limit.
+      max_seconds: Time after `run_start` at which the run ends, found at the next end of an epoch
+        or evaluation; 0 sets no limit.
       targets: All must hold at one evaluation.
       target_note: How the target was chosen, where that could flatter the result.
       evaluation: When and how the evaluation split is measured.
@@ -336,7 +336,7 @@ class Experiment:
     def _validate_evaluation(self, spec: DatasetSpec) -> None:
         evaluation = self.evaluation
         _require(
-            evaluation.every_epochs > 0,
+            evaluation.every_epochs >= 0.001,
             "evaluation.every_epochs",
             evaluation.every_epochs,
             "be above 0",
@@ -397,8 +397,8 @@ class CheckpointOptions:
     Attributes:
       directory: Where checkpoints go; empty takes `checkpoints` in the run directory. It must be
         one place for all hosts (a shared disk, or `gs://...`).
-      every_seconds: Save at the first evaluation after this many seconds since the last save; 0
-        turns it off.
+      every_seconds: Save at the first end of an epoch, or evaluation, after this many seconds since
+        the last save; 0 turns it off.
       every_steps: Save after each multiple of this many steps, evaluations apart; 0 turns it off.
       keep: How many checkpoints stay.
     """
@@ -438,6 +438,23 @@ class RunOptions:
     price_per_hour_usd: float | None = None
     compile_cache_dir: str = ""
     processes: ProcessOptions = ProcessOptions()
+
+    def validate(self) -> None:
+        """Refuses impossible values.
+
+        Raises:
+          ConfigError: Names the option, its value and the limit.
+        """
+        steps = self.steps_per_call
+        _require(0 <= steps <= 1000, "steps_per_call", steps, "lie in 0 (chosen) to 1000")
+        price = self.price_per_hour_usd
+        _require(price is None or price >= 0, "price_per_hour_usd", price, "be 0 or more")
+        keep, every = self.checkpoint.keep, self.checkpoint.every_steps
+        _require(keep >= 1, "checkpoint.keep", keep, "be 1 or more")
+        _require(every >= 0, "checkpoint.every_steps", every, "be 0 (never) or more")
+        seconds = self.checkpoint.every_seconds
+        _require(seconds >= 0, "checkpoint.every_seconds", seconds, "be 0 (never) or more")
+        _require(self.mesh.model == 1, "mesh.model", self.mesh.model, "be 1: no layer is split")
 
 
 def to_json(value: Any) -> Any:

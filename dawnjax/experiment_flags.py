@@ -81,9 +81,11 @@ def _module_of_file(path: Path) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever the user's file does wrong, say where
-        line = _line_in(path, error)
-        raise ConfigError(f"{path}{line}: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:  # whatever the user's file does wrong, say where
+        text = " ".join(str(error).split())
+        raise ConfigError(
+            f"{path}{_line_in(path, error)}: {type(error).__name__}: {text}"
+        ) from None
     return module
 
 
@@ -132,8 +134,13 @@ def parse_request(command: str, argv: list[str]) -> tuple[Request, list[str]]:
     options.define(flag_values)
     recipe = None
     if name is not None:
-        recipe = FlagTree(Experiment, load_experiment(name), argv)
-        recipe.define(flag_values)
+        experiment = load_experiment(name)
+        try:
+            recipe = FlagTree(Experiment, experiment, argv)
+            recipe.define(flag_values)
+        except (TypeError, AttributeError, flags.Error) as error:
+            text = " ".join(str(error).split())
+            raise ConfigError(f"{name}: a field of EXPERIMENT has the wrong type: {text}") from None
     try:
         positional = command_line.parse(command, flag_values, argv)
     except command_line.HelpRequested:
@@ -192,9 +199,9 @@ class FlagTree:
         self._tags: dict[str, tuple[str, list[str], str]] = {}
         self._fixed: dict[str, Any] = {}
         helps = _attribute_docs(cls)
-        for name, hint in typing.get_type_hints(cls).items():
-            if name == "TAG":
-                continue
+        hints = typing.get_type_hints(cls)
+        for name in (field.name for field in dataclasses.fields(cls)):
+            hint = hints[name]
             if (cls is Experiment and name in _FIXED) or (only is not None and name not in only):
                 self._fixed[name] = getattr(default, name)
                 continue
@@ -250,7 +257,8 @@ class FlagTree:
                 raise ConfigError(f"--{flag} is missing: {self._cls.TAG} has no default for it")
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"--{flag}={value} must be a finite number")
-            fields[name] = tuple(value) if typing.get_origin(hint) is tuple else value
+            is_tuple = typing.get_origin(hint) is tuple
+            fields[name] = tuple(typing.cast(Any, value)) if is_tuple else value
         for name, child in self._children.items():
             is_list = isinstance(child, list)
             fields[name] = (

@@ -136,7 +136,8 @@ def write_json(file: Path, value: Any) -> None:
     Raises:
       RunError: It cannot be written; what was there stays.
     """
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    # Pods that share a disk may all be process 1, so the name is drawn.
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("w") as stream:

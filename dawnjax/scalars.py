@@ -1,28 +1,59 @@
 """Scalars for TensorBoard, beside the log; nothing reads them back."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 
 class ScalarWriter:
-    """Writes `phase/quantity` scalars by step; with no directory it writes nothing."""
+    """Writes `phase/quantity` scalars by step, until it cannot."""
 
-    def __init__(self, directory: Path | None):
-        """Opens an event file in the directory, which may hold those of earlier attempts."""
+    def __init__(self, directory: Path | None, warn: Callable[[str], None]):
+        """Opens an event file.
+
+        Args:
+          directory: Where the file goes, beside those of earlier attempts; None writes nothing.
+          warn: Called once if the file can no longer be written; the run goes on without it.
+        """
         self._writer = None
-        if directory is not None:
-            # Imported here: only the first process writes, and only if asked to.
-            import tensorboardX
+        self._warn = warn
+        if directory is None:
+            return
+        # The plain writer of records: tensorboardX's SummaryWriter writes from a thread, and once
+        # that thread has died of a full disk, the next calls wait for it without end.
+        from tensorboardX.event_file_writer import EventsWriter
 
-            self._writer = tensorboardX.SummaryWriter(str(directory), flush_secs=10)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._writer = EventsWriter(str(directory / "events"))
+        except OSError as error:
+            self._give_up(error)
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
         """Adds scalars at a step."""
-        if self._writer is not None:
-            for name, value in scalars.items():
-                self._writer.add_scalar(name, value, step)
+        if self._writer is None:
+            return
+        from tensorboardX.proto import event_pb2
+
+        # The class is made from a descriptor at run time, so a type checker does not see it.
+        make_event = getattr(event_pb2, "Event")  # noqa: B009
+        event = make_event(wall_time=time.time(), step=step)
+        for name, value in scalars.items():
+            event.summary.value.add(tag=name, simple_value=value)
+        try:
+            self._writer.write_event(event)
+        except OSError as error:
+            self._give_up(error)
 
     def close(self) -> None:
-        """Writes what is buffered."""
+        """Writes what is buffered; a second call does nothing."""
         if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+            writer, self._writer = self._writer, None
+            try:
+                writer.close()
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        self._warn(f"no more scalars for TensorBoard: {error.strerror}")

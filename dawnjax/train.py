@@ -5,6 +5,7 @@ up on a state that is thrown away. What comes after is on the clock. The loop as
 several steps at a time, runs ahead of them, and waits only where a comment says why.
 """
 
+import math
 from collections.abc import Iterator
 
 import jax
@@ -15,7 +16,7 @@ from dawnjax import compilation, processes
 from dawnjax.attempt import FIRST_LOSSES, Attempt
 from dawnjax.call_queue import CallQueue
 from dawnjax.clock import RunClock
-from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.experiment import Experiment, RunOptions
 from dawnjax.experiment_flags import Request
@@ -39,7 +40,7 @@ from dawnjax.train_step import (
 )
 
 IN_FLIGHT = {"cpu": 4, "gpu": 32, "tpu": 32}
-"""Calls that the host may run ahead. Simulated CPU devices deadlock with many collectives queued;
+"""Steps that the host may run ahead. Simulated CPU devices deadlock with many collectives queued;
 an accelerator must not run dry while Python collects garbage."""
 
 CHECKED_CALLS = 64
@@ -74,16 +75,27 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
     except ValueError as error:  # a field of the dataset's config that lies outside its range
         raise ConfigError(str(error)) from None
     experiment.validate(spec)
+    options.validate()
     compilation.configure(options.compile_cache_dir)
     watchdog = processes.join(options.processes)
-    mesh = make_mesh(options.mesh, jax.devices())
+    try:
+        devices = jax.devices()
+    except RuntimeError as error:
+        first_line = str(error).splitlines()[0]
+        raise RunError(f"JAX finds no devices to use: {first_line}") from None
+    mesh = make_mesh(options.mesh, devices)
     _check_divides(experiment, mesh)
+    try:
+        recipe = make_recipe(experiment, spec, mesh)
+    except (ValueError, TypeError, ZeroDivisionError) as error:
+        first_line = str(error).splitlines()[0]
+        raise ConfigError(f"the model cannot be built from these fields: {first_line}") from None
 
     attempt = Attempt(request, spec, mesh, clock, watchdog, argv)
     if attempt.finished:
         return EXIT_STATUSES[attempt.report_finished()]
     try:
-        status = _train(experiment, options, request.seed, spec, mesh, attempt)
+        status = _train(recipe, options, request.seed, attempt)
     except BaseException as error:
         watchdog.explain(error)  # ends the process here if another host is at fault
         attempt.fail(error)
@@ -91,18 +103,10 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
     return EXIT_STATUSES[status]
 
 
-def _train(
-    experiment: Experiment,
-    options: RunOptions,
-    seed: int,
-    spec: DatasetSpec,
-    mesh: Mesh,
-    attempt: Attempt,
-) -> str:
+def _train(recipe: Recipe, options: RunOptions, seed: int, attempt: Attempt) -> str:
+    experiment, spec, mesh = recipe.experiment, recipe.spec, recipe.mesh
     # Every program is compiled and has run once before the clock starts; none sees an example.
-    in_flight = IN_FLIGHT[platform_of(mesh)]
     with attempt.phase("compile"):
-        recipe = make_recipe(experiment, spec, mesh)
         shapes = input_shapes(experiment, spec, options, mesh)
         record = attempt.record_program
         programs = compile_training(recipe, shapes, options.steps_per_call, record)
@@ -137,9 +141,15 @@ def _train(
     step = 0 if restored is None else restored.step
     evaluation_steps = set(experiment.evaluation_steps(spec))
     stops = [stop for stop in _stops(experiment, spec, options) if stop > step]
-    feed.start(_calls(step, stops, programs.steps_per_call))
+    # The bound is in steps: it is also how long a signal or a NaN can go unanswered.
+    in_flight = max(2, IN_FLIGHT[platform_of(mesh)] // programs.steps_per_call)
     queue = CallQueue(in_flight, first_losses=max(0, FIRST_LOSSES - step))
-    status = "reached" if attempt.reached_before() else "not_reached"
+    status = "not_reached"
+    if attempt.agree(attempt.reached_before()):
+        status = "reached"
+        if experiment.evaluation.stop_at_target:
+            stops = []  # killed between the target and the end: all that is left is the result
+    feed.start(_calls(step, stops, programs.steps_per_call))
     for stop in stops:
         attempt.enter("train")
         state, step, interrupted = train_until(
@@ -153,13 +163,13 @@ def _train(
             break
         if step in evaluation_steps:
             attempt.enter("eval")
-            attempt.watchdog.report("eval", step)
             metrics = evaluate(recipe, evaluation_programs, state, evaluation_feed, in_flight)
             if attempt.record_evaluation(step, metrics):
                 status = "reached"
                 if experiment.evaluation.stop_at_target:
                     break
-        if interrupted:
+        # Asked again, since a request may have come during the wait or the evaluation.
+        if interrupted or attempt.preemption.requested(step):
             status = "interrupted"
             break
         if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
@@ -224,8 +234,14 @@ def train_until(
 
 
 def _stops(experiment: Experiment, spec: DatasetSpec, options: RunOptions) -> list[int]:
-    """Gives the steps after which the loop stops for an evaluation or a save, ascending."""
+    """Gives the steps after which the loop stops: evaluations, saves, ends of epochs; ascending.
+
+    At the end of an epoch the time decides whether to save, and whether the budget is spent.
+    """
     stops = set(experiment.evaluation_steps(spec))
+    steps_per_epoch, last = experiment.steps_per_epoch(spec), experiment.num_steps(spec)
+    epochs = range(1, math.floor(experiment.num_epochs) + 1)
+    stops.update(min(last, math.ceil(round(epoch * steps_per_epoch, 6))) for epoch in epochs)
     every = options.checkpoint.every_steps
     if every:
         stops.update(range(every, experiment.num_steps(spec), every))

@@ -18,6 +18,7 @@ from dawnjax.experiment import (
     to_json,
 )
 from dawnjax.experiment_flags import experiment_names, load_experiment, parse_request
+from dawnjax.models.resnet import ResNet
 
 
 def request(*argv):
@@ -43,6 +44,7 @@ def test_a_leaf_of_each_type_is_set():
     assert experiment.global_batch_size == 32
     assert experiment.evaluation.stop_at_target is False
     assert experiment.compute_dtype == "bfloat16"
+    assert isinstance(experiment.model, ResNet)
     assert experiment.model.stage_sizes == (1, 2)
     assert experiment.targets[0].value == 0.5
     assert made.seed == 7
@@ -63,6 +65,8 @@ def test_a_variant_is_chosen_and_has_its_own_flags():
     assert made.experiment.optimizer == Muon(momentum=0.5)
     assert isinstance(made.experiment.schedule, WarmupLinear)
     assert made.overrides["optimizer"] == "muon"
+    for model in ("resnet", "record_net"):
+        assert model == request(f"--model={model}").experiment.model.TAG
     # The experiment's own variant keeps the experiment's values.
     kept = request("--optimizer=sgd", "--optimizer.momentum=0.5").experiment.optimizer
     assert isinstance(kept, Sgd)
@@ -142,6 +146,14 @@ def test_an_experiment_of_ones_own(tmp_path):
     file.write_text("import nothing_of_that_name\n")
     with pytest.raises(ConfigError, match=r"mine\.py:1: ModuleNotFoundError"):
         load_experiment(str(file))
+    file.write_text(
+        "import dataclasses\n"
+        "from dawnjax.experiments import digits\n"
+        "target = digits.EXPERIMENT.targets[0]\n"
+        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, targets=target)\n"
+    )
+    with pytest.raises(ConfigError, match="wrong type"):
+        parse_request("train", [f"--experiment={file}"])
     file.write_text("def broken(:\n")
     with pytest.raises(ConfigError, match=r"mine\.py:1: SyntaxError"):
         load_experiment(str(file))
@@ -151,6 +163,7 @@ def test_an_experiment_of_ones_own(tmp_path):
 def test_every_experiment_survives_json_and_names_its_module(name):
     experiment = load_experiment(name)
     assert experiment.name == name
+    assert parse_request("train", [f"--experiment={name}"])[0].experiment == experiment
     again = from_json(Experiment, json.loads(json.dumps(to_json(experiment))))
     assert to_json(again) == to_json(experiment)
     assert again == experiment

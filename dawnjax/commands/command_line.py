@@ -77,4 +77,5 @@ def _flag_line(flag_values: flags.FlagValues, name: str) -> str:
     kind = flag.flag_type()
     if isinstance(flag, flags.EnumFlag):
         kind = "|".join(flag.parser.enum_values)
-    return f"  --{name}  <{kind}>{default}\n      {' '.join(str(flag.help).split())}"
+    text = " ".join(str(flag.help).split()).removeprefix(f"<{kind}>: ")
+    return f"  --{name}  <{kind}>{default}\n      {text}"

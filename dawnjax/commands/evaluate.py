@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 from absl import flags
@@ -12,6 +13,9 @@ from dawnjax.experiment import Experiment, RunOptions, from_json
 from dawnjax.experiment_flags import FlagTree
 from dawnjax.run_directory import RunDirectory, read_record
 
+_OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_dir")
+"""The run options that an evaluation has."""
+
 
 def main(argv: list[str]) -> int:
     """Runs the command; gives its exit status."""
@@ -19,7 +23,7 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_string(
         "data_dir", "", "Where the data lies, if not where the run had it.", flag_values=flag_values
     )
-    options = FlagTree(RunOptions, RunOptions(), argv, only=("mesh", "data_placement", "processes"))
+    options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
     try:
         paths = command_line.parse("evaluate", flag_values, argv)
@@ -39,6 +43,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
     experiment = from_json(Experiment, record["experiment"])
     data_dir = flag_values["data_dir"].value
+    if data_dir and not hasattr(experiment.data, "data_dir"):
+        raise ConfigError(f"--data_dir: {experiment.data.TAG} is read from no directory")
     if data_dir:
         experiment = dataclasses.replace(
             experiment, data=dataclasses.replace(experiment.data, data_dir=data_dir)
@@ -71,7 +77,11 @@ def _evaluate(
     mesh = make_mesh(options.mesh, jax.devices())
     recipe = make_recipe(experiment, spec, mesh)
     shapes = input_shapes(experiment, spec, options, mesh)
-    checkpoints = Checkpoints(str(directory.checkpoints), keep=1, warn=print)
+    checkpoints = Checkpoints(
+        options.checkpoint.directory or str(directory.checkpoints),
+        keep=1,
+        warn=lambda message: print(f"dawnjax evaluate: warning: {message}", file=sys.stderr),
+    )
     restored = checkpoints.restore_newest(state_shapes(recipe))
     if restored is None:
         raise RunError(f"{directory.path} has no checkpoint")
