@@ -2,7 +2,7 @@
 
 import pytest
 
-from dawnjax.analysis.run_summary import history_of, summarize
+from dawnjax.analysis.run_summary import History, history_of, run_started, summarize
 from dawnjax.errors import RunError
 from dawnjax.run_log import condense
 
@@ -21,7 +21,7 @@ class Log:
         self.events, self.attempt, self.start = [], 0, 0.0
         self.boot_id = boot_id
 
-    def begin(self, start, price=None):
+    def begin(self, start, price=None, hosts=None):
         self.attempt, self.start = self.attempt + 1, start
         self.add("attempt_start", 0.5, run_id="r", boot_id=self.boot_id, versions={})
         self.add(
@@ -41,6 +41,7 @@ class Log:
             platform="cpu",
             num_devices=2,
             num_processes=2,
+            **({} if hosts is None else {"num_hosts": hosts}),
             mesh={},
         )
         self.add("phase", 0.5, name="setup")
@@ -58,6 +59,11 @@ class Log:
             }
         )
         return self
+
+    def train(self, t, step, steps):
+        return self.add(
+            "train", t, step=step, epoch=step / 10, loss=1.0, steps=steps, input_wait_seconds=0.0
+        )
 
     def evaluate(self, t, step, accuracy):
         return self.add(
@@ -197,6 +203,170 @@ def test_a_lost_log_is_replaced_by_the_past_in_the_checkpoint():
     assert result.total_seconds_to_accuracy == 50.0
     assert result.interruptions == 1
     assert [row["step"] for row in result.evaluations] == [10, 30]
+
+
+def lost_log(price=None, hosts=None, accuracy=0.5):
+    """Run start at 8, an evaluation at 12, a save at 20: what the checkpoint then carries."""
+    log = Log().begin(0.0, price, hosts)
+    log.add("run_start", 8.0).add("phase", 8.0, name="train").train(12.0, 10, 10)
+    return history_of(log.evaluate(12.0, 10, accuracy).add("host_sample", 20.0).events)
+
+
+def test_a_lost_log_may_be_replaced_in_any_attempt():
+    log = Log().begin(1000.0).add("phase", 1.0, name="compile").add("host_sample", 9.0)
+    assert not run_started(log.events)
+    log.begin(1020.0).add("restored", 6.0, step=10, history=lost_log())
+    assert run_started(log.events)
+    log.evaluate(30.0, 30, 0.9).add("attempt_end", 31.0, status="reached", step=30)
+    result = summarize(log.events)
+    # 12 s before the save, 9 s of the attempt killed while it compiled, 30 s of the last.
+    assert result.time_to_accuracy_seconds == 51.0
+    assert result.total_seconds_to_accuracy == 20.0 + 9.0 + 30.0
+    assert result.total_seconds == 20.0 + 9.0 + 31.0 == sum(result.phases.values())
+    # From second 8 to second 1,050 of the wall clock.
+    assert result.elapsed_seconds_to_accuracy == 1042.0
+    assert result.interruptions == 2
+    assert [row["seconds_since_run_start"] for row in result.evaluations] == [4.0, 51.0]
+    # A disk lost again: the past is handed on whole.
+    again = History.from_json(history_of(log.events))
+    assert (again.attempts, again.run_seconds, again.total_seconds) == (3, 52.0, 60.0)
+    assert (again.steps_made, again.run_start_unix_seconds) == (10, 1e9 + 8)
+
+
+def test_the_clock_starts_with_run_start_or_a_past_that_has_it():
+    log = Log().begin(0.0)
+    assert not run_started([]) and not run_started(log.events)
+    log.add("restored", 2.0, step=0, history=History(attempts=1, total_seconds=5.0).to_json())
+    assert not run_started(log.events)
+    log.add("run_start", 3.0)
+    assert run_started(log.events)
+    result = summarize(log.evaluate(7.0, 10, 0.9).events)
+    assert (result.time_to_accuracy_seconds, result.total_seconds_to_accuracy) == (4.0, 12.0)
+
+
+def test_what_a_lost_attempt_did_after_its_save_is_said_to_be_unknown():
+    log = Log().begin(1020.0).add("restored", 6.0, step=10, history=lost_log())
+    result = summarize(log.evaluate(30.0, 30, 0.9).events)
+    assert result.time_uncertainty_seconds is None
+    assert "lost" in result.reasons["time_uncertainty_seconds"]
+    assert "lost" in result.warnings[0]
+    # A wall clock that was set back by 1,030 s never makes it less than the 12 + 30 s of the run.
+    for event in log.events:
+        event["unix_seconds"] -= 1030.0
+    assert summarize(log.events).elapsed_seconds_to_accuracy == 42.0
+
+
+def test_a_target_reached_in_the_carried_past_stays_reached():
+    history = lost_log(price=36.0, accuracy=0.95)
+    assert history["reached"]
+    log = Log().begin(1020.0, 36.0).add("restored", 6.0, step=10, history=history)
+    log.evaluate(7.0, 20, 0.97).add("attempt_end", 10.0, status="reached", step=20)
+    result = summarize(log.events)
+    assert result.reached and "time_to_accuracy_seconds" not in result.reasons
+    # The evaluation at 12, 4 s after run_start.
+    assert result.time_to_accuracy_seconds == result.elapsed_seconds_to_accuracy == 4.0
+    assert result.total_seconds_to_accuracy == 12.0
+    # 2 processes at 36 USD an hour are 0.02 USD a second.
+    assert result.cost_usd == pytest.approx(0.08, abs=1e-6)
+    assert result.allocated_cost_usd == pytest.approx(0.02 * (20 + 10), abs=1e-6)
+
+
+def test_a_past_survives_json():
+    history = lost_log(price=36.0)
+    assert History.from_json(history).to_json() == history
+    assert History.from_json({"run_seconds": 3.0, "later_field": 1}) == History(
+        run_seconds=3.0, cost_usd=None, allocated_cost_usd=None
+    )
+
+
+def test_each_attempt_costs_its_own_price_and_hosts():
+    log = Log().begin(0.0, price=36.0, hosts=1)
+    log.add("run_start", 8.0).add("host_sample", 20.0)
+    log.begin(100.0, price=72.0, hosts=3).evaluate(30.0, 30, 0.9)
+    log.add("attempt_end", 40.0, status="reached", step=30)
+    result = summarize(log.events)
+    # 0.01 USD a second for one host, then 0.06 for three.
+    assert result.cost_usd == pytest.approx(0.01 * 12 + 0.06 * 30, abs=1e-6)
+    assert result.allocated_cost_usd == pytest.approx(0.01 * 20 + 0.06 * 40, abs=1e-6)
+
+
+def test_an_attempt_without_a_price_leaves_no_cost_where_it_counts():
+    log = Log().begin(0.0).add("host_sample", 5.0)
+    log.begin(100.0, price=36.0, hosts=1).add("run_start", 3.0).evaluate(7.0, 10, 0.9)
+    log.add("attempt_end", 8.0, status="reached", step=10)
+    log.begin(200.0).add("attempt_end", 1.0, status="reached", step=10)
+    result = summarize(log.events)
+    # The first ended before the run's clock started and the third came after the target.
+    assert result.cost_usd == pytest.approx(0.04, abs=1e-6)
+    assert "cost_usd" not in result.reasons
+    assert result.allocated_cost_usd is None
+    assert result.reasons["allocated_cost_usd"].endswith("in attempt 1, 3")
+
+
+def test_a_carried_past_brings_its_cost():
+    def resumed(history):
+        log = Log().begin(1020.0, 36.0, hosts=1).add("restored", 6.0, step=10, history=history)
+        return summarize(log.evaluate(30.0, 30, 0.9).add("host_sample", 31.0).events)
+
+    result = resumed(lost_log(price=72.0, hosts=2))
+    # 0.04 USD a second for 12 s of the run and 20 s in all, then 0.01.
+    assert result.cost_usd == pytest.approx(0.04 * 12 + 0.01 * 30, abs=1e-6)
+    assert result.allocated_cost_usd == pytest.approx(0.04 * 20 + 0.01 * 31, abs=1e-6)
+    unpriced = resumed(lost_log())
+    assert unpriced.cost_usd is unpriced.allocated_cost_usd is None
+    assert "past" in unpriced.reasons["cost_usd"]
+    assert "past" in unpriced.reasons["allocated_cost_usd"]
+
+
+def test_reaching_the_target_is_no_status():
+    log = Log().begin(0.0).add("run_start", 1.0).evaluate(2.0, 10, 0.95).add("host_sample", 3.0)
+    result = summarize(log.events)
+    assert (result.status, result.reached) == ("running", True)
+    log.add("attempt_end", 5.0, status="failed", step=10)
+    result = summarize(log.events)
+    assert (result.status, result.reached, result.time_to_accuracy_seconds) == ("failed", True, 1.0)
+    # An event after the end changes no status, a new attempt does.
+    log.add("warning", 5.5, message="late")
+    assert summarize(log.events).status == "failed"
+    assert summarize(log.begin(50.0).events).status == "running"
+
+
+def test_an_attempt_whose_start_is_damaged_keeps_its_seconds():
+    for damaged, others in ((1, 2), (2, 1)):
+        log = interrupted_run()
+        expected = summarize(log.events)
+        events = [
+            event
+            for event in log.events
+            if (event["event"], event["attempt"]) != ("attempt_start", damaged)
+        ]
+        result = summarize(events)
+        assert result.time_to_accuracy_seconds == expected.time_to_accuracy_seconds == 42.0
+        assert result.total_seconds == 51.0
+        assert (result.run_id, result.interruptions) == ("r", 1)
+        assert f"attempt {damaged}" in result.warnings[0]
+        assert not any(f"attempt {others}" in message for message in result.warnings)
+        # Whether the machine was booted in between is not known: the wall clock says 1,042 too.
+        assert result.elapsed_seconds_to_accuracy == 1042.0
+
+
+def test_steps_are_those_of_the_newest_state():
+    log = Log().begin(0.0).add("run_start", 1.0).train(2.0, 20, 20)
+    log.add("checkpoint", 2.5, step=20).train(3.0, 50, 30)
+    assert (summarize(log.events).steps, summarize(log.events).epochs) == (50, 5.0)
+    # Killed while it compiles, then back at the checkpoint: steps 21 to 50 are gone.
+    log.begin(10.0).add("host_sample", 1.0)
+    assert summarize(log.events).steps == 50
+    log.begin(20.0).add("restored", 1.0, step=20, history=None)
+    assert (summarize(log.events).steps, summarize(log.events).epochs) == (20, 2.0)
+    log.train(2.0, 30, 10).add("diverged", 2.5, step=27)
+    assert summarize(log.events).steps == 30
+    assert summarize(condense(log.events)).steps == 30
+    # One that fails before it restores has no state of its own.
+    log.begin(30.0).add("attempt_end", 1.0, status="failed", step=0)
+    assert summarize(log.events).steps == 30
+    log.begin(40.0).add("attempt_end", 1.0, status="interrupted", step=20)
+    assert summarize(log.events).steps == 20
 
 
 def test_a_killed_run_reads_as_running_and_diverged_as_not_reached():

@@ -3,7 +3,8 @@
 The clock of a run, over several attempts, is the sum of (last recorded moment - max(run_start,
 start of the attempt)): a restart, a restore, compilation and work done again count, the gap between
 two attempts does not. An attempt that was killed ends at its last event; a heartbeat bounds how
-much later it may have died, and the result gives that bound.
+much later it may have died, and the result gives that bound. Where a log was lost with its disk, a
+checkpoint carries what it said up to the save; what the lost attempt did after that is not known.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ HEARTBEAT_SECONDS = 1.0
 
 PHASES = ("setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other")
 
-# How a status came about, and whether a further attempt would go on with the run.
+# The statuses of a trial that has ended: a further attempt has nothing to go on with.
 FINAL_STATUSES = ("reached", "not_reached", "diverged")
 
 
@@ -35,9 +36,10 @@ class RunResult:
       identity: Hash of the mathematics, data, evaluation and target.
       overrides: Flags that changed the experiment.
       seed: The trial's seed.
-      status: `reached`, `not_reached` (the budget is spent), `diverged`, `interrupted` (it can be
-        resumed), `failed`, or `running` where the log has no end.
-      reached: Whether an evaluation reached every target.
+      status: How the last attempt ended: `reached`, `not_reached` (the budget is spent),
+        `diverged`, `interrupted` (it can be resumed), `failed`, or `running` where the log has no
+        end.
+      reached: Whether an evaluation reached every target, however the last attempt ended.
       target: What was to be reached: metric, direction, value.
       target_note: How the target was chosen, where that could flatter the result.
       best: The best value of each target's metric over all evaluations.
@@ -48,15 +50,15 @@ class RunResult:
         the gaps.
       total_seconds: Lifetimes of all attempts; the phases sum to it.
       time_uncertainty_seconds: By how much the times may be too short, because an attempt was
-        killed after its last heartbeat.
+        killed after its last heartbeat; None if a log was lost.
       train_seconds: The train phase alone, of all attempts.
       compile_seconds: The compile phase, of all attempts.
       compile_cache: For each program whether it was `cold` (compiled) or `warm` (read back).
       interruptions: Attempts before the last one.
       phases: Seconds in each phase.
       first_losses: The losses of the first ten steps.
-      epochs: Epochs trained at the end.
-      steps: Steps done at the end.
+      epochs: Epochs that the newest state was trained.
+      steps: Steps of the newest state; fewer than an attempt made before, if it lost some.
       diverged_step: The first step with a NaN or infinite loss.
       examples_per_second: Examples of all train steps made, over `train_seconds`.
       global_batch_size: Examples a step.
@@ -64,8 +66,9 @@ class RunResult:
       num_devices: Devices of all processes.
       device_kind: What the devices call themselves.
       platform: `cpu`, `gpu` or `tpu`.
-      cost_usd: `time_to_accuracy_seconds` at the given price; None without one.
-      allocated_cost_usd: `total_seconds` at the given price.
+      cost_usd: `time_to_accuracy_seconds`, each attempt's part at its own price and number of
+        hosts; None if one has no price.
+      allocated_cost_usd: The same of `total_seconds`.
       evaluations: Step, epoch, seconds since `run_start` and metrics of each evaluation.
       hosts: For each process, what its host saw in the last attempt.
       versions: Python, jax and the other libraries.
@@ -89,7 +92,7 @@ class RunResult:
     elapsed_seconds_to_accuracy: float | None
     total_seconds_to_accuracy: float | None
     total_seconds: float
-    time_uncertainty_seconds: float
+    time_uncertainty_seconds: float | None
     train_seconds: float
     compile_seconds: float
     compile_cache: dict[str, str]
@@ -119,12 +122,67 @@ class RunResult:
         return dataclasses.asdict(self)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class History:
+    """What a checkpoint carries of a run's past, should the log be lost with its disk.
+
+    Attributes:
+      attempts: Attempts so far; 0 if there is no past.
+      run_started: Whether the run's clock has started.
+      run_seconds: Seconds on the run's clock.
+      total_seconds: Lifetimes of the attempts.
+      steps_made: Train steps made, those made again included.
+      run_start_unix_seconds: The wall clock at `run_start`; 0 if the clock has not started.
+      phases: Seconds in each phase.
+      first_losses: The losses of the first ten steps.
+      evaluations: The evaluations, as a result holds them.
+      reached: Whether an evaluation reached every target.
+      time_to_accuracy_seconds: As in a result, like the next two.
+      elapsed_seconds_to_accuracy: None if not reached.
+      total_seconds_to_accuracy: None if not reached.
+      cost_usd: The cost of `run_seconds`, or of those up to the target; None if not known.
+      allocated_cost_usd: The cost of `total_seconds`; None if not known.
+    """
+
+    attempts: int = 0
+    run_started: bool = False
+    run_seconds: float = 0.0
+    total_seconds: float = 0.0
+    steps_made: int = 0
+    run_start_unix_seconds: float = 0.0
+    phases: dict[str, float] = dataclasses.field(default_factory=dict)
+    first_losses: list[float] = dataclasses.field(default_factory=list)
+    evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    reached: bool = False
+    time_to_accuracy_seconds: float | None = None
+    elapsed_seconds_to_accuracy: float | None = None
+    total_seconds_to_accuracy: float | None = None
+    cost_usd: float | None = 0.0
+    allocated_cost_usd: float | None = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives the past as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "History":
+        """Gives the past from plain JSON values; a cost that is absent is not known."""
+        value = {"cost_usd": None, "allocated_cost_usd": None, **value}
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: value[name] for name in names if name in value})
+
+
 @dataclasses.dataclass(frozen=True)
 class _Attempt:
     """One process lifetime, from the events of its log."""
 
-    start: Event
+    number: int
     events: list[Event]
+
+    @property
+    def start(self) -> Event:
+        """The first event; empty if its line is damaged."""
+        return _last(self.events, "attempt_start") or {}
 
     @property
     def seconds(self) -> float:
@@ -132,7 +190,90 @@ class _Attempt:
 
     @property
     def ended(self) -> bool:
-        return self.events[-1]["event"] == "attempt_end"
+        return _last(self.events, "attempt_end") is not None
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        record, devices = _last(self.events, "experiment"), _last(self.events, "devices")
+        if record is None or devices is None:
+            return None
+        price = record["run_options"].get("price_per_hour_usd")
+        hosts = devices.get("num_hosts", devices["num_processes"])
+        return None if price is None else price * hosts
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """The attempts of a log and the past that it carries, and the clocks over them.
+
+    A moment is an event of one of the attempts.
+    """
+
+    attempts: list[_Attempt]
+    run_start: Event | None
+    history: History
+
+    def run_parts(self, moment: Event) -> list[tuple[_Attempt, float]] | None:
+        """Gives each attempt's seconds on the run's clock up to a moment."""
+        # All attempts after a past whose clock has started are restarts: each counts whole.
+        start = None if self.history.run_started else self.run_start
+        first = start["attempt"] if start is not None else self.attempts[0].number
+        if moment["attempt"] < first or not (start is not None or self.history.run_started):
+            return None
+        parts = []
+        for attempt in self.attempts:
+            if not first <= attempt.number <= moment["attempt"]:
+                continue
+            begin = start["t"] if start is not None and attempt.number == first else 0.0
+            end = moment["t"] if attempt.number == moment["attempt"] else attempt.seconds
+            parts.append((attempt, end - begin))
+        return parts
+
+    def run_seconds(self, moment: Event) -> float | None:
+        """Gives the seconds on the run's clock at a moment."""
+        parts = self.run_parts(moment)
+        if parts is None:
+            return None
+        return self.history.run_seconds + sum(seconds for _, seconds in parts)
+
+    def total_seconds(self, moment: Event) -> float:
+        """Gives the lifetimes of all attempts up to a moment."""
+        before = sum(a.seconds for a in self.attempts if a.number < moment["attempt"])
+        return self.history.total_seconds + before + moment["t"]
+
+    def elapsed_seconds(self, moment: Event) -> float | None:
+        """Gives the seconds from `run_start` to a moment with the gaps between attempts."""
+        run_seconds, start = self.run_seconds(moment), self.run_start
+        if run_seconds is None:
+            return None
+        if self.history.run_started:
+            # What began the run was in the lost log: only the wall clocks are left to compare.
+            return max(run_seconds, moment["unix_seconds"] - self.history.run_start_unix_seconds)
+        assert start is not None
+        if start["attempt"] == moment["attempt"]:
+            return run_seconds
+        boots = {attempt.number: attempt.start.get("boot_id") for attempt in self.attempts}
+        one_boot = boots[start["attempt"]] == boots[moment["attempt"]] is not None
+        if one_boot and None not in (start["boot_seconds"], moment["boot_seconds"]):
+            return moment["boot_seconds"] - start["boot_seconds"]
+        # Another boot or machine: as above.
+        return max(run_seconds, moment["unix_seconds"] - start["unix_seconds"])
+
+    def run_cost(self, moment: Event) -> tuple[float | None, str]:
+        """Gives the cost of the run's clock up to a moment, or None and the reason."""
+        parts = self.run_parts(moment)
+        if parts is None:
+            return None, _NO_RUN_START
+        return _cost(self.history.cost_usd, parts)
+
+    def allocated_cost(self) -> tuple[float | None, str]:
+        """Gives the cost of all lifetimes, or None and the reason."""
+        parts = [(attempt, attempt.seconds) for attempt in self.attempts]
+        return _cost(self.history.allocated_cost_usd, parts)
+
+
+_NO_RUN_START = "the log lacks run_start"
+_NOT_REACHED = "no evaluation reached the target"
 
 
 def summarize(events: Sequence[Event]) -> RunResult:
@@ -144,67 +285,78 @@ def summarize(events: Sequence[Event]) -> RunResult:
     Raises:
       RunError: The log lacks what every run writes first.
     """
-    attempts = _attempts(events)
+    run = _run(events)
+    attempts, history = run.attempts, run.history
     record = _last(events, "experiment")
     devices = _last(events, "devices")
     if record is None or devices is None:
         raise RunError("the log ends before the run described itself; nothing can be summarized")
-    experiment, options = record["experiment"], record["run_options"]
-    history = _carried_history(events)
-    run_start = next((event for event in events if event["event"] == "run_start"), None)
-    evaluations = _evaluations(events, attempts, run_start, history)
-    reached = next((event for event in _of(events, "evaluation") if event["reached"]), None)
+    experiment = record["experiment"]
+    evaluations = _evaluations(events, run)
     phases = _phases(attempts, history)
-    end = _last(events, "attempt_end")
-    status = end["status"] if end is not None and attempts[-1].ended else "running"
-    if reached is not None and status != "reached":
-        status = "reached"
+    end = _last(attempts[-1].events, "attempt_end")
     diverged = _last(events, "diverged")
-    total_seconds = sum(attempt.seconds for attempt in attempts) + history["total_seconds"]
-    tta = _run_seconds(attempts, run_start, reached, history)
-    steps = max((event["step"] for event in events if "step" in event), default=0)
-    made = sum(event["steps"] for event in _of(events, "train")) + history["steps_made"]
+    steps = _newest_step(attempts)
+    made = sum(event["steps"] for event in _of(events, "train")) + history.steps_made
     batch = experiment["global_batch_size"]
-    price = options.get("price_per_hour_usd")
-    hourly = None if price is None else price * devices["num_processes"]
-    killed = sum(not attempt.ended for attempt in attempts[:-1])
-    killed += status == "running"
+    killed = sum(not attempt.ended for attempt in attempts)
+    start = next((attempt.start for attempt in reversed(attempts) if attempt.start), {})
     host_summary = _last(attempts[-1].events, "host_summary")
+    reached = next((event for event in _of(events, "evaluation") if event["reached"]), None)
+    allocated, allocated_reason = run.allocated_cost()
+    if history.reached:
+        tta = history.time_to_accuracy_seconds
+        elapsed = history.elapsed_seconds_to_accuracy
+        total = history.total_seconds_to_accuracy
+        cost, cost_reason = _cost(history.cost_usd, [])
+    elif reached is not None:
+        tta, elapsed = run.run_seconds(reached), run.elapsed_seconds(reached)
+        total = run.total_seconds(reached)
+        cost, cost_reason = run.run_cost(reached)
+    else:
+        tta = elapsed = total = cost = None
+        cost_reason = allocated_reason or _NOT_REACHED
     reasons: dict[str, str] = {}
-    if reached is None:
-        for name in ("time_to_accuracy", "elapsed", "total"):
-            field = (
-                f"{name}_seconds" if name == "time_to_accuracy" else f"{name}_seconds_to_accuracy"
-            )
-            reasons[field] = "no evaluation reached the target"
-    if hourly is None:
-        reasons["cost_usd"] = "no price given (--price_per_hour_usd)"
-        reasons["allocated_cost_usd"] = reasons["cost_usd"]
-    elif reached is None:
-        reasons["cost_usd"] = "no evaluation reached the target"
+    for name, value in (
+        ("time_to_accuracy_seconds", tta),
+        ("elapsed_seconds_to_accuracy", elapsed),
+        ("total_seconds_to_accuracy", total),
+    ):
+        if value is None:
+            unreached = reached is None and not history.reached
+            reasons[name] = _NOT_REACHED if unreached else _NO_RUN_START
+    if cost is None:
+        reasons["cost_usd"] = cost_reason
+    if allocated is None:
+        reasons["allocated_cost_usd"] = allocated_reason
+    if history.attempts:
+        reasons["time_uncertainty_seconds"] = (
+            "an earlier log was lost: how long its last attempt went on after its last checkpoint "
+            "is not known"
+        )
     if host_summary is None:
         reasons["hosts"] = "the last attempt ended before the hosts were summed up"
     return RunResult(
         schema_version=SCHEMA_VERSION,
-        run_id=attempts[-1].start["run_id"],
+        run_id=start.get("run_id", ""),
         experiment=experiment["name"],
         identity=record["identity"],
         overrides=record["overrides"],
         seed=record["seed"],
-        status=status,
-        reached=reached is not None,
+        status="running" if end is None else end["status"],
+        reached=history.reached or reached is not None,
         target=experiment["targets"],
         target_note=experiment["target_note"],
         best=_best(experiment["targets"], evaluations),
         time_to_accuracy_seconds=_rounded(tta),
-        elapsed_seconds_to_accuracy=_rounded(_elapsed(attempts, run_start, reached, tta, history)),
-        total_seconds_to_accuracy=_rounded(_total_to(attempts, reached, history)),
-        total_seconds=round(total_seconds, 6),
-        time_uncertainty_seconds=killed * HEARTBEAT_SECONDS,
+        elapsed_seconds_to_accuracy=_rounded(elapsed),
+        total_seconds_to_accuracy=_rounded(total),
+        total_seconds=round(history.total_seconds + sum(a.seconds for a in attempts), 6),
+        time_uncertainty_seconds=None if history.attempts else killed * HEARTBEAT_SECONDS,
         train_seconds=phases["train"],
         compile_seconds=phases["compile"],
         compile_cache={event["program"]: event["cache"] for event in _of(events, "compiled")},
-        interruptions=len(attempts) - 1 + history["attempts"],
+        interruptions=len(attempts) - 1 + history.attempts,
         phases=phases,
         first_losses=_first_losses(events, history),
         epochs=round(steps * batch / record["num_train_examples"], 6),
@@ -216,133 +368,109 @@ def summarize(events: Sequence[Event]) -> RunResult:
         num_devices=devices["num_devices"],
         device_kind=devices["device_kind"],
         platform=devices["platform"],
-        cost_usd=_rounded(None if hourly is None or tta is None else hourly * tta / 3600),
-        allocated_cost_usd=_rounded(None if hourly is None else hourly * total_seconds / 3600),
+        cost_usd=_rounded(cost),
+        allocated_cost_usd=_rounded(allocated),
         evaluations=evaluations,
         hosts=[] if host_summary is None else host_summary["hosts"],
-        versions=attempts[-1].start["versions"],
-        run_options=options,
+        versions=start.get("versions", {}),
+        run_options=record["run_options"],
         reasons=reasons,
-        warnings=_warnings(events, attempts),
+        warnings=_warnings(events, run),
     )
 
 
+def run_started(events: Sequence[Event]) -> bool:
+    """Tells whether the run's clock has started, in this log or in the past that it carries."""
+    return bool(_of(events, "run_start")) or _carried_history(events).run_started
+
+
 def history_of(events: Sequence[Event]) -> dict[str, Any]:
-    """Gives what a checkpoint carries of a run's past, should the log be lost with its disk.
+    """Gives what a checkpoint carries of a run's past, as the JSON of a `History`.
 
     Args:
       events: The events so far, of a run whose clock has started.
     """
-    result = summarize(events)
-    attempts = _attempts(events)
-    run_start = next((event for event in events if event["event"] == "run_start"), None)
-    now = {**attempts[-1].events[-1], "attempt": attempts[-1].start["attempt"]}
-    carried = _carried_history(events)
-    return {
-        "attempts": result.interruptions + 1,
-        "run_started": run_start is not None or carried["run_started"],
-        "run_seconds": _run_seconds(attempts, run_start, now, carried) or 0.0,
-        "total_seconds": result.total_seconds,
-        "steps_made": sum(e["steps"] for e in _of(events, "train")) + carried["steps_made"],
-        "run_start_unix_seconds": (
-            run_start["unix_seconds"] if run_start else carried["run_start_unix_seconds"]
-        ),
-        "phases": result.phases,
-        "first_losses": result.first_losses,
-        "evaluations": result.evaluations,
-    }
+    result, run = summarize(events), _run(events)
+    now = run.attempts[-1].events[-1]
+    cost = result.cost_usd
+    if not result.reached:
+        cost = _rounded(_cost(run.history.cost_usd, run.run_parts(now) or [])[0])
+    start_unix_seconds = run.history.run_start_unix_seconds
+    if run.run_start is not None:
+        start_unix_seconds = run.run_start["unix_seconds"]
+    return History(
+        attempts=result.interruptions + 1,
+        run_started=run_started(events),
+        run_seconds=run.run_seconds(now) or 0.0,
+        total_seconds=result.total_seconds,
+        steps_made=sum(e["steps"] for e in _of(events, "train")) + run.history.steps_made,
+        run_start_unix_seconds=start_unix_seconds,
+        phases=result.phases,
+        first_losses=result.first_losses,
+        evaluations=result.evaluations,
+        reached=result.reached,
+        time_to_accuracy_seconds=result.time_to_accuracy_seconds,
+        elapsed_seconds_to_accuracy=result.elapsed_seconds_to_accuracy,
+        total_seconds_to_accuracy=result.total_seconds_to_accuracy,
+        cost_usd=cost,
+        allocated_cost_usd=result.allocated_cost_usd,
+    ).to_json()
 
 
-_NO_HISTORY: dict[str, Any] = {
-    "attempts": 0,
-    "run_started": False,
-    "run_seconds": 0.0,
-    "total_seconds": 0.0,
-    "steps_made": 0,
-    "run_start_unix_seconds": None,
-    "phases": {},
-    "first_losses": [],
-    "evaluations": [],
-}
+def _carried_history(events: Sequence[Event]) -> History:
+    """Gives the past that an attempt of this log read from a checkpoint, if one did.
+
+    The attempt need not be the first of the log: one before it may have ended before it restored.
+    """
+    carried = [event["history"] for event in _of(events, "restored") if event.get("history")]
+    histories = [History.from_json(value) for value in carried]
+    started = [history for history in histories if history.run_started]
+    return next(iter([*started, *histories]), History())
 
 
-def _carried_history(events: Sequence[Event]) -> dict[str, Any]:
-    """Gives the past that the first attempt of this log read from a checkpoint, if it did."""
-    if not events:
-        return _NO_HISTORY
-    first = events[0]["attempt"]
-    for event in _of(events, "restored"):
-        if event["attempt"] == first and event.get("history"):
-            return {**_NO_HISTORY, **event["history"]}
-    return _NO_HISTORY
-
-
-def _attempts(events: Sequence[Event]) -> list[_Attempt]:
+def _run(events: Sequence[Event]) -> _Run:
     grouped: dict[int, list[Event]] = {}
     for event in events:
         grouped.setdefault(event["attempt"], []).append(event)
-    attempts = []
-    for own in grouped.values():
-        start = next((event for event in own if event["event"] == "attempt_start"), None)
-        if start is not None:
-            attempts.append(_Attempt(start, own))
-    if not attempts:
+    if not grouped:
         raise RunError("the log holds no attempt; nothing can be summarized")
-    return attempts
+    attempts = [_Attempt(number, own) for number, own in grouped.items()]
+    run_start = next(iter(_of(events, "run_start")), None)
+    return _Run(attempts, run_start, _carried_history(events))
 
 
-def _run_seconds(
-    attempts: list[_Attempt], run_start: Event | None, moment: Event | None, history: dict
-) -> float | None:
-    """Gives the seconds on the run's clock at a moment, an event of one of the attempts."""
-    if moment is None:
-        return None
-    if history["run_started"]:
-        return history["run_seconds"] + _total_to(attempts, moment, _NO_HISTORY)
-    if run_start is None:
-        return None
-    seconds = 0.0
-    for attempt in attempts:
-        number = attempt.start["attempt"]
-        if number < run_start["attempt"]:
-            continue
-        begin = run_start["t"] if number == run_start["attempt"] else 0.0
-        if number == moment["attempt"]:
-            return seconds + moment["t"] - begin
-        seconds += attempt.seconds - begin
-    return None
+def _newest_step(attempts: list[_Attempt]) -> int:
+    """Gives the step of the newest state: an attempt may go on from before the last one's end."""
+    for attempt in reversed(attempts):
+        for event in reversed(attempt.events):
+            name, step = event["event"], event.get("step")
+            # An attempt that fails before it has a state ends at step 0; the state is an older one.
+            if name in _STATE_EVENTS or (name == "attempt_end" and step):
+                return event["step"]
+    return 0
 
 
-def _total_to(attempts: list[_Attempt], moment: Event | None, history: dict) -> Any:
-    if moment is None:
-        return None
-    before = sum(a.seconds for a in attempts if a.start["attempt"] < moment["attempt"])
-    return history["total_seconds"] + before + moment["t"]
+_STATE_EVENTS = ("train", "evaluation", "restored", "checkpoint")
 
 
-def _elapsed(
-    attempts: list[_Attempt],
-    run_start: Event | None,
-    reached: Event | None,
-    run_seconds: float | None,
-    history: dict,
-) -> float | None:
-    """Gives the seconds from `run_start` to the target with the gaps between attempts."""
-    if reached is None or run_seconds is None:
-        return None
-    if run_start is None:
-        return reached["unix_seconds"] - history["run_start_unix_seconds"]
-    if run_start["attempt"] == reached["attempt"]:
-        return run_seconds
-    boots = {attempt.start["attempt"]: attempt.start["boot_id"] for attempt in attempts}
-    one_boot = boots[run_start["attempt"]] == boots[reached["attempt"]] is not None
-    if one_boot and None not in (run_start["boot_seconds"], reached["boot_seconds"]):
-        return reached["boot_seconds"] - run_start["boot_seconds"]
-    # Another boot or machine: only the wall clocks are left to compare.
-    return max(run_seconds, reached["unix_seconds"] - run_start["unix_seconds"])
+def _cost(carried: float | None, parts: list[tuple[_Attempt, float]]) -> tuple[float | None, str]:
+    """Gives the cost of attempts' seconds and of the carried past, or None and the reason."""
+    if carried is None:
+        return None, "the past that a checkpoint carried has no price"
+    cost, unpriced = carried, []
+    for attempt, seconds in parts:
+        hourly = attempt.usd_per_hour
+        if hourly is not None:
+            cost += hourly * seconds / 3600
+        elif seconds:
+            unpriced.append(attempt.number)
+    if unpriced:
+        numbers = ", ".join(map(str, unpriced))
+        return None, f"no price given (--price_per_hour_usd) in attempt {numbers}"
+    return cost, ""
 
 
-def _phases(attempts: list[_Attempt], history: dict) -> dict[str, float]:
+def _phases(attempts: list[_Attempt], history: History) -> dict[str, float]:
     """Gives the seconds of each phase: from its beginning to the next, or to the attempt's end."""
     seconds = dict.fromkeys(PHASES, 0.0)
     for attempt in attempts:
@@ -352,22 +480,19 @@ def _phases(attempts: list[_Attempt], history: dict) -> dict[str, float]:
                 seconds[name] += event["t"] - begin
                 name, begin = event["name"], event["t"]
         seconds[name] += attempt.seconds - begin
-    for name, carried in history["phases"].items():
+    for name, carried in history.phases.items():
         seconds[name] += carried
     return {name: round(value, 6) for name, value in seconds.items()}
 
 
-def _evaluations(
-    events: Sequence[Event], attempts: list[_Attempt], run_start: Event | None, history: dict
-) -> list[dict[str, Any]]:
+def _evaluations(events: Sequence[Event], run: _Run) -> list[dict[str, Any]]:
     """Gives one row a step: the first measurement, where an attempt did work again."""
-    rows = {row["step"]: row for row in history["evaluations"]}
+    rows = {row["step"]: row for row in run.history.evaluations}
     for event in _of(events, "evaluation"):
-        seconds = _run_seconds(attempts, run_start, event, history)
         row = {
             "step": event["step"],
             "epoch": event["epoch"],
-            "seconds_since_run_start": _rounded(seconds),
+            "seconds_since_run_start": _rounded(run.run_seconds(event)),
             **event["metrics"],
         }
         rows.setdefault(event["step"], row)
@@ -385,24 +510,34 @@ def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
     return best
 
 
-def _first_losses(events: Sequence[Event], history: dict) -> list[float]:
-    losses = dict(enumerate(history["first_losses"]))
+def _first_losses(events: Sequence[Event], history: History) -> list[float]:
+    losses = dict(enumerate(history.first_losses))
     for event in _of(events, "first_losses"):
         for index, loss in enumerate(event["losses"], start=event["start_step"]):
             losses.setdefault(index, loss)
     return [losses[index] for index in range(len(losses)) if index in losses]
 
 
-def _warnings(events: Sequence[Event], attempts: list[_Attempt]) -> list[str]:
+def _warnings(events: Sequence[Event], run: _Run) -> list[str]:
     messages = [event["message"] for event in _of(events, "warning")]
-    for attempt in attempts:
+    if run.history.attempts:
+        messages.append(
+            "an earlier log was lost and its past is that of a checkpoint: what its last attempt "
+            "did after that checkpoint is in no time and no cost here"
+        )
+    for attempt in run.attempts:
+        if not attempt.start:
+            messages.append(
+                f"the log lacks the start of attempt {attempt.number}, as if its line were "
+                "damaged; its seconds count"
+            )
         first, last = attempt.events[0], attempt.events[-1]
         if None not in (first["boot_seconds"], last["boot_seconds"]):
             slept = (last["boot_seconds"] - first["boot_seconds"]) - (last["t"] - first["t"])
             if slept > HEARTBEAT_SECONDS:
                 messages.append(
                     f"the machine was suspended for {slept:.0f} s in attempt "
-                    f"{attempt.start['attempt']}; no time here counts them"
+                    f"{attempt.number}; no time here counts them"
                 )
     metrics: dict[int, dict] = {}
     for event in _of(events, "evaluation"):
