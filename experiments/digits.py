@@ -1,6 +1,23 @@
-"""Handwritten digits: a residual network of 77,000 parameters to 99.15 % of 897 test images."""
+"""Handwritten digits: a residual network of 77,000 parameters to 99.15 % of 897 test images.
 
-from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+    dawnjax train --experiment=digits
+
+The data are scikit-learn's 1,797 real digits of 8x8 pixels, split in 900 and 897, stratified, seed
+0. On this split one nearest neighbour reaches 0.9877 and the best RBF-SVM 0.9900; 890 of 897 is
+0.9922.
+
+Seen on 2 cores of an AMD EPYC virtual machine (jax 0.10.2), 2026-11-21, seeds 0 to 19, other jobs
+running beside most of them: 20 of 20 reached, after 6 to 14 epochs (mean 9.2). Time to accuracy mean
+2.04 s, CV 0.40, from 1.08 s (8 epochs, machine to itself) to 4.03 s; compilation, 4 to 6 s cold, and
+imports apart. Last top-1 accuracy 0.9938 +- 0.0013. Every trial stands in
+`benchmarks/results/seeds_digits.json`.
+
+Source: the network and its ingredients are those of He et al. 2015 and of the usual CIFAR recipes
+(SGD with Nesterov momentum, warm-up, cosine, label smoothing); rates, augmentation and length were
+searched here on seeds 100 to 115.
+"""
+
+from dawnjax.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
 from dawnjax.input_pipeline.digits import Digits
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import ResNet
@@ -21,4 +38,14 @@ EXPERIMENT = Experiment(
     targets=(Target(value=0.9915),),
     target_note="890 of the 897 test images, chosen by looking at what models reach on them",
     evaluation=Evaluation(first_epoch=6.0),
+    observations=(
+        Observation(
+            hardware="2 cores of an AMD EPYC VM, shared",
+            trials=20,
+            reached=20,
+            mean_time_to_accuracy_seconds=2.04,
+            quality=0.9938,
+            date="2026-11-21",
+        ),
+    ),
 )

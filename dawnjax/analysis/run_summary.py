@@ -472,7 +472,7 @@ def _cost(carried: float | None, parts: list[tuple[_Attempt, float]]) -> tuple[f
 
 def _phases(attempts: list[_Attempt], history: History) -> dict[str, float]:
     """Gives the seconds of each phase: from its beginning to the next, or to the attempt's end."""
-    seconds = dict.fromkeys(PHASES, 0.0)
+    seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
     for attempt in attempts:
         name, begin = "setup", 0.0
         for event in attempt.events:
