@@ -2,14 +2,14 @@
 
     dawnjax train --experiment=digits
 
-The data are scikit-learn's 1,797 real digits of 8x8 pixels, split in 900 and 897, stratified, seed
-0. On this split one nearest neighbour reaches 0.9877 and the best RBF-SVM 0.9900; 890 of 897 is
-0.9922.
+The data are scikit-learn's 1,797 real digits of 8x8 pixels, split in 900 and 897, stratified,
+seed 0. On this split one nearest neighbour reaches 0.9877 and the best RBF-SVM 0.9900; 890 of 897
+is 0.9922.
 
-Seen on 2 cores of an AMD EPYC virtual machine (jax 0.10.2), 2026-11-21, seeds 0 to 19, other jobs
-running beside most of them: 20 of 20 reached, after 6 to 14 epochs (mean 9.2). Time to accuracy mean
-2.04 s, CV 0.40, from 1.08 s (8 epochs, machine to itself) to 4.03 s; compilation, 4 to 6 s cold, and
-imports apart. Last top-1 accuracy 0.9938 +- 0.0013. Every trial stands in
+Seen on 2 cores of an AMD EPYC virtual machine (jax 0.10.2), 2026-11-21, seeds 0 to 19, with other
+jobs beside most of them: 20 of 20 reached, after 6 to 14 epochs (mean 9.4). Time to accuracy mean
+2.04 s, CV 0.40, from 1.08 s (8 epochs, machine to itself) to 4.03 s; compilation, 4 to 6 s cold,
+and imports apart. Last top-1 accuracy 0.9938 +- 0.0013. Every trial stands in
 `benchmarks/results/seeds_digits.json`.
 
 Source: the network and its ingredients are those of He et al. 2015 and of the usual CIFAR recipes
