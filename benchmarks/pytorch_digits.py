@@ -5,7 +5,8 @@
 
 Every number of the recipe is read from the experiment, save that normalization statistics are
 those of the whole batch (`--batch_norm_group_size=64` on our side); the code is what a PyTorch user
-would write. One JSON line a seed. The clock is DawnJAX's: it starts when every shape is warmed up and compiled
+would write. One JSON line a seed. The clock is DawnJAX's: it starts when every shape is warmed
+up and compiled
 (on random data and a state that is thrown away) and stops at the end of the first evaluation that
 reaches the target; reading the data and all evaluations count. Needs PyTorch, which DawnJAX itself
 does not.
