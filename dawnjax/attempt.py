@@ -379,26 +379,28 @@ def _open_directory(request: Request, spec: DatasetSpec) -> tuple[RunDirectory, 
         **flatten(to_json(options)),
     }
     _refuse_different_hosts({name: value for name, value in own.items() if name not in _PER_HOST})
+    run_id = processes.same_text(new_run_id(experiment.name, request.seed))
+    directory = RunDirectory(Path(options.run_dir or Path("runs") / run_id))
+    old = read_record(directory)
     new = {
         "schema_version": SCHEMA_VERSION,
-        "run_id": processes.same_text(new_run_id(experiment.name, request.seed)),
+        "run_id": processes.same_text(run_id if old is None else old["run_id"]),
         "experiment": to_json(experiment),
         "overrides": request.overrides,
         "seed": request.seed,
         "identity": experiment.identity(spec),
         "identity_fields": experiment.identity_fields(spec),
     }
-    directory = RunDirectory(Path(options.run_dir or Path("runs") / new["run_id"]))
-    old = read_record(directory)
     if old is not None:
         refuse_other_run(directory, old, new)
-        return directory, old
-    if jax.process_index() == 0:
+    # On a shared disk only process 0 writes, once all have looked; on disks of their own, each.
+    processes.gather("looked")
+    if old is None and jax.process_index() == 0:
         write_json(directory.experiment_file, new)
-    processes.same_text("recorded")  # on a shared disk the others find the record of process 0
+    processes.gather("written")
     if not directory.experiment_file.exists():
         write_json(directory.experiment_file, new)
-    return directory, new
+    return directory, old or new
 
 
 _PER_HOST = ("run_dir", "processes.process_id", "compile_cache_dir")
