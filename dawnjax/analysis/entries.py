@@ -1,0 +1,234 @@
+"""The record that every analysis reads: an entry, ours or an official one.
+
+An entry is several trials of one experiment on one system. A DAWNBench entry is one trial, an
+MLPerf entry a folder of logs, one of ours the run directories of one experiment with several seeds.
+One line of a JSON Lines file is one entry.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dawnjax.analysis.stability import Summary
+from dawnjax.errors import RunError
+
+SCHEMA_VERSION = 1
+
+SUITES = ("dawnbench", "mlperf_training", "dawnjax")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """The quality to reach.
+
+    Attributes:
+      metric: The suite's own name of it, such as `top5Accuracy` or `eval_accuracy`.
+      value: The threshold, in the unit of the evaluations.
+      direction: `at_least` or `at_most`.
+      unit: `fraction`, `percent`, `bleu`, or the empty string where the suite does not say.
+    """
+
+    metric: str
+    value: float | None
+    direction: str = "at_least"
+    unit: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """One evaluation of a trial.
+
+    Attributes:
+      epoch: Epochs trained before it, by the log's own label; None if it has none.
+      seconds_since_run_start: When it ended; None where the log has no time for it.
+      value: The metric, in the target's unit.
+    """
+
+    epoch: float | None
+    seconds_since_run_start: float | None
+    value: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One training run with one seed.
+
+    Attributes:
+      file: Its log or run directory, relative to the entry's source.
+      reached: Whether it reached the target.
+      time_to_accuracy_seconds: None if it did not.
+      total_seconds: How long it ran on the same clock, reached or not; None if not known.
+      epochs: Epochs up to the target, or up to its end; None if the log does not tell.
+      status: The suite's own word for its end, such as `success`, `aborted`, `diverged`.
+      seed: None where no seed is recorded.
+      interrupted: Whether its clock was put together from several attempts.
+      compile_seconds: Compilation outside the clock; None if not known.
+      evaluations: In the order of time.
+    """
+
+    file: str
+    reached: bool
+    time_to_accuracy_seconds: float | None
+    total_seconds: float | None = None
+    epochs: float | None = None
+    status: str = ""
+    seed: int | None = None
+    interrupted: bool = False
+    compile_seconds: float | None = None
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inference:
+    """What an inference entry of DAWNBench measured; one example at a time.
+
+    Attributes:
+      latency_milliseconds: Mean latency of one example.
+      cost_usd: Cost of 10,000 examples; None if not given.
+      quality: The model's metric, in the target's unit.
+    """
+
+    latency_milliseconds: float | None
+    cost_usd: float | None
+    quality: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Several trials of one experiment on one system; times are seconds.
+
+    Attributes:
+      source: Path of its folder or file, relative to what was imported, with `/`.
+      suite: One of `SUITES`.
+      round: The suite's round, such as `v0.5`; empty where it has none.
+      kind: `training` or `inference`.
+      benchmark: The task: `ImageNet`, `resnet`, or the name of our experiment.
+      submitter: Who made it.
+      system: The system's name.
+      hardware: The accelerators, or the processors where there are none.
+      processor_class: `GPU`, `TPU` or `CPU`; empty if not known.
+      num_accelerators: Accelerators of the job; None if not known.
+      num_hosts: Hosts of the job; None if not known.
+      framework: The framework as the entry names it.
+      framework_family: The framework it counts as, such as `TensorFlow` for `tensorpack`.
+      model: The model's name.
+      date: `YYYY-MM-DD`; empty if not known.
+      division: `closed`, `open` or empty.
+      status: The suite's category, such as `cloud`, `onprem`, `research`; or empty.
+      global_batch_size: Examples a step; None where the logs do not tell.
+      target: What was to be reached.
+      cost_per_hour_usd: Price of the whole system; None if not given.
+      trials: In the order of their files; empty for inference.
+      summary: The statistics of the trials; None for inference.
+      inference: The measurements of an inference entry; None for training.
+      warnings: What is odd in the source and how it was read.
+      reasons: Why a field is None, where that can be said.
+    """
+
+    source: str
+    suite: str
+    round: str = ""
+    kind: str = "training"
+    benchmark: str
+    submitter: str = ""
+    system: str = ""
+    hardware: str = ""
+    processor_class: str = ""
+    num_accelerators: int | None = None
+    num_hosts: int | None = None
+    framework: str = ""
+    framework_family: str = ""
+    model: str = ""
+    date: str = ""
+    division: str = ""
+    status: str = ""
+    global_batch_size: int | None = None
+    target: Target
+    cost_per_hour_usd: float | None = None
+    trials: tuple[Trial, ...] = ()
+    summary: Summary | None = None
+    inference: Inference | None = None
+    warnings: tuple[str, ...] = ()
+    reasons: dict[str, str] = dataclasses.field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives the entry as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Entry":
+        """Gives the entry from plain JSON values.
+
+        Raises:
+          RunError: A field is missing, unknown or of another schema.
+        """
+        if value.get("schema_version") != SCHEMA_VERSION:
+            raise RunError(
+                f"an entry of schema {value.get('schema_version')!r}; this version reads "
+                f"{SCHEMA_VERSION}: import the results again"
+            )
+        try:
+            fields = dict(value)
+            fields["target"] = Target(**value["target"])
+            fields["trials"] = tuple(_trial(trial) for trial in value["trials"])
+            if value["summary"] is not None:
+                fields["summary"] = Summary(**value["summary"])
+            if value["inference"] is not None:
+                fields["inference"] = Inference(**value["inference"])
+            fields["warnings"] = tuple(value["warnings"])
+            return cls(**fields)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"not an entry: {error}") from error
+
+
+def write_entries(path: Path, entries: Iterable[Entry]) -> None:
+    """Writes entries to a JSON Lines file, whole or not at all.
+
+    Raises:
+      RunError: The file cannot be written.
+    """
+    partial = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8") as file:
+            for entry in entries:
+                file.write(json.dumps(entry.to_json(), allow_nan=False) + "\n")
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from error
+
+
+def read_entries(path: Path) -> Iterator[Entry]:
+    """Yields the entries of a JSON Lines file.
+
+    Raises:
+      RunError: The file cannot be read, or a line is no entry; the line is named.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _entry(line, f"{path}:{number}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"cannot read {path}: {error}") from error
+
+
+def _entry(line: str, where: str) -> Entry:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{where} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{where} is not an entry but a {type(value).__name__}")
+    try:
+        return Entry.from_json(value)
+    except RunError as error:
+        raise RunError(f"{where}: {error}") from error
+
+
+def _trial(value: dict[str, Any]) -> Trial:
+    evaluations = tuple(Evaluation(**evaluation) for evaluation in value["evaluations"])
+    return Trial(**{**value, "evaluations": evaluations})
