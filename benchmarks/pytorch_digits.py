@@ -247,7 +247,8 @@ class Trainer:
 def main() -> int:
     """Runs the seeds and prints a JSON line for each."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="trials, with seeds 0, 1, ...")
+    parser.add_argument("--seeds", type=int, default=1, help="trials")
+    parser.add_argument("--first_seed", type=int, default=0)
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     parser.add_argument("--channels_last", action="store_true", help="keep images as NHWC")
     parser.add_argument("--threads", type=int, default=0, help="0 takes PyTorch's own choice")
@@ -264,7 +265,7 @@ def main() -> int:
     trainer = Trainer(experiment, options)
     trainer.warm_up()
     setup_seconds = time.time() - psutil.Process().create_time()
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         record = trainer.trial(seed)
         record["total_seconds"] = setup_seconds + record["run_seconds"]
         record["setup_seconds"] = setup_seconds

@@ -39,6 +39,7 @@ class CallQueue:
       steps_done: Steps whose call has ended, since the queue was made.
       call_seconds: Duration of each ended call.
       call_steps: Steps of each ended call.
+      total_seconds: Their durations together.
     """
 
     def __init__(self, in_flight: int, first_losses: int = 0):
@@ -56,6 +57,7 @@ class CallQueue:
         self.steps_done = 0
         self.call_seconds = array.array("d")
         self.call_steps = array.array("l")
+        self.total_seconds = 0.0
 
     def start(self) -> None:
         """Begins a stretch of steps: the first call's duration counts from here."""
@@ -76,15 +78,19 @@ class CallQueue:
         """Gives the losses of the latest ended call's steps, and the first non-finite step or 0."""
         if self._latest is None:
             return None
-        losses, first_nonfinite_step = jax.device_get(self._latest.metrics)
-        return losses[: self._latest.num_steps], int(first_nonfinite_step)
+        losses = np.asarray(self._latest.metrics.losses)
+        return losses[: self._latest.num_steps], self.first_nonfinite_step()
+
+    def first_nonfinite_step(self) -> int:
+        """Gives the first step with a NaN or infinite loss in the ended calls, or 0."""
+        return 0 if self._latest is None else int(self._latest.metrics.first_nonfinite_step)
 
     def take_first_losses(self) -> list[float]:
         """Gives those of the first losses whose steps ended since this was last asked."""
         calls, self._first_calls = self._first_calls, []
         taken: list[float] = []
         for call in calls:
-            losses = jax.device_get(call.metrics.losses)[: call.num_steps]
+            losses = np.asarray(call.metrics.losses)[: call.num_steps]
             wanted = self._first_wanted - self._first_taken
             taken += [float(loss) for loss in losses[:wanted]]
             self._first_taken += min(wanted, call.num_steps)
@@ -94,7 +100,9 @@ class CallQueue:
         call = self._calls.popleft()
         call.metrics.losses.block_until_ready()
         now = time.perf_counter()
-        self.call_seconds.append(now - self._last_end)
+        seconds = now - self._last_end
+        self.call_seconds.append(seconds)
+        self.total_seconds += seconds
         self.call_steps.append(call.num_steps)
         self._last_end = now
         if self.steps_done < self._first_wanted:

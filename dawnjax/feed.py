@@ -167,10 +167,11 @@ class TrainFeed:
             arrays = next(self._prefetch)
         else:
             indices = self._order.steps(first_step, num_steps)
-            arrays = {
-                "index": place(self._whole_call(indices.index), self._sharding),
-                "epoch": place(self._whole_call(indices.epoch), self._sharding),
+            local = {
+                "index": self._whole_call(indices.index),
+                "epoch": self._whole_call(indices.epoch),
             }
+            arrays = place(local, self._sharding)
         self.wait_seconds += time.perf_counter() - started
         return arrays
 

@@ -81,14 +81,18 @@ def state_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, "fsdp"))
 
 
-def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """Puts an array that every process holds whole onto the devices.
+def place(arrays: Any, sharding: NamedSharding) -> Any:
+    """Puts an array, or a tree of them, that every process holds whole onto the devices.
 
     Each process uploads the parts of its own devices only.
     """
     if jax.process_count() == 1:
-        return jax.device_put(array, sharding)
-    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+        return jax.device_put(arrays, sharding)
+
+    def put(array: np.ndarray) -> jax.Array:
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+    return jax.tree.map(put, arrays)
 
 
 def place_local(

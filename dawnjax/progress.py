@@ -36,6 +36,11 @@ class Display:
         self._last_shown = 0.0
         self._best: dict[str, float] = {}
 
+    @property
+    def is_live(self) -> bool:
+        """Whether a person watches a line that changes."""
+        return self._status is not None
+
     def begin(self, run_dir: Path, mesh: Mesh, resume_command: str) -> None:
         """Shows what is run, where, and how to resume it."""
         device = mesh.devices.flat[0].device_kind
@@ -77,7 +82,7 @@ class Display:
         seconds = sum(seconds for seconds, _ in recent)
         steps = sum(count for _, count in recent)
         rate = steps * self._experiment.global_batch_size / seconds if seconds else 0.0
-        waited = input_wait_seconds / sum(queue.call_seconds) if queue.call_seconds else 0.0
+        waited = input_wait_seconds / queue.total_seconds if queue.total_seconds else 0.0
         best = ", ".join(
             f"best {target.metric} {self._best[target.metric]:.4f} of {target.value:g}"
             for target in self._experiment.targets

@@ -225,10 +225,9 @@ def train_until(
         queue.add(metrics, num_steps)
         if attempt.preemption.requested(step):
             return state, step, True
-        if count % CHECKED_CALLS == 0:
-            if not attempt.record_steps(queue, feed.wait_seconds):
-                break
-        elif attempt.record_due():
+        if count % CHECKED_CALLS == 0 and queue.first_nonfinite_step():
+            break
+        if attempt.record_due():
             attempt.record_steps(queue, feed.wait_seconds)
     return state, step, False
 

@@ -69,14 +69,15 @@ class BatchNorm(nnx.Module):
         old_mean, old_var = self.mean[...], self.var[...]
         if not train:
             factor = scale * lax.rsqrt(old_var + self.epsilon)
-            return _scale_and_shift(inputs, factor, bias - old_mean * factor)
+            channels = _computed_once((factor, bias - old_mean * factor), self.execution.platform)
+            return _scale_and_shift(inputs, *channels)
         batch, group = inputs.shape[0], self.execution.batch_norm_group_size
         if batch % group:
             raise ValueError(
                 f"a batch of {batch} examples does not divide into BatchNorm groups of {group}"
             )
         outputs, mean, var = normalize_groups(
-            inputs.reshape(batch // group, -1, inputs.shape[-1]),
+            _in_groups(inputs, group),
             scale,
             bias,
             lax.stop_gradient(old_mean),
@@ -102,7 +103,7 @@ def _normalize(
     near the mean nothing cancels in the difference, however far the mean is from 0.
 
     Args:
-      inputs: [groups, n, channels].
+      inputs: [groups, group, ..., channels].
       scale: float32 [channels].
       bias: float32 [channels].
       origin: float32 [channels], such as the running mean; it changes rounding only.
@@ -117,36 +118,61 @@ def _normalize(
 
 
 def _normalize_forward(inputs, scale, bias, origin, epsilon, platform):
+    axes = _summed_axes(inputs)
     centred = inputs.astype(jnp.float32) - origin
-    mean = centred.mean(1)
-    var = jnp.maximum(jnp.square(centred).mean(1) - jnp.square(mean), 0.0)
+    mean = centred.mean(axes)
+    var = jnp.maximum(jnp.square(centred).mean(axes) - jnp.square(mean), 0.0)
     mean = mean + origin
     inverse_std = lax.rsqrt(var + epsilon)
     factor = scale * inverse_std
     factor, offset = _computed_once((factor, bias - mean * factor), platform)
-    outputs = _scale_and_shift(inputs, factor[:, None], offset[:, None])
-    return (outputs, mean, var), (inputs, mean, inverse_std, factor)
+    outputs = _scale_and_shift(inputs, _of_groups(factor, inputs), _of_groups(offset, inputs))
+    return (outputs, mean, var), (inputs, mean, origin, inverse_std, factor)
 
 
 def _normalize_backward(epsilon, platform, residuals, cotangents):
     del epsilon
-    inputs, mean, inverse_std, factor = residuals
-    gradient = cotangents[0].astype(jnp.float32)
-    centred = inputs.astype(jnp.float32) - mean[:, None]
-    bias = gradient.sum(1)
-    scale = (gradient * centred).sum(1) * inverse_std
+    inputs, mean, origin, inverse_std, factor = residuals
+    axes = _summed_axes(inputs)
+    gradient, values = cotangents[0].astype(jnp.float32), inputs.astype(jnp.float32) - origin
+    mean = mean - origin
+    bias = gradient.sum(axes)
+    # The sum of gradient * (x - mean); with the group's mean inside it XLA on CPU takes far longer.
+    scale = ((gradient * values).sum(axes) - mean * bias) * inverse_std
     # factor * (gradient - its mean - normalized input * the mean of their product)
-    slope = -factor * inverse_std * scale / inputs.shape[1]
-    offset = -factor * bias / inputs.shape[1] - slope * mean
-    factor, slope, offset = _computed_once((factor, slope, offset), platform)
-    inputs_gradient = (
-        factor[:, None] * gradient + slope[:, None] * inputs.astype(jnp.float32) + offset[:, None]
+    count = values[0, ..., 0].size
+    slope = -factor * inverse_std * scale / count
+    offset = -factor * bias / count - slope * mean
+    factor, slope, offset = (
+        _of_groups(channels, inputs)
+        for channels in _computed_once((factor, slope, offset), platform)
     )
+    inputs_gradient = factor * gradient + slope * values + offset
     return inputs_gradient.astype(inputs.dtype), scale.sum(0), bias.sum(0), jnp.zeros_like(mean[0])
 
 
 normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5))
 normalize_groups.defvjp(_normalize_forward, _normalize_backward)
+
+
+def _in_groups(inputs: jax.Array, group: int) -> jax.Array:
+    """[groups, ..., channels]: the axes that are summed are one, save for a single group.
+
+    XLA on CPU sums the axes of a single group several times faster when they stand apart, and those
+    of many groups faster when they are merged.
+    """
+    if inputs.shape[0] == group:
+        return inputs[None]
+    return inputs.reshape(inputs.shape[0] // group, -1, inputs.shape[-1])
+
+
+def _summed_axes(inputs: jax.Array) -> tuple[int, ...]:
+    return tuple(range(1, inputs.ndim - 1))
+
+
+def _of_groups(channels: jax.Array, inputs: jax.Array) -> jax.Array:
+    """[groups, channels] with axes of length 1 where the inputs have others."""
+    return jnp.expand_dims(channels, _summed_axes(inputs))
 
 
 def _scale_and_shift(inputs: jax.Array, factor: jax.Array, offset: jax.Array) -> jax.Array:

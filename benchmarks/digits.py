@@ -1,0 +1,128 @@
+"""The digits experiment as a user starts it, against PyTorch: time to accuracy and total.
+
+    python -m benchmarks digits --rounds=20
+    python -m benchmarks digits --rounds=5 --compile
+
+A round is one process of each side with one seed, one after the other; every other round PyTorch
+goes first. Both train the same network on the same data with the same recipe, evaluations and
+clock (`pytorch_digits.py`), save that PyTorch normalizes by whole batches; `--like_for_like` makes
+DawnJAX do so too. Both must reach the target: that is the check that they do the same work. The
+time to accuracy leaves compilation out on both sides; the total, from the start of the process,
+holds imports and compilation.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness, seeds
+
+LIKE_FOR_LIKE = "--batch_norm_group_size=64"
+
+
+def main() -> int:
+    """Runs the rounds, prints a table and writes `results/digits_pytorch.json`."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--first_seed", type=int, default=0)
+    parser.add_argument("--compile", action="store_true", help="torch.compile on PyTorch's side")
+    parser.add_argument("--like_for_like", action="store_true")
+    parser.add_argument("--name", default="digits_pytorch", help="of the result file")
+    arguments = parser.parse_args()
+    flags = [LIKE_FOR_LIKE] if arguments.like_for_like else []
+    sides: dict[str, list[dict[str, Any]]] = {"dawnjax": [], "pytorch": []}
+    for number in range(arguments.rounds):
+        seed = arguments.first_seed + number
+        order = ["dawnjax", "pytorch"] if number % 2 == 0 else ["pytorch", "dawnjax"]
+        for side in order:
+            if side == "dawnjax":
+                trial = seeds.run_trial("digits", seed, flags)
+            else:
+                trial = run_pytorch(seed, arguments.compile)
+            sides[side].append(trial)
+            print(f"{side:8} {_line(trial)}", flush=True)
+    record = {
+        "flags": flags,
+        "pytorch_mode": "compile" if arguments.compile else "eager",
+        **{side: _summary(trials) for side, trials in sides.items()},
+        "ratios": _ratios(sides),
+    }
+    rows = [["quantity", "DawnJAX", "PyTorch", "ratio of means", "95 % interval"]]
+    for name, ratio in record["ratios"].items():
+        low, high = ratio["interval_95"]
+        rows.append(
+            [name, f"{ratio['dawnjax_mean']:.4f}", f"{ratio['pytorch_mean']:.4f}"]
+            + [f"{ratio['ratio']:.3f}", f"{low:.3f} to {high:.3f}"]
+        )
+    print(harness.table(rows))
+    for side in sides:
+        print(f"{side}: {record[side]['num_reached']} of {record[side]['num_trials']} reached")
+    print(harness.write(arguments.name, record))
+    return 0
+
+
+def run_pytorch(seed: int, compiled: bool) -> dict[str, Any]:
+    """Runs one trial of PyTorch's side in a process of its own; a crash is a row too."""
+    command = [sys.executable, "-m", "benchmarks", "pytorch_digits", f"--first_seed={seed}"]
+    command += ["--compile"] if compiled else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return {"seed": seed, "reached": False, "error": done.stderr.strip().splitlines()[-1:]}
+    trial = json.loads(done.stdout.splitlines()[-1])
+    reached_total = trial["total_seconds"] if trial["reached"] else None
+    return {**trial, "total_seconds_to_accuracy": reached_total}
+
+
+def _summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "num_trials": len(trials),
+        "num_reached": sum(trial["reached"] for trial in trials),
+        "trials": trials,
+    }
+
+
+def _ratios(sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Gives DawnJAX / PyTorch: of means over the trials that reached, for the seeds of the sides
+    have nothing to do with each other."""
+    ratios = {}
+    for name, of_trial in (
+        ("time to accuracy, s", lambda trial: trial["time_to_accuracy_seconds"]),
+        ("total with compilation, s", lambda trial: trial["total_seconds_to_accuracy"]),
+        ("train seconds an epoch", lambda trial: trial["train_seconds"] / trial["epochs"]),
+        ("epochs", lambda trial: trial["epochs"]),
+    ):
+        values = {
+            side: [of_trial(trial) for trial in trials if trial["reached"]]
+            for side, trials in sides.items()
+        }
+        if not all(values.values()):
+            continue
+        random = np.random.default_rng(0)
+        draws = {
+            side: random.choice(own, (10_000, len(own))).mean(1) for side, own in values.items()
+        }
+        means = {f"{side}_mean": float(np.mean(own)) for side, own in values.items()}
+        low, high = np.quantile(draws["dawnjax"] / draws["pytorch"], [0.025, 0.975])
+        ratios[name] = {
+            **means,
+            "ratio": means["dawnjax_mean"] / means["pytorch_mean"],
+            "interval_95": [float(low), float(high)],
+        }
+    return ratios
+
+
+def _line(trial: dict[str, Any]) -> str:
+    if not trial["reached"]:
+        return f"seed {trial['seed']:3}  not reached {trial.get('error', '')}"
+    return (
+        f"seed {trial['seed']:3}  TTA {trial['time_to_accuracy_seconds']:.3f} s  "
+        f"total {trial['total_seconds_to_accuracy']:.2f} s  epochs {trial['epochs']:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
