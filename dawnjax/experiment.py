@@ -504,7 +504,10 @@ def _leaf(hint: Any, value: Any) -> Any:
     if variants:
         by_tag = {variant.TAG: variant for variant in variants}
         if value.get("tag") not in by_tag:
-            raise ConfigError(f"unknown variant {value.get('tag')!r}; another version wrote it")
+            raise ConfigError(
+                f"{value.get('tag')!r} is none of {', '.join(by_tag)}: a class of the experiment's "
+                "own file, or of another version"
+            )
         return from_json(by_tag[value["tag"]], value)
     return value
 

@@ -209,10 +209,15 @@ class FlagTree:
             flag = prefix + name
             variants = _variants(hint)
             if len(variants) > 1:
+                variants = _with_own_variant(flag, value, variants)
                 chosen = self._choose(flag, name, variants, value, argv)
                 kept = value if type(value) is chosen else None
                 self._children[name] = FlagTree(chosen, kept, argv, flag + ".")
             elif variants:
+                if value is not None and type(value) is not variants[0]:
+                    raise ConfigError(
+                        f"{flag} must be a {variants[0].__name__}, not a {type(value).__name__}"
+                    )
                 self._children[name] = FlagTree(variants[0], value, argv, flag + ".")
             elif typing.get_origin(hint) is tuple and dataclasses.is_dataclass(_item(hint)):
                 self._children[name] = [
@@ -327,6 +332,26 @@ def _variants(hint: Any) -> list[type]:
         arguments = typing.get_args(hint)
         return [typing.cast(type, arg) for arg in arguments if dataclasses.is_dataclass(arg)]
     return []
+
+
+def _with_own_variant(flag: str, value: Any, variants: list[type]) -> list[type]:
+    """Adds the class of a value that an experiment's own file defines.
+
+    Raises:
+      ConfigError: It could be taken for one of the others.
+    """
+    own = type(value)
+    if value is None or value is dataclasses.MISSING or own in variants:
+        return variants
+    if not dataclasses.is_dataclass(own) or own.__dict__.get("TAG") in (
+        None,
+        *(variant.TAG for variant in variants),
+    ):
+        raise ConfigError(
+            f"{flag} is a {own.__name__}, a class of the experiment's own: make it a dataclass "
+            'with a TAG: ClassVar[str] = "..." of its own'
+        )
+    return [*variants, own]
 
 
 def _item(hint: Any) -> Any:

@@ -34,7 +34,7 @@ EXPERIMENT = Experiment(
     ),
     optimizer=Sgd(base_learning_rate=0.4, weight_decay=5e-4),
     schedule=WarmupCosine(warmup_epochs=2.0),
-    num_epochs=11,
+    num_epochs=18,
     global_batch_size=64,
     batch_norm_group_size=16,
     label_smoothing=0.1,

@@ -159,6 +159,36 @@ def test_an_experiment_of_ones_own(tmp_path):
         load_experiment(str(file))
 
 
+OWN_DATA = """
+import dataclasses
+from typing import ClassVar
+from dawnjax.experiments import synthetic_image
+from dawnjax.input_pipeline.synthetic import Synthetic
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mine(Synthetic):
+    TAG: ClassVar[str] = "mine"
+    hue: int = 3
+
+EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, data=Mine(num_classes=7))
+"""
+
+
+def test_an_experiment_with_data_of_its_own(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_DATA)
+    argv = [f"--experiment={file}", "--data.hue=5"]
+    parsed, _ = parse_request("train", argv)
+    assert type(parsed.experiment.data).__name__ == "Mine"
+    assert parsed.experiment.data.num_classes == 7 and parsed.experiment.data.hue == 5
+    other, _ = parse_request("train", [argv[0], "--data=synthetic"])
+    assert type(other.experiment.data).__name__ == "Synthetic"
+    # Without a name of its own it would be taken for the class that it is made from.
+    file.write_text(OWN_DATA.replace('TAG: ClassVar[str] = "mine"', ""))
+    with pytest.raises(ConfigError, match="data is a Mine.* TAG"):
+        parse_request("train", argv)
+
+
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_survives_json_and_names_its_module(name):
     experiment = load_experiment(name)

@@ -347,3 +347,74 @@ def test_a_full_disk_ends_in_one_line_and_loses_nothing(uninterrupted, tmp_path,
         assert evaluations_of(run_dir) == evaluations_of(uninterrupted)
     finally:
         subprocess.run(["umount", str(disk)], check=False, capture_output=True)
+
+
+STUCK = '''
+import dataclasses, time
+from dawnjax.experiments import synthetic_image
+from dawnjax.input_pipeline.synthetic import Synthetic
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stuck(Synthetic):
+    """Data on a disk that never answers."""
+
+    TAG = "stuck"
+
+    def load(self, split):
+        time.sleep(600)
+
+EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, name="stuck", data=Stuck())
+'''
+
+
+def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(tmp_path, compile_cache):
+    file = tmp_path / "stuck.py"
+    file.write_text(STUCK)
+    started = time.monotonic()
+    done = run(
+        [
+            *(sys.executable, "-m", "dawnjax", "train", f"--experiment={file}", compile_cache),
+            *(f"--run_dir={tmp_path / 'run'}", "--processes.progress_deadline_seconds=15"),
+        ]
+    )
+    assert done.returncode == 1
+    assert time.monotonic() - started < 60
+    line = done.stderr.strip().splitlines()[-1]
+    assert "no progress" in line and "load" in line and "resume with" in line
+    assert "Traceback" not in done.stderr
+
+
+DIGITS = [sys.executable, "-m", "dawnjax", "train", "--experiment=digits"]
+
+
+def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cache):
+    flags = [compile_cache, f"--run_dir={tmp_path / 'run'}"]
+    flags += ["--targets.0.value=1.0", "--num_epochs=300"]
+    process = subprocess.Popen(
+        [*DIGITS, *flags], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: steps_reached(tmp_path / "run", 60))
+    process.terminate()
+    asked = time.monotonic()
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 5, stderr
+    assert time.monotonic() - asked < 5.0
+    assert final_state_of(tmp_path / "run")[0] == result_of(tmp_path / "run")["steps"] >= 60
+
+
+def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_cache):
+    one, two = tmp_path / "one", tmp_path / "two"
+    done = run([*DIGITS, compile_cache, f"--run_dir={one}"], env=environment(4))
+    assert done.returncode == 0, done.stderr
+    launched = [sys.executable, "-m", "dawnjax", "launch", "--processes=2"]
+    launched += ["--devices_per_process=2", "--", *DIGITS[3:], compile_cache, f"--run_dir={two}"]
+    done = run(launched, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    for run_dir in (one, two):
+        result = result_of(run_dir)
+        assert result["reached"] and result["num_devices"] == 4
+        assert result["best"]["top_1_accuracy"] >= 0.9915
+        assert check_run(run_dir)[0] == []
+    np.testing.assert_allclose(
+        result_of(two)["first_losses"], result_of(one)["first_losses"], atol=1e-5
+    )

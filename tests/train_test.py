@@ -1,8 +1,10 @@
 """From a flag to a result, and the promises of the loop."""
 
+import dataclasses
 import json
 import subprocess
 import sys
+import time
 
 import jax
 import jax.monitoring
@@ -10,8 +12,11 @@ import numpy as np
 import pytest
 from trained import final_state_of
 
+from dawnjax import train as loop
 from dawnjax.__main__ import main
+from dawnjax.analysis.run_summary import summarize
 from dawnjax.attempt import Attempt
+from dawnjax.call_queue import CallMetrics
 from dawnjax.commands.check import check_run
 from dawnjax.run_log import read_events
 
@@ -178,6 +183,77 @@ def test_nothing_compiles_and_nothing_moves_unasked_once_the_clock_runs(train, m
         jax.monitoring.clear_event_listeners()
     assert status == 3 and result["steps"] == 25
     assert in_loop == []
+
+
+class Unread:
+    """An array that may be waited for and not read: on a CPU no guard of JAX's sees a read."""
+
+    def __init__(self, array):
+        self._array, self.is_open = array, False
+
+    def block_until_ready(self):
+        self._array.block_until_ready()
+
+    def _read(self, *_, **__):
+        assert self.is_open, "a value was read from the device inside the loop"
+        return np.asarray(self._array)
+
+    __array__ = _read
+
+    def __int__(self):
+        return int(self._read())
+
+
+def test_the_loop_reads_nothing_back_between_its_records(train, monkeypatch):
+    train_until, handed_out = loop.train_until, []
+    monkeypatch.setattr(Attempt, "record_due", lambda self: False)
+
+    def watched(stop, state, step, programs, *rest):
+        def unread_metrics(*inputs):
+            state, metrics = programs.train(*inputs)
+            handed_out.extend(Unread(array) for array in metrics)
+            return state, CallMetrics(*handed_out[-2:])
+
+        replaced = dataclasses.replace(programs, train=unread_metrics)
+        given = train_until(stop, state, step, replaced, *rest)
+        for array in handed_out:
+            array.is_open = True  # after the stretch, where the loop waits anyway
+        return given
+
+    monkeypatch.setattr(loop, "train_until", watched)
+    status, result = train(UNREACHABLE, "--num_epochs=2", "--steps_per_call=1")
+    assert status == 3 and result["steps"] == 25 and len(handed_out) == 50
+    assert len(result["first_losses"]) == 10
+    with pytest.raises(AssertionError, match="read from the device"):
+        int(Unread(jax.numpy.ones(())))
+
+
+def test_a_wall_clock_set_forward_in_a_run_changes_no_time(train, tmp_path, monkeypatch):
+    real, steps = time.time, []
+
+    def stepped() -> float:
+        return real() + (3600.0 if steps else 0.0)
+
+    monkeypatch.setattr(time, "time", stepped)
+    record = Attempt.record_evaluation
+
+    def record_and_step(self, step, metrics):
+        steps.append(step)  # the clock is set at the first evaluation
+        return record(self, step, metrics)
+
+    monkeypatch.setattr(Attempt, "record_evaluation", record_and_step)
+    status, result = train("--num_epochs=4", "--targets.0.value=0.2", "--evaluation.first_epoch=1")
+    assert status in (0, 3)
+    events, _ = read_events(tmp_path / "run" / "log" / "process_00000.jsonl")
+    assert events[-1]["unix_seconds"] - events[0]["unix_seconds"] > 3600  # it was set
+    for event in events:
+        if event["unix_seconds"] - events[0]["unix_seconds"] > 3000:
+            event["unix_seconds"] -= 3600
+    unstepped = summarize(events).to_json()
+    for name in ("time_to_accuracy_seconds", "total_seconds", "phases", "evaluations"):
+        assert result[name] == unstepped[name]
+    assert result["elapsed_seconds_to_accuracy"] == result["time_to_accuracy_seconds"]
+    assert result["total_seconds"] < 600
 
 
 def test_batches_fed_from_the_host_are_those_on_the_device(train, tmp_path):
