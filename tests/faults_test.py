@@ -367,14 +367,22 @@ EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, name="stuck", data=
 '''
 
 
-def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(tmp_path, compile_cache):
+def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(
+    uninterrupted, tmp_path, compile_cache
+):
+    # The run before it has filled the cache of programs, so that nothing but the data is slow.
+    assert uninterrupted.exists()
     file = tmp_path / "stuck.py"
     file.write_text(STUCK)
     started = time.monotonic()
     done = run(
         [
-            *(sys.executable, "-m", "dawnjax", "train", f"--experiment={file}", compile_cache),
-            *(f"--run_dir={tmp_path / 'run'}", "--processes.progress_deadline_seconds=15"),
+            *(sys.executable, "-m", "dawnjax", "train", *SMALL, f"--experiment={file}"),
+            *(
+                compile_cache,
+                f"--run_dir={tmp_path / 'run'}",
+                "--processes.progress_deadline_seconds=15",
+            ),
         ]
     )
     assert done.returncode == 1
