@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from dawnjax.board import Board, board_of_this_process
 from dawnjax.errors import RunError
 
 if (
@@ -459,7 +460,7 @@ class _Assent:
             self._over = True
             raise _RefusedError(refusal)
         if jax.process_index() == 0 and self._replaces:
-            _coordination_service().key_value_delete(self._replaces)
+            _board().remove(self._replaces)
             self._replaces = ""
 
     def refuse(self, reason: str, timeout_ms: int) -> None:
@@ -482,18 +483,17 @@ class _Assent:
         self._say("all", "; ".join(refusals))
 
     def _say(self, topic: str, text: str) -> None:
-        _coordination_service().key_value_set(f"{self.name}/{self._stage}/{topic}", text)
+        _board().put_first(f"{self.name}/{self._stage}/{topic}", text)
 
     def _hear(self, topic: str, timeout_ms: int) -> str:
-        key = f"{self.name}/{self._stage}/{topic}"
-        return _coordination_service().blocking_key_value_get(key, timeout_ms)
+        return _board().wait_for(f"{self.name}/{self._stage}/{topic}", timeout_ms / 1000)
 
 
-def _coordination_service() -> Any:
-    """Gives the client of the service that `jax.distributed.initialize` starts."""
-    from jax._src import distributed  # JAX has no public name for it.
-
-    return distributed.global_state.client
+def _board() -> Board:
+    """Gives the board of a run of several processes."""
+    board = board_of_this_process()
+    assert board is not None
+    return board
 
 
 class _DamageError(Exception):
@@ -685,8 +685,8 @@ def _from_process_zero(make: Callable[[], Any]) -> Any:
             message = {"result": make()}
         except Exception as error:  # The others wait for an answer, whatever happened here.
             message = {"error": str(error) or type(error).__name__}
-        _coordination_service().key_value_set(key, json.dumps(message))
-    text = _coordination_service().blocking_key_value_get(key, _TIMEOUT_MS)
+        _board().put_first(key, json.dumps(message))
+    text = _board().wait_for(key, _TIMEOUT_MS / 1000)
     message = json.loads(text)
     if "error" in message:
         raise CheckpointError(message["error"])

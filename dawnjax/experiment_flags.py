@@ -193,7 +193,7 @@ class FlagTree:
           prefix: What the flags' names begin with.
           only: The fields that become flags; the others keep their default. None takes all.
         """
-        self._cls = cls
+        self._cls, self._prefix = cls, prefix
         self._leaves: dict[str, tuple[str, Any, Any, str]] = {}
         self._children: dict[str, Any] = {}
         self._tags: dict[str, tuple[str, list[str], str]] = {}
@@ -271,7 +271,10 @@ class FlagTree:
                 if is_list
                 else child.value(flag_values)
             )
-        return self._cls(**fields)
+        try:
+            return self._cls(**fields)
+        except ValueError as error:  # a config that checks its own fields
+            raise ConfigError(f"{self._prefix}{error}") from None
 
     def _all_children(self) -> list["FlagTree"]:
         children = []

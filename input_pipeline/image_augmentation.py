@@ -51,6 +51,18 @@ class ImageAugmentation:
     flip: Flip = "none"
     cutout_pixels: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuses what no image could be changed by.
+
+        Raises:
+          ValueError: Names the field, its value and the limit.
+        """
+        for name in ("max_translation_pixels", "cutout_pixels"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be 0 or more")
+        if not 0 <= self.max_scale_fraction < 1:
+            raise ValueError(f"max_scale_fraction={self.max_scale_fraction} must lie in [0, 1)")
+
 
 def normalize(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
     """Gives (images / 255 - mean) / std.

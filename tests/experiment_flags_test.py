@@ -91,6 +91,11 @@ def test_a_variant_is_chosen_and_has_its_own_flags():
         (["--experiment=digits", "--seed=-1"], "seed"),
         (["--experiment=digits", "--tensorboard=maybe"], "--tensorboard=maybe must be true or"),
         (["--experiment=digits", "--optimizer.sgd_momentum=1"], "unknown flag"),
+        (
+            ["--experiment=digits", "--augmentation.max_translation_pixels=-1"],
+            "augmentation.max_translation_pixels=-1.0 must be 0 or more",
+        ),
+        (["--experiment=digits", "--augmentation.max_scale_fraction=1"], "lie in"),
     ],
 )
 def test_wrong_use_is_one_line_that_names_it(argv, message):
