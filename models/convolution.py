@@ -6,13 +6,14 @@ A layer holds float32 parameters and computes in the execution's compute dtype.
 `choose_implementation` decides from the platform and the shapes, at trace time. XLA's own
 convolution is right everywhere but on CPU. There, XLA's layout pass looks at the entry computation
 only, and the gradients of a convolution, which come in other layouts, are 13 times slower and more
-inside `lax.scan` or `lax.while_loop` (jax issue 12868); a gradient that is itself made of
-convolutions of one layout runs at the same speed anywhere in a program. Small images are convolved
-by matrix products, and where there are many channels Winograd's algorithm needs a quarter of the
-multiplications.
+inside `lax.scan` or `lax.while_loop` (jax issue 12868); a gradient that is itself made of a
+convolution of one layout and of matrix products runs at the same speed anywhere in a program. Small
+images are convolved by matrix products, and where there are many channels Winograd's algorithm
+needs a quarter of the multiplications.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -147,7 +148,6 @@ def _convolution(
     strides: tuple[int, int],
     pads: Sequence[tuple[int, int]],
     image_dilation: tuple[int, int] = (1, 1),
-    kernel_dilation: tuple[int, int] = (1, 1),
 ) -> jax.Array:
     """XLA's convolution in the one layout that its CPU library takes as it is."""
     return lax.conv_general_dilated(
@@ -156,7 +156,6 @@ def _convolution(
         strides,
         pads,
         lhs_dilation=image_dilation,
-        rhs_dilation=kernel_dilation,
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )
 
@@ -168,7 +167,7 @@ def _convolve_in_one_layout(
     strides: tuple[int, int],
     pads: tuple[tuple[int, int], ...],
 ) -> jax.Array:
-    """XLA's convolution, with gradients that are convolutions of the same layout."""
+    """XLA's convolution, with a convolution of the same layout and matrix products as gradients."""
     return _convolution(images, kernel, strides, pads)
 
 
@@ -178,14 +177,13 @@ def _one_layout_forward(images, kernel, strides, pads):
 
 def _one_layout_backward(strides, pads, residuals, cotangent):
     images, kernel = residuals
-    image_pads, kernel_pads = [], []
+    image_pads = []
     for length, taps, stride, (before, _), results in zip(
         images.shape[1:3], kernel.shape[:2], strides, pads, cotangent.shape[1:3], strict=True
     ):
         # The image positions from the first tap of the first result to the first of the last.
         covered = (results - 1) * stride + 1
         image_pads.append((taps - 1 - before, length - covered + before))
-        kernel_pads.append((before, covered + taps - 1 - length - before))
     images_gradient = _convolution(
         cotangent,
         kernel[::-1, ::-1].swapaxes(2, 3),
@@ -193,15 +191,13 @@ def _one_layout_backward(strides, pads, residuals, cotangent):
         image_pads,
         image_dilation=strides,
     )
-    # Channels take the place of the batch, and the batch that of the channels.
-    kernel_gradient = _convolution(
-        images.transpose(3, 1, 2, 0),
-        cotangent.transpose(1, 2, 0, 3),
-        (1, 1),
-        kernel_pads,
-        kernel_dilation=strides,
-    )
-    return images_gradient, kernel_gradient.transpose(1, 2, 0, 3)
+    # As a convolution whose channels are the batch this takes two to four times as long.
+    across_examples_and_positions = (((0, 1, 2), (0, 1, 2)), ((), ()))
+    taps = [
+        lax.dot_general(seen, cotangent, across_examples_and_positions)
+        for seen in _images_under_taps(images, kernel.shape[:2], strides, pads)
+    ]
+    return images_gradient, jnp.stack(taps).reshape(kernel.shape)
 
 
 _convolve_in_one_layout.defvjp(_one_layout_forward, _one_layout_backward)
@@ -214,26 +210,31 @@ def _convolve_by_matmul(
     pads: tuple[tuple[int, int], ...],
 ) -> jax.Array:
     """Cross-correlation as one product of image patches and the kernel as a matrix."""
-    kernel_height, kernel_width, in_channels, out_channels = kernel.shape
-    padded = jnp.pad(images, ((0, 0), *pads, (0, 0)))
-    batch, height, width, _ = padded.shape
-    out_height = (height - kernel_height) // strides[0] + 1
-    out_width = (width - kernel_width) // strides[1] + 1
-    patches = jnp.concatenate(
-        [
-            padded[
-                :,
-                row : row + (out_height - 1) * strides[0] + 1 : strides[0],
-                column : column + (out_width - 1) * strides[1] + 1 : strides[1],
-            ]
-            for row in range(kernel_height)
-            for column in range(kernel_width)
-        ],
-        axis=-1,
-    )
-    depth = kernel_height * kernel_width * in_channels
+    patches = jnp.concatenate(_images_under_taps(images, kernel.shape[:2], strides, pads), axis=-1)
+    depth, out_channels = math.prod(kernel.shape[:3]), kernel.shape[3]
     product = patches.reshape(-1, depth) @ kernel.reshape(depth, out_channels)
-    return product.reshape(batch, out_height, out_width, out_channels)
+    return product.reshape(*patches.shape[:3], out_channels)
+
+
+def _images_under_taps(
+    images: jax.Array,
+    kernel_size: tuple[int, ...],
+    strides: tuple[int, int],
+    pads: Sequence[tuple[int, int]],
+) -> list[jax.Array]:
+    """For each position of the kernel the images that it sees, [batch, out height, out width, in].
+
+    The positions come row by row.
+    """
+    padded = jnp.pad(images, ((0, 0), *pads, (0, 0)))
+    spans = [
+        [
+            slice(first, first + (length - taps) // stride * stride + 1, stride)
+            for first in range(taps)
+        ]
+        for length, taps, stride in zip(padded.shape[1:3], kernel_size, strides, strict=True)
+    ]
+    return [padded[:, rows, columns] for rows in spans[0] for columns in spans[1]]
 
 
 class Conv(nnx.Module):
