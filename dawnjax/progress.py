@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from jax.sharding import Mesh
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +19,21 @@ PLAIN_SECONDS = 10.0
 """How often progress between evaluations is printed where the output is no terminal."""
 
 
+class _Console(Console):
+    """A console whose reader may go away: a run outlives the terminal that it was started from."""
+
+    def on_broken_pipe(self) -> None:
+        """Says nothing from here on; the standard answer is to end the process."""
+        self.quiet = True
+
+    def show(self, renderable: RenderableType) -> None:
+        """Prints, lines of text without wrapping, as long as it can."""
+        try:
+            self.print(renderable, soft_wrap=isinstance(renderable, Text))
+        except OSError:
+            self.quiet = True
+
+
 class Display:
     """Shows a run on standard error; the closing table goes to standard output."""
 
@@ -29,7 +44,7 @@ class Display:
         enabled: False on all processes but the first: they show warnings alone.
         """
         self._experiment, self._spec, self._enabled = experiment, spec, enabled
-        self._console = Console(stderr=True, highlight=False)
+        self._console = _Console(stderr=True, highlight=False)
         self._status = None
         if enabled and self._console.is_terminal:
             self._status = self._console.status("starting")
@@ -113,7 +128,7 @@ class Display:
 
     def warning(self, message: str) -> None:
         """Shows a warning, on every process."""
-        self._console.print(Text(f"dawnjax: warning: {message}"), soft_wrap=True)
+        self._console.show(Text(f"dawnjax: warning: {message}"))
 
     def close(self) -> None:
         """Ends the live line."""
@@ -125,15 +140,15 @@ class Display:
         self.close()
         if not self._enabled:
             return
-        console = Console(file=sys.stdout, highlight=False)
-        console.print(closing_table(result))
+        console = _Console(file=sys.stdout, highlight=False)
+        console.show(closing_table(result))
         for warning in result.warnings:
-            console.print(Text(f"warning: {warning}"), soft_wrap=True)
-        console.print(Text(f"result: {run_dir / 'result.json'}"), soft_wrap=True)
+            console.show(Text(f"warning: {warning}"))
+        console.show(Text(f"result: {run_dir / 'result.json'}"))
 
     def _line(self, text: str) -> None:
         if self._enabled:
-            self._console.print(Text(text), soft_wrap=True)
+            self._console.show(Text(text))
 
 
 def closing_table(result: RunResult) -> Table:

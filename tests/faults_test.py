@@ -350,6 +350,21 @@ def test_a_full_disk_ends_in_one_line_and_loses_nothing(uninterrupted, tmp_path,
         subprocess.run(["umount", str(disk)], check=False, capture_output=True)
 
 
+def test_a_run_outlives_the_reader_of_its_output(tmp_path, compile_cache):
+    process = subprocess.Popen(
+        command(tmp_path / "run", compile_cache, "--num_epochs=4"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stderr.readline()
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(timeout=120) == 3
+    assert result_of(tmp_path / "run")["status"] == "not_reached"
+
+
 STUCK = '''
 import dataclasses, time
 from dawnjax.experiments import synthetic_image
