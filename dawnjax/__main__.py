@@ -10,6 +10,7 @@ COMMANDS = {
     "launch": ("launch", "run a command as several processes on this machine"),
     "prepare": ("prepare", "convert a data set into its on-disk form, once"),
     "evaluate": ("evaluate", "measure a run's checkpoint on the evaluation split"),
+    "import": ("import_results", "read official DAWNBench and MLPerf results into entries"),
     "check": ("check", "validate run directories and their logs"),
 }
 """Each command's module in `dawnjax.commands`, and what it does: help must import none of them."""

@@ -118,6 +118,7 @@ class Entry:
       division: `closed`, `open` or empty.
       status: The suite's category, such as `cloud`, `onprem`, `research`; or empty.
       global_batch_size: Examples a step; None where the logs do not tell.
+      global_batch_unit: What it counts: `examples`, or `tokens` where the logs count those.
       target: What was to be reached.
       cost_per_hour_usd: Price of the whole system; None if not given.
       trials: In the order of their files; empty for inference.
@@ -145,6 +146,7 @@ class Entry:
     division: str = ""
     status: str = ""
     global_batch_size: int | None = None
+    global_batch_unit: str = "examples"
     target: Target
     cost_per_hour_usd: float | None = None
     trials: tuple[Trial, ...] = ()

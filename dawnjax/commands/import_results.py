@@ -1,0 +1,94 @@
+"""`dawnjax import`: official DAWNBench entries and MLPerf results as entries in a file."""
+
+from pathlib import Path
+
+from absl import flags
+
+from dawnjax.analysis.entries import write_entries
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.official.importer import import_results
+from dawnjax.official.outcome import Imported, printable
+
+USAGE = "dawnjax import PATH... --out=FILE.jsonl"
+
+DESCRIPTION = """
+Reads official results: DAWNBench entries (training and inference) and MLPerf Training results from
+v0.5 on. A PATH is a folder, a .tar, .tar.gz, .tar.xz, .tar.bz2 or .zip of one, or a single file
+(the .json or .tsv of an entry, a log). Each entry becomes one line of JSON. What is odd is read and
+warned about; what would give a wrong number is rejected with file, line and reason, and the exit
+status is 1.
+"""
+
+MAX_WARNINGS = 5
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status: 1 if anything was rejected."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string("out", None, "The JSON Lines file to write.", flag_values=flag_values)
+    flags.DEFINE_multi_string(
+        "source", [], "A PATH; may be given several times.", flag_values=flag_values
+    )
+    flags.DEFINE_bool(
+        "warnings", False, "Print every warning, not only how many.", flag_values=flag_values
+    )
+    try:
+        positional = command_line.parse("import", flag_values, argv)
+    except command_line.HelpRequested:
+        text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
+        raise command_line.HelpRequested(text) from None
+    given = [*positional, *flag_values["source"].value]
+    if not given:
+        raise ConfigError(f"no path given; {USAGE}")
+    if not flag_values["out"].value:
+        raise ConfigError("--out is missing: the JSON Lines file to write")
+    paths = [Path(path).expanduser() for path in given]
+    resolved = [path.resolve() for path in paths]
+    for path in resolved:
+        if resolved.count(path) > 1:
+            raise ConfigError(f"{str(path)!r} is given twice; its entries would count twice")
+    out = Path(flag_values["out"].value).expanduser()
+    if out.is_dir():
+        raise ConfigError(f"--out={out} is a folder; name a file such as {out / 'results.jsonl'}")
+    imported = import_results(paths)
+    for rejection in imported.rejections:
+        print(f"rejected: {rejection}")
+    if flag_values["warnings"].value:
+        for entry in imported.entries:
+            for warning in entry.warnings:
+                print(f"warning: {printable(entry.source)}: {printable(warning)}")
+    if not imported.entries:
+        shown = ", ".join(map(printable, given[:3]))
+        raise RunError(f"no entry was read from {shown}; {out} is not written")
+    write_entries(out, imported.entries)
+    print(table(imported))
+    print(f"{out}: {len(imported.entries)} entries")
+    return ExitStatus.FAILED if imported.rejections else ExitStatus.DONE
+
+
+def table(imported: Imported) -> str:
+    """Gives the closing table: how much was read, warned about and rejected."""
+    rows = [("", "entries", "trials", "with warnings")]
+    kinds = sorted({(e.suite, e.round, e.kind) for e in imported.entries})
+    for kind in [*kinds, None]:
+        entries = [e for e in imported.entries if kind in (None, (e.suite, e.round, e.kind))]
+        name = "read" if kind is None else " ".join(part for part in kind if part)
+        trials = sum(len(entry.trials) for entry in entries)
+        warned = sum(bool(entry.warnings) for entry in entries)
+        rows.append((name, str(len(entries)), str(trials), str(warned)))
+    rows.append(("rejected", str(len(imported.rejections)), "", ""))
+    others = list(imported.other_files)
+    rows.append(("other files, not read", str(len(others)), "", ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    if others:
+        more = "" if len(others) <= MAX_WARNINGS else f" and {len(others) - MAX_WARNINGS} more"
+        lines.append(f"not read: {', '.join(map(printable, others[:MAX_WARNINGS]))}{more}")
+    return "\n".join(lines)

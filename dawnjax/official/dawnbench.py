@@ -1,0 +1,429 @@
+"""DAWNBench entries: a JSON description, and for training a TSV of epoch, hours and accuracy.
+
+The time to accuracy is the `hours` of the first row, in file order, whose metric is at least the
+threshold. Accuracies of ImageNet and CIFAR10 are percent, the F1 of SQuAD is a fraction.
+
+Source: the entries repository stanford-futuredata/dawn-bench-entries, README and its test of the
+training entries (commit fb27b82): thresholds 93 (top-5), 94 (top-1) and 0.75 (F1), fields, names.
+"""
+
+import dataclasses
+import datetime
+import re
+import statistics
+from typing import Any
+
+from dawnjax.analysis.entries import Entry, Evaluation, Inference, Target, Trial
+from dawnjax.analysis.stability import summarize_trials
+from dawnjax.official import naming, text
+from dawnjax.official.outcome import Refused, quoted
+
+SECONDS_PER_HOUR = 3600.0
+INFERENCE_EXAMPLES = 10_000
+"""Inference costs are compared for this many examples; the files give the cost of one."""
+
+VERSION = "v1.0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task of the benchmark.
+
+    Attributes:
+      name: Its folder in the entries repository.
+      metric: The column and field that decides.
+      threshold: What it must at least be.
+      unit: `percent` or `fraction`.
+    """
+
+    name: str
+    metric: str
+    threshold: float
+    unit: str
+
+    @property
+    def target(self) -> Target:
+        """The target of an entry."""
+        return Target(metric=self.metric, value=self.threshold, unit=self.unit)
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("ImageNet", "top5Accuracy", 93.0, "percent"),
+        Task("CIFAR10", "top1Accuracy", 94.0, "percent"),
+        Task("SQuAD", "f1Score", 0.75, "fraction"),
+    )
+}
+
+
+def task_of(context: str, names: list[str]) -> Task:
+    """Gives the task of an entry, from its folders or else from the names of its metrics.
+
+    Raises:
+      Refused: Neither tells.
+    """
+    by_folder = {name.lower(): task for name, task in TASKS.items()}
+    for part in reversed(context.split("/")[:-1]):
+        if part.lower() in by_folder:
+            return by_folder[part.lower()]
+    for task in TASKS.values():
+        if task.metric in names:
+            return task
+    raise Refused(f"is no entry of {', '.join(TASKS)}: neither its folder nor a metric names one")
+
+
+def read_training(
+    source: str, context: str, description: bytes | None, table: bytes | None
+) -> Entry:
+    """Gives a training entry.
+
+    Args:
+      source: Path of the entry without the ending of its two files.
+      context: The same with the folders above.
+      description: The JSON file; None if it is absent.
+      table: The TSV file; None if it is absent.
+
+    Raises:
+      Refused: The numbers would be wrong or are absent; names the file, line and reason.
+    """
+    json_file, tsv_file = f"{source}.json", f"{source}.tsv"
+    faults: list[Refused] = []
+    task, rows, fields = None, None, {}
+    warnings: list[str] = []
+    if table is None:
+        faults.append(Refused("there is no such file: a training entry is a .json and a .tsv"))
+        faults[-1].file = tsv_file
+    else:
+        try:
+            names, cells = _cells(table, warnings)
+            task = task_of(context, names)
+            rows = _rows(names, cells, task, warnings)
+        except Refused as refused:
+            faults.append(Refused(refused.reason, refused.line, tsv_file))
+    if description is None:
+        faults.append(Refused("there is no such file: nothing describes the entry"))
+        faults[-1].file = json_file
+    else:
+        try:
+            fields, twice = text.load_object(description)
+            warnings += [f"json: {quoted(name)} is given twice" for name in dict.fromkeys(twice)]
+        except Refused as refused:
+            faults.append(Refused(refused.reason, refused.line, json_file))
+    if faults:
+        first, *more = faults
+        also = "".join(f"; and {fault.file}: {fault.reason}" for fault in more)
+        raise Refused(first.reason + also, first.line, first.file)
+    assert task is not None and rows is not None
+    common, cost, reasons = _common(fields, warnings)
+    if cost is None:
+        reasons.setdefault("cost_per_hour_usd", "the entry gives no costPerHour")
+    trial = _trial(tsv_file, rows, task, warnings)
+    if not trial.reached:
+        best = max(row.value for row in rows)
+        warnings.append(f"not reached: the best {task.metric} is {best:g}")
+        reasons["time_to_accuracy_seconds"] = f"no row reaches {task.threshold:g}"
+    common["global_batch_size"] = _batch_size(fields, common, reasons)
+    return Entry(
+        source=source,
+        suite="dawnbench",
+        kind="training",
+        benchmark=task.name,
+        target=task.target,
+        cost_per_hour_usd=cost,
+        trials=(trial,),
+        summary=summarize_trials(
+            [trial.time_to_accuracy_seconds], [trial.epochs], [trial.total_seconds], cost
+        ),
+        warnings=tuple(warnings),
+        reasons=reasons,
+        **common,
+    )
+
+
+def read_inference(source: str, context: str, description: bytes) -> Entry:
+    """Gives an inference entry.
+
+    Raises:
+      Refused: The numbers would be wrong or are absent.
+    """
+    warnings: list[str] = []
+    fields, twice = text.load_object(description)
+    warnings += [f"json: {quoted(name)} is given twice" for name in dict.fromkeys(twice)]
+    task = task_of(context, list(fields))
+    common, _, reasons = _common(fields, warnings)
+    latency = text.finite(fields.get("latency"))
+    if latency is None or latency <= 0:
+        raise Refused(f"latency is {quoted(fields.get('latency'))}: a number of milliseconds")
+    quality = text.finite(fields.get(task.metric))
+    if quality is None:
+        raise Refused(f"{task.metric} is {quoted(fields.get(task.metric))}: a number is needed")
+    top = 100.0 if task.unit == "percent" else 1.0
+    if task.unit == "fraction" and 1 < quality <= 100:
+        warnings.append(f"{task.metric} {quality:g} is read as percent: {quality / 100:g}")
+        quality /= 100
+    elif not 0 <= quality <= top or (task.unit == "percent" and 0 < quality <= 1):
+        raise Refused(f"{task.metric}={quality:g} is not on a scale of 0 to {top:g}")
+    if quality < task.threshold:
+        warnings.append(f"{task.metric} {quality:g} is below the threshold {task.threshold:g}")
+    cost = text.finite(fields.get("cost"))
+    if cost is None or cost < 0:
+        if fields.get("cost") is not None:
+            warnings.append(f"cost {quoted(fields['cost'])} is no number of dollars; left out")
+        cost = None
+        reasons["inference.cost_usd"] = "the entry gives no cost"
+    reasons["global_batch_size"] = "inference is of one example at a time"
+    inference = Inference(
+        latency_milliseconds=latency,
+        cost_usd=None if cost is None else cost * INFERENCE_EXAMPLES,
+        quality=quality,
+    )
+    return Entry(
+        source=source,
+        suite="dawnbench",
+        kind="inference",
+        benchmark=task.name,
+        target=task.target,
+        inference=inference,
+        warnings=tuple(warnings),
+        reasons=reasons,
+        **common,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    line: int
+    epoch: float
+    hours: float
+    value: float
+
+
+def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Gives the header's names, and line number and cells of each row."""
+    lines = [(n, line) for n, line in enumerate(text.lines(text.decode(table)), start=1)]
+    while lines and not lines[-1][1].strip():
+        lines.pop()
+    filled = [(number, line) for number, line in lines if line.strip()]
+    if not filled:
+        raise Refused("is empty")
+    if len(filled) < len(lines):
+        warnings.append(f"tsv: {len(lines) - len(filled)} blank lines skipped")
+    header_line, header = filled[0]
+    names = [name.strip() for name in header.split("\t")]
+    while len(names) > 1 and not names[-1]:
+        names.pop()
+        if "tsv: an empty last column ignored" not in warnings:
+            warnings.append("tsv: an empty last column ignored")
+    if len(names) == 1:
+        raise Refused("the header has no tabs: columns must be separated by tabs", header_line)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise Refused(f"the header names {quoted(twice[0])} twice", header_line)
+    rows = []
+    for number, line in filled[1:]:
+        cells = [cell.strip() for cell in line.split("\t")]
+        while len(cells) > len(names) and not cells[-1]:
+            cells.pop()
+            if "tsv: an empty last column ignored" not in warnings:
+                warnings.append("tsv: an empty last column ignored")
+        if len(cells) != len(names):
+            raise Refused(f"{len(cells)} fields under {len(names)} columns", number)
+        rows.append((number, cells))
+    if not rows:
+        raise Refused("has a header and no rows", header_line)
+    return names, rows
+
+
+def _rows(
+    names: list[str], cells: list[tuple[int, list[str]]], task: Task, warnings: list[str]
+) -> list[_Row]:
+    wanted = ("epoch", "hours", task.metric)
+    for name in wanted:
+        if name not in names:
+            shown = ", ".join(quoted(n) for n in names[:8])
+            raise Refused(f"has no column {name!r}; its columns are {shown}", 1)
+    unknown = [n for n in names if n not in (*wanted, "top1Accuracy", "top5Accuracy")]
+    if unknown:
+        warnings.append(f"tsv: columns ignored: {', '.join(quoted(n) for n in unknown)}")
+    if names[0] != "epoch" or names[1] != "hours":
+        warnings.append(f"tsv: columns in another order: {', '.join(quoted(n) for n in names)}")
+    columns = [names.index(name) for name in wanted]
+    rows = []
+    for number, row in cells:
+        values = []
+        for name, column in zip(wanted, columns, strict=True):
+            value = text.number_of(row[column])
+            if value is None:
+                raise Refused(f"{name} is {quoted(row[column])}: a finite number is needed", number)
+            values.append(value)
+        rows.append(_Row(number, *values))
+    _check_hours(rows)
+    _check_scale(rows, task)
+    _note_steps(rows, warnings)
+    return rows
+
+
+def _check_hours(rows: list[_Row]) -> None:
+    hours = [row.hours for row in rows]
+    counts = all(h == hours[0] + i for i, h in enumerate(hours))
+    if len(rows) > 2 and counts and any(row.epoch != int(row.epoch) for row in rows):
+        raise Refused(
+            f"hours counts {hours[0]:g}, {hours[1]:g}, {hours[2]:g} while epoch is fractional: "
+            "the two columns are named the wrong way round",
+            1,
+        )
+    if hours[0] < 0:
+        raise Refused(f"hours is {hours[0]:g}, below 0", rows[0].line)
+    for before, row in zip(rows, rows[1:], strict=False):
+        if row.hours < before.hours:
+            raise Refused(
+                f"hours decrease from {before.hours:g} to {row.hours:g}: they must be counted from "
+                "the start of training",
+                row.line,
+            )
+
+
+def _check_scale(rows: list[_Row], task: Task) -> None:
+    top = 100.0 if task.unit == "percent" else 1.0
+    for row in rows:
+        if not 0 <= row.value <= top:
+            hint = " (percent where a fraction is meant?)" if 1 < row.value <= 100 else ""
+            raise Refused(
+                f"{task.metric}={row.value:g} is not on the scale of 0 to {top:g}{hint}", row.line
+            )
+    best = max(rows, key=lambda row: row.value)
+    if task.unit == "percent" and best.value <= 1:
+        raise Refused(
+            f"no {task.metric} is above 1 (the best is {best.value:g}): fractions where percent "
+            "are meant",
+            best.line,
+        )
+
+
+def _note_steps(rows: list[_Row], warnings: list[str]) -> None:
+    if rows[0].hours == 0:
+        warnings.append("tsv: the first row is at 0 hours")
+    if any(row.epoch != int(row.epoch) for row in rows):
+        warnings.append("tsv: epochs are fractional")
+    back = [b.line for a, b in zip(rows, rows[1:], strict=False) if b.epoch <= a.epoch]
+    if back:
+        shown = ", ".join(map(str, back[:5]))
+        warnings.append(f"tsv: epochs do not increase at line {shown}")
+    still = [b.line for a, b in zip(rows, rows[1:], strict=False) if b.hours == a.hours]
+    if still:
+        warnings.append(f"tsv: hours do not grow at line {', '.join(map(str, still[:5]))}")
+    steps = [b.hours - a.hours for a, b in zip(rows, rows[1:], strict=False)]
+    median = statistics.median(steps) if steps else 0.0
+    for step, row in zip(steps, rows[1:], strict=False):
+        if median > 0 and step > 5 * median:
+            warnings.append(f"tsv: line {row.line} took {step / median:.1f} times the usual")
+
+
+def _trial(file: str, rows: list[_Row], task: Task, warnings: list[str]) -> Trial:
+    reached = next((row for row in rows if row.value >= task.threshold), None)
+    last = rows[-1] if reached is None else reached
+    steps = [b.hours - a.hours for a, b in zip(rows, rows[1:], strict=False)]
+    # A first row labelled 0 that took as long as the others is the first epoch, not a look before.
+    from_zero = rows[0].epoch == 0 and bool(steps)
+    from_zero = from_zero and rows[0].hours >= 0.5 * statistics.median(steps)
+    if from_zero:
+        warnings.append("tsv: epochs are labelled from 0; their number is the label + 1")
+    return Trial(
+        file=file,
+        reached=reached is not None,
+        time_to_accuracy_seconds=None if reached is None else reached.hours * SECONDS_PER_HOUR,
+        total_seconds=rows[-1].hours * SECONDS_PER_HOUR,
+        epochs=last.epoch + 1 if from_zero else last.epoch,
+        status="reached" if reached is not None else "not reached",
+        evaluations=tuple(
+            Evaluation(
+                epoch=row.epoch,
+                seconds_since_run_start=row.hours * SECONDS_PER_HOUR,
+                value=row.value,
+            )
+            for row in rows
+        ),
+    )
+
+
+def _common(
+    fields: dict[str, Any], warnings: list[str]
+) -> tuple[dict[str, Any], float | None, dict[str, str]]:
+    """Gives the descriptive fields of an entry, its price and why fields are None."""
+    reasons: dict[str, str] = {}
+    version = fields.get("version")
+    if version != VERSION:
+        warnings.append(f"json: version is {quoted(version)}, not {VERSION}")
+    described = {}
+    for name in ("author", "framework", "model", "hardware"):
+        described[name] = text.words(fields.get(name))
+        if not described[name]:
+            warnings.append(f"json: no {name}")
+    if "misc" in fields and not isinstance(fields["misc"], dict):
+        warnings.append(f"json: misc is a {type(fields['misc']).__name__}")
+    given = fields.get("costPerHour")
+    cost = text.finite(given)
+    if cost is not None and cost < 0:
+        raise Refused(f"costPerHour is {cost:g}, below 0")
+    if cost is None and "costPerHour" in fields:
+        why = "null" if given is None else f"{quoted(given)}, no number"
+        warnings.append(f"json: costPerHour is {why}; no cost")
+        reasons["cost_per_hour_usd"] = f"costPerHour is {why}"
+    hardware = described["hardware"]
+    accelerators, hosts = naming.machine_counts(hardware)
+    for name, value in (("num_accelerators", accelerators), ("num_hosts", hosts)):
+        if value is None:
+            reasons[name] = f"the text {hardware!r} does not say it"
+    common = {
+        "submitter": described["author"],
+        "system": hardware,
+        "hardware": hardware,
+        "processor_class": naming.processor_class(hardware),
+        "num_accelerators": accelerators,
+        "num_hosts": hosts,
+        "framework": described["framework"],
+        "framework_family": naming.framework_family(described["framework"]),
+        "model": described["model"],
+        "date": _date(fields.get("timestamp"), warnings),
+    }
+    return common, cost, reasons
+
+
+def _date(value: Any, warnings: list[str]) -> str:
+    match = re.fullmatch(
+        r"\s*(\d{4})-(\d{1,2})-(\d{1,2})\s*", value if isinstance(value, str) else ""
+    )
+    try:
+        if match is None:
+            raise ValueError
+        date = datetime.date(int(match[1]), int(match[2]), int(match[3])).isoformat()
+    except ValueError:
+        warnings.append(f"json: timestamp {quoted(value)} is no date; left out")
+        return ""
+    if date != value:
+        warnings.append(f"json: timestamp {quoted(value)} is read as {date}")
+    return date
+
+
+def _batch_size(
+    fields: dict[str, Any], common: dict[str, Any], reasons: dict[str, str]
+) -> int | None:
+    misc = fields.get("misc")
+    given = {}
+    if isinstance(misc, dict):
+        given = {name: misc[name] for name in ("batchSize", "batch_size") if name in misc}
+    if not given:
+        reasons["global_batch_size"] = "the entry gives no batch size"
+        return None
+    name, value = next(iter(given.items()))
+    size = text.count(value)
+    if not size:
+        reasons["global_batch_size"] = f"misc.{name} is no single number"
+        return None
+    if common["num_accelerators"] != 1:
+        reasons["global_batch_size"] = (
+            f"misc.{name} is {size}; whether of one accelerator or of all is not said"
+        )
+        return None
+    return size

@@ -1,0 +1,227 @@
+"""Reads whatever holds official results into entries; nothing is dropped without a line."""
+
+import posixpath
+from collections.abc import Sequence
+from pathlib import Path
+
+from dawnjax.analysis.entries import Entry
+from dawnjax.official import dawnbench, mlperf, sources, text
+from dawnjax.official.mlperf_trial import TrialLog, read_trial
+from dawnjax.official.outcome import Imported, Refused, Rejection, printable
+from dawnjax.official.sources import SourceFile
+
+_DAWNBENCH_FOLDERS = ("train", "inference")
+
+
+def import_results(paths: Sequence[Path]) -> Imported:
+    """Gives the entries of folders, archives and single files.
+
+    Args:
+      paths: What to read.
+
+    Raises:
+      ConfigError: A path cannot be read at all.
+    """
+    entries: list[Entry] = []
+    rejections: list[Rejection] = []
+    others: list[str] = []
+    num_bytes = 0
+    for path in paths:
+        found = _Found()
+        try:
+            for file in sources.files(path):
+                found.add(file)
+            if path.is_file() and not sources.is_archive(path):
+                found.add_partner(path)
+        except Refused as refused:
+            # A source that breaks off would leave entries with some of their trials.
+            file = refused.file or str(path)
+            rejections.append(Rejection(file=file, line=refused.line, reason=refused.reason))
+            continue
+        found.finish()
+        entries += found.entries
+        rejections += found.rejections
+        others += found.others
+        num_bytes += found.num_log_bytes
+    return Imported(
+        entries=tuple(sorted(entries, key=lambda entry: entry.source)),
+        rejections=tuple(sorted(rejections, key=lambda r: (r.file, r.line or 0))),
+        other_files=tuple(others),
+        num_log_bytes=num_bytes,
+    )
+
+
+class _Found:
+    """What the files of one source are, put together to entries at its end.
+
+    A log is reduced to its trial as it comes, so that one file at a time is in memory.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.rejections: list[Rejection] = []
+        self.others: list[str] = []
+        self.num_log_bytes = 0
+        self._contexts: dict[str, str] = {}
+        self._dawnbench: dict[str, dict[str, bytes | Refused]] = {}
+        self._logs: dict[str, list[tuple[str, TrialLog]]] = {}
+        self._bad_logs: dict[str, int] = {}
+        self._descriptions: dict[str, bytes | Refused] = {}
+
+    def add(self, file: SourceFile) -> None:
+        """Takes a file for what its path says it is."""
+        folder, base = posixpath.split(file.context)
+        stem, ending = posixpath.splitext(base)
+        parent = posixpath.basename(folder).lower()
+        if base in ("entry.json", "submission.json") or (ending == ".json" and parent == "systems"):
+            self._descriptions[file.context] = _read(file, sources.DESCRIPTION_BYTES)
+        elif mlperf.RESULT_FILE.fullmatch(base):
+            self._add_log(file)
+        elif ending in (".json", ".tsv") and (
+            parent in _DAWNBENCH_FOLDERS or self._is_dawnbench(file, ending)
+        ):
+            self._add_dawnbench(file, stem, ending)
+        elif file.alone:
+            self._add_log(file)
+        else:
+            self.others.append(file.name)
+
+    def add_partner(self, path: Path) -> None:
+        """Takes the other file of a training entry of which one was given alone."""
+        ending = {".json": ".tsv", ".tsv": ".json"}.get(path.suffix)
+        if self._dawnbench and ending is not None:
+            partner = path.with_suffix(ending)
+            if partner.is_file():
+                for file in sources.files(partner):
+                    self._add_dawnbench(file, partner.stem, ending)
+
+    def finish(self) -> None:
+        """Makes the entries."""
+        for source in sorted(self._dawnbench):
+            self._finish_dawnbench(source, self._dawnbench[source])
+        for folder in sorted(self._logs.keys() | self._bad_logs.keys()):
+            self._finish_logs(folder)
+
+    def _reject(self, file: str, refused: Refused) -> None:
+        file = refused.file or file
+        self.rejections.append(Rejection(file=file, line=refused.line, reason=refused.reason))
+
+    def _add_dawnbench(self, file: SourceFile, stem: str, ending: str) -> None:
+        source = posixpath.join(posixpath.dirname(file.name), stem)
+        self._contexts[source] = file.context
+        limit = sources.TABLE_BYTES if ending == ".tsv" else sources.DESCRIPTION_BYTES
+        self._dawnbench.setdefault(source, {})[ending] = _read(file, limit)
+
+    def _is_dawnbench(self, file: SourceFile, ending: str) -> bool:
+        limit = sources.TABLE_BYTES if ending == ".tsv" else sources.DESCRIPTION_BYTES
+        data = _read(file, limit)
+        if isinstance(data, Refused):
+            return False
+        if ending == ".tsv":
+            header = data[:400].split(b"\n")[0].lower()
+            return b"epoch" in header and b"hours" in header
+        try:
+            fields, _ = text.load_object(data)
+        except Refused:
+            return False
+        return "framework" in fields and "author" in fields and "model" in fields
+
+    def _add_log(self, file: SourceFile) -> None:
+        folder = posixpath.dirname(file.name) or "."
+        self._contexts[folder] = posixpath.dirname(file.context)
+        data = _read(file, sources.LOG_BYTES)
+        try:
+            if isinstance(data, Refused):
+                raise data
+            self.num_log_bytes += len(data)
+            self._logs.setdefault(folder, []).append((file.name, read_trial(data)))
+        except Refused as refused:
+            self._reject(file.name, refused)
+            self._bad_logs[folder] = self._bad_logs.get(folder, 0) + 1
+
+    def _finish_dawnbench(self, source: str, files: dict[str, bytes | Refused]) -> None:
+        context = self._contexts[source]
+        try:
+            for ending, data in files.items():
+                if isinstance(data, Refused):
+                    raise Refused(data.reason, data.line, source + ending)
+            description = files.get(".json")
+            table = files.get(".tsv")
+            assert not isinstance(description, Refused) and not isinstance(table, Refused)
+            if table is None and description is not None and _is_inference(context, description):
+                self.entries.append(dawnbench.read_inference(source, context, description))
+            else:
+                entry = dawnbench.read_training(source, context, description, table)
+                self.entries.append(entry)
+        except Refused as refused:
+            self._reject(source + (".json" if ".json" in files else ".tsv"), refused)
+
+    def _finish_logs(self, folder: str) -> None:
+        bad, logs = self._bad_logs.get(folder, 0), self._logs.get(folder, [])
+        if bad:
+            if logs:
+                self._reject(
+                    folder,
+                    Refused(
+                        f"{bad} of its {bad + len(logs)} logs were rejected; the others alone "
+                        "would give another score, so the entry is not imported"
+                    ),
+                )
+            return
+        logs.sort(key=lambda item: mlperf.file_order(item[0]))
+        context = self._contexts[folder]
+        try:
+            system = self._system(context)
+            self.entries.append(mlperf.read_entry(folder, context, logs, system))
+        except Refused as refused:
+            self._reject(folder, refused)
+
+    def _system(self, context: str) -> mlperf.System:
+        """Gives the machine of a folder of logs from the descriptions around it."""
+        warnings: list[str] = []
+        above = posixpath.dirname(context)
+        system_name, top = posixpath.basename(above), posixpath.dirname(posixpath.dirname(above))
+        candidates = (f"{above}/entry.json", f"{top}/systems/{system_name}.json")
+        fields = next(
+            (self._object(path, warnings) for path in candidates if path in self._descriptions),
+            None,
+        )
+        if fields is None:
+            warnings.append("no description of the system was found")
+        submission = self._object(f"{top}/submission.json", warnings)
+        organization = text.words(submission.get("org"), 120)
+        return mlperf.System(fields or {}, organization, tuple(warnings))
+
+    def _object(self, path: str, warnings: list[str]) -> dict:
+        data = self._descriptions.get(path)
+        if data is None:
+            return {}
+        base = posixpath.basename(path)
+        try:
+            if isinstance(data, Refused):
+                raise data
+            fields, twice = text.load_object(data)
+        except Refused as refused:
+            line = "" if refused.line is None else f" line {refused.line}:"
+            warnings.append(f"{base}:{line} {refused.reason}")
+            return {}
+        for name in dict.fromkeys(twice):
+            warnings.append(f"{base}: {printable(name, 60)!r} is given twice")
+        return fields
+
+
+def _is_inference(context: str, description: bytes) -> bool:
+    parent = posixpath.basename(posixpath.dirname(context)).lower()
+    if parent in _DAWNBENCH_FOLDERS:
+        return parent == "inference"
+    try:
+        return "latency" in text.load_object(description)[0]
+    except Refused:
+        return False
+
+
+def _read(file: SourceFile, limit: int) -> bytes | Refused:
+    try:
+        return file.read(limit)
+    except Refused as refused:
+        return refused

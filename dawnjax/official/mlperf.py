@@ -1,0 +1,374 @@
+"""MLPerf Training results: a folder of logs and the description of its system as one entry.
+
+v0.5   <submitter>/<submission>/submission.json
+       <submitter>/<submission>/results/<system>/entry.json
+       <submitter>/<submission>/results/<system>/<benchmark>/result_N.txt
+later  <submitter>/systems/<system>.json
+       <submitter>/results/<system>/<benchmark>/result_N.txt
+"""
+
+import dataclasses
+import datetime
+import re
+import statistics
+from typing import Any
+
+from dawnjax.analysis.entries import Entry, Target, Trial
+from dawnjax.analysis.stability import summarize_trials
+from dawnjax.official import mlperf_rounds, naming
+from dawnjax.official.mlperf_trial import TrialLog, reaches
+from dawnjax.official.outcome import Refused, printable, quoted
+from dawnjax.official.text import count, words
+
+RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]+_)?\d+(?:\.txt|\.log)?", re.ASCII)
+"""`result_0.txt`, `result_<id>_00.txt`."""
+
+# What `input_batch_size` of v0.5 holds, by the reference implementation that a framework's
+# submissions came from. Source: each derived size against learning rates, iterations an epoch and
+# the tables of "Analysis of DAWNBench, a Time-to-Accuracy ML Performance Benchmark" (Table 7).
+_OF_ONE_ACCELERATOR = (("resnet", "MXNet"), ("ssd", "PyTorch"))
+_TOKENS_OF_ONE_ACCELERATOR = (("transformer", "PyTorch"),)
+_OF_ALL = (("resnet", "TensorFlow"), ("gnmt", "PyTorch"))
+
+_COCO_IMAGES = (117_266, 118_287)
+"""Training images of COCO 2017 with a box, and all of them."""
+
+_MODELS = {
+    "resnet": "ResNet-50 v1.5",
+    "ssd": "SSD with ResNet-34",
+    "maskrcnn": "Mask R-CNN",
+    "gnmt": "GNMT",
+    "transformer": "Transformer",
+    "ncf": "NCF",
+    "minigo": "Mini Go",
+    "bert": "BERT-large",
+    "dlrm": "DLRM",
+    "dlrm_dcnv2": "DLRM-DCNv2",
+    "rnnt": "RNN-T",
+    "unet3d": "3D U-Net",
+    "retinanet": "RetinaNet",
+    "gpt3": "GPT-3 175B",
+    "llama2_70b_lora": "Llama 2 70B LoRA",
+    "llama31_405b": "Llama 3.1 405B",
+    "llama31_8b": "Llama 3.1 8B",
+    "stable_diffusion": "Stable Diffusion v2",
+    "flux1": "FLUX.1",
+}
+"""The model that the closed division prescribes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """What is known of the machine, from its description and the folders.
+
+    Attributes:
+      fields: The description as it stands; empty where there is none that can be read.
+      organization: The organisation that `submission.json` or the logs name.
+      warnings: Why something of it is not known.
+    """
+
+    fields: dict[str, Any]
+    organization: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def read_entry(
+    source: str, context: str, logs: list[tuple[str, TrialLog]], system: System
+) -> Entry:
+    """Gives the entry of a folder of logs.
+
+    Args:
+      source: The folder, relative to what is imported.
+      context: The same with the folders above.
+      logs: File and trial of each log, in the order of their numbers.
+      system: Its machine.
+
+    Raises:
+      Refused: The logs are of several benchmarks or versions.
+    """
+    versions = sorted({log.version for _, log in logs})
+    names = sorted({log.benchmark for _, log in logs})
+    if len(versions) > 1 or len(names) > 1:
+        what = versions if len(versions) > 1 else names
+        raise Refused(f"its logs are of several kinds: {', '.join(map(quoted, what))}")
+    folders = context.split("/")
+    warnings, reasons = list(system.warnings), dict[str, str]()
+    benchmark = names[0] or printable(folders[-1], 60)
+    if not names[0]:
+        warnings.append(f"the logs name no benchmark; the folder does: {quoted(benchmark)}")
+    if not mlperf_rounds.is_known(benchmark):
+        warnings.append(f"benchmark {quoted(benchmark)} is unknown: no target, unit or trial count")
+    round_name = _round(versions[0], context, reasons)
+    target = _target(benchmark, round_name, versions[0], logs, warnings, reasons)
+    trials = tuple(_trial(file, log) for file, log in logs)
+    _note_trials(benchmark, round_name, logs, target, warnings)
+    machine = _machine(versions[0], benchmark, logs, system, reasons)
+    batch, unit = _batch(versions[0], benchmark, logs, machine, reasons, warnings)
+    rules = sorted({log.epoch_rule for _, log in logs})
+    reasons["epochs"] = f"counted by rule {', '.join(rules)}"
+    if "cost_per_hour_usd" not in reasons:
+        reasons["cost_per_hour_usd"] = "MLPerf results have no price"
+    start = min(log.start_unix_seconds for _, log in logs)
+    said = logs[0][1].descriptions
+    division = str(system.fields.get("division", "")) or said.get("submission_division", "")
+    return Entry(
+        source=source,
+        suite="mlperf_training",
+        round=round_name,
+        benchmark=benchmark,
+        submitter=_submitter(versions[0], folders, system, said),
+        division=division if division in ("closed", "open") else "",
+        status=_status(system, said),
+        date=_date(start),
+        model=_MODELS.get(benchmark, "") if division == "closed" else "",
+        target=target,
+        global_batch_size=batch,
+        global_batch_unit=unit,
+        trials=trials,
+        summary=summarize_trials(
+            [trial.time_to_accuracy_seconds for trial in trials],
+            [trial.epochs for trial in trials],
+            [trial.total_seconds for trial in trials],
+            None,
+            mlperf_rounds.drops(benchmark),
+        ),
+        warnings=tuple(dict.fromkeys(warnings)),
+        reasons=reasons,
+        **machine,
+    )
+
+
+def file_order(name: str) -> tuple[Any, ...]:
+    """Gives the key that sorts `result_10.txt` after `result_9.txt`."""
+    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name))
+
+
+def _trial(file: str, log: TrialLog) -> Trial:
+    return Trial(
+        file=file,
+        reached=log.reached,
+        time_to_accuracy_seconds=log.seconds if log.reached else None,
+        total_seconds=log.seconds,
+        epochs=log.epochs,
+        status=log.status,
+        seed=log.seeds[0] if len(log.seeds) == 1 else None,
+        evaluations=log.evaluations,
+    )
+
+
+def _round(version: str, context: str, reasons: dict[str, str]) -> str:
+    if version in ("v0.5", "v0.6"):
+        return version
+    found = mlperf_rounds.round_in(context)
+    if not found:
+        reasons["round"] = "logs from v0.7 on do not name their round, and no folder does"
+    return found
+
+
+def _target(
+    benchmark: str,
+    round_name: str,
+    version: str,
+    logs: list[tuple[str, TrialLog]],
+    warnings: list[str],
+    reasons: dict[str, str],
+) -> Target:
+    if version != "v0.5":
+        values = [e.value for _, log in logs for e in log.evaluations]
+        target = mlperf_rounds.target(benchmark, round_name, max(values, default=None))
+        if target.value is None:
+            reasons["target.value"] = "not one number of the rules that is known here"
+        return target
+    unit = mlperf_rounds.unit_in_v05(benchmark)
+    found = sorted({value for _, log in logs for value in log.targets})
+    if len(found) != 1:
+        shown = ", ".join(f"{value:g}" for value in found) or "nothing"
+        reasons["target.value"] = f"eval_target says {shown}"
+        warnings.append(f"eval_target says {shown}: no target")
+        return Target(metric="eval_accuracy", value=None, unit=unit)
+    return Target(metric="eval_accuracy", value=found[0], unit=unit)
+
+
+def _note_trials(
+    benchmark: str,
+    round_name: str,
+    logs: list[tuple[str, TrialLog]],
+    target: Target,
+    warnings: list[str],
+) -> None:
+    needed = mlperf_rounds.num_trials(benchmark, round_name)
+    if needed is not None and len(logs) != needed:
+        warnings.append(f"{len(logs)} logs where the rules of the round ask for {needed}")
+    failed = [file for file, log in logs if not log.reached]
+    if failed:
+        warnings.append(f"{len(failed)} of {len(logs)} trials did not reach the target")
+    for file, log in logs:
+        short = file.rsplit("/", 1)[-1]
+        warnings += [f"{short}: {warning}" for warning in log.warnings]
+        if not log.reached or target.value is None:
+            continue
+        if not log.evaluations:
+            warnings.append(f"{short}: ends in success without an evaluation")
+        elif not any(reaches(e.value, target) for e in log.evaluations):
+            best = max(e.value for e in log.evaluations)
+            warnings.append(
+                f"{short}: ends in success, but no evaluation reaches {target.value:g} "
+                f"(the largest is {best:g})"
+            )
+
+
+def _machine(
+    version: str,
+    benchmark: str,
+    logs: list[tuple[str, TrialLog]],
+    system: System,
+    reasons: dict[str, str],
+) -> dict[str, Any]:
+    """Gives the fields of an entry about its machine and framework."""
+    fields = system.fields
+    framework = words(fields.get("framework"), 120)
+    if version == "v0.5":
+        nodes = fields.get("nodes")
+        node = nodes[0] if isinstance(nodes, list) and nodes and isinstance(nodes[0], dict) else {}
+        cpu, accelerator = words(node.get("cpu"), 120), words(node.get("accelerator"), 120)
+        name = words(fields.get("hardware"), 120)
+        each, in_cluster = count(node.get("num_accelerators")), count(node.get("num_nodes"))
+        hosts = _hosts_of_job(logs, in_cluster, reasons)
+    else:
+        cpu = words(fields.get("host_processor_model_name"), 120)
+        accelerator = words(fields.get("accelerator_model_name"), 120)
+        name = words(fields.get("system_name"), 120)
+        name = name or logs[0][1].descriptions.get("submission_platform", "")
+        each, hosts = (
+            count(fields.get("accelerators_per_node")),
+            count(fields.get("number_of_nodes")),
+        )
+        if hosts is None:
+            reasons["num_hosts"] = "no description of the system says it"
+    if accelerator.lower() in ("na", "n/a", "none", "-", "0"):
+        accelerator = ""
+    hardware = accelerator or cpu
+    slice_match = re.search(r"-(\d+)$", accelerator)
+    if each is None:
+        total = None
+        reasons["num_accelerators"] = "no description of the system says it"
+    elif slice_match and int(slice_match[1]) == each:
+        total = each  # the name is that of the whole slice, such as tpuv3-512
+    else:
+        total = None if hosts is None else each * hosts
+        if each == 0:
+            total = 0
+        elif total is None:
+            reasons["num_accelerators"] = f"{each} a host, whose number is not known"
+    return {
+        "system": name,
+        "hardware": hardware,
+        "processor_class": naming.processor_class(hardware)
+        or ("" if not hardware else ("CPU" if total == 0 else "")),
+        "num_accelerators": total,
+        "num_hosts": hosts,
+        "framework": framework,
+        "framework_family": naming.framework_family(framework),
+    }
+
+
+def _hosts_of_job(
+    logs: list[tuple[str, TrialLog]], in_cluster: int | None, reasons: dict[str, str]
+) -> int | None:
+    """Gives the servers of a v0.5 job: each clears its caches once before training.
+
+    The description gives those of the cluster. One benchmark clears twice on one server.
+    """
+    cleared = round(statistics.median(log.num_cache_clears for _, log in logs))
+    if in_cluster is None:
+        reasons["num_hosts"] = "no description of the system says it"
+        if cleared > 1:
+            return cleared
+        return None
+    if cleared > 1:
+        return min(cleared, in_cluster)
+    if in_cluster == 1:
+        return 1
+    reasons["num_hosts"] = (
+        f"one server logs clearing its caches, and the description names {in_cluster} nodes: "
+        "whether the job ran on all is not told"
+    )
+    return None
+
+
+def _batch(
+    version: str,
+    benchmark: str,
+    logs: list[tuple[str, TrialLog]],
+    machine: dict[str, Any],
+    reasons: dict[str, str],
+    warnings: list[str],
+) -> tuple[int | None, str]:
+    """Gives the global batch size and its unit; None with the reason where it is not told."""
+    if version != "v0.5":
+        sizes = {log.global_batch_size for _, log in logs}
+        if len(sizes) == 1 and None not in sizes:
+            return sizes.pop(), "examples"
+        reasons["global_batch_size"] = "the logs give none, or several"
+        return None, "examples"
+    sizes = sorted({size for _, log in logs for size in log.batch_sizes})
+    if len(sizes) != 1:
+        shown = ", ".join(map(str, sizes))
+        reasons["global_batch_size"] = (
+            f"input_batch_size is {shown}: training and evaluation" if sizes else "not logged"
+        )
+        return None, "examples"
+    size, kind = sizes[0], (benchmark, machine["framework_family"])
+    accelerators = machine["num_accelerators"]
+    if kind in _OF_ALL:
+        return size, "examples"
+    if kind not in _OF_ONE_ACCELERATOR + _TOKENS_OF_ONE_ACCELERATOR:
+        reasons["global_batch_size"] = (
+            f"input_batch_size is {size}; whether of one processor or of all is not told"
+        )
+        return None, "examples"
+    if not accelerators:
+        reasons["global_batch_size"] = f"{size} for each accelerator, whose number is not known"
+        return None, "examples"
+    total = size * accelerators
+    unit = "tokens" if kind in _TOKENS_OF_ONE_ACCELERATOR else "examples"
+    iterations = [n for _, log in logs if (n := log.iterations_per_epoch) is not None]
+    if benchmark == "ssd" and iterations:
+        # An epoch of the images must come out, within the part of a batch that is left over.
+        low, high = min(iterations) * total, max(iterations) * total
+        if not 0.9 * _COCO_IMAGES[0] <= low <= high <= 1.1 * _COCO_IMAGES[1]:
+            reasons["global_batch_size"] = (
+                f"{size} x {accelerators} accelerators and {min(iterations)} iterations an epoch "
+                "do not make an epoch of images"
+            )
+            return None, "examples"
+    warnings.append(f"the batch of {total} {unit} is {size} of each accelerator x {accelerators}")
+    return total, unit
+
+
+def _submitter(version: str, folders: list[str], system: System, said: dict[str, str]) -> str:
+    if version == "v0.5":
+        # The organisation is not spelled alike in all descriptions; the folder is.
+        for index, part in enumerate(folders[:-1]):
+            if re.fullmatch(r"v0\.5(\.\d+)?", part):
+                return printable(folders[index + 1], 120)
+    for name in (words(system.fields.get("submitter"), 120), said.get("submission_org", "")):
+        if name:
+            return name
+    if system.organization:
+        return system.organization
+    if version != "v0.5" and "results" in folders[1:]:
+        return printable(folders[folders.index("results", 1) - 1], 120)
+    return ""
+
+
+def _status(system: System, said: dict[str, str]) -> str:
+    status = words(system.fields.get("status"), 40) or said.get("submission_status", "")
+    return "onprem" if status.lower().startswith("on-prem") else status
+
+
+def _date(unix_seconds: float) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        return ""

@@ -1,0 +1,103 @@
+"""How many epochs a log of MLPerf says were trained, by what is in the log itself.
+
+The labels have different origins, some logs print `train_epoch` once, some all of them at the end,
+some not for the first epoch. The rule is chosen by which labels are there and when they were
+printed:
+
+  train        `train_epoch` is printed at the start of every epoch: the number of its labels.
+  n_eval       the first evaluation comes before the first `train_epoch`, which goes on from there:
+               the first epoch has no label; every epoch has its evaluation.
+  last_eval    all `train_epoch` lines come after the last evaluation, whose label is one more than
+               the last of them: evaluations are labelled from 1.
+  last_eval+1  `train_epoch` is printed once or now and then: the label of the last evaluation,
+               from 0, plus 1.
+  epoch_start  from v0.6: the number of `epoch_start` labels, which leave none out.
+  eval_label   from v0.6: the label of the last evaluation, which counts epochs trained; plus 1 if
+               the first block or epoch is labelled 0.
+  samples      from v0.6: samples at the last evaluation / `train_samples`.
+"""
+
+from dawnjax.analysis.entries import Evaluation
+from dawnjax.official.mlperf_log import Record
+from dawnjax.official.text import count, finite
+
+NONE = "none"
+
+
+def of_v05(
+    by_key: dict[str, list[Record]], start: float, evaluations: list[Evaluation]
+) -> tuple[float | None, str]:
+    """Gives the epochs of a v0.5 log and the rule, or None and `none`.
+
+    Args:
+      by_key: The records by their tags.
+      start: The stamp of `run_start`.
+      evaluations: The evaluations, those without a time first.
+    """
+    records = [r for r in by_key.get("train_epoch", ()) if _label(r) is not None]
+    labels = sorted({label for r in records if (label := _label(r)) is not None})
+    evaluated = [e.epoch for e in evaluations if e.epoch is not None]
+    if not labels:
+        return (None, NONE) if not evaluated else (evaluated[-1] + 1, "last_eval+1")
+    whole = labels == list(range(labels[0], labels[0] + len(labels)))
+    if not evaluated:
+        return (float(len(labels)), "train") if whole else (None, NONE)
+    last = max(evaluated)
+    first_train = min(r.seconds or 0.0 for r in records) - start
+    times = [t for e in evaluations if (t := e.seconds_since_run_start) is not None]
+    if whole and times and first_train > 0:
+        if max(times) <= first_train:
+            rule = "last_eval" if last == labels[-1] + 1 else "last_eval+1"
+            return (last if rule == "last_eval" else last + 1), rule
+        if min(times) < first_train and last <= labels[-1]:
+            return float(len({e.epoch for e in evaluations})), "n_eval"
+    if whole and last <= labels[-1]:
+        return float(len(labels)), "train"
+    return last + 1, "last_eval+1"
+
+
+def of_later(
+    by_key: dict[str, list[Record]], evaluations: list[Evaluation]
+) -> tuple[float | None, str]:
+    """Gives the epochs of a log from v0.6 on and the rule, or None and `none`."""
+    starts = {n for r in by_key.get("epoch_start", ()) if (n := _epoch_num(r)) is not None}
+    labels = [e.epoch for e in evaluations if e.epoch is not None]
+    last = max(labels, default=None)
+    if starts and all(n == int(n) for n in starts):
+        low, high = int(min(starts)), int(max(starts))
+        if len(starts) == high - low + 1 and low in (0, 1) and (last is None or last <= high):
+            return float(len(starts)), "epoch_start"
+    if last is not None:
+        firsts = [
+            n
+            for r in by_key.get("block_start", ())
+            if (n := finite(r.metadata.get("first_epoch_num"))) is not None
+        ]
+        from_zero = min([*firsts, *starts], default=None) == 0 and last == int(last)
+        # With fractions of epochs a label is an amount, whatever the first block is called.
+        whole = all(label == int(label) for label in labels)
+        counts = [finite(r.metadata.get("epoch_count")) for r in by_key.get("block_start", ())]
+        blocks = sum(n for n in counts if n is not None)
+        if from_zero and whole and last + 1 <= max(blocks, len(starts)):
+            return last + 1, "eval_label"
+        return last, "eval_label"
+    samples = [
+        n
+        for r in by_key.get("eval_accuracy", ())
+        if (n := finite(r.metadata.get("samples_count"))) is not None
+    ]
+    train = [n for r in by_key.get("train_samples", ()) if (n := count(r.value))]
+    if samples and train:
+        return max(samples) / train[0], "samples"
+    return None, NONE
+
+
+def _label(record: Record) -> int | None:
+    value = record.value
+    if isinstance(value, dict):
+        value = value.get("value", value.get("epoch"))
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _epoch_num(record: Record) -> float | None:
+    return finite(record.metadata.get("epoch_num"))

@@ -1,0 +1,185 @@
+"""The lines of MLPerf training logs, all three kinds, as records.
+
+v0.5 writes `:::MLPv0.5.0 <benchmark> <seconds> (<file>:<line>) <tag>` and at times `: <value>`;
+v0.6 `:::MLL <seconds> <key>: {...}`; from v0.7 `:::MLLOG {...}` with `time_ms`. A log is the mixed
+output of a whole job: a marker may stand anywhere in a line, everything without one is skipped,
+and records come in any order.
+
+Source: mlcommons/logging, `mlperf_logging/mllog` and the parsers of its compliance checker; and the
+files of the rounds themselves.
+"""
+
+import json
+import re
+from typing import Any, NamedTuple
+
+from dawnjax.official.outcome import Refused
+from dawnjax.official.text import finite
+
+MARKER = b":::MLP"
+
+_V05 = re.compile(
+    rb":::MLPv0\.5\.\d+ (\w+) (\d+(?:\.\d+)?) \([^)\r\n]*\) (\w+)[ \t]*(?::[ \t]*([^\r\n]*))?"
+)
+_MLL = re.compile(rb":::MLL (\d+(?:\.\d+)?) (\w+): ?(\{[^\r\n]*)")
+_MLLOG = re.compile(rb":::MLLOG ?(\{[^\r\n]*)")
+
+_DECODER = json.JSONDecoder()
+
+
+class Record(NamedTuple):
+    """One line of interest.
+
+    Attributes:
+      seconds: Unix time; None where the line has none.
+      key: What it is about.
+      value: Its value, as JSON gives it; None where it has none.
+      metadata: What a line from v0.6 on adds; empty before.
+      offset: Where in the file it is.
+    """
+
+    seconds: float | None
+    key: str
+    value: Any
+    metadata: dict[str, Any]
+    offset: int
+
+
+class Records(NamedTuple):
+    """The records of a log.
+
+    Attributes:
+      version: `v0.5`, `v0.6` or `v0.7+`: the kind of lines.
+      benchmark: The benchmark that v0.5 names in every line; else empty.
+      records: In the order of the file.
+      unreadable: Offsets of lines that have a marker but cannot be read.
+    """
+
+    version: str
+    benchmark: str
+    records: list[Record]
+    unreadable: list[int]
+
+
+def line_of(data: bytes, offset: int) -> int:
+    """Gives the number, from 1, of the line at an offset; LF ends a line."""
+    return data.count(b"\n", 0, offset) + 1
+
+
+def parse(data: bytes) -> Records:
+    """Gives the records of a log, with their values.
+
+    Raises:
+      Refused: It has no record, or those of two kinds.
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Refused("is UTF-16; write it as UTF-8")
+    kinds = [b":::MLPv0.5" in data, b":::MLL " in data, b":::MLLOG" in data]
+    if not any(kinds):
+        if MARKER in data:
+            raise Refused("has records of a version of MLPerf that is not known")
+        raise Refused("has no MLPerf record (:::MLPv0.5.0, :::MLL or :::MLLOG)")
+    if sum(kinds) > 1:
+        raise Refused("has records of two versions of MLPerf")
+    if kinds[0]:
+        return _parse_v05(data)
+    return _parse_mll(data) if kinds[1] else _parse_mllog(data)
+
+
+def _parse_v05(data: bytes) -> Records:
+    # Most values and tags repeat: what was decoded once in a file is not decoded again.
+    values: dict[bytes | None, Any] = {None: None, b"": None}
+    keys: dict[bytes, str] = {}
+    benchmarks: set[bytes] = set()
+    records: list[Record] = []
+    unreadable: list[int] = []
+    append, none, make = records.append, {}, tuple.__new__
+    for match in _V05.finditer(data):
+        benchmark, stamp, tag, raw = match.groups()
+        try:
+            value = values[raw]
+        except KeyError:
+            value, whole = _value(raw)
+            if not whole:
+                unreadable.append(match.start())
+            values[raw] = value
+        key = keys.get(tag)
+        if key is None:
+            key = keys[tag] = tag.decode()
+        if benchmark not in benchmarks:
+            benchmarks.add(benchmark)
+        seconds = float(stamp)
+        append(make(Record, (seconds or None, key, value, none, match.start())))
+    unreadable += _not_matched(data, b":::MLPv0.5", records)
+    if len(benchmarks) > 1:
+        names = ", ".join(sorted(name.decode() for name in benchmarks)[:4])
+        raise Refused(f"has records of several benchmarks: {names}")
+    return Records("v0.5", "".join(name.decode() for name in benchmarks), records, unreadable)
+
+
+def _parse_mll(data: bytes) -> Records:
+    records: list[Record] = []
+    unreadable: list[int] = []
+    for match in _MLL.finditer(data):
+        body, _ = _value(match[3])
+        if not isinstance(body, dict):
+            unreadable.append(match.start())
+            continue
+        records.append(
+            Record(
+                float(match[1]) or None,
+                match[2].decode(),
+                body.get("value"),
+                _object(body.get("metadata")),
+                match.start(),
+            )
+        )
+    unreadable += _not_matched(data, b":::MLL ", records, unreadable)
+    return Records("v0.6", "", records, unreadable)
+
+
+def _parse_mllog(data: bytes) -> Records:
+    records: list[Record] = []
+    unreadable: list[int] = []
+    for match in _MLLOG.finditer(data):
+        body, _ = _value(match[1])
+        key = body.get("key") if isinstance(body, dict) else None
+        if not isinstance(key, str):
+            unreadable.append(match.start())
+            continue
+        milliseconds = finite(body.get("time_ms"))
+        seconds = None if milliseconds is None else milliseconds / 1000
+        if seconds is None:  # one entry of a round writes time_s
+            seconds = finite(body.get("time_s"))
+        metadata = _object(body.get("metadata"))
+        records.append(Record(seconds or None, key, body.get("value"), metadata, match.start()))
+    unreadable += _not_matched(data, b":::MLLOG", records, unreadable)
+    return Records("v0.7+", "", records, unreadable)
+
+
+def _value(raw: bytes) -> tuple[Any, bool]:
+    """Gives the JSON value at the start of some bytes, and whether it was read."""
+    try:
+        text = raw.decode("utf-8").strip()
+        value, end = _DECODER.raw_decode(text)
+        # Another rank may write into the line after an object; after a number it would be digits.
+        if end == len(text) or isinstance(value, dict | list):
+            return value, True
+    except (ValueError, RecursionError):
+        pass
+    # `DEFERRED: <id>` and the like are valid JSON only with their quotes.
+    return raw.decode("utf-8", "replace").strip(), False
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _not_matched(
+    data: bytes, marker: bytes, records: list[Record], known: list[int] | None = None
+) -> list[int]:
+    """Gives the offsets of markers that no record came of."""
+    if data.count(marker) == len(records) + len(known or ()):
+        return []
+    seen = {record.offset for record in records} | set(known or ())
+    return [m.start() for m in re.finditer(re.escape(marker), data) if m.start() not in seen]

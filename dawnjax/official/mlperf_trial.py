@@ -1,0 +1,322 @@
+"""One MLPerf log as one trial: its clock, its end, its evaluations and its epochs.
+
+The time to accuracy is the stamp of `run_stop` minus that of `run_start`. Stamps alone give times:
+records of several ranks stand in any order, and some are written twice.
+"""
+
+import dataclasses
+import math
+import struct
+from typing import Any
+
+from dawnjax.analysis.entries import Evaluation, Target
+from dawnjax.official.mlperf_log import Record, Records, line_of, parse
+from dawnjax.official.outcome import Refused, quoted
+from dawnjax.official.text import count, finite, words
+
+_SUCCESS = ("success", "succeeded", "true")
+_FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")
+
+_DESCRIPTIONS = (
+    "submission_benchmark",
+    "submission_org",
+    "submission_division",
+    "submission_status",
+    "submission_platform",
+    "submission_entry",
+    "opt_name",
+)
+_COUNTS = ("global_batch_size", "train_samples", "eval_samples")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialLog:
+    """What a log says of its trial. Times are seconds.
+
+    Attributes:
+      version: The kind of lines: `v0.5`, `v0.6` or `v0.7+`.
+      benchmark: The benchmark that it names; empty if none.
+      start_unix_seconds: The stamp of `run_start`.
+      seconds: From `run_start` to `run_stop`, or to the last record if there is none.
+      reached: Whether `run_stop` says that the target was reached.
+      status: Its word for the end.
+      epochs: Epochs trained; None if it does not tell.
+      epoch_rule: How they were counted.
+      evaluations: In the order of time.
+      targets: The values of `eval_target`, each once.
+      batch_sizes: The values of `input_batch_size`, each once, ascending.
+      global_batch_size: The value of `global_batch_size`; None if there is none.
+      iterations_per_epoch: Of the first epoch, where iterations are logged; else None.
+      num_cache_clears: How often `run_clear_caches` or `cache_clear` stands in it.
+      seeds: The seeds that it names, each once.
+      descriptions: The `submission_...` values and the like.
+      warnings: What is odd in it.
+      num_records: Records read.
+    """
+
+    version: str
+    benchmark: str
+    start_unix_seconds: float
+    seconds: float
+    reached: bool
+    status: str
+    epochs: float | None
+    epoch_rule: str
+    evaluations: tuple[Evaluation, ...]
+    targets: tuple[float, ...]
+    batch_sizes: tuple[int, ...]
+    global_batch_size: int | None
+    iterations_per_epoch: int | None
+    num_cache_clears: int
+    seeds: tuple[int, ...]
+    descriptions: dict[str, str]
+    warnings: tuple[str, ...]
+    num_records: int
+
+
+def read_trial(data: bytes) -> TrialLog:
+    """Gives the trial of a log.
+
+    Raises:
+      Refused: It has no `run_start`, contradicts itself, or is no log of MLPerf; names the line.
+    """
+    log = parse(data)
+    by_key: dict[str, list[Record]] = {}
+    last = 0.0
+    for record in log.records:
+        by_key.setdefault(record.key, []).append(record)
+        if record.seconds is not None and record.seconds > last:
+            last = record.seconds
+    warnings: list[str] = []
+    if log.unreadable:
+        line = line_of(data, log.unreadable[0])
+        warnings.append(f"{len(log.unreadable)} marked lines are unreadable, the first at {line}")
+    start = _start(by_key, data, warnings)
+    stop, status, reached = _end(by_key, data, log.version, start, warnings)
+    benchmark = log.benchmark or _description(by_key, "submission_benchmark")
+    evaluations = _evaluations(by_key, data, start, benchmark, warnings)
+    epochs, rule = _epochs(log, by_key, start, stop, evaluations)
+    seconds = (last if stop is None else stop) - start
+    if seconds <= 0:
+        raise Refused(f"takes {seconds:g} s from run_start to its end")
+    if not math.isfinite(seconds) or seconds > 3.2e8:
+        raise Refused(f"takes {seconds:g} s, more than ten years: the stamps are wrong")
+    targets = [finite(_number_in(r.value)) for r in by_key.get("eval_target", ())]
+    cleared = by_key.get("run_clear_caches", []) + by_key.get("cache_clear", [])
+    return TrialLog(
+        version=log.version,
+        benchmark=benchmark,
+        start_unix_seconds=start,
+        seconds=seconds,
+        reached=reached,
+        status=status,
+        epochs=epochs,
+        epoch_rule=rule,
+        evaluations=tuple(evaluations),
+        targets=tuple(dict.fromkeys(value for value in targets if value is not None)),
+        batch_sizes=_counts(by_key.get("input_batch_size", ())),
+        global_batch_size=_single(by_key, "global_batch_size", warnings),
+        iterations_per_epoch=_iterations(by_key),
+        num_cache_clears=len(cleared),
+        seeds=_counts(by_key.get("seed", []) + by_key.get("run_set_random_seed", [])),
+        descriptions={
+            key: _description(by_key, key) for key in _DESCRIPTIONS if _description(by_key, key)
+        },
+        warnings=tuple(warnings),
+        num_records=len(log.records),
+    )
+
+
+def reaches(value: float, target: Target) -> bool:
+    """Tells whether a quality reaches a target, both as float32: 21.7999992 is 21.8."""
+    if target.value is None:
+        return False
+    one, other = _float32(value), _float32(target.value)
+    return one >= other if target.direction == "at_least" else one <= other
+
+
+def _float32(value: float) -> float:
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) -> float:
+    records = by_key.get("run_start", [])
+    stamps = sorted({r.seconds for r in records if r.seconds is not None})
+    if not records:
+        raise Refused("has no run_start: no time can be taken")
+    if not stamps:
+        raise Refused("run_start has no time", line_of(data, records[0].offset))
+    stops = [r.seconds for r in by_key.get("run_stop", []) if r.seconds is not None]
+    if stops and stamps[-1] > min(stops):
+        later = next(r for r in records if r.seconds == stamps[-1])
+        first = min(stops)
+        if stamps[0] < first:
+            raise Refused(
+                "has a run_start after a run_stop: two runs in one log", line_of(data, later.offset)
+            )
+        raise Refused("run_stop is stamped before run_start", line_of(data, later.offset))
+    if len(stamps) > 1:
+        warnings.append(
+            f"{len(stamps)} run_start within {stamps[-1] - stamps[0]:.3f} s; the first counts"
+        )
+    return stamps[0]
+
+
+def _end(
+    by_key: dict[str, list[Record]],
+    data: bytes,
+    version: str,
+    start: float,
+    warnings: list[str],
+) -> tuple[float | None, str, bool]:
+    """Gives the stamp of `run_stop`, its word for the end, and whether the target was reached."""
+    records = by_key.get("run_stop", [])
+    stamps = sorted({r.seconds for r in records if r.seconds is not None})
+    if not records:
+        warnings.append("no run_stop: counted as not reached, up to its last record")
+        return None, "no run_stop", False
+    if not stamps:
+        raise Refused("run_stop has no time", line_of(data, records[0].offset))
+    if len(stamps) > 1:
+        warnings.append(
+            f"{len(stamps)} run_stop within {stamps[-1] - stamps[0]:.3f} s; the last counts"
+        )
+    ends = {_status(record, version, data) for record in records}
+    if len(ends) > 1:
+        raise Refused("its run_stop lines contradict each other", line_of(data, records[-1].offset))
+    status, reached = ends.pop()
+    return stamps[-1], status, reached
+
+
+def _status(record: Record, version: str, data: bytes) -> tuple[str, bool]:
+    if version == "v0.5":
+        if record.value is None:
+            return "success", True  # no value means that the target was reached
+        said = record.value.get("success") if isinstance(record.value, dict) else record.value
+    else:
+        said = record.metadata.get("status", record.value)
+        if said is None and isinstance(record.metadata.get("success"), bool | str):
+            said = record.metadata["success"]
+    if isinstance(said, dict):
+        said = said.get("status", said.get("success"))
+    word = str(said).strip().lower() if isinstance(said, str | bool) else ""
+    if word in _SUCCESS:
+        return "success", True
+    if word in _FAILURE:
+        return ("not reached" if word == "false" else word), False
+    raise Refused(
+        f"run_stop says {quoted(said)}: whether the target was reached is not told",
+        line_of(data, record.offset),
+    )
+
+
+def _evaluations(
+    by_key: dict[str, list[Record]],
+    data: bytes,
+    start: float,
+    benchmark: str,
+    warnings: list[str],
+) -> list[Evaluation]:
+    seen: set[tuple[Any, ...]] = set()
+    evaluations: list[Evaluation] = []
+    early = 0
+    for record in by_key.get("eval_accuracy", ()):
+        epoch, value = _labelled(record)
+        if value is None:
+            line = line_of(data, record.offset)
+            warnings.append(f"line {line}: eval_accuracy {quoted(record.value)} is no number")
+            continue
+        if (record.seconds, epoch, value) in seen:
+            continue  # a log that writes every record twice
+        seen.add((record.seconds, epoch, value))
+        since = None if record.seconds is None else record.seconds - start
+        if since is not None and since < 0:
+            # Values that were kept on the accelerator can carry a stamp of another clock.
+            early += 1
+            since = None
+        evaluations.append(Evaluation(epoch=epoch, seconds_since_run_start=since, value=value))
+    if early:
+        warnings.append(f"{early} evaluations are stamped before run_start; their times are null")
+    timed = [e for e in evaluations if e.seconds_since_run_start is not None]
+    untimed = [e for e in evaluations if e.seconds_since_run_start is None]
+    timed.sort(key=lambda e: (e.seconds_since_run_start, e.epoch is None, e.epoch or 0))
+    return untimed + timed
+
+
+def _labelled(record: Record) -> tuple[float | None, float | None]:
+    """Gives the epoch label and the value of an evaluation."""
+    value, epoch = record.value, None
+    if isinstance(value, dict) and "value" in value:
+        epoch, value = finite(value.get("epoch")), value["value"]
+    if record.metadata:
+        epoch = finite(record.metadata.get("epoch_num", record.metadata.get("epoch")))
+    return epoch, finite(_number_in(value))
+
+
+def _number_in(value: Any) -> Any:
+    """Gives the number of a value that may be a string, a list or an object.
+
+    Of several numbers (box and mask) the first, `BBOX` or `bbox`, decides nothing here: success is
+    what `run_stop` says.
+    """
+    if isinstance(value, str):
+        from dawnjax.official.text import number_of
+
+        return number_of(value.strip())
+    if isinstance(value, list) and value:
+        return _number_in(value[0]) if not isinstance(value[0], list) else None
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if str(key).lower() in ("bbox", "box"):
+                return _number_in(item) if not isinstance(item, dict | list) else None
+        return None
+    return value
+
+
+def _counts(records: Any) -> tuple[int, ...]:
+    values = (count(record.value) for record in records)
+    return tuple(sorted({value for value in values if value is not None}))
+
+
+def _single(by_key: dict[str, list[Record]], key: str, warnings: list[str]) -> int | None:
+    values = _counts(by_key.get(key, ()))
+    if len(values) > 1:
+        warnings.append(f"{key} is logged as {', '.join(map(str, values[:4]))}; left out")
+    return values[0] if len(values) == 1 and values[0] > 0 else None
+
+
+def _iterations(by_key: dict[str, list[Record]]) -> int | None:
+    """Gives the first iteration of the second epoch, where learning rates are logged with both."""
+    firsts = [
+        iteration
+        for record in by_key.get("opt_learning_rate", ())
+        if isinstance(record.value, dict)
+        and record.value.get("epoch") == 1
+        and (iteration := count(record.value.get("iteration"))) is not None
+    ]
+    return min(firsts, default=None)
+
+
+def _description(by_key: dict[str, list[Record]], key: str) -> str:
+    for record in by_key.get(key, ()):
+        text = words(record.value, 120)
+        if text:
+            return text
+    return ""
+
+
+def _epochs(
+    log: Records,
+    by_key: dict[str, list[Record]],
+    start: float,
+    stop: float | None,
+    evaluations: list[Evaluation],
+) -> tuple[float | None, str]:
+    from dawnjax.official import mlperf_epochs
+
+    if log.version == "v0.5":
+        return mlperf_epochs.of_v05(by_key, start, evaluations)
+    return mlperf_epochs.of_later(by_key, evaluations)

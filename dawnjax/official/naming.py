@@ -1,0 +1,104 @@
+"""What a framework and a machine count as, by the words that entries use for them."""
+
+import re
+
+# The first that is found counts: `tensorpack` runs on TensorFlow, `fastai` on PyTorch.
+_FRAMEWORKS = (
+    ("tensorpack", "TensorFlow"),
+    ("tensorflow", "TensorFlow"),
+    ("pytorch", "PyTorch"),
+    ("fastai", "PyTorch"),
+    ("mxnet", "MXNet"),
+    ("caffe", "Caffe"),
+    ("bigdl", "BigDL"),
+    ("jax", "JAX"),
+    ("keras", "Keras"),
+    ("paddle", "PaddlePaddle"),
+    ("mindspore", "MindSpore"),
+    ("poptorch", "PyTorch"),
+    ("popart", "PopART"),
+    ("merlin", "HugeCTR"),
+    ("hugectr", "HugeCTR"),
+    ("nemo", "PyTorch"),
+    ("tensorrt", "TensorRT"),
+    ("torch", "PyTorch"),
+)
+
+_TPU = re.compile(r"\btpu|tpu-?v\d", re.I)
+_GPU = re.compile(
+    r"\b[VKPTMAHB]\d{2,3}[A-Z]*\b|[VKPTMAHB]100|\bP4\b|\bT4\b|tesla|nvidia|geforce|gtx|rtx"
+    r"|\bdgx|gpu|volta|instinct|\bmi\d{3}|\bp[234]d?\.\d*x|\bg[345]\.\d*x|ecs\.gn\d",
+    re.I,
+)
+_CPU = re.compile(r"xeon|epyc|\bcpu|vcpu|\bc[45]\.\d*x|n1-standard|platinum|skylake", re.I)
+
+# Accelerators of one instance: the providers' own descriptions of these types.
+_INSTANCES = {
+    "p2.xlarge": 1,
+    "p2.8xlarge": 8,
+    "p2.16xlarge": 16,
+    "p3.2xlarge": 1,
+    "p3.8xlarge": 4,
+    "p3.16xlarge": 8,
+    "g3.4xlarge": 1,
+    "g3.8xlarge": 2,
+    "g3.16xlarge": 4,
+    "ecs.gn6e-c12g1.24xlarge": 8,
+    "ecs.gn6i-c8g1.2xlarge": 1,
+    "ecs.gn5i-c8g1.2xlarge": 1,
+}
+_MODEL = r"(?:NVidia\s+|Nvidia\s+|Tesla[ -])*(?:[VKPTM]\d{1,3}|GTX|RTX|2080|TPU)"
+
+
+def framework_family(framework: str) -> str:
+    """Gives the framework that an entry's text counts as; empty if it names none."""
+    text = re.sub(r"[\s_.-]", "", framework.lower())
+    return next((family for word, family in _FRAMEWORKS if word in text), "")
+
+
+def processor_class(hardware: str) -> str:
+    """Gives `GPU`, `TPU` or `CPU` from the text about a machine; empty if it does not tell."""
+    if _TPU.search(hardware):
+        return "TPU"
+    if re.search(r"\bnpu\b", hardware, re.I):
+        return ""
+    if _GPU.search(hardware):
+        return "GPU"
+    return "CPU" if _CPU.search(hardware) else ""
+
+
+def machine_counts(hardware: str) -> tuple[int | None, int | None]:
+    """Gives accelerators and hosts as far as a free text about a machine says them.
+
+    Args:
+      hardware: Such as `64 * V100 (8 machines - AWS p3.16xlarge)`.
+
+    Returns:
+      Each is None where the text does not say it.
+    """
+    hosts = _hosts(hardware)
+    if processor_class(hardware) == "CPU":
+        return 0, hosts
+    if re.search(r"\bpod\b", hardware, re.I):
+        return None, None
+    if match := re.search(rf"\b(\d+) ?\* ?(\d+) ?\* ?{_MODEL}", hardware):
+        return int(match[1]) * int(match[2]), int(match[1])
+    instance = next((name for name in _INSTANCES if name in hardware), None)
+    if instance is not None and not re.search(r"\d ?\* ?[VKPTM]\d|\*\d", hardware):
+        return None if hosts is None else hosts * _INSTANCES[instance], hosts
+    per_node = "each node" in hardware.lower()
+    for pattern in (rf"\b(\d+) ?[*x] ?{_MODEL}", rf"{_MODEL} ?\* ?(\d+)", rf"\b(\d+) {_MODEL}"):
+        if match := re.search(pattern, hardware, re.I):
+            number = int(match[1])
+            return (number * hosts if per_node and hosts else number), hosts
+    if re.search(r"\b(?:Cloud TPU|Volta \(V100\)|V100 \(AWS)", hardware):
+        return 1, hosts
+    return None, hosts
+
+
+def _hosts(hardware: str) -> int | None:
+    if match := re.search(r"\b(\d+) (?:nodes|machines)\b", hardware):
+        return int(match[1])
+    if match := re.match(r"(\d+) (?:ecs\.|p[23]\.)", hardware):
+        return int(match[1])
+    return None if re.search(r"\bpod\b|\bcluster", hardware, re.I) else 1

@@ -1,0 +1,69 @@
+"""What a reader of official results gives: entries, and a line for everything it did not take."""
+
+import dataclasses
+
+from dawnjax.analysis.entries import Entry
+
+
+class Refused(Exception):
+    """A file that would yield a wrong number, or none.
+
+    Attributes:
+      reason: One line.
+      line: The line of the file, from 1; None where the fault is of no line.
+      file: The file, if it is another than the one that is being read.
+    """
+
+    def __init__(self, reason: str, line: int | None = None, file: str | None = None):
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+        self.file = file
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rejection:
+    """Something that was not imported.
+
+    Attributes:
+      file: Its path.
+      line: The line at fault, from 1; None where the fault is of no line.
+      reason: One line.
+    """
+
+    file: str
+    line: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f":{self.line}"
+        return f"{printable(self.file)}{line}: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What came of an import.
+
+    Attributes:
+      entries: In the order of their sources.
+      rejections: What was not imported, and why.
+      other_files: Files that are no results by their name, in the order found.
+      num_log_bytes: Bytes of the logs that were read.
+    """
+
+    entries: tuple[Entry, ...]
+    rejections: tuple[Rejection, ...]
+    other_files: tuple[str, ...]
+    num_log_bytes: int = 0
+
+
+def printable(text: str, limit: int = 300) -> str:
+    """Gives text from elsewhere as one line of printable characters, cut at a length."""
+    line = " ".join(str(text[: 4 * limit]).split())
+    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def quoted(value: object) -> str:
+    """Gives a value of a file for a message: short, printable, in quotes."""
+    return repr(printable(str(value), 60))

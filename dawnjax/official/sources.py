@@ -1,0 +1,125 @@
+"""The files of a folder, an archive or a single path, one at a time.
+
+Nothing is unpacked to disk, and no link of a folder is followed. A file is read only when it is
+asked for, and never beyond a limit, so that a sparse file of 10 GB costs one look at its size.
+"""
+
+import dataclasses
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline import archives
+from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.official.outcome import Refused
+
+LIMITS = archives.Limits(num_members=200_000, member_bytes=512 * 2**20, total_bytes=16 * 2**30)
+"""Above any round of MLPerf (a log has some MB, a round up to some GB), below a machine's end."""
+
+LOG_BYTES = 256 * 2**20
+TABLE_BYTES = 16 * 2**20
+DESCRIPTION_BYTES = 2 * 2**20
+
+MAX_FOLDER_FILES = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceFile:
+    """One file of a source.
+
+    Attributes:
+      name: Its path relative to the source, with `/`.
+      context: The same with the folders above the source, where they may tell what the file is.
+      read: Gives its bytes, at most as many as it is told; to be called before the next file.
+      alone: Whether it was named itself, so that its content says what it is.
+    """
+
+    name: str
+    context: str
+    read: Callable[[int], bytes]
+    alone: bool = False
+
+
+def is_archive(path: Path) -> bool:
+    """Tells whether a file is an archive, by its first bytes."""
+    try:
+        return path.is_file() and archives.kind_of(path) != "folder"
+    except DataError:
+        return False
+
+
+def files(path: Path) -> Iterator[SourceFile]:
+    """Gives the files of a folder or an archive, or the one file.
+
+    Raises:
+      ConfigError: There is nothing at the path, or it is no file or folder.
+      Refused: An archive is damaged or hostile, or a folder has too many files.
+    """
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read {str(path)!r}: {reason}") from None
+    if stat.S_ISDIR(status.st_mode):
+        yield from _folder(path)
+    elif not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{str(path)!r} is neither a file nor a folder")
+    elif is_archive(path):
+        yield from _archive(path)
+    else:
+        context = "/".join(path.absolute().parts[1:])
+        yield SourceFile(path.name, context, lambda limit: _read(path, limit), True)
+
+
+def _folder(path: Path) -> Iterator[SourceFile]:
+    above = "/".join(path.resolve().parts[1:])
+    count = 0
+    for folder, folders, names in os.walk(path, followlinks=False):
+        folders.sort()
+        for name in sorted(names):
+            location = Path(folder, name)
+            relative = location.relative_to(path).as_posix()
+            count += 1
+            if count > MAX_FOLDER_FILES:
+                raise Refused(f"more than {MAX_FOLDER_FILES:,} files", file=str(path))
+
+            def read(limit: int, location: Path = location) -> bytes:
+                return _read(location, limit)
+
+            yield SourceFile(relative, f"{above}/{relative}", read)
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        status = path.lstat()
+        # A link may lead out of the folder; opening a pipe would wait for its writer for ever.
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused("is no plain file but a link, a pipe or a device; not read")
+        if status.st_size > limit:
+            raise Refused(f"has {status.st_size:,} bytes; at most {limit:,} are read")
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise Refused(f"cannot be read: {error.strerror}") from None
+    if len(data) > limit:
+        raise Refused(f"has more than {limit:,} bytes")
+    return data
+
+
+def _archive(path: Path) -> Iterator[SourceFile]:
+    try:
+        for member in archives.members(path, LIMITS):
+
+            def read(limit: int, member: archives.Member = member) -> bytes:
+                data = member.read()
+                if len(data) > limit:
+                    raise Refused(f"has {len(data):,} bytes; at most {limit:,} are read")
+                return data
+
+            yield SourceFile(member.name, f"{path.stem}/{member.name}", read)
+    except DataError as error:
+        # Part of an entry's trials would give another score: nothing of the archive is taken.
+        reason = str(error).removeprefix(f"{path}: ")
+        raise Refused(f"{reason}; nothing of the archive was imported", file=str(path)) from None

@@ -1,0 +1,93 @@
+"""Text and JSON from files that nobody vouches for, read strictly."""
+
+import json
+import math
+import re
+from typing import Any
+
+from dawnjax.official.outcome import Refused, printable
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
+
+
+def decode(data: bytes) -> str:
+    """Gives the text of a file in UTF-8, without a byte order mark.
+
+    Raises:
+      Refused: It is UTF-16 or no text; the line is named.
+    """
+    if data.startswith(_UTF16) or b"\x00" in data[:400]:
+        raise Refused("is no UTF-8 text (UTF-16 or binary); write it as UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise Refused(f"is no UTF-8 text: byte {data[error.start]:#04x}", line) from None
+
+
+def lines(text: str) -> list[str]:
+    """Gives the lines of a text that ends them with LF, CR LF or CR."""
+    return re.split(r"\r\n|\n|\r", text)
+
+
+def load_object(data: bytes) -> tuple[dict[str, Any], list[str]]:
+    """Gives a file's JSON object, and the keys that it has twice (the last one counts).
+
+    Raises:
+      Refused: It is no JSON object; the line is named.
+    """
+    text = decode(data)
+    twice: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(items)
+        if len(value) < len(items):
+            names = [name for name, _ in items]
+            twice.extend(name for name in value if names.count(name) > 1)
+        return value
+
+    try:
+        value = json.loads(text, object_pairs_hook=pairs)
+    except json.JSONDecodeError as error:
+        raise Refused(f"is no JSON: {error.msg} (column {error.colno})", error.lineno) from None
+    except RecursionError:
+        raise Refused("is no JSON that can be read: it is nested too deeply") from None
+    except ValueError as error:
+        raise Refused(f"is no JSON that can be read: {printable(str(error), 80)}") from None
+    if not isinstance(value, dict):
+        raise Refused(f"holds no JSON object but a {type(value).__name__}")
+    return value, twice
+
+
+def finite(value: Any) -> float | None:
+    """Gives a JSON number as a float; None for anything else, NaN and infinities included."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def count(value: Any) -> int | None:
+    """Gives a whole number of 0 or more, also from a string of digits; None for anything else."""
+    if isinstance(value, str) and re.fullmatch(r"\s*\d{1,12}\s*", value, re.ASCII):
+        return int(value)
+    number = finite(value)
+    if number is None or number < 0 or number != int(number):
+        return None
+    return int(number)
+
+
+def number_of(cell: str) -> float | None:
+    """Gives the number that a cell of a table holds, or None; NaN and infinities are none."""
+    if len(cell) > 60 or not _NUMBER.fullmatch(cell):
+        return None
+    return finite(float(cell))
+
+
+def words(value: Any, limit: int = 300) -> str:
+    """Gives a descriptive field as one printable line; empty for what is no text."""
+    return printable(value, limit) if isinstance(value, str) else ""
