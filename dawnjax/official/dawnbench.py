@@ -202,8 +202,8 @@ class _Row:
 def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Gives the header's names, and line number and cells of each row."""
     lines = [(n, line) for n, line in enumerate(text.lines(text.decode(table)), start=1)]
-    while lines and not lines[-1][1].strip():
-        lines.pop()
+    if not lines[-1][1]:
+        lines.pop()  # what follows the last line's end
     filled = [(number, line) for number, line in lines if line.strip()]
     if not filled:
         raise Refused("is empty")

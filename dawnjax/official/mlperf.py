@@ -233,7 +233,7 @@ def _machine(
         cpu, accelerator = words(node.get("cpu"), 120), words(node.get("accelerator"), 120)
         name = words(fields.get("hardware"), 120)
         each, in_cluster = count(node.get("num_accelerators")), count(node.get("num_nodes"))
-        hosts = _hosts_of_job(logs, in_cluster, reasons)
+        hosts = _hosts_of_job(logs, system, in_cluster, reasons)
     else:
         cpu = words(fields.get("host_processor_model_name"), 120)
         accelerator = words(fields.get("accelerator_model_name"), 120)
@@ -273,7 +273,10 @@ def _machine(
 
 
 def _hosts_of_job(
-    logs: list[tuple[str, TrialLog]], in_cluster: int | None, reasons: dict[str, str]
+    logs: list[tuple[str, TrialLog]],
+    system: System,
+    in_cluster: int | None,
+    reasons: dict[str, str],
 ) -> int | None:
     """Gives the servers of a v0.5 job: each clears its caches once before training.
 
@@ -287,8 +290,9 @@ def _hosts_of_job(
         return None
     if cleared > 1:
         return min(cleared, in_cluster)
-    if in_cluster == 1:
-        return 1
+    named = re.match(r"(\d+)-nodes?\b", words(system.fields.get("hardware")))
+    if in_cluster == 1 or (named and int(named[1]) == in_cluster):
+        return in_cluster
     reasons["num_hosts"] = (
         f"one server logs clearing its caches, and the description names {in_cluster} nodes: "
         "whether the job ran on all is not told"
@@ -312,6 +316,8 @@ def _batch(
         reasons["global_batch_size"] = "the logs give none, or several"
         return None, "examples"
     sizes = sorted({size for _, log in logs for size in log.batch_sizes})
+    if sizes:
+        reasons["input_batch_size"] = f"logged as {', '.join(map(str, sizes))}"
     if len(sizes) != 1:
         shown = ", ".join(map(str, sizes))
         reasons["global_batch_size"] = (
@@ -331,19 +337,33 @@ def _batch(
         reasons["global_batch_size"] = f"{size} for each accelerator, whose number is not known"
         return None, "examples"
     total = size * accelerators
-    unit = "tokens" if kind in _TOKENS_OF_ONE_ACCELERATOR else "examples"
-    iterations = [n for _, log in logs if (n := log.iterations_per_epoch) is not None]
-    if benchmark == "ssd" and iterations:
-        # An epoch of the images must come out, within the part of a batch that is left over.
-        low, high = min(iterations) * total, max(iterations) * total
-        if not 0.9 * _COCO_IMAGES[0] <= low <= high <= 1.1 * _COCO_IMAGES[1]:
-            reasons["global_batch_size"] = (
-                f"{size} x {accelerators} accelerators and {min(iterations)} iterations an epoch "
-                "do not make an epoch of images"
+    if benchmark == "ssd":
+        by_iterations = _batch_by_iterations(size, logs)
+        if by_iterations is not None and by_iterations != total:
+            total = by_iterations
+            warnings.append(
+                f"the job ran on {total // size} of {accelerators} accelerators: its iterations an "
+                f"epoch tell a batch of {total}, {size} of each"
             )
-            return None, "examples"
-    warnings.append(f"the batch of {total} {unit} is {size} of each accelerator x {accelerators}")
+            machine["num_accelerators"] = total // size
+    unit = "tokens" if kind in _TOKENS_OF_ONE_ACCELERATOR else "examples"
+    warnings.append(f"the batch of {total} {unit} is {size} of each accelerator x {total // size}")
     return total, unit
+
+
+def _batch_by_iterations(size: int, logs: list[tuple[str, TrialLog]]) -> int | None:
+    """Gives the one multiple of a size with which an epoch of COCO takes the logged iterations."""
+    iterations = {n for _, log in logs if (n := log.iterations_per_epoch) is not None}
+    if len(iterations) != 1:
+        return None
+    number = iterations.pop()
+    multiples = {
+        multiple
+        for images in _COCO_IMAGES
+        for multiple in range(size, images, size)
+        if -(-images // multiple) == number
+    }
+    return multiples.pop() if len(multiples) == 1 else None
 
 
 def _submitter(version: str, folders: list[str], system: System, said: dict[str, str]) -> str:

@@ -91,6 +91,8 @@ def machine_counts(hardware: str) -> tuple[int | None, int | None]:
         if match := re.search(pattern, hardware, re.I):
             number = int(match[1])
             return (number * hosts if per_node and hosts else number), hosts
+    if not processor_class(hardware):
+        return None, None
     if re.search(r"\b(?:Cloud TPU|Volta \(V100\)|V100 \(AWS)", hardware):
         return 1, hosts
     return None, hosts
