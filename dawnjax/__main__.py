@@ -11,6 +11,7 @@ COMMANDS = {
     "prepare": ("prepare", "convert a data set into its on-disk form, once"),
     "evaluate": ("evaluate", "measure a run's checkpoint on the evaluation split"),
     "import": ("import_results", "read official DAWNBench and MLPerf results into entries"),
+    "export": ("export", "write runs as DAWNBench entries or an MLPerf result folder"),
     "check": ("check", "validate run directories and their logs"),
 }
 """Each command's module in `dawnjax.commands`, and what it does: help must import none of them."""

@@ -224,6 +224,8 @@ class Experiment:
       targets: All must hold at one evaluation.
       target_note: How the target was chosen, where that could flatter the result.
       evaluation: When and how the evaluation split is measured.
+      mlperf_benchmark: The MLPerf benchmark that a run may be exported as, such as `resnet`; empty
+        if it is none. No part of the mathematics, and no flag: it is a claim about the recipe.
       observations: What trials gave, and where.
     """
 
@@ -243,6 +245,7 @@ class Experiment:
     targets: tuple[Target, ...]
     target_note: str = ""
     evaluation: Evaluation = Evaluation()
+    mlperf_benchmark: str = ""
     observations: tuple[Observation, ...] = ()
 
     def steps_per_epoch(self, spec: DatasetSpec) -> float:
@@ -272,7 +275,7 @@ class Experiment:
     def identity_fields(self, spec: DatasetSpec) -> dict[str, Any]:
         """Gives all that decides what a run computes, as plain JSON values."""
         fields = to_json(self)
-        for name in ("name", "observations", "target_note"):
+        for name in ("name", "observations", "target_note", "mlperf_benchmark"):
             del fields[name]
         # What the data is, not where it lies.
         fields["data"].pop("data_dir", None)

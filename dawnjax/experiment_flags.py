@@ -24,7 +24,7 @@ from dawnjax.commands import command_line
 from dawnjax.errors import ConfigError
 from dawnjax.experiment import Experiment, RunOptions, to_json
 
-_FIXED = ("name", "observations", "target_note")
+_FIXED = ("name", "observations", "target_note", "mlperf_benchmark")
 """Fields of an experiment that say what it is and cannot be overridden."""
 
 

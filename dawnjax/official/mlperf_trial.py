@@ -10,9 +10,10 @@ import struct
 from typing import Any
 
 from dawnjax.analysis.entries import Evaluation, Target
+from dawnjax.official import mlperf_epochs
 from dawnjax.official.mlperf_log import Record, Records, line_of, parse
 from dawnjax.official.outcome import Refused, quoted
-from dawnjax.official.text import count, finite, words
+from dawnjax.official.text import count, finite, number_of, words
 
 _SUCCESS = ("success", "succeeded", "true")
 _FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")
@@ -43,7 +44,7 @@ class TrialLog:
       epochs: Epochs trained; None if it does not tell.
       epoch_rule: How they were counted.
       evaluations: In the order of time.
-      targets: The values of `eval_target`, each once.
+      targets: The values of `eval_target` or `target_accuracy`, each once.
       batch_sizes: The values of `input_batch_size`, each once, ascending.
       global_batch_size: The value of `global_batch_size`; None if there is none.
       iterations_per_epoch: Of the first epoch, where iterations are logged; else None.
@@ -96,12 +97,14 @@ def read_trial(data: bytes) -> TrialLog:
     benchmark = log.benchmark or _description(by_key, "submission_benchmark")
     evaluations = _evaluations(by_key, data, start, benchmark, warnings)
     epochs, rule = _epochs(log, by_key, start, stop, evaluations)
-    seconds = (last if stop is None else stop) - start
+    # A float64 of Unix seconds has 0.24 microseconds.
+    seconds = round((last if stop is None else stop) - start, 6)
     if seconds <= 0:
         raise Refused(f"takes {seconds:g} s from run_start to its end")
     if not math.isfinite(seconds) or seconds > 3.2e8:
         raise Refused(f"takes {seconds:g} s, more than ten years: the stamps are wrong")
-    targets = [finite(_number_in(r.value)) for r in by_key.get("eval_target", ())]
+    said = by_key.get("eval_target", []) + by_key.get("target_accuracy", [])
+    targets = [finite(_number_in(record.value)) for record in said]
     cleared = by_key.get("run_clear_caches", []) + by_key.get("cache_clear", [])
     return TrialLog(
         version=log.version,
@@ -232,7 +235,7 @@ def _evaluations(
         if (record.seconds, epoch, value) in seen:
             continue  # a log that writes every record twice
         seen.add((record.seconds, epoch, value))
-        since = None if record.seconds is None else record.seconds - start
+        since = None if record.seconds is None else round(record.seconds - start, 6)
         if since is not None and since < 0:
             # Values that were kept on the accelerator can carry a stamp of another clock.
             early += 1
@@ -263,8 +266,6 @@ def _number_in(value: Any) -> Any:
     what `run_stop` says.
     """
     if isinstance(value, str):
-        from dawnjax.official.text import number_of
-
         return number_of(value.strip())
     if isinstance(value, list) and value:
         return _number_in(value[0]) if not isinstance(value[0], list) else None
@@ -315,8 +316,6 @@ def _epochs(
     stop: float | None,
     evaluations: list[Evaluation],
 ) -> tuple[float | None, str]:
-    from dawnjax.official import mlperf_epochs
-
     if log.version == "v0.5":
         return mlperf_epochs.of_v05(by_key, start, evaluations)
     return mlperf_epochs.of_later(by_key, evaluations)

@@ -1,0 +1,90 @@
+"""`dawnjax export`: runs as an entry of DAWNBench or as an MLPerf result folder."""
+
+from pathlib import Path
+
+from absl import flags
+
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.official import export_dawnbench, export_mlperf
+from dawnjax.official.exported_run import read_run
+
+USAGE = "dawnjax export --format=dawnbench|mlperf RUN_DIR... --submitter=NAME --out=DIR"
+
+DESCRIPTION = """
+Writes runs in the form of a benchmark, into a new folder. dawnbench: a JSON and a TSV a run, of a
+CIFAR-10 or ImageNet experiment that reaches the benchmark's threshold. mlperf: one result folder of
+the trials of one experiment, open division, ruleset 4.0.0; the experiment must name the benchmark
+that it is. Host names, paths, addresses and the environment stay out.
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_enum(
+        "format", None, ["dawnbench", "mlperf"], "The form to write.", flag_values=flag_values
+    )
+    flags.DEFINE_string("out", None, "The new folder to write.", flag_values=flag_values)
+    flags.DEFINE_string(
+        "submitter", "", "Who made the results: author or organisation.", flag_values=flag_values
+    )
+    flags.DEFINE_string(
+        "author_email", "", "dawnbench: the author's address.", flag_values=flag_values
+    )
+    flags.DEFINE_string(
+        "name", "dawnjax", "dawnbench: what the files' names begin with.", flag_values=flag_values
+    )
+    flags.DEFINE_string(
+        "hardware",
+        "",
+        "dawnbench: a description of the machine; without it, the devices.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "system", "dawnjax_system", "mlperf: the system's name.", flag_values=flag_values
+    )
+    flags.DEFINE_enum(
+        "status",
+        "research",
+        list(export_mlperf.STATUSES),
+        "mlperf: the system's availability.",
+        flag_values=flag_values,
+    )
+    try:
+        paths = command_line.parse("export", flag_values, argv)
+    except command_line.HelpRequested:
+        text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
+        raise command_line.HelpRequested(text) from None
+    given = {name: flag_values[name].value for name in flag_values}
+    if not given["format"]:
+        raise ConfigError("--format is missing: dawnbench or mlperf")
+    if not given["out"]:
+        raise ConfigError("--out is missing: the new folder to write")
+    if not paths:
+        raise ConfigError(f"no run directory given; {USAGE}")
+    out = Path(given["out"]).expanduser()
+    runs = [read_run(Path(path).expanduser()) for path in paths]
+    if given["format"] == "dawnbench":
+        written = export_dawnbench.export(
+            runs,
+            out,
+            author=given["submitter"],
+            author_email=given["author_email"],
+            name=given["name"],
+            hardware=given["hardware"],
+        )
+    else:
+        written = export_mlperf.export(
+            runs,
+            out,
+            submitter=given["submitter"],
+            system=given["system"],
+            status=given["status"],
+        )
+    for path in written:
+        print(path)
+    interrupted = sum(run.result.interruptions > 0 for run in runs)
+    if interrupted:
+        print(f"note: {interrupted} of {len(runs)} trials were interrupted; misc says so")
+    return ExitStatus.DONE

@@ -1,0 +1,122 @@
+"""A run as an entry of DAWNBench: a JSON description and a TSV of epoch, hours and accuracy.
+
+Source: the entries repository stanford-futuredata/dawn-bench-entries (commit fb27b82): README for
+the fields and names, tests/test_submissions.py for what it accepts.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import ConfigError
+from dawnjax.official import dawnbench
+from dawnjax.official.exported_run import ExportedRun, checked_name, write_folder
+from dawnjax.official.outcome import printable
+
+# The task of a dataset, and the accuracies that its table has in our words.
+_TASKS = {
+    "cifar10": ("CIFAR10", {"top1Accuracy": "top_1_accuracy"}),
+    "imagenet": ("ImageNet", {"top1Accuracy": "top_1_accuracy", "top5Accuracy": "top_5_accuracy"}),
+}
+
+
+def export(
+    runs: Sequence[ExportedRun],
+    out: Path,
+    *,
+    author: str,
+    author_email: str = "",
+    name: str = "dawnjax",
+    hardware: str = "",
+) -> list[Path]:
+    """Writes one entry a run, and gives the paths of their descriptions.
+
+    Args:
+      runs: The runs.
+      out: A new folder; entries go to `<Task>/train/` in it.
+      author: Who made them.
+      author_email: The repository asks for the field; empty unless given.
+      name: What the files' names begin with.
+      hardware: A short description of the machine; empty takes number and kind of the devices.
+
+    Raises:
+      ConfigError: A run is of no task of the benchmark, or a name cannot be one of a file.
+      ConfigError: A run does not reach the task's threshold.
+    """
+    if not author.strip():
+        raise ConfigError("--submitter is missing: the entry's author")
+    checked_name("name", name)
+    entries = [_entry(run, author, author_email, hardware) for run in runs]
+    paths: list[Path] = []
+
+    def write(folder: Path) -> None:
+        for index, (task, description, table) in enumerate(entries):
+            stem = name if len(entries) == 1 else f"{name}_{index}"
+            place = Path(task) / "train"
+            (folder / place).mkdir(parents=True, exist_ok=True)
+            text = json.dumps(description, indent=4, allow_nan=False) + "\n"
+            (folder / place / f"{stem}.json").write_text(text)
+            (folder / place / f"{stem}.tsv").write_text(table)
+            paths.append(out / place / f"{stem}.json")
+
+    write_folder(out, write)
+    return paths
+
+
+def _entry(
+    run: ExportedRun, author: str, author_email: str, hardware: str
+) -> tuple[str, dict[str, Any], str]:
+    result, experiment = run.result, run.experiment
+    tag = experiment["data"].get("tag")
+    if tag not in _TASKS:
+        raise ConfigError(
+            f"{run.path}: experiment {result.experiment} is no task of DAWNBench: its data are "
+            f"{tag!r}; its tasks here need one of {', '.join(_TASKS)}"
+        )
+    task_name, columns = _TASKS[tag]
+    task = dawnbench.TASKS[task_name]
+    rows, best = [], 0.0
+    for row in result.evaluations:
+        values = {}
+        for column, metric in columns.items():
+            if not isinstance(row.get(metric), int | float):
+                raise ConfigError(f"{run.path}: an evaluation has no {metric}")
+            # Six decimals: a metric is a float32, and one of 0.94 must not become 93.9999998.
+            values[column] = round(100 * row[metric], 6)
+        best = max(best, values[task.metric])
+        rows.append((row["epoch"], row["seconds_since_run_start"], values))
+    if best < task.threshold:
+        raise ConfigError(
+            f"{run.path}: the best {task.metric} is {best:g}, below the {task.threshold:g} of "
+            f"{task.name}; the benchmark takes no entry that does not reach it"
+        )
+    lines = ["\t".join(["epoch", "hours", *columns])]
+    for epoch, seconds, values in rows:
+        cells = [f"{epoch:g}" if epoch == round(epoch, 4) else repr(epoch)]
+        cells.append(repr(seconds / dawnbench.SECONDS_PER_HOUR))
+        lines.append("\t".join(cells + [repr(values[column]) for column in columns]))
+    price = result.run_options.get("price_per_hour_usd")
+    hosts = f" on {run.num_hosts} hosts" if run.num_hosts > 1 else ""
+    machine = hardware or f"{result.num_devices} x {result.device_kind}{hosts}"
+    description: dict[str, Any] = {
+        "version": dawnbench.VERSION,
+        "author": printable(author, 200),
+        "authorEmail": printable(author_email, 200),
+        "framework": run.framework,
+        "model": printable(str(experiment["model"].get("tag", "")), 80),
+        "hardware": printable(machine, 200),
+        "timestamp": run.date,
+    }
+    if price is not None:
+        description["costPerHour"] = price * run.num_hosts
+    description["misc"] = {
+        "experiment": printable(result.experiment, 80),
+        "seed": result.seed,
+        "batchSize": result.global_batch_size,
+        "interruptions": result.interruptions,
+        "compileSecondsBeforeTheClock": result.compile_seconds,
+        "totalSecondsToAccuracy": result.total_seconds_to_accuracy,
+        "clock": "from the end of compilation and warm-up, before the first example is read",
+    }
+    return task.name, description, "\n".join(lines) + "\n"

@@ -1,0 +1,270 @@
+"""Runs as an MLPerf Training result folder: a log a trial and the description of the system.
+
+    OUT/systems/<system>.json
+    OUT/results/<system>/<benchmark>/result_N.txt
+
+Logs are of the open division, ruleset 4.0.0, the newest with ResNet; their times are whole
+milliseconds.
+
+Source: mlcommons/logging 4.1.68, compliance_checker/training_4.0.0 (events, order, counts),
+system_desc_checker (fields), mllog (form of a line).
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import ConfigError
+from dawnjax.official.exported_run import Event, ExportedRun, checked_name, write_folder
+from dawnjax.official.outcome import printable
+
+RULESET = "4.0.0"
+MAX_INITIALIZATION_SECONDS = 240 * 60.0
+"""The open division's cap on the time from the start of a process to run_start."""
+
+BENCHMARKS = ("resnet",)
+
+STATUSES = {
+    "research": "Research, Development, or Internal (RDI)",
+    "onprem": "Available on-premise",
+    "cloud": "Available cloud",
+    "preview": "Preview",
+}
+"""The words of a log for a system's availability, and those of its description."""
+
+# Fields that a description must have and that a run does not know.
+_UNKNOWN_FIELDS = (
+    "host_processor_model_name",
+    "host_processor_core_count",
+    "host_processor_vcpu_count",
+    "host_processor_frequency",
+    "host_processor_caches",
+    "host_processor_interconnect",
+    "host_memory_capacity",
+    "host_storage_type",
+    "host_storage_capacity",
+    "host_networking",
+    "host_networking_topology",
+    "host_memory_configuration",
+    "accelerator_host_interconnect",
+    "accelerator_frequency",
+    "accelerator_on-chip_memories",
+    "accelerator_memory_configuration",
+    "accelerator_memory_capacity",
+    "accelerator_interconnect",
+    "accelerator_interconnect_topology",
+    "cooling",
+    "hw_notes",
+    "operating_system",
+)
+
+
+def export(
+    runs: Sequence[ExportedRun],
+    out: Path,
+    *,
+    submitter: str,
+    system: str = "dawnjax_system",
+    status: str = "research",
+) -> list[Path]:
+    """Writes the result folder of one experiment's trials, and gives the paths of the logs.
+
+    Args:
+      runs: Its trials, which differ in their seed only.
+      out: A new folder.
+      submitter: Who made them.
+      system: The system's name; it names a file and a folder.
+      status: Its availability, one of `STATUSES`.
+
+    Raises:
+      ConfigError: A run may not be exported, or the runs are no trials of one experiment.
+    """
+    if not submitter.strip():
+        raise ConfigError("--submitter is missing: the organisation that made the results")
+    checked_name("system", system)
+    if status not in STATUSES:
+        raise ConfigError(f"--status={status!r} is not known; choose one of {', '.join(STATUSES)}")
+    benchmark = _benchmark(runs)
+    _check_alike(runs)
+    for run in runs:
+        _check_clock(run)
+    ordered = sorted(runs, key=lambda run: run.result.seed)
+    logs = [_log(run, benchmark, submitter, system, status) for run in ordered]
+    description = _description(ordered[0], submitter, system, status)
+    place = Path("results") / system / benchmark
+
+    def write(folder: Path) -> None:
+        (folder / place).mkdir(parents=True)
+        (folder / "systems").mkdir()
+        text = json.dumps(description, indent=4, allow_nan=False) + "\n"
+        (folder / "systems" / f"{system}.json").write_text(text)
+        for number, lines in enumerate(logs):
+            (folder / place / f"result_{number}.txt").write_text("\n".join(lines) + "\n")
+
+    write_folder(out, write)
+    return [out / place / f"result_{number}.txt" for number in range(len(logs))]
+
+
+def _benchmark(runs: Sequence[ExportedRun]) -> str:
+    for run in runs:
+        named = run.experiment.get("mlperf_benchmark", "")
+        if named not in BENCHMARKS:
+            why = f"names {named!r}" if named else "names none (its field mlperf_benchmark)"
+            raise ConfigError(
+                f"{run.path}: experiment {run.result.experiment} is no MLPerf benchmark that can "
+                f"be exported: it {why}; known: {', '.join(BENCHMARKS)}"
+            )
+    return BENCHMARKS[BENCHMARKS.index(runs[0].experiment["mlperf_benchmark"])]
+
+
+def _check_alike(runs: Sequence[ExportedRun]) -> None:
+    first = runs[0]
+    seeds: dict[int, Path] = {}
+    for run in runs:
+        for field in ("experiment", "identity", "num_devices", "num_processes", "device_kind"):
+            one, other = getattr(first.result, field), getattr(run.result, field)
+            if one != other:
+                raise ConfigError(
+                    f"{run.path}: {field} is {other!r}, but {one!r} in {first.path}; the trials of "
+                    "a result differ in their seed only"
+                )
+        if run.result.seed in seeds:
+            raise ConfigError(
+                f"{run.path} has the seed {run.result.seed} of {seeds[run.result.seed]}; each "
+                "trial needs its own"
+            )
+        seeds[run.result.seed] = run.path
+
+
+def _check_clock(run: ExportedRun) -> None:
+    if run.result.interruptions:
+        raise ConfigError(
+            f"{run.path}: the trial was interrupted {run.result.interruptions} times; MLPerf's "
+            "clock may not pause, so it cannot be exported"
+        )
+    start = run.of("run_start")[0]
+    if start["t"] > MAX_INITIALIZATION_SECONDS:
+        raise ConfigError(
+            f"{run.path}: {start['t']:.0f} s passed before the clock started; the open division "
+            f"allows {MAX_INITIALIZATION_SECONDS:.0f}"
+        )
+    end = _end(run)
+    if None not in (start["boot_seconds"], end["boot_seconds"]):
+        slept = (end["boot_seconds"] - start["boot_seconds"]) - (end["t"] - start["t"])
+        if slept > 1:
+            raise ConfigError(
+                f"{run.path}: the machine was suspended for {slept:.0f} s during the trial; "
+                "MLPerf's clock may not pause"
+            )
+    if not run.of("evaluation"):
+        raise ConfigError(f"{run.path}: the trial ended before its first evaluation")
+
+
+def _end(run: ExportedRun) -> Event:
+    """Gives the event at which the trial's clock stops."""
+    reached = [event for event in run.of("evaluation") if event["reached"]]
+    return reached[0] if reached else run.events[-1]
+
+
+def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: str) -> list[str]:
+    start, end = run.of("run_start")[0], _end(run)
+    metric = run.result.target[0]["metric"]
+    if metric != "top_1_accuracy" or len(run.result.target) != 1:
+        raise ConfigError(f"{run.path}: the target of {benchmark} is the top-1 accuracy alone")
+    base = start["unix_seconds"] - start["t"]
+
+    def line(seconds: float, key: str, value: Any = None, kind: str = "", **metadata: Any) -> str:
+        record = {
+            "namespace": "",
+            "time_ms": round(1000 * (base + seconds)),
+            "event_type": kind or "POINT_IN_TIME",
+            "key": key,
+            "value": value,
+            "metadata": {"file": "dawnjax", "lineno": 0, **metadata},
+        }
+        return ":::MLLOG " + json.dumps(record, allow_nan=False)
+
+    experiment, began = run.experiment, start["t"]
+    optimizer = str(experiment["optimizer"].get("tag", ""))
+    num_eval = experiment["data"].get("num_eval_examples")
+    if not isinstance(num_eval, int):
+        raise ConfigError(f"{run.path}: the log does not say how many images are evaluated")
+    lines = [
+        line(0.0, "submission_benchmark", benchmark),
+        line(0.0, "submission_org", printable(submitter, 120)),
+        line(0.0, "submission_division", "open"),
+        line(0.0, "submission_status", status),
+        line(0.0, "submission_platform", system),
+        # No cache of the machine is cleared: every epoch's images are in memory.
+        line(0.0, "cache_clear", False),
+        line(0.0, "init_start", kind="INTERVAL_START"),
+        line(0.0, "seed", run.result.seed),
+        line(0.0, "global_batch_size", run.result.global_batch_size),
+        line(0.0, "gradient_accumulation_steps", 1),
+        line(0.0, "train_samples", run.num_train_examples),
+        line(0.0, "eval_samples", num_eval),
+        line(0.0, "opt_name", printable(optimizer, 40)),
+        line(0.0, "target_accuracy", run.result.target[0]["value"]),
+        line(began, "init_stop", kind="INTERVAL_END"),
+        line(began, "run_start", kind="INTERVAL_START"),
+    ]
+    lines += _blocks(run, line, metric, end)
+    word = "success" if run.result.reached else "aborted"
+    lines.append(line(end["t"], "run_stop", kind="INTERVAL_END", status=word))
+    return lines
+
+
+def _blocks(run: ExportedRun, line: Any, metric: str, end: Event) -> list[str]:
+    """Gives the lines of training and evaluation, from run_start to the end of the trial."""
+    lines: list[str] = []
+    begin, epoch = run.of("run_start")[0]["t"], 0.0
+    phases = [event for event in run.of("phase") if event["name"] == "eval"]
+    for evaluation in run.of("evaluation"):
+        if evaluation["t"] > end["t"]:
+            break
+        trained = evaluation["epoch"]
+        starts = [event["t"] for event in phases if begin <= event["t"] <= evaluation["t"]]
+        eval_start = starts[-1] if starts else evaluation["t"]
+        block = {"first_epoch_num": _number(epoch + 1), "epoch_count": _number(trained - epoch)}
+        lines += [
+            line(begin, "block_start", kind="INTERVAL_START", **block),
+            line(eval_start, "block_stop", kind="INTERVAL_END", **block),
+            line(eval_start, "eval_start", kind="INTERVAL_START", epoch_num=_number(trained)),
+        ]
+        value = evaluation["metrics"][metric]
+        if isinstance(value, int | float):  # a diverged trial's is the text NaN
+            lines.append(line(evaluation["t"], "eval_accuracy", value, epoch_num=_number(trained)))
+        lines.append(
+            line(evaluation["t"], "eval_stop", kind="INTERVAL_END", epoch_num=_number(trained))
+        )
+        begin, epoch = evaluation["t"], trained
+    return lines
+
+
+def _number(epochs: float) -> float | int:
+    rounded = round(epochs, 6)
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def _description(run: ExportedRun, submitter: str, system: str, status: str) -> dict[str, Any]:
+    result, hosts = run.result, run.num_hosts
+    on_cpu = result.platform == "cpu"
+    description: dict[str, Any] = dict.fromkeys(_UNKNOWN_FIELDS, "")
+    return description | {
+        "submitter": printable(submitter, 120),
+        "division": "open",
+        "status": STATUSES[status],
+        "system_name": system,
+        "number_of_nodes": str(hosts),
+        "host_processors_per_node": "1",
+        "accelerators_per_node": "0" if on_cpu else str(result.num_devices // hosts),
+        "accelerator_model_name": "N/A" if on_cpu else printable(result.device_kind, 120),
+        "framework": run.framework,
+        "other_software_stack": {
+            printable(name, 40): printable(str(version), 40)
+            for name, version in result.versions.items()
+            if name in ("python", "jax", "jaxlib", "flax", "optax", "numpy")
+        },
+        "sw_notes": "host_processors_per_node is not measured",
+    }

@@ -1,0 +1,140 @@
+"""A run directory as an export reads it: its result, and its log's events by name.
+
+Only numbers and names of the experiment go out. Host names, paths, addresses and the environment
+stay in the log.
+"""
+
+import dataclasses
+import datetime
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dawnjax.analysis import run_summary
+from dawnjax.analysis.run_summary import RunResult
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.official.outcome import printable
+from dawnjax.run_directory import RunDirectory, read_record
+from dawnjax.run_log import log_path, read_events
+
+Event = dict[str, Any]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
+"""What may become part of a path: it can lead nowhere else."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedRun:
+    """One trial.
+
+    Attributes:
+      path: The run directory.
+      result: Its result, computed from the log.
+      events: The log of process 0.
+    """
+
+    path: Path
+    result: RunResult
+    events: tuple[Event, ...]
+
+    @property
+    def experiment(self) -> dict[str, Any]:
+        """The experiment, as JSON."""
+        return self.of("experiment")[-1]["experiment"]
+
+    @property
+    def num_train_examples(self) -> int:
+        """Examples in an epoch."""
+        return self.of("experiment")[-1]["num_train_examples"]
+
+    @property
+    def num_hosts(self) -> int:
+        """Machines of the run."""
+        devices = self.of("devices")[-1]
+        return devices.get("num_hosts", devices["num_processes"])
+
+    @property
+    def date(self) -> str:
+        """The day, in UTC, on which the clock started."""
+        seconds = self.of("run_start")[0]["unix_seconds"]
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC).date().isoformat()
+
+    @property
+    def framework(self) -> str:
+        """DawnJAX and what it ran on, with versions."""
+        versions = self.result.versions
+        parts = [
+            f"{name} {versions[name]}" for name in ("jax", "flax", "optax") if name in versions
+        ]
+        return printable(f"DawnJAX {versions.get('dawnjax', '')} ({', '.join(parts)})".strip(), 120)
+
+    def of(self, name: str) -> list[Event]:
+        """Gives the events of one name."""
+        return [event for event in self.events if event["event"] == name]
+
+
+def read_run(path: Path) -> ExportedRun:
+    """Gives a run that has ended.
+
+    Raises:
+      ConfigError: There is no run in the directory.
+      RunError: The run has no end, or its log is damaged.
+    """
+    directory = RunDirectory(path)
+    if not path.is_dir():
+        raise ConfigError(f"there is no run directory {path}")
+    if read_record(directory) is None:
+        raise ConfigError(f"{path} is no run directory: experiment.json is missing")
+    events, damaged = read_events(log_path(path, 0))
+    result = run_summary.summarize(events)
+    if damaged:
+        raise RunError(f"{path}: line {damaged[0]} of its log is torn or damaged; not exported")
+    if not result.reached and result.status not in run_summary.FINAL_STATUSES:
+        raise RunError(f"{path}: the trial has not ended ({result.status}); it is no result yet")
+    run = ExportedRun(path, result, tuple(events))
+    if not run.of("run_start"):
+        raise RunError(f"{path}: the log has no run_start")
+    return run
+
+
+def checked_name(flag: str, value: str) -> str:
+    """Gives a name that may become part of a path.
+
+    Raises:
+      ConfigError: It has other characters than letters, digits, `_`, `.` and `-`.
+    """
+    if not NAME.fullmatch(value):
+        raise ConfigError(
+            f"--{flag}={printable(value, 60)!r} must be letters, digits, '_', '.' and '-', begin "
+            "with a letter or digit and have at most 80 of them: it names a file or folder"
+        )
+    return value
+
+
+def write_folder(out: Path, write: Callable[[Path], None]) -> None:
+    """Writes a new folder whole or not at all.
+
+    Args:
+      out: The folder; it must not exist or be empty.
+      write: Writes into the folder that it is given.
+
+    Raises:
+      ConfigError: The folder holds something.
+      RunError: It cannot be written.
+    """
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise ConfigError(f"--out={out} exists and is not empty; choose a new folder")
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
+        try:
+            partial.mkdir()
+            write(partial)
+            partial.replace(out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise RunError(f"cannot write {out}: {error.strerror}") from None
