@@ -24,6 +24,12 @@ INFERENCE_EXAMPLES = 10_000
 
 VERSION = "v1.0"
 
+MAX_COLUMNS = 50
+MAX_EPOCHS = 1e6
+MAX_HOURS = 24 * 366 * 10.0
+MAX_USD_PER_HOUR = 1e7
+"""Beyond these a number is a mistake."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -153,7 +159,7 @@ def read_inference(source: str, context: str, description: bytes) -> Entry:
     task = task_of(context, list(fields))
     common, _, reasons = _common(fields, warnings)
     latency = text.finite(fields.get("latency"))
-    if latency is None or latency <= 0:
+    if latency is None or not 0 < latency <= 1e9:
         raise Refused(f"latency is {quoted(fields.get('latency'))}: a number of milliseconds")
     quality = text.finite(fields.get(task.metric))
     if quality is None:
@@ -167,7 +173,7 @@ def read_inference(source: str, context: str, description: bytes) -> Entry:
     if quality < task.threshold:
         warnings.append(f"{task.metric} {quality:g} is below the threshold {task.threshold:g}")
     cost = text.finite(fields.get("cost"))
-    if cost is None or cost < 0:
+    if cost is None or not 0 <= cost <= MAX_USD_PER_HOUR:
         if fields.get("cost") is not None:
             warnings.append(f"cost {quoted(fields['cost'])} is no number of dollars; left out")
         cost = None
@@ -217,6 +223,8 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
             warnings.append("tsv: an empty last column ignored")
     if len(names) == 1:
         raise Refused("the header has no tabs: columns must be separated by tabs", header_line)
+    if len(names) > MAX_COLUMNS:
+        raise Refused(f"the header names {len(names):,} columns", header_line)
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise Refused(f"the header names {quoted(twice[0])} twice", header_line)
@@ -257,6 +265,9 @@ def _rows(
             if value is None:
                 raise Refused(f"{name} is {quoted(row[column])}: a finite number is needed", number)
             values.append(value)
+        for name, value, most in zip(wanted, values, (MAX_EPOCHS, MAX_HOURS), strict=False):
+            if abs(value) > most:
+                raise Refused(f"{name} is {value:g}; at most {most:g} is believed", number)
         rows.append(_Row(number, *values))
     _check_hours(rows)
     _check_scale(rows, task)
@@ -275,6 +286,9 @@ def _check_hours(rows: list[_Row]) -> None:
         )
     if hours[0] < 0:
         raise Refused(f"hours is {hours[0]:g}, below 0", rows[0].line)
+    for row in rows:
+        if row.epoch < 0:
+            raise Refused(f"epoch is {row.epoch:g}, below 0", row.line)
     for before, row in zip(rows, rows[1:], strict=False):
         if row.hours < before.hours:
             raise Refused(
@@ -364,8 +378,8 @@ def _common(
         warnings.append(f"json: misc is a {type(fields['misc']).__name__}")
     given = fields.get("costPerHour")
     cost = text.finite(given)
-    if cost is not None and cost < 0:
-        raise Refused(f"costPerHour is {cost:g}, below 0")
+    if cost is not None and not 0 <= cost <= MAX_USD_PER_HOUR:
+        raise Refused(f"costPerHour is {cost:g}; it must lie in 0 to {MAX_USD_PER_HOUR:g}")
     if cost is None and "costPerHour" in fields:
         why = "null" if given is None else f"{quoted(given)}, no number"
         warnings.append(f"json: costPerHour is {why}; no cost")

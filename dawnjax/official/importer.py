@@ -7,7 +7,7 @@ from pathlib import Path
 from dawnjax.analysis.entries import Entry
 from dawnjax.official import dawnbench, mlperf, sources, text
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
-from dawnjax.official.outcome import Imported, Refused, Rejection, printable
+from dawnjax.official.outcome import Imported, Refused, Rejection, SourceRefused, printable
 from dawnjax.official.sources import SourceFile
 
 _DAWNBENCH_FOLDERS = ("train", "inference")
@@ -33,7 +33,7 @@ def import_results(paths: Sequence[Path]) -> Imported:
                 found.add(file)
             if path.is_file() and not sources.is_archive(path):
                 found.add_partner(path)
-        except Refused as refused:
+        except SourceRefused as refused:
             # A source that breaks off would leave entries with some of their trials.
             file = refused.file or str(path)
             rejections.append(Rejection(file=file, line=refused.line, reason=refused.reason))
@@ -223,5 +223,7 @@ def _is_inference(context: str, description: bytes) -> bool:
 def _read(file: SourceFile, limit: int) -> bytes | Refused:
     try:
         return file.read(limit)
+    except SourceRefused:
+        raise
     except Refused as refused:
         return refused

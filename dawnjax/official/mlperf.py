@@ -20,7 +20,7 @@ from dawnjax.official.mlperf_trial import TrialLog, reaches
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, words
 
-RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]+_)?\d+(?:\.txt|\.log)?", re.ASCII)
+RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]{1,64}_)?\d{1,9}(?:\.txt|\.log)?", re.ASCII)
 """`result_0.txt`, `result_<id>_00.txt`."""
 
 # What `input_batch_size` of v0.5 holds, by the reference implementation that a framework's
@@ -140,7 +140,9 @@ def read_entry(
 
 def file_order(name: str) -> tuple[Any, ...]:
     """Gives the key that sorts `result_10.txt` after `result_9.txt`."""
-    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name))
+    base = name.rsplit("/", 1)[-1][:200]
+    parts = re.split(r"([0-9]+)", base)
+    return (*(int(part) if index % 2 else part for index, part in enumerate(parts)), name)
 
 
 def _trial(file: str, log: TrialLog) -> Trial:

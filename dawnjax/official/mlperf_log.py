@@ -19,7 +19,8 @@ from dawnjax.official.text import finite
 MARKER = b":::MLP"
 
 _V05 = re.compile(
-    rb":::MLPv0\.5\.\d+ (\w+) (\d+(?:\.\d+)?) \([^)\r\n]*\) (\w+)[ \t]*(?::[ \t]*([^\r\n]*))?"
+    rb":::MLPv0\.5\.\d+ (\w+) (\d+(?:\.\d+)?) "
+    rb"\([^)\r\n]{0,400}\) (\w+)[ \t]*(?::[ \t]*([^\r\n]*))?"
 )
 _MLL = re.compile(rb":::MLL (\d+(?:\.\d+)?) (\w+): ?(\{[^\r\n]*)")
 _MLLOG = re.compile(rb":::MLLOG ?(\{[^\r\n]*)")

@@ -18,6 +18,9 @@ from dawnjax.official.text import count, finite, number_of, words
 _SUCCESS = ("success", "succeeded", "true")
 _FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")
 
+MAX_EPOCHS = 1e6
+"""More than any training has: what lies beyond is no label of an epoch."""
+
 _DESCRIPTIONS = (
     "submission_benchmark",
     "submission_org",
@@ -96,7 +99,9 @@ def read_trial(data: bytes) -> TrialLog:
     stop, status, reached = _end(by_key, data, log.version, start, warnings)
     benchmark = log.benchmark or _description(by_key, "submission_benchmark")
     evaluations = _evaluations(by_key, data, start, benchmark, warnings)
-    epochs, rule = _epochs(log, by_key, start, stop, evaluations)
+    epochs, rule = _epochs(log, by_key, start, evaluations)
+    if epochs is not None and not 0 < epochs <= MAX_EPOCHS:
+        epochs, rule = None, mlperf_epochs.NONE
     # A float64 of Unix seconds has 0.24 microseconds.
     seconds = round((last if stop is None else stop) - start, 6)
     if seconds <= 0:
@@ -225,12 +230,11 @@ def _evaluations(
 ) -> list[Evaluation]:
     seen: set[tuple[Any, ...]] = set()
     evaluations: list[Evaluation] = []
-    early = 0
+    early, bad = 0, list[Record]()
     for record in by_key.get("eval_accuracy", ()):
         epoch, value = _labelled(record)
         if value is None:
-            line = line_of(data, record.offset)
-            warnings.append(f"line {line}: eval_accuracy {quoted(record.value)} is no number")
+            bad.append(record)
             continue
         if (record.seconds, epoch, value) in seen:
             continue  # a log that writes every record twice
@@ -241,6 +245,11 @@ def _evaluations(
             early += 1
             since = None
         evaluations.append(Evaluation(epoch=epoch, seconds_since_run_start=since, value=value))
+    if bad:
+        warnings.append(
+            f"{len(bad)} eval_accuracy are no number, the first, {quoted(bad[0].value)}, at line "
+            f"{line_of(data, bad[0].offset)}"
+        )
     if early:
         warnings.append(f"{early} evaluations are stamped before run_start; their times are null")
     timed = [e for e in evaluations if e.seconds_since_run_start is not None]
@@ -256,6 +265,8 @@ def _labelled(record: Record) -> tuple[float | None, float | None]:
         epoch, value = finite(value.get("epoch")), value["value"]
     if record.metadata:
         epoch = finite(record.metadata.get("epoch_num", record.metadata.get("epoch")))
+    if epoch is not None and abs(epoch) > MAX_EPOCHS:
+        epoch = None
     return epoch, finite(_number_in(value))
 
 
@@ -313,7 +324,6 @@ def _epochs(
     log: Records,
     by_key: dict[str, list[Record]],
     start: float,
-    stop: float | None,
     evaluations: list[Evaluation],
 ) -> tuple[float | None, str]:
     if log.version == "v0.5":

@@ -21,6 +21,10 @@ class Refused(Exception):
         self.file = file
 
 
+class SourceRefused(Refused):
+    """A whole folder or archive: part of it would leave entries with some of their trials."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rejection:
     """Something that was not imported.
@@ -66,4 +70,6 @@ def printable(text: str, limit: int = 300) -> str:
 
 def quoted(value: object) -> str:
     """Gives a value of a file for a message: short, printable, in quotes."""
+    if isinstance(value, dict | list):
+        return f"a {'list' if isinstance(value, list) else 'object'}"  # may be nested deeply
     return repr(printable(str(value), 60))

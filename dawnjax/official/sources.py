@@ -13,10 +13,10 @@ from pathlib import Path
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline import archives
 from dawnjax.input_pipeline.dataset import DataError
-from dawnjax.official.outcome import Refused
+from dawnjax.official.outcome import Refused, SourceRefused
 
-LIMITS = archives.Limits(num_members=200_000, member_bytes=512 * 2**20, total_bytes=16 * 2**30)
-"""Above any round of MLPerf (a log has some MB, a round up to some GB), below a machine's end."""
+MAX_EXPANSION = 500
+"""Logs compress by 15 to 40; an archive that expands to more than this many times is a bomb."""
 
 LOG_BYTES = 256 * 2**20
 TABLE_BYTES = 16 * 2**20
@@ -55,7 +55,7 @@ def files(path: Path) -> Iterator[SourceFile]:
 
     Raises:
       ConfigError: There is nothing at the path, or it is no file or folder.
-      Refused: An archive is damaged or hostile, or a folder has too many files.
+      SourceRefused: An archive is damaged or hostile, or a folder has too many files.
     """
     try:
         status = path.stat()
@@ -76,14 +76,20 @@ def files(path: Path) -> Iterator[SourceFile]:
 def _folder(path: Path) -> Iterator[SourceFile]:
     above = "/".join(path.resolve().parts[1:])
     count = 0
-    for folder, folders, names in os.walk(path, followlinks=False):
+
+    def fail(error: OSError) -> None:
+        raise SourceRefused(f"cannot be read: {error.strerror}", file=str(error.filename))
+
+    for folder, folders, names in os.walk(path, onerror=fail, followlinks=False):
         folders.sort()
-        for name in sorted(names):
+        # A link to a folder is named, so that it is counted as not read.
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in sorted([*names, *links]):
             location = Path(folder, name)
             relative = location.relative_to(path).as_posix()
             count += 1
             if count > MAX_FOLDER_FILES:
-                raise Refused(f"more than {MAX_FOLDER_FILES:,} files", file=str(path))
+                raise SourceRefused(f"more than {MAX_FOLDER_FILES:,} files", file=str(path))
 
             def read(limit: int, location: Path = location) -> bytes:
                 return _read(location, limit)
@@ -109,17 +115,28 @@ def _read(path: Path, limit: int) -> bytes:
 
 
 def _archive(path: Path) -> Iterator[SourceFile]:
+    limits = archives.Limits(
+        num_members=200_000,
+        member_bytes=LOG_BYTES,
+        total_bytes=min(8 * 2**30, max(LOG_BYTES, MAX_EXPANSION * path.stat().st_size)),
+    )
     try:
-        for member in archives.members(path, LIMITS):
+        for member in archives.members(path, limits):
 
             def read(limit: int, member: archives.Member = member) -> bytes:
-                data = member.read()
+                try:
+                    data = member.read()
+                except DataError as error:
+                    raise _archive_refused(path, error) from None
                 if len(data) > limit:
                     raise Refused(f"has {len(data):,} bytes; at most {limit:,} are read")
                 return data
 
             yield SourceFile(member.name, f"{path.stem}/{member.name}", read)
     except DataError as error:
-        # Part of an entry's trials would give another score: nothing of the archive is taken.
-        reason = str(error).removeprefix(f"{path}: ")
-        raise Refused(f"{reason}; nothing of the archive was imported", file=str(path)) from None
+        raise _archive_refused(path, error) from None
+
+
+def _archive_refused(path: Path, error: DataError) -> SourceRefused:
+    reason = str(error).removeprefix(f"{path}: ")
+    return SourceRefused(f"{reason}; nothing of the archive was imported", file=str(path))

@@ -1,5 +1,6 @@
 """Text and JSON from files that nobody vouches for, read strictly."""
 
+import collections
 import json
 import math
 import re
@@ -8,7 +9,7 @@ from typing import Any
 from dawnjax.official.outcome import Refused, printable
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 
 
 def decode(data: bytes) -> str:
@@ -43,8 +44,8 @@ def load_object(data: bytes) -> tuple[dict[str, Any], list[str]]:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(items)
         if len(value) < len(items):
-            names = [name for name, _ in items]
-            twice.extend(name for name in value if names.count(name) > 1)
+            counts = collections.Counter(name for name, _ in items)
+            twice.extend(name for name, count in counts.items() if count > 1)
         return value
 
     try:
@@ -72,11 +73,11 @@ def finite(value: Any) -> float | None:
 
 
 def count(value: Any) -> int | None:
-    """Gives a whole number of 0 or more, also from a string of digits; None for anything else."""
+    """Gives a whole number of 0 to 1e12, also from a string of digits; None for anything else."""
     if isinstance(value, str) and re.fullmatch(r"\s*\d{1,12}\s*", value, re.ASCII):
         return int(value)
     number = finite(value)
-    if number is None or number < 0 or number != int(number):
+    if number is None or not 0 <= number <= 1e12 or number != int(number):
         return None
     return int(number)
 

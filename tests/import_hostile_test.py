@@ -1,0 +1,381 @@
+"""Input that means harm, or nothing: one clear line, no crash, nothing written but the output."""
+
+import contextlib
+import io
+import json
+import math
+import os
+import tarfile
+import time
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dawnjax.__main__ import main
+from dawnjax.analysis.entries import Entry, read_entries
+from dawnjax.official import dawnbench, importer, mlperf_log, sources
+from dawnjax.official.importer import import_results
+from dawnjax.official.mlperf_trial import read_trial
+from dawnjax.official.outcome import Refused
+
+LOG = b"""\
+:::MLPv0.5.0 resnet 1541720000.000000000 (train.py:1) run_start
+:::MLPv0.5.0 resnet 1541720001.000000000 (train.py:2) train_epoch: 0
+:::MLPv0.5.0 resnet 1541720050.000000000 (train.py:3) eval_accuracy: {"epoch": 0, "value": 0.75}
+:::MLPv0.5.0 resnet 1541720050.500000000 (train.py:4) eval_target: 0.749
+:::MLPv0.5.0 resnet 1541720060.000000000 (train.py:5) run_stop: {"success": true}
+"""
+
+LATER = b"""\
+:::MLLOG {"key": "submission_benchmark", "value": "resnet", "time_ms": 1000, "metadata": {}}
+:::MLLOG {"key": "run_start", "value": null, "time_ms": 1000, "metadata": {}}
+:::MLLOG {"key": "eval_accuracy", "value": 0.76, "time_ms": 8000, "metadata": {"epoch_num": 2}}
+:::MLLOG {"key": "run_stop", "value": null, "time_ms": 9000, "metadata": {"status": "success"}}
+"""
+
+JSON = b'{"version": "v1.0", "author": "A", "framework": "JAX", "model": "M", "hardware": "1 V100"}'
+TSV = b"epoch\thours\ttop5Accuracy\n1\t0.5\t80\n2\t1\t93\n"
+
+RESULT = "v0.5.0/someone/submission/results/sys/resnet/result_0.txt"
+
+
+def only_rejection(*paths: Path) -> str:
+    imported = import_results(list(paths))
+    assert not imported.entries
+    (rejection,) = imported.rejections
+    line = str(rejection)
+    assert "\n" not in line
+    assert line.isprintable()
+    return line
+
+
+def tar_of(path: Path, members: list[tarfile.TarInfo], contents: list[bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for member, content in zip(members, contents, strict=True):
+            member.size = len(content) if member.isreg() else 0
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def regular(name: str) -> tarfile.TarInfo:
+    return tarfile.TarInfo(name)
+
+
+def linked(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def test_the_honest_archives_are_read(tmp_path):
+    tar = tar_of(tmp_path / "a.tar.gz", [regular(RESULT)], [LOG])
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(RESULT, LOG)
+    for path in (tar, tmp_path / "a.zip"):
+        (entry,) = import_results([path]).entries
+        assert entry.trials[0].time_to_accuracy_seconds == pytest.approx(60)
+
+
+@pytest.mark.parametrize(
+    "name", ["../out.txt", "/etc/out.txt", "a/../../out.txt", "a\\..\\out.txt", "C:/out.txt"]
+)
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_names_that_lead_out_of_the_archive(tmp_path, name, kind):
+    path = tmp_path / "in" / f"a.{kind}"
+    path.parent.mkdir()
+    if kind == "tar":
+        tar_of(path, [regular(RESULT), regular(name)], [LOG, LOG])
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(RESULT, LOG)
+            archive.writestr(name, LOG)
+    assert "leads out of the archive" in only_rejection(path)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == [f"a.{kind}", "in"]
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE]
+)
+def test_links_and_devices_in_an_archive(tmp_path, kind):
+    member = linked(RESULT, "/etc/passwd", kind)
+    assert "link, a device" in only_rejection(tar_of(tmp_path / "a.tar.gz", [member], [b""]))
+
+
+def test_a_link_in_a_folder_is_not_followed(tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_bytes(LOG)
+    folder = tmp_path / "given" / "resnet"
+    folder.mkdir(parents=True)
+    (folder / "result_0.txt").symlink_to(secret)
+    (tmp_path / "given" / "loop").symlink_to(tmp_path / "given")
+    assert "is no plain file" in only_rejection(tmp_path / "given")
+    os.mkfifo(folder / "result_1.txt")
+    imported = import_results([tmp_path / "given"])
+    assert not imported.entries
+    assert "loop" in imported.other_files
+
+
+def test_a_bomb_is_refused_before_it_expands(tmp_path):
+    path = tmp_path / "a.zip"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(RESULT, "w", force_zip64=True) as file,
+    ):
+        block = bytes(2**20)
+        for _ in range(300):
+            file.write(block)
+    assert path.stat().st_size < 2**20
+    started = time.perf_counter()
+    assert "more than a data set may" in only_rejection(path)
+    assert time.perf_counter() - started < 1
+
+
+def test_many_small_bombs_are_bounded_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "LOG_BYTES", 2**20)
+    members = [regular(RESULT.replace("_0", f"_{n}")) for n in range(40)]
+    path = tar_of(tmp_path / "a.tar.gz", members, [bytes(2**18)] * 40)
+    assert "more than a data set may" in only_rejection(path)
+
+
+def test_a_sparse_file_of_ten_gigabytes_costs_a_look(tmp_path):
+    folder = tmp_path / "resnet"
+    folder.mkdir()
+    for name in ("result_0.txt", "entry.json"):
+        with (folder / name).open("wb") as file:
+            file.truncate(10 * 2**30)
+    tracemalloc.start()
+    started = time.perf_counter()
+    assert "10,737,418,240 bytes" in only_rejection(tmp_path)
+    assert "10,737,418,240 bytes" in only_rejection(folder / "result_0.txt")
+    assert time.perf_counter() - started < 1
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("cut", [3, 40, -1])
+def test_a_damaged_archive_gives_nothing_of_itself(tmp_path, cut):
+    path = tar_of(tmp_path / "a.tar.gz", [regular(RESULT)], [LOG])
+    path.write_bytes(path.read_bytes()[:cut])
+    assert "a.tar.gz" in only_rejection(path)
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DEEP,
+        b'{"a": ' * 100_000,
+        b'{"x": ' + DEEP + b"}",
+        b"\xff\xfe{\x00}\x00",
+        b"\xff{}",
+        b'{"latency": NaN, "top5Accuracy": 93}',
+        b'{"latency": 1e999, "top5Accuracy": 93}',
+        b'{"latency": true, "top5Accuracy": 93}',
+        b'{"latency": ' + b"9" * 5000 + b', "top5Accuracy": 93}',
+        b'{"latency": 1, "top5Accuracy": Infinity}',
+        b'{"latency": 1, "top5Accuracy": 0.93}',
+        b"[]",
+        b"",
+        b"null",
+    ],
+    ids=range(14),
+)
+def test_descriptions_that_are_no_descriptions(tmp_path, data):
+    folder = tmp_path / "ImageNet" / "inference"
+    folder.mkdir(parents=True)
+    (folder / "x.json").write_bytes(data)
+    assert only_rejection(tmp_path).startswith("ImageNet/inference/x.json")
+
+
+def test_ten_thousand_keys_given_twice_take_no_time(tmp_path):
+    pairs = ",".join(f'"k{n}": 1' for n in range(50_000))
+    folder = tmp_path / "ImageNet" / "inference"
+    folder.mkdir(parents=True)
+    (folder / "x.json").write_text("{" + pairs + "," + pairs + "}")
+    started = time.perf_counter()
+    assert "latency" in only_rejection(tmp_path)
+    assert time.perf_counter() - started < 2
+
+
+def test_a_line_made_to_be_scanned_again_and_again():
+    line = b":::MLPv0.5.0 a 1 (" * 100_000 + b"\n"
+    started = time.perf_counter()
+    trial = read_trial(LOG + line)
+    assert time.perf_counter() - started < 2
+    assert trial.seconds == pytest.approx(60)
+    assert "unreadable" in trial.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "value,kept",
+    [
+        (b"NaN", False),
+        (b"Infinity", False),
+        (b"-Infinity", False),
+        (b"1e999", False),
+        (b"9" * 5000, False),
+        (DEEP, False),
+        (b'{"epoch": 1e300, "value": 0.1}', True),
+        (b'{"epoch": NaN, "value": 0.1}', True),
+        (b'{"epoch": {"epoch": 1}, "value": 0.1}', True),
+    ],
+    ids=range(9),
+)
+def test_values_that_are_no_numbers(value, kept):
+    line = b":::MLPv0.5.0 resnet 1541720040.0 (x:1) eval_accuracy: " + value + b"\n"
+    trial = read_trial(LOG + line)
+    assert len(trial.evaluations) == 1 + kept
+    assert (trial.seconds, trial.epochs) == (pytest.approx(60), 1)
+    assert all(e.epoch is None or abs(e.epoch) <= 1e6 for e in trial.evaluations)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        b"",
+        b"\x00" * 100,
+        LOG.decode().encode("utf-16"),
+        LOG.replace(b"run_start", b"run_begin"),
+        LOG.replace(b"1541720060", b"1541719060"),
+        LOG.replace(b"1541720060", b"9" * 400),
+        LOG.replace(b"1541720000.000000000", b"0000000000"),
+        LOG.replace(b"v0.5.0", b"v9.9.9"),
+        LOG + LATER,
+        LOG.replace(b"resnet 1541720001", b"ssd 1541720001"),
+        LATER.replace(b"9000", b"1e999"),
+        LATER.replace(b"9000", b'"soon"'),
+    ],
+    ids=range(12),
+)
+def test_logs_that_give_no_time(log):
+    with pytest.raises(Refused) as refused:
+        read_trial(log)
+    assert "\n" not in refused.value.reason
+
+
+def test_markup_and_formulas_stay_text(tmp_path):
+    evil = '=HYPERLINK("http://x")<script>alert(1)</script>\x1b[31m\u202e'
+    folder = tmp_path / "ImageNet" / "train"
+    folder.mkdir(parents=True)
+    (folder / "x.json").write_text(
+        json.dumps({"version": evil, "author": evil, "framework": evil, "hardware": evil})
+    )
+    (folder / "x.tsv").write_bytes(TSV)
+    (entry,) = import_results([tmp_path]).entries
+    assert "<script>alert(1)</script>" in entry.submitter  # a page escapes it; here it is data
+    assert entry.submitter.isprintable()
+    assert all(warning.isprintable() for warning in entry.warnings)
+
+
+def test_names_of_files_cannot_break_a_line(tmp_path, capsys):
+    folder = tmp_path / "in\nrejected: all\x1b[2J" / "resnet"
+    folder.mkdir(parents=True)
+    (folder / "result_0.txt").write_bytes(b"nothing")
+    assert main(["import", str(tmp_path), f"--out={tmp_path / 'out.jsonl'}"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") == 1
+    assert "\x1b" not in captured.out + captured.err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_nothing_is_written_but_the_output(tmp_path):
+    path = tar_of(tmp_path / "a.tar.gz", [regular(RESULT)], [LOG])
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["import", str(path), f"--out={tmp_path / 'out.jsonl'}"]) == 0
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "out.jsonl"])
+    (entry,) = read_entries(tmp_path / "out.jsonl")
+    assert entry.submitter == "someone"
+
+
+def check_entry(entry: Entry) -> None:
+    """Whatever was read must be an entry that can be written and read, without NaN."""
+    text = json.dumps(entry.to_json(), allow_nan=False)
+    assert Entry.from_json(json.loads(text)) == entry
+    for trial in entry.trials:
+        assert trial.reached == (trial.time_to_accuracy_seconds is not None)
+        if trial.time_to_accuracy_seconds is not None:
+            assert 0 <= trial.time_to_accuracy_seconds < 1e10
+        for evaluation in trial.evaluations:
+            assert math.isfinite(evaluation.value)
+
+
+def mutated(base: bytes) -> st.SearchStrategy[bytes]:
+    """Gives a file with pieces replaced, cut out, doubled or inserted."""
+    piece = st.one_of(
+        st.binary(max_size=8),
+        st.sampled_from(
+            [b"NaN", b"-1", b"1e308", b"\t", b"\r", b"\n", b'"', b"{", b"}", b"[", b"null", b"\xff"]
+        ),
+        st.sampled_from([b"0", b"99999999999", b"0.0", b"run_stop", b"run_start", b"train_epoch"]),
+    )
+    edit = st.tuples(st.integers(0, len(base)), st.integers(0, 40), piece, st.integers(1, 3))
+
+    def apply(edits: list[tuple[int, int, bytes, int]]) -> bytes:
+        data = base
+        for start, length, insert, times in edits:
+            data = data[:start] + insert * times + data[start + length :]
+        return data
+
+    return st.lists(edit, max_size=6).map(apply)
+
+
+class Files:
+    """A source made of files in memory."""
+
+    def __init__(self, contents: dict[str, bytes]) -> None:
+        self.found = importer._Found()
+        for name, data in contents.items():
+            self.found.add(sources.SourceFile(name, name, lambda limit, data=data: data[:limit]))
+        self.found.finish()
+
+
+@settings(max_examples=150, deadline=None)
+@given(mutated(LOG), mutated(LATER), mutated(b'{"nodes": [{"num_nodes": 1, "cpu": "x"}]}'))
+def test_fuzzed_logs(log, later, description):
+    files = Files(
+        {
+            "v0.5.0/a/s/results/x/entry.json": description,
+            "v0.5.0/a/s/results/x/resnet/result_0.txt": log,
+            "A/systems/y.json": description,
+            "A/results/y/resnet/result_0.txt": later,
+        }
+    )
+    assert len(files.found.entries) + len(files.found.rejections) == 2
+    for entry in files.found.entries:
+        check_entry(entry)
+    for rejection in files.found.rejections:
+        assert str(rejection).isprintable()
+
+
+@settings(max_examples=150, deadline=None)
+@given(mutated(JSON), mutated(TSV), mutated(JSON[:-1] + b', "latency": 1, "top5Accuracy": 93}'))
+def test_fuzzed_entries(description, table, inference):
+    files = Files(
+        {
+            "ImageNet/train/x.json": description,
+            "ImageNet/train/x.tsv": table,
+            "ImageNet/inference/x.json": inference,
+        }
+    )
+    assert len(files.found.entries) + len(files.found.rejections) == 2
+    for entry in files.found.entries:
+        check_entry(entry)
+        if entry.trials and entry.trials[0].reached:
+            value = next(e for e in entry.trials[0].evaluations if e.value >= 93)
+            assert value.value <= 100
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.binary(max_size=200), st.binary(max_size=60).map(lambda b: b":::MLLOG {" + b)))
+def test_any_bytes(data):
+    for read in (read_trial, mlperf_log.parse):
+        with contextlib.suppress(Refused):
+            read(data)
+    with contextlib.suppress(Refused):
+        dawnbench.read_training("x", "ImageNet/train/x", data, data)
