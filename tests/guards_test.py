@@ -60,7 +60,13 @@ def test_imports_point_one_way():
 
 
 def test_flax_stays_behind_one_door():
-    for folder in ("dawnjax", "dawnjax/commands", "dawnjax/analysis", "input_pipeline"):
+    for folder in (
+        "dawnjax",
+        "dawnjax/commands",
+        "dawnjax/analysis",
+        "dawnjax/official",
+        "input_pipeline",
+    ):
         for path in python_files(folder):
             uses = any(name.split(".")[0] == "flax" for name in imports(path))
             assert not uses or path.name == "pure_model.py", path
@@ -77,7 +83,14 @@ def test_no_file_imports_the_folders_under_their_second_name():
 
 @pytest.mark.parametrize(
     "module",
-    ["dawnjax", "dawnjax.run_log", "dawnjax.analysis.run_summary", "dawnjax.commands.check"],
+    [
+        "dawnjax",
+        "dawnjax.run_log",
+        "dawnjax.analysis.run_summary",
+        "dawnjax.commands.check",
+        "dawnjax.commands.import_results",
+        "dawnjax.commands.export",
+    ],
 )
 def test_reading_results_needs_no_jax(module):
     script = f"import {module}, sys; sys.exit('jax' in sys.modules or 'flax' in sys.modules)"

@@ -1,0 +1,93 @@
+"""Reading official MLPerf logs with their values, against a bare regex scan of every line.
+
+    python -m benchmarks import_logs --archive=mlperf_v0.5_results.tar.xz
+
+Both sides get the logs decompressed, in memory, in one process. Ours makes of every log its trial:
+every record with its value decoded, the clock, the evaluations, the epochs. The scan looks for the
+marker with one compiled expression in each line and does nothing with it. The figure is CPU seconds
+for all logs; rounds alternate, and the ratio is given with its bootstrap interval. The most memory
+that reading one log takes beyond the log itself is given too.
+"""
+
+import argparse
+import re
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+from benchmarks import harness
+from dawnjax.official import mlperf, sources
+from dawnjax.official.mlperf_trial import read_trial
+
+_MARKED = re.compile(rb":::MLPv0\.5\.0 (\w+) (\d+(?:\.\d+)?) \(([^)]*)\) (\w+)(?: *: *(.*))?")
+
+
+def main() -> int:
+    """Measures, prints a table and writes `results/import_logs.json`."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--archive", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=10)
+    arguments = parser.parse_args()
+    logs = [
+        file.read(sources.LOG_BYTES)
+        for file in sources.files(arguments.archive)
+        if mlperf.RESULT_FILE.fullmatch(file.name.rsplit("/", 1)[-1])
+    ]
+    num_bytes = sum(map(len, logs))
+    num_records = sum(read_trial(log).num_records for log in logs)
+
+    def ours() -> float:
+        started = time.process_time()
+        for log in logs:
+            read_trial(log)
+        return time.process_time() - started
+
+    def scan() -> float:
+        started = time.process_time()
+        found = 0
+        for log in logs:
+            for line in log.split(b"\n"):
+                found += _MARKED.search(line) is not None
+        assert found == num_records
+        return time.process_time() - started
+
+    result = harness.alternate(ours, scan, arguments.rounds).to_json()
+    largest = max(logs, key=len)
+    tracemalloc.start()
+    read_trial(largest)
+    memory = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    low, high = result["ratio_interval_95"]
+    print(
+        harness.table(
+            [
+                ["logs", "MB", "records", "ours, CPU s", "scan, CPU s", "ratio", "95 % interval"],
+                [
+                    str(len(logs)),
+                    f"{num_bytes / 1e6:.1f}",
+                    f"{num_records:,}",
+                    f"{result['first_median']:.3f}",
+                    f"{result['second_median']:.3f}",
+                    f"{result['ratio_median']:.2f}",
+                    f"{low:.2f} to {high:.2f}",
+                ],
+            ]
+        )
+    )
+    print(f"the largest log has {len(largest):,} bytes; reading it takes {memory:,} more")
+    record = {
+        "unit": "CPU seconds for all logs",
+        "logs": len(logs),
+        "bytes": num_bytes,
+        "records": num_records,
+        "largest_log_bytes": len(largest),
+        "memory_bytes_beyond_it": memory,
+        **result,
+    }
+    print(harness.write("import_logs", record))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

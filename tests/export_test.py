@@ -1,0 +1,418 @@
+"""From a run to the forms of both benchmarks, through their own rules, and back."""
+
+import contextlib
+import copy
+import dataclasses
+import io
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.run_summary import summarize
+from dawnjax.experiment_flags import experiment_names, load_experiment
+from dawnjax.official.importer import import_results
+from dawnjax.run_log import encode_line, read_events
+
+Event = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, compile_cache) -> Path:
+    """Gives a run of the experiment that names an MLPerf benchmark, from its flag on."""
+    run_dir = tmp_path_factory.mktemp("export") / "trained"
+    argv = ["train", "--experiment=imagenet_resnet_tiny", f"--run_dir={run_dir}", compile_cache]
+    assert main([*argv, "--seed=3", "--price_per_hour_usd=2.5", "--notensorboard"]) == 0
+    return run_dir
+
+
+def retold(
+    run: Path, target: Path, seed: int, change: Callable[[list[Event]], list[Event]] = list
+) -> Path:
+    """Writes a run's directory anew with another seed and other events.
+
+    The log's lines get their checksums from the project's own writer, so that what is read is a
+    whole log of another run.
+    """
+    events, damaged = read_events(run / "log" / "process_00000.jsonl")
+    assert not damaged
+    events = change(copy.deepcopy(events))
+    for event in events:
+        if event["event"] == "experiment":
+            event["seed"] = seed
+        if event["event"] == "attempt_start":
+            event["run_id"] = f"run-{seed}"
+    (target / "log").mkdir(parents=True)
+    (target / "log" / "process_00000.jsonl").write_bytes(b"".join(map(encode_line, events)))
+    record = json.loads((run / "experiment.json").read_text())
+    (target / "experiment.json").write_text(json.dumps({**record, "seed": seed}))
+    return target
+
+
+def stretched(factor: float) -> Callable[[list[Event]], list[Event]]:
+    """Makes every second after run_start longer."""
+
+    def change(events: list[Event]) -> list[Event]:
+        start = next(event for event in events if event["event"] == "run_start")
+        for event in events:
+            longer = max(0.0, event["t"] - start["t"]) * (factor - 1)
+            event["t"] += longer
+            event["unix_seconds"] += longer
+            if event["boot_seconds"] is not None:
+                event["boot_seconds"] += longer
+        return events
+
+    return change
+
+
+def unreached(events: list[Event]) -> list[Event]:
+    for event in events:
+        if event["event"] == "evaluation":
+            event["reached"] = False
+            event["metrics"]["top_1_accuracy"] = 0.1
+        if event["event"] == "attempt_end":
+            event["status"] = "not_reached"
+    return events
+
+
+def result_of(run: Path):
+    events, _ = read_events(run / "log" / "process_00000.jsonl")
+    return summarize(events)
+
+
+def export(*argv: str) -> int:
+    return main(["export", *argv])
+
+
+def error_of(capsys, *argv: str) -> str:
+    assert export(*argv) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+@pytest.fixture(scope="module")
+def trials(trained, tmp_path_factory) -> list[Path]:
+    """Gives five trials: the trained one and four that took longer."""
+    folder = tmp_path_factory.mktemp("trials")
+    more = [retold(trained, folder / f"s{n}", n, stretched(1 + n / 10)) for n in (4, 5, 6, 7)]
+    return [trained, *more]
+
+
+@pytest.fixture(scope="module")
+def submission(trials, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("mlperf") / "out"
+    argv = ["--format=mlperf", *map(str, trials), "--submitter=Example Lab", "--system=box_1"]
+    assert export(*argv, f"--out={out}") == 0
+    return out
+
+
+def only_entry(folder: Path) -> Entry:
+    imported = import_results([folder])
+    assert not imported.rejections
+    (entry,) = imported.entries
+    return entry
+
+
+def test_mlperf_comes_back_as_the_same_result(trials, submission):
+    entry = only_entry(submission)
+    results = [result_of(run) for run in trials]
+    milliseconds = 0.001  # the resolution of the form; two stamps are rounded
+    assert [t.time_to_accuracy_seconds for t in entry.trials] == pytest.approx(
+        [r.time_to_accuracy_seconds for r in results], abs=milliseconds
+    )
+    assert [t.seed for t in entry.trials] == [3, 4, 5, 6, 7]
+    for trial, result in zip(entry.trials, results, strict=True):
+        assert trial.epochs == result.evaluations[-1]["epoch"]
+        assert [(e.epoch, e.value) for e in trial.evaluations] == [
+            (row["epoch"], row["top_1_accuracy"]) for row in result.evaluations
+        ]
+        assert [e.seconds_since_run_start for e in trial.evaluations] == pytest.approx(
+            [row["seconds_since_run_start"] for row in result.evaluations], abs=milliseconds
+        )
+    times = sorted(r.time_to_accuracy_seconds or 0 for r in results)
+    assert entry.summary is not None
+    assert entry.summary.score_seconds == pytest.approx(sum(times[1:-1]) / 3, abs=milliseconds)
+    assert (entry.benchmark, entry.division, entry.submitter) == ("resnet", "open", "Example Lab")
+    assert (entry.target.value, entry.global_batch_size) == (0.5, 64)
+    assert (entry.num_hosts, entry.framework_family, entry.processor_class) == (1, "JAX", "CPU")
+
+
+def compliance(path: Path) -> tuple[bool, str]:
+    compliance_checker = pytest.importorskip(
+        "mlperf_logging.compliance_checker.mlp_compliance",
+        reason="mlperf-logging is not installed (the extra mlperf)",
+    )
+    checker = compliance_checker.make_checker("training", "4.0.0", False, True)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        valid, *_ = compliance_checker.main(str(path), "training_4.0.0/common.yaml", checker)
+    return valid, said.getvalue()
+
+
+def test_mlperf_checker_accepts_every_log(submission):
+    logs = sorted((submission / "results" / "box_1" / "resnet").glob("result_*.txt"))
+    assert len(logs) == 5
+    for log in logs:
+        valid, said = compliance(log)
+        assert valid, said
+
+
+def test_mlperf_checker_would_say_no(submission, tmp_path):
+    log = submission / "results" / "box_1" / "resnet" / "result_0.txt"
+    spoiled = tmp_path / "result_0.txt"
+    spoiled.write_text(log.read_text().replace('"key": "init_stop"', '"key": "init_end"'))
+    assert not compliance(spoiled)[0]
+
+
+def test_mlperf_summarizer_reads_the_same_score(submission):
+    summarizer = pytest.importorskip(
+        "mlperf_logging.result_summarizer.result_summarizer",
+        reason="mlperf-logging is not installed (the extra mlperf)",
+    )
+    table, *_ = summarizer.summarize_results(str(submission), "training", "4.0.0")
+    entry = only_entry(submission)
+    assert entry.summary is not None
+    assert table["resnet"].tolist() == [
+        pytest.approx((entry.summary.score_seconds or 0) / 60, abs=1e-6)
+    ]
+    assert table["submitter"].tolist() == ["Example Lab"]
+
+
+def test_mlperf_description_has_every_field(submission):
+    checker = pytest.importorskip(
+        "mlperf_logging.system_desc_checker.system_desc_checker",
+        reason="mlperf-logging is not installed (the extra mlperf)",
+    )
+    description = str(submission / "systems" / "box_1.json")
+    assert checker.check_system_desc(description, "training", "4.0.0")[0]
+
+
+def test_a_trial_that_did_not_reach_is_aborted(trained, trials, tmp_path):
+    failed = retold(trained, tmp_path / "failed", 9, unreached)
+    argv = ["--format=mlperf", *map(str, trials[:4]), str(failed), "--submitter=L"]
+    assert export(*argv, f"--out={tmp_path / 'out'}") == 0
+    entry = only_entry(tmp_path / "out")
+    assert entry.summary is not None
+    assert (entry.summary.reached, entry.summary.trials) == (4, 5)
+    assert entry.trials[-1].status == "aborted"
+    times = sorted(t.time_to_accuracy_seconds for t in entry.trials if t.time_to_accuracy_seconds)
+    # It counts as the slowest, so only the fastest of the others is left out.
+    assert entry.summary.score_seconds == pytest.approx(sum(times[1:]) / 3)
+    valid, said = compliance(tmp_path / "out/results/dawnjax_system/resnet/result_4.txt")
+    assert valid, said
+
+
+def interrupted(events: list[Event]) -> list[Event]:
+    first = [event for event in events if event["event"] != "attempt_end"][:12]
+    second = copy.deepcopy([e for e in events if e["event"] != "run_start"])
+    for event in second:
+        event["attempt"] = 2
+    return first + second
+
+
+def suspended(events: list[Event]) -> list[Event]:
+    began = False
+    for event in events:
+        if began and event["boot_seconds"] is not None:
+            event["boot_seconds"] += 100
+        began = began or event["event"] == "run_start"
+    return events
+
+
+def without_benchmark(events: list[Event]) -> list[Event]:
+    for event in events:
+        if event["event"] == "experiment":
+            event["experiment"]["mlperf_benchmark"] = ""
+    return events
+
+
+def unknown_benchmark(events: list[Event]) -> list[Event]:
+    for event in events:
+        if event["event"] == "experiment":
+            event["experiment"]["mlperf_benchmark"] = "../../resnet"
+    return events
+
+
+def slow_start(events: list[Event]) -> list[Event]:
+    for event in events:
+        if event["event"] != "attempt_start":
+            event["t"] += 5 * 3600
+    return events
+
+
+@pytest.mark.parametrize(
+    "change,reason",
+    [
+        (interrupted, "was interrupted 1 times"),
+        (suspended, "was suspended for 100 s"),
+        (without_benchmark, "is no MLPerf benchmark"),
+        (unknown_benchmark, "names '../../resnet'"),
+        (slow_start, "the open division allows 14400"),
+    ],
+)
+def test_what_mlperf_does_not_allow(trained, tmp_path, capsys, change, reason):
+    run = retold(trained, tmp_path / "run", 5, change)
+    out = tmp_path / "out"
+    argv = ["--format=mlperf", str(run), "--submitter=L", f"--out={out}"]
+    assert reason in error_of(capsys, *argv)
+    assert not out.exists()
+
+
+def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_path, capsys):
+    def other_devices(events: list[Event]) -> list[Event]:
+        for event in events:
+            if event["event"] == "devices":
+                event["num_devices"] = 7
+        return events
+
+    other = retold(trained, tmp_path / "other", 8, other_devices)
+    out = f"--out={tmp_path / 'out'}"
+    argv = ["--format=mlperf", str(trained), "--submitter=L", out]
+    assert "num_devices is 7" in error_of(capsys, *argv, str(other))
+    again = retold(trained, tmp_path / "again", 3)
+    assert "has the seed 3" in error_of(capsys, *argv, str(again))
+
+
+@pytest.mark.parametrize(
+    "argv,reason",
+    [
+        ([], "--format is missing"),
+        (["--format=mlperf"], "--out is missing"),
+        (["--format=mlperf", "--out=o"], "no run directory"),
+        (["--format=mlperf", "--out=o", "RUN"], "--submitter is missing"),
+        (
+            ["--format=mlperf", "--out=o", "RUN", "--submitter=L", "--system=../x"],
+            "--system='../x'",
+        ),
+        (["--format=mlperf", "--out=RUN", "RUN", "--submitter=L"], "is not empty"),
+        (["--format=dawnbench", "--out=o", "RUN", "--submitter=L"], "no task of DAWNBench"),
+        (["--format=mlperf", "--out=o", "nowhere", "--submitter=L"], "no run directory nowhere"),
+        (["--format=both", "--out=o", "RUN"], "--format"),
+    ],
+)
+def test_wrong_use(trained, tmp_path, monkeypatch, capsys, argv, reason):
+    monkeypatch.chdir(tmp_path)
+    given = [argument.replace("RUN", str(trained)) for argument in argv]
+    assert reason in error_of(capsys, *given)
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_run_that_goes_on_is_no_result_yet(trained, tmp_path, capsys):
+    def running(events: list[Event]) -> list[Event]:
+        return [e for e in unreached(events) if e["event"] != "attempt_end"]
+
+    run = retold(trained, tmp_path / "run", 5, running)
+    assert export("--format=mlperf", str(run), "--submitter=L", f"--out={tmp_path / 'o'}") == 1
+    assert "has not ended (running)" in capsys.readouterr().err
+
+
+def test_what_is_private_stays_in_the_log(trained, submission, dawnbench):
+    exported = [path.read_text() for path in submission.rglob("*") if path.is_file()]
+    exported += [path.read_text() for path in dawnbench[1].rglob("*") if path.is_file()]
+    assert len(exported) == 8
+    log = (trained / "log" / "process_00000.jsonl").read_text()
+    boot = next(iter(read_events(trained / "log" / "process_00000.jsonl")[0]))["boot_id"]
+    for secret in (socket.gethostname(), str(trained.parent), os.environ.get("HOME", ""), boot):
+        assert secret in log or secret in (socket.gethostname(), os.environ.get("HOME", ""), "")
+        for text in exported:
+            assert not secret or secret not in text or len(secret) < 4
+    assert all("@" not in text for text in exported)
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+def cifar10(values: list[float]) -> Callable[[list[Event]], list[Event]]:
+    """Makes a run one of CIFAR-10 whose evaluations give these accuracies."""
+
+    def change(events: list[Event]) -> list[Event]:
+        evaluations = [event for event in events if event["event"] == "evaluation"]
+        kept = [e for e in events if e["event"] not in ("evaluation", "attempt_end")]
+        last, end = evaluations[-1], events[-1]
+        rows = []
+        for number, value in enumerate(values, start=1):
+            row = copy.deepcopy(last)
+            row["t"] += number
+            row["unix_seconds"] += number
+            row["boot_seconds"] = row["boot_seconds"] and row["boot_seconds"] + number
+            row |= {"epoch": number / 2, "step": number, "reached": value >= 0.93999}
+            row["metrics"] = {"top_1_accuracy": value, "loss": 0.1}
+            rows.append(row)
+        end["t"] += len(values) + 1
+        end["boot_seconds"] = end["boot_seconds"] and end["boot_seconds"] + len(values) + 1
+        for event in kept:
+            if event["event"] == "experiment":
+                event["experiment"]["data"] = {"tag": "cifar10"}
+        before = [e for e in kept if e["t"] <= rows[0]["t"]]
+        return [*before, *rows, end]
+
+    return change
+
+
+@pytest.fixture(scope="module")
+def dawnbench(trained, tmp_path_factory) -> tuple[Path, Path]:
+    """Gives a run of CIFAR-10 and what it exports as."""
+    folder = tmp_path_factory.mktemp("dawnbench")
+    # As float32 gives 94 %: below 0.94 as a float64.
+    run = retold(trained, folder / "run", 5, cifar10([0.5, 0.93999, 0.9399999976158142, 0.92]))
+    argv = ["--format=dawnbench", str(run), "--submitter=A. Person", "--name=person_resnet_cpu_jax"]
+    assert export(*argv, f"--out={folder / 'out'}") == 0
+    return run, folder / "out"
+
+
+def test_dawnbench_entries_follow_the_rules_of_their_repository(dawnbench):
+    place = dawnbench[1] / "CIFAR10" / "train"
+    assert sorted(p.name for p in place.iterdir()) == [
+        "person_resnet_cpu_jax.json",
+        "person_resnet_cpu_jax.tsv",
+    ]
+    record = json.loads((place / "person_resnet_cpu_jax.json").read_text())
+    needed = ["version", "author", "authorEmail", "framework", "model", "hardware", "timestamp"]
+    assert [name for name in needed if name not in record] == []
+    assert (record["version"], record["author"]) == ("v1.0", "A. Person")
+    rows = [line.split("\t") for line in (place / "person_resnet_cpu_jax.tsv").open()]
+    assert [cell.strip() for cell in rows[0]] == ["epoch", "hours", "top1Accuracy"]
+    assert max(float(row[2]) for row in rows[1:]) >= 94
+    assert [float(row[2]) for row in rows[1:]] == [50, 93.999, 94, 92]
+
+
+def test_dawnbench_comes_back_as_the_same_result(dawnbench):
+    result, entry = result_of(dawnbench[0]), only_entry(dawnbench[1])
+    (trial,) = entry.trials
+    assert result.time_to_accuracy_seconds is not None
+    assert trial.time_to_accuracy_seconds == pytest.approx(result.time_to_accuracy_seconds, 1e-12)
+    assert [e.epoch for e in trial.evaluations] == [r["epoch"] for r in result.evaluations]
+    assert [e.value / 100 for e in trial.evaluations] == pytest.approx(
+        [row["top_1_accuracy"] for row in result.evaluations], abs=1e-8
+    )
+    assert trial.epochs == 1.5
+    assert entry.summary is not None
+    assert entry.summary.cost_usd == pytest.approx(result.cost_usd, abs=1e-6)
+    assert (entry.benchmark, entry.submitter) == ("CIFAR10", "A. Person")
+
+
+def test_dawnbench_takes_no_entry_below_the_threshold(trained, tmp_path, capsys):
+    run = retold(trained, tmp_path / "run", 5, cifar10([0.5, 0.9399]))
+    argv = ["--format=dawnbench", str(run), "--submitter=A", f"--out={tmp_path / 'out'}"]
+    assert "the best top1Accuracy is 93.99" in error_of(capsys, *argv)
+
+
+def test_the_name_of_a_benchmark_is_no_mathematics():
+    experiment = load_experiment("imagenet_resnet_tiny")
+    spec = experiment.data.spec()
+    other = dataclasses.replace(experiment, mlperf_benchmark="")
+    assert experiment.identity(spec) == other.identity(spec)
+    named = [name for name in experiment_names() if load_experiment(name).mlperf_benchmark]
+    assert named == ["imagenet_resnet_tiny"]
+
+
+def test_no_flag_makes_an_experiment_a_benchmark(capsys):
+    assert main(["train", "--experiment=digits", "--mlperf_benchmark=resnet"]) == 2
+    assert "unknown flag --mlperf_benchmark" in capsys.readouterr().err
