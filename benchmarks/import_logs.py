@@ -53,11 +53,8 @@ def main() -> int:
         return time.process_time() - started
 
     result = harness.alternate(ours, scan, arguments.rounds).to_json()
-    largest = max(logs, key=len)
-    tracemalloc.start()
-    read_trial(largest)
-    memory = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    memory = max(map(_memory_beyond, logs))
+    largest = max(map(len, logs))
     low, high = result["ratio_interval_95"]
     print(
         harness.table(
@@ -75,18 +72,27 @@ def main() -> int:
             ]
         )
     )
-    print(f"the largest log has {len(largest):,} bytes; reading it takes {memory:,} more")
+    print(f"the largest log has {largest:,} bytes; reading one log takes {memory:,} more at most")
     record = {
         "unit": "CPU seconds for all logs",
         "logs": len(logs),
         "bytes": num_bytes,
         "records": num_records,
-        "largest_log_bytes": len(largest),
-        "memory_bytes_beyond_it": memory,
+        "largest_log_bytes": largest,
+        "most_memory_bytes_beyond_a_log": memory,
         **result,
     }
     print(harness.write("import_logs", record))
     return 0
+
+
+def _memory_beyond(log: bytes) -> int:
+    """Gives the most memory that reading a log takes beyond the log itself."""
+    tracemalloc.start()
+    read_trial(log)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
 
 
 if __name__ == "__main__":

@@ -490,3 +490,38 @@ def test_what_a_text_about_a_machine_says(hardware, kind, counts):
 )
 def test_what_a_framework_counts_as(framework, family):
     assert framework_family(framework) == family
+
+
+def write_inference(folder: Path, task: str, **fields: Any) -> Path:
+    target = folder / task / "inference"
+    target.mkdir(parents=True)
+    common = {name: DESCRIPTION[name] for name in ("version", "author", "framework", "hardware")}
+    record = {**common, "model": "M", "timestamp": "2019-7-22", "latency": 2.5, **fields}
+    (target / "x.json").write_text(json.dumps(record))
+    return folder
+
+
+def test_an_inference_entry(tmp_path):
+    entry = only_entry(write_inference(tmp_path, "CIFAR10", top1Accuracy=94.5, cost=2e-7))
+    assert entry.inference is not None
+    assert (entry.kind, entry.inference.latency_milliseconds) == ("inference", 2.5)
+    assert entry.inference.cost_usd == pytest.approx(0.002)  # of 10,000 examples
+    assert (entry.date, entry.trials, entry.summary) == ("2019-07-22", (), None)
+
+
+def test_an_f1_in_percent_is_read_and_said(tmp_path):
+    entry = only_entry(write_inference(tmp_path, "SQuAD", f1Score=82.52, cost=None))
+    assert entry.inference is not None
+    assert entry.inference.quality == pytest.approx(0.8252)
+    assert entry.inference.cost_usd is None
+    assert any("is read as percent" in warning for warning in entry.warnings)
+
+
+def test_the_same_name_in_two_tasks(tmp_path):
+    write_entry(tmp_path)
+    write_entry(tmp_path, "epoch\thours\ttop1Accuracy\n1\t2\t94\n", "CIFAR10")
+    entries = import_results([tmp_path]).entries
+    assert [(e.source, hours_of(e)) for e in entries] == [
+        ("CIFAR10/train/x", 2.0),
+        ("ImageNet/train/x", 1.0),
+    ]

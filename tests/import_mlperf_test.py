@@ -517,3 +517,75 @@ def test_file_names_with_an_id_sort_by_number(tmp_path):
     (entry,) = import_results([folder]).entries
     times = [trial.time_to_accuracy_seconds for trial in entry.trials]
     assert times == pytest.approx([60.0 + n for n in range(12)])
+
+
+def test_several_seeds_in_a_trial_are_no_seed_of_it(tmp_path):
+    folder = write_round(tmp_path, [(60.0, "success")])
+    (log,) = folder.rglob("result_0.txt")
+    log.write_bytes(log.read_bytes() + text([mllog("seed", 0.2, 7), mllog("seed", 0.3, 9)]))
+    (entry,) = import_results([folder]).entries
+    assert entry.trials[0].seed is None
+
+
+def test_a_single_log_is_an_entry_of_one_trial(tmp_path):
+    path = tmp_path / "console.out"
+    path.write_bytes(v05_log())
+    (entry,) = import_results([path]).entries
+    assert (entry.source, entry.benchmark, entry.round) == ("console.out", "resnet", "v0.5")
+    assert entry.trials[0].time_to_accuracy_seconds == pytest.approx(100)
+    assert (entry.num_hosts, entry.num_accelerators) == (None, None)
+    assert any("no description of the system" in warning for warning in entry.warnings)
+
+
+def write_v05(top: Path, benchmark: str, framework: str, logs: list[bytes], nodes: int) -> Path:
+    """Writes a result folder as v0.5 has it, on servers with 8 accelerators each."""
+    system = top / "v0.5.0" / "maker" / "submission" / "results" / "cluster_x"
+    folder = system / benchmark
+    folder.mkdir(parents=True)
+    for number, log in enumerate(logs):
+        (folder / f"result_{number}.txt").write_bytes(log)
+    node = {"num_nodes": nodes, "cpu": "2x Xeon", "num_accelerators": 8, "accelerator": "V100"}
+    fields = {"division": "closed", "hardware": "X-1", "framework": framework, "nodes": [node]}
+    (system / "entry.json").write_text(json.dumps({**fields, "status": "on-premise"}))
+    submission = system.parent.parent / "submission.json"
+    submission.write_text('{"org": "Maker Inc.", "poc_email": "a@b.c", "poc_email": "d@e.f"}')
+    return top
+
+
+def test_servers_of_the_job_are_counted_in_its_log(tmp_path):
+    clears = [v05("run_clear_caches", -9 + n) for n in range(3)]
+    logs = [v05_log(*clears, stop=100 + n) for n in range(5)]
+    (entry,) = import_results([write_v05(tmp_path, "resnet", "MXNet 1.3", logs, 128)]).entries
+    # 4 of the cluster's 128 servers; 256 is of one accelerator.
+    assert (entry.num_hosts, entry.num_accelerators, entry.global_batch_size) == (4, 32, 8192)
+    assert (entry.submitter, entry.system, entry.hardware) == ("maker", "X-1", "V100")
+    assert (entry.status, entry.division) == ("onprem", "closed")
+    assert entry.reasons["input_batch_size"] == "logged as 256"
+    assert any("'poc_email' is given twice" in warning for warning in entry.warnings)
+    assert entry.summary is not None
+    assert entry.summary.score_seconds == pytest.approx(102)
+    assert "a@b.c" not in json.dumps(entry.to_json())
+
+
+def test_a_batch_that_the_log_does_not_tell_is_null(tmp_path):
+    (entry,) = import_results([write_v05(tmp_path, "resnet", "Caffe", [v05_log()], 1)]).entries
+    assert entry.global_batch_size is None
+    assert "256" in entry.reasons["global_batch_size"]
+
+
+def test_iterations_an_epoch_tell_the_accelerators_of_the_job(tmp_path):
+    def ssd(log: bytes) -> bytes:
+        return log.replace(b"0.5.0 resnet", b"0.5.0 ssd").replace(
+            b"input_batch_size: 256", b"input_batch_size: 32"
+        )
+
+    rates = [
+        v05("opt_learning_rate", 6 + n, {"epoch": n // 58, "iteration": n, "value": 0.1})
+        for n in range(60)
+    ]
+    clears = [v05("run_clear_caches", -9 + n) for n in range(15)]
+    log = ssd(v05_log(*rates, *clears))
+    (entry,) = import_results([write_v05(tmp_path, "ssd", "PyTorch", [log], 36)]).entries
+    # 16 servers with 8 accelerators each, but 58 iterations of 2048 images make the epoch.
+    assert (entry.num_hosts, entry.num_accelerators, entry.global_batch_size) == (16, 64, 2048)
+    assert any("ran on 64 of 128 accelerators" in warning for warning in entry.warnings)

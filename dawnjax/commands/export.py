@@ -1,6 +1,7 @@
 """`dawnjax export`: runs as an entry of DAWNBench or as an MLPerf result folder."""
 
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> int:
     except command_line.HelpRequested:
         text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
         raise command_line.HelpRequested(text) from None
-    given = {name: flag_values[name].value for name in flag_values}
+    given: dict[str, Any] = {name: flag_values[name].value for name in flag_values}
     if not given["format"]:
         raise ConfigError("--format is missing: dawnbench or mlperf")
     if not given["out"]:

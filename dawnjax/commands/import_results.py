@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     except command_line.HelpRequested:
         text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
         raise command_line.HelpRequested(text) from None
-    given = [*positional, *flag_values["source"].value]
+    given = [*positional, *(flag_values["source"].value or [])]
     if not given:
         raise ConfigError(f"no path given; {USAGE}")
     if not flag_values["out"].value:

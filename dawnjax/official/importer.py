@@ -127,8 +127,11 @@ class _Found:
         return "framework" in fields and "author" in fields and "model" in fields
 
     def _add_log(self, file: SourceFile) -> None:
-        folder = posixpath.dirname(file.name) or "."
-        self._contexts[folder] = posixpath.dirname(file.context)
+        above = posixpath.dirname(file.context)
+        folder = posixpath.dirname(file.name) or posixpath.basename(above) or "."
+        if file.alone:
+            folder = file.name
+        self._contexts[folder] = above
         data = _read(file, sources.LOG_BYTES)
         try:
             if isinstance(data, Refused):
