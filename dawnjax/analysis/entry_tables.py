@@ -1,0 +1,207 @@
+"""Tables with one row an entry: what it is, how stable it is, epochs against time per epoch."""
+
+from collections.abc import Iterable
+
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.resampling import Interval
+from dawnjax.analysis.stability import Summary, stability_of
+from dawnjax.analysis.tables import Cell, Column, Table
+
+NOT_REACHED = "not reached"
+
+WHAT = (
+    Column("suite", "suite"),
+    Column("benchmark", "benchmark"),
+    Column("submitter", "submitter"),
+    Column("system", "system"),
+    Column("source", "entry"),
+)
+"""The columns that tell entries apart."""
+
+
+def what(entry: Entry) -> tuple[str, ...]:
+    """Gives the cells of `WHAT`."""
+    suite = f"{entry.suite} {entry.round}".strip()
+    system = entry.system or entry.hardware
+    return suite, entry.benchmark, entry.submitter, system, entry.source
+
+
+def summaries(entries: Iterable[Entry]) -> list[tuple[Entry, Summary]]:
+    """Gives the training entries that have trials, each with its summary."""
+    return [
+        (entry, entry.summary)
+        for entry in entries
+        if entry.kind == "training" and entry.summary is not None and entry.summary.trials
+    ]
+
+
+def overview_table(entries: Iterable[Entry]) -> Table:
+    """Gives every training entry with what it ran on, its times and its cost."""
+    rows = [
+        (
+            *what(entry),
+            entry.hardware,
+            entry.num_accelerators,
+            entry.num_hosts,
+            entry.framework,
+            entry.model,
+            entry.date,
+            entry.global_batch_size,
+            entry.target.value,
+            summary.trials,
+            summary.reached,
+            summary.mean_seconds if summary.reached else NOT_REACHED,
+            summary.score_seconds,
+            _mean(trial.compile_seconds for trial in entry.trials),
+            summary.cost_usd,
+            len(entry.warnings),
+        )
+        for entry, summary in summaries(entries)
+    ]
+    return Table(
+        name="entries",
+        title="Entries",
+        columns=(
+            *WHAT,
+            Column("hardware", "hardware"),
+            Column("num_accelerators", "accelerators", kind="integer"),
+            Column("num_hosts", "hosts", kind="integer"),
+            Column("framework", "framework"),
+            Column("model", "model"),
+            Column("date", "date"),
+            Column("global_batch_size", "batch size", kind="integer"),
+            Column("target", "target", kind="number"),
+            Column("trials", "trials", kind="integer"),
+            Column("reached", "reached", kind="integer"),
+            Column("mean_seconds", "mean time to accuracy", "s", "number"),
+            Column("score_seconds", "MLPerf score", "s", "number"),
+            Column("compile_seconds", "compilation before the clock", "s", "number"),
+            Column("cost_usd", "cost", "USD", "number"),
+            Column("warnings", "warnings", kind="integer"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "mean: over the trials that reached. MLPerf score: without the fastest and the slowest "
+            "trial; a trial that did not reach counts as the slowest.",
+        ),
+    )
+
+
+def stability_table(entries: Iterable[Entry]) -> Table:
+    """Gives fraction reached, mean, CV and expected time of each entry, with 95 % intervals.
+
+    An entry of one trial has no variation: its cells are empty.
+    """
+    rows = []
+    for entry, summary in summaries(entries):
+        stability = stability_of(
+            [trial.time_to_accuracy_seconds for trial in entry.trials],
+            [trial.total_seconds for trial in entry.trials],
+        )
+        rows.append(
+            (
+                *what(entry),
+                summary.trials,
+                summary.reached,
+                *_interval(stability.reached, summary.reached / summary.trials),
+                *_interval(stability.mean_seconds, summary.mean_seconds or NOT_REACHED),
+                *_interval(stability.cv, summary.cv),
+                *_interval(stability.expected_seconds, summary.expected_seconds),
+                any(trial.interrupted for trial in entry.trials),
+            )
+        )
+    return Table(
+        name="stability",
+        title="Stability of the time to accuracy",
+        columns=(
+            *WHAT,
+            Column("trials", "trials", kind="integer"),
+            Column("reached", "reached", kind="integer"),
+            *_interval_columns("reached_fraction", "fraction reached", "", "fraction"),
+            *_interval_columns("mean_seconds", "mean time to accuracy", "s", "number"),
+            *_interval_columns("cv", "coefficient of variation", "", "fraction"),
+            *_interval_columns("expected_seconds", "expected time to accuracy", "s", "number"),
+            Column("interrupted", "has interrupted trials", kind="flag"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Coefficient of variation: population standard deviation over mean, of the trials that "
+            "reached.",
+            "Expected time: time of all trials over the number that reached.",
+            "95 % intervals: Wilson's for the fraction, BCa bootstrap over trials for the others; "
+            "they are too short for few trials.",
+        ),
+    )
+
+
+def epochs_table(entries: Iterable[Entry]) -> Table:
+    """Gives epochs to the target against time per epoch (arXiv 1806.01427, Table 4).
+
+    The ratio is CV of the epochs over CV of the time per epoch: which of the two makes times vary.
+    """
+    rows = [
+        (
+            *what(entry),
+            summary.reached,
+            summary.epochs_mean,
+            summary.epochs_std,
+            summary.seconds_per_epoch_mean,
+            summary.seconds_per_epoch_std,
+            summary.ratio_of_cvs,
+        )
+        for entry, summary in summaries(entries)
+        if summary.epochs_mean is not None
+    ]
+    return Table(
+        name="epochs",
+        title="Epochs to the target, and time per epoch",
+        columns=(
+            *WHAT,
+            Column("reached", "reached", kind="integer"),
+            Column("epochs_mean", "epochs", kind="number"),
+            Column("epochs_std", "± epochs", kind="number"),
+            Column("seconds_per_epoch_mean", "time per epoch", "s", "number"),
+            Column("seconds_per_epoch_std", "± time per epoch", "s", "number"),
+            Column("ratio_of_cvs", "ratio of CVs", kind="number"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Means and population standard deviations over the trials that reached. Time per epoch "
+            "is time to accuracy over epochs, start-up and evaluation included.",
+            "Ratio: CV of the epochs over CV of the time per epoch; 0 where the epochs do not "
+            "vary.",
+        ),
+    )
+
+
+def warnings_table(entries: Iterable[Entry]) -> Table:
+    """Gives every warning of every entry, and every reason for a field that is not known."""
+    rows = []
+    for entry in entries:
+        rows += [(*what(entry), "warning", "", text) for text in entry.warnings]
+        rows += [(*what(entry), "not known", name, why) for name, why in entry.reasons.items()]
+    return Table(
+        name="warnings",
+        title="What is odd, and what is not known",
+        columns=(*WHAT, Column("kind"), Column("field"), Column("text")),
+        rows=tuple(rows),
+    )
+
+
+def _interval_columns(name: str, label: str, unit: str, kind: str) -> tuple[Column, ...]:
+    return (
+        Column(name, label, unit, kind),
+        Column(f"{name}_low", f"{label}, 95 % from", unit, kind),
+        Column(f"{name}_high", f"{label}, 95 % to", unit, kind),
+    )
+
+
+def _interval(interval: Interval | None, value: Cell) -> tuple[Cell, Cell, Cell]:
+    if interval is None:
+        return value, None, None
+    return value, interval.low, "no bound" if interval.high is None else interval.high
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

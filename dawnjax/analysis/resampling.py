@@ -1,0 +1,158 @@
+"""Intervals for statistics of few trials: the bootstrap, and Wilson's for a proportion."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+SEED = 0
+RESAMPLES = 10_000
+
+Statistic = Callable[[np.ndarray], np.ndarray]
+"""From `[resamples, trials, ...]` to `[resamples]`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """An estimate and its interval.
+
+    Attributes:
+      value: The estimate.
+      low: The lower end.
+      high: The upper end; None where it has no bound.
+      method: `percentile`, `bca` or `wilson`.
+      confidence: Such as 0.95.
+    """
+
+    value: float
+    low: float
+    high: float | None
+    method: str
+    confidence: float = 0.95
+
+
+def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+    """Gives a proportion and its score interval, which also holds at 0 and at 1.
+
+    Centre (p + z²/2n) / (1 + z²/n), half width z sqrt(p(1-p)/n + z²/4n²) / (1 + z²/n).
+
+    Source: E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference",
+    JASA 22 (1927).
+
+    Raises:
+      ValueError: There is no trial, or more successes than trials.
+    """
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"{successes} successes in {trials} trials")
+    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    p = successes / trials
+    scale = 1 + z * z / trials
+    centre = (p + z * z / (2 * trials)) / scale
+    half = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials)) / scale
+    low = 0.0 if successes == 0 else centre - half
+    high = 1.0 if successes == trials else centre + half
+    return Interval(p, low, high, "wilson", confidence)
+
+
+def bootstrap(
+    samples: Sequence[np.ndarray] | Sequence[Sequence[float]],
+    statistic: Callable[..., np.ndarray],
+    *,
+    method: str = "bca",
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+) -> Interval | None:
+    """Gives a statistic of independent samples and its bootstrap interval.
+
+    Each sample is drawn from with replacement, apart from the others. `percentile` takes the
+    quantiles of the statistic over the resamples; `bca` corrects them for bias and skewness, with
+    the acceleration of the jackknife over all samples.
+
+    Source: B. Efron, R. J. Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 13, 14.
+
+    Args:
+      samples: Each `[trials]` or `[trials, fields]`.
+      statistic: From one array `[resamples, trials, ...]` a sample to `[resamples]`; infinite where
+        it has no bound, such as where no trial of a resample reached.
+      method: `percentile` or `bca`.
+      confidence: Such as 0.95.
+      resamples: How many.
+      seed: Of the draws; the same seed gives the same interval.
+
+    Returns:
+      The interval, with `percentile` as its method where the statistic without some trial is not
+      finite, so that there is no jackknife. None where a sample has fewer than two trials or the
+      statistic is not finite.
+    """
+    if method not in ("percentile", "bca"):
+        raise ValueError(f"method is {method!r}; choose percentile or bca")
+    arrays = [np.asarray(sample, np.float64) for sample in samples]
+    if any(len(array) < 2 for array in arrays):
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(statistic(*(array[None] for array in arrays))[0])
+        if not math.isfinite(value):
+            return None
+        generator = np.random.default_rng(seed)
+        drawn = [
+            array[generator.integers(len(array), size=(resamples, len(array)))] for array in arrays
+        ]
+        replicates = statistic(*drawn)
+        replicates = np.sort(np.where(np.isnan(replicates), np.inf, replicates))
+        tail = (1 - confidence) / 2
+        levels = [tail, 1 - tail]
+        if method == "bca":
+            corrected = _bca_levels(levels, value, replicates, arrays, statistic)
+            method, levels = ("percentile", levels) if corrected is None else ("bca", corrected)
+    low, high = (_quantile(replicates, level) for level in levels)
+    if not math.isfinite(low):
+        return None
+    return Interval(value, low, high if math.isfinite(high) else None, method, confidence)
+
+
+def _bca_levels(
+    levels: Sequence[float],
+    value: float,
+    replicates: np.ndarray,
+    arrays: Sequence[np.ndarray],
+    statistic: Statistic,
+) -> list[float] | None:
+    """Gives the levels of the percentiles after correction for bias and acceleration."""
+    normal = statistics.NormalDist()
+    # Half of the ties count as below, so that a statistic with few values is not biased by them.
+    ties = np.isclose(replicates, value, rtol=1e-12, atol=0)
+    below = np.mean(np.where(ties, 0.5, replicates < value))
+    edge = 0.5 / len(replicates)
+    bias = normal.inv_cdf(float(min(max(below, edge), 1 - edge)))
+    cubes = squares = 0.0
+    for index, array in enumerate(arrays):
+        without = [statistic(*_leave_out(arrays, index, trial))[0] for trial in range(len(array))]
+        left = np.array(without)
+        if not np.isfinite(left).all():
+            return None
+        # Influence of a trial of this sample, in its own scale: samples differ in size.
+        influence = (left.mean() - left) * (len(array) - 1) / len(array)
+        cubes += float((influence**3).sum())
+        squares += float((influence**2).sum())
+    acceleration = cubes / (6 * squares**1.5) if squares > 0 else 0.0
+    corrected = []
+    for level in levels:
+        shifted = bias + normal.inv_cdf(level)
+        corrected.append(normal.cdf(bias + shifted / (1 - acceleration * shifted)))
+    return corrected
+
+
+def _leave_out(arrays: Sequence[np.ndarray], index: int, trial: int) -> list[np.ndarray]:
+    return [
+        (np.delete(array, trial, axis=0) if number == index else array)[None]
+        for number, array in enumerate(arrays)
+    ]
+
+
+def _quantile(ordered: np.ndarray, level: float) -> float:
+    """Gives a quantile by the nearest rank below; infinities stay what they are."""
+    rank = min(max(round(level * (len(ordered) - 1)), 0), len(ordered) - 1)
+    return float(ordered[rank])
