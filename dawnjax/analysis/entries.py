@@ -126,6 +126,8 @@ class Entry:
       inference: The measurements of an inference entry; None for training.
       warnings: What is odd in the source and how it was read.
       reasons: Why a field is None, where that can be said.
+      identity: Of ours: the hash of the experiment that all trials share; empty for official ones.
+      variant: Of ours: the flags that changed the experiment, in words; empty if none did.
     """
 
     source: str
@@ -154,6 +156,8 @@ class Entry:
     inference: Inference | None = None
     warnings: tuple[str, ...] = ()
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
+    identity: str = ""
+    variant: str = ""
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:

@@ -1,0 +1,295 @@
+"""Two sets of trials side by side: speedups, their intervals, and how many trials would tell.
+
+Source of the speedups: arXiv 1806.01427, Table 7.
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from dawnjax.analysis import resampling
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.resampling import Interval
+from dawnjax.analysis.stability import expected_of_rows, expected_time_rows, mean_of_rows
+from dawnjax.analysis.tables import Column, Table
+
+POWER = 0.8
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Speedup:
+    """A large system against a small one.
+
+    Attributes:
+      small: The source of the small system's entry.
+      large: That of the large one.
+      throughput: Mean time per epoch of the small over that of the large; None if not known.
+      tta: Score of the small over score of the large; None where one has no score.
+      epochs: Mean epochs of the large over those of the small: what the larger batch costs.
+      accelerators: Accelerators of the large over those of the small; None if not known.
+    """
+
+    small: str
+    large: str
+    throughput: float | None
+    tta: float | None
+    epochs: float | None
+    accelerators: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Times of a first set of trials over those of a second; above 1 the second is faster.
+
+    Attributes:
+      first: The source of the first entry.
+      second: That of the second.
+      trials: Trials of each.
+      reached: Trials of each that reached.
+      mean_ratio: Ratio of the mean times to accuracy, of the trials that reached; None for fewer
+        than two of either.
+      expected_ratio: Ratio of the expected times, of all trials; None if a time is not known.
+      distinct: Whether the interval of `expected_ratio` (of `mean_ratio` where there is none)
+        leaves out 1; None without an interval.
+      trials_needed: Trials of each set that would tell a true ratio such as this from 1 with a
+        probability of 80 %, at 95 % confidence; None where the ratio is 1 or the variation is not
+        known. It says nothing on sets of which trials did not reach.
+      caution: What limits the comparison; empty if nothing does.
+    """
+
+    first: str
+    second: str
+    trials: tuple[int, int]
+    reached: tuple[int, int]
+    mean_ratio: Interval | None
+    expected_ratio: Interval | None
+    distinct: bool | None
+    trials_needed: int | None
+    caution: str
+
+
+def speedup(small: Entry, large: Entry) -> Speedup:
+    """Gives throughput speedup and time-to-accuracy speedup of a large system over a small one."""
+    one, other = small.summary, large.summary
+    return Speedup(
+        small=small.source,
+        large=large.source,
+        throughput=_over(
+            one and one.seconds_per_epoch_mean, other and other.seconds_per_epoch_mean
+        ),
+        tta=_over(one and one.score_seconds, other and other.score_seconds),
+        epochs=_over(other and other.epochs_mean, one and one.epochs_mean),
+        accelerators=_over(large.num_accelerators, small.num_accelerators),
+    )
+
+
+def speedup_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
+    """Gives the speedups of (small, large) pairs of entries (arXiv 1806.01427, Table 7)."""
+    rows = []
+    for small, large in pairs:
+        value = speedup(small, large)
+        rows.append(
+            (
+                small.benchmark,
+                value.small,
+                value.large,
+                small.num_accelerators,
+                large.num_accelerators,
+                small.global_batch_size,
+                large.global_batch_size,
+                small.summary and small.summary.epochs_mean,
+                large.summary and large.summary.epochs_mean,
+                value.throughput,
+                value.tta,
+            )
+        )
+    return Table(
+        name="speedups",
+        title="Throughput speedup against time-to-accuracy speedup",
+        columns=(
+            Column("benchmark", "benchmark"),
+            Column("small", "small system"),
+            Column("large", "large system"),
+            Column("small_accelerators", "accelerators, small", kind="integer"),
+            Column("large_accelerators", "accelerators, large", kind="integer"),
+            Column("small_batch_size", "batch size, small", kind="integer"),
+            Column("large_batch_size", "batch size, large", kind="integer"),
+            Column("small_epochs", "epochs, small", kind="number"),
+            Column("large_epochs", "epochs, large", kind="number"),
+            Column("throughput_speedup", "throughput speedup", "x", "number"),
+            Column("tta_speedup", "time-to-accuracy speedup", "x", "number"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Throughput speedup: ratio of the mean times per epoch. Time-to-accuracy speedup: ratio "
+            "of the MLPerf scores. Their gap is what more epochs cost.",
+        ),
+    )
+
+
+def compare(first: Entry, second: Entry, seed: int = resampling.SEED) -> Comparison:
+    """Compares the trials of two entries: ratios with 95 % intervals of the bootstrap (BCa)."""
+    times = [_reached_times(entry) for entry in (first, second)]
+    rows = [
+        expected_time_rows(
+            [trial.time_to_accuracy_seconds for trial in entry.trials],
+            [trial.total_seconds for trial in entry.trials],
+        )
+        for entry in (first, second)
+    ]
+    mean_ratio = resampling.bootstrap(times, _ratio_of_means, seed=seed)
+    expected_ratio = None
+    if rows[0] is not None and rows[1] is not None:
+        expected_ratio = resampling.bootstrap([rows[0], rows[1]], _ratio_of_expected, seed=seed)
+    interval = expected_ratio or mean_ratio
+    needed = None
+    if mean_ratio is not None:
+        needed = trials_needed(mean_ratio.value, _sample_cv(times[0]), _sample_cv(times[1]))
+    return Comparison(
+        first=first.source,
+        second=second.source,
+        trials=(len(first.trials), len(second.trials)),
+        reached=(len(times[0]), len(times[1])),
+        mean_ratio=mean_ratio,
+        expected_ratio=expected_ratio,
+        distinct=None
+        if interval is None
+        else interval.low > 1 or (interval.high is not None and interval.high < 1),
+        trials_needed=needed,
+        caution=_caution(first, second, times),
+    )
+
+
+def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
+    """Gives the comparisons of pairs of entries."""
+    rows = []
+    for first, second in pairs:
+        value = compare(first, second)
+        mean, expected = value.mean_ratio, value.expected_ratio
+        rows.append(
+            (
+                first.benchmark,
+                value.first,
+                value.second,
+                f"{value.reached[0]}/{value.trials[0]}",
+                f"{value.reached[1]}/{value.trials[1]}",
+                *((None,) * 3 if mean is None else (mean.value, mean.low, mean.high)),
+                *(
+                    (None,) * 3
+                    if expected is None
+                    else (expected.value, expected.low, expected.high)
+                ),
+                value.distinct,
+                value.trials_needed,
+                value.caution,
+            )
+        )
+    return Table(
+        name="comparisons",
+        title="Comparisons",
+        columns=(
+            Column("benchmark", "benchmark"),
+            Column("first", "first"),
+            Column("second", "second"),
+            Column("first_reached", "reached, first"),
+            Column("second_reached", "reached, second"),
+            Column("mean_ratio", "ratio of means", "x", "number"),
+            Column("mean_ratio_low", "95 % from", "x", "number"),
+            Column("mean_ratio_high", "95 % to", "x", "number"),
+            Column("expected_ratio", "ratio of expected times", "x", "number"),
+            Column("expected_ratio_low", "95 % from", "x", "number"),
+            Column("expected_ratio_high", "95 % to", "x", "number"),
+            Column("distinct", "told apart", kind="flag"),
+            Column("trials_needed", "trials of each to tell apart", kind="integer"),
+            Column("caution", "caution"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Time of the first over time of the second: above 1 the second is faster.",
+            "Trials needed: to tell a true ratio such as this from 1 with a probability of 80 % at "
+            "95 % confidence.",
+        ),
+    )
+
+
+def trials_needed(
+    ratio: float,
+    first_cv: float,
+    second_cv: float,
+    power: float = POWER,
+    confidence: float = CONFIDENCE,
+) -> int | None:
+    """Gives the trials of each set that tell a ratio of mean times from 1, in a two-sided test.
+
+    n = (z_a + z_p)² (s1² + s2²) / ln(ratio)² + z_a² / 4, at least 2, where s² = ln(1 + cv²) is the
+    variance of the logarithm of log-normal times. The last term is for the variance that is not
+    known but estimated.
+
+    Source: J. Cohen, "Statistical Power Analysis for the Behavioral Sciences" (1988), chapter 2 (an
+    effect of d = 0.5 needs 64 of each); W. C. Guenther, "Sample Size Formulas for Normal Theory T
+    Tests", The American Statistician 35 (1981), for the last term.
+
+    Args:
+      ratio: Of the true means, above 0.
+      first_cv: Sample standard deviation over mean of the first set's times.
+      second_cv: Of the second set's.
+      power: Probability of telling them apart.
+      confidence: Of the test.
+
+    Returns:
+      None where the ratio is 1, which no number of trials tells from 1.
+
+    Raises:
+      ValueError: An argument is out of its range.
+    """
+    if ratio <= 0 or first_cv < 0 or second_cv < 0:
+        raise ValueError(f"ratio {ratio}, CVs {first_cv}, {second_cv}: none may be negative")
+    if not (0 < power < 1 and 0 < confidence < 1):
+        raise ValueError(f"power {power} and confidence {confidence} must be between 0 and 1")
+    if ratio == 1:
+        return None
+    normal = statistics.NormalDist()
+    z_test, z_power = normal.inv_cdf((1 + confidence) / 2), normal.inv_cdf(power)
+    variance = math.log1p(first_cv**2) + math.log1p(second_cv**2)
+    needed = (z_test + z_power) ** 2 * variance / math.log(ratio) ** 2 + z_test**2 / 4
+    return max(2, math.ceil(needed))
+
+
+def _caution(first: Entry, second: Entry, times: Sequence[Sequence[float]]) -> str:
+    cautions = []
+    if (first.suite, first.benchmark) != (second.suite, second.benchmark):
+        cautions.append("different benchmarks")
+    elif first.target != second.target:
+        cautions.append("different targets")
+    if first.identity != second.identity:
+        cautions.append("different experiments")
+    if any(len(known) < 2 for known in times):
+        cautions.append("fewer than two trials of a set reached")
+    if any(len(known) < len(e.trials) for known, e in zip(times, (first, second), strict=True)):
+        cautions.append("not all trials reached: the ratio of means is of those that did")
+    return "; ".join(cautions)
+
+
+def _reached_times(entry: Entry) -> list[float]:
+    times = (trial.time_to_accuracy_seconds for trial in entry.trials)
+    return [time for time in times if time is not None]
+
+
+def _ratio_of_means(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return mean_of_rows(first) / mean_of_rows(second)
+
+
+def _ratio_of_expected(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return expected_of_rows(first) / expected_of_rows(second)
+
+
+def _sample_cv(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / statistics.fmean(values)
+
+
+def _over(numerator: float | None, denominator: float | None) -> float | None:
+    return numerator / denominator if numerator is not None and denominator else None

@@ -1,0 +1,240 @@
+"""Time to each of several thresholds, and learning curves with their spread.
+
+Source: "DAWNBench: An End-to-End Deep Learning Benchmark and Competition" (2017), its figure of
+the time to several thresholds; arXiv 1806.01427, Figure 2 (learning curves of several trials).
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from dawnjax.analysis.entries import Entry, Evaluation, Trial
+from dawnjax.analysis.entry_tables import NOT_REACHED, WHAT, what
+from dawnjax.analysis.tables import Cell, Column, Table
+
+NO_TIME = "time not known"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ThresholdTime:
+    """How long an entry's trials took to one threshold.
+
+    Attributes:
+      threshold: In the unit of the evaluations.
+      trials: All trials.
+      reached: Those that reached it.
+      seconds: Of each trial; None if it did not reach, or reached at a moment that is not known.
+      mean_seconds: Over the trials; None unless all of them reached at a known moment: a mean of
+        some is that of the fast ones.
+    """
+
+    threshold: float
+    trials: int
+    reached: int
+    seconds: tuple[float | None, ...]
+    mean_seconds: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """The spread of a metric over trials at one place of a learning curve.
+
+    Attributes:
+      at: Epoch, or seconds since `run_start`.
+      trials: Trials that were under way or just evaluated there.
+      low: The lower quantile over them.
+      median: The median.
+      high: The upper quantile.
+    """
+
+    at: float
+    trials: int
+    low: float
+    median: float
+    high: float
+
+
+def reaches(value: float, threshold: float, direction: str = "at_least") -> bool:
+    """Tells whether a value reaches a threshold, both as float32.
+
+    An accelerator's 21.8 is logged as 21.799999237060547.
+
+    Raises:
+      ValueError: The direction is not known.
+    """
+    if direction not in ("at_least", "at_most"):
+        raise ValueError(f"direction is {direction!r}; choose at_least or at_most")
+    with np.errstate(over="ignore"):
+        one, other = np.float32(value), np.float32(threshold)
+    return bool(one >= other if direction == "at_least" else one <= other)
+
+
+def first_reaching(trial: Trial, threshold: float, direction: str) -> Evaluation | None:
+    """Gives the first evaluation of a trial that reaches a threshold."""
+    return next(
+        (row for row in trial.evaluations if reaches(row.value, threshold, direction)), None
+    )
+
+
+def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
+    """Gives how long an entry's trials took to a threshold of the target's metric.
+
+    A moment before `run_start` is a stamp of another clock and counts as not known.
+    """
+    seconds: list[float | None] = []
+    reached = 0
+    for trial in entry.trials:
+        row = first_reaching(trial, threshold, entry.target.direction)
+        reached += row is not None
+        moment = None if row is None else row.seconds_since_run_start
+        seconds.append(None if moment is None or moment < 0 else moment)
+    known = [moment for moment in seconds if moment is not None]
+    complete = bool(known) and len(known) == len(entry.trials)
+    return ThresholdTime(
+        threshold=threshold,
+        trials=len(entry.trials),
+        reached=reached,
+        seconds=tuple(seconds),
+        mean_seconds=math.fsum(known) / len(known) if complete else None,
+    )
+
+
+def threshold_table(
+    entries: Iterable[Entry], thresholds: Sequence[float], unit: str = "s"
+) -> Table:
+    """Gives one row an entry and one column a threshold, with the mean time or why there is none.
+
+    Args:
+      entries: Training entries whose evaluations have one unit.
+      thresholds: In that unit.
+      unit: `s` or `h`.
+    """
+    divisor = {"s": 1.0, "h": 3600.0}[unit]
+    name = {"s": "seconds", "h": "hours"}[unit]
+    rows = []
+    for entry in entries:
+        if entry.kind != "training" or not any(trial.evaluations for trial in entry.trials):
+            continue
+        times = [time_to_threshold(entry, threshold) for threshold in thresholds]
+        rows.append((*what(entry), len(entry.trials), *(_cell(time, divisor) for time in times)))
+    columns = [
+        Column(f"{name}_to_{threshold:g}", f"to {threshold:g}", unit, "number")
+        for threshold in thresholds
+    ]
+    return Table(
+        name="thresholds",
+        title="Time to each threshold",
+        columns=(*WHAT, Column("trials", "trials", kind="integer"), *columns),
+        rows=tuple(rows),
+        notes=(
+            "The end of the first evaluation that reaches the threshold, mean over the trials. "
+            "Evaluations are seldom in some logs, so a time is the next of them.",
+            "Where not all trials reached there is no mean: that of the others would be too short.",
+        ),
+    )
+
+
+def learning_curve(
+    trials: Sequence[Trial],
+    against: str = "epoch",
+    quantiles: tuple[float, float] = (0.25, 0.75),
+    least_trials: int | None = None,
+) -> list[CurvePoint]:
+    """Gives the median and the spread over trials of the metric, against epoch or time.
+
+    At each moment of an evaluation of any trial, a trial stands at its newest evaluation; it has no
+    value before its first and after its last.
+
+    Args:
+      trials: Of one entry.
+      against: `epoch` or `seconds`.
+      quantiles: The lower and the upper.
+      least_trials: Points with fewer trials are left out: once the fast trials have ended, the
+        median of the others is that of slow trials. All trials that have an evaluation, if None.
+
+    Raises:
+      ValueError: `against` is neither.
+    """
+    if against not in ("epoch", "seconds"):
+        raise ValueError(f"against is {against!r}; choose epoch or seconds")
+    curves = [curve for trial in trials if (curve := _curve(trial, against))]
+    least = len(curves) if least_trials is None else least_trials
+    places = sorted({at for curve in curves for at, _ in curve})
+    points = []
+    for place in places:
+        values = [
+            value
+            for curve in curves
+            if curve[0][0] <= place <= curve[-1][0] and (value := _newest(curve, place)) is not None
+        ]
+        if values and len(values) >= least:
+            low, median, high = np.quantile(values, [quantiles[0], 0.5, quantiles[1]])
+            points.append(
+                CurvePoint(
+                    at=place,
+                    trials=len(values),
+                    low=float(low),
+                    median=float(median),
+                    high=float(high),
+                )
+            )
+    return points
+
+
+def learning_curve_table(
+    entries: Iterable[Entry], against: str = "epoch", least_trials: int | None = None
+) -> Table:
+    """Gives the learning curves of entries, one row a point."""
+    rows = [
+        (*what(entry), point.at, point.trials, point.low, point.median, point.high)
+        for entry in entries
+        for point in learning_curve(entry.trials, against, least_trials=least_trials)
+    ]
+    unit = "s" if against == "seconds" else ""
+    return Table(
+        name=f"learning_curves_by_{against}",
+        title=f"Learning curves against {'time' if against == 'seconds' else 'epoch'}",
+        columns=(
+            *WHAT,
+            Column(against, against, unit, "number"),
+            Column("trials", "trials", kind="integer"),
+            Column("low", "first quartile", kind="number"),
+            Column("median", "median", kind="number"),
+            Column("high", "third quartile", kind="number"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "The metric in the entry's unit, each trial at its newest evaluation; epochs by the "
+            "log's own labels.",
+            "Points at which some trial had ended or not begun are left out.",
+        )
+        if least_trials is None
+        else ("The metric in the entry's unit, each trial at its newest evaluation.",),
+    )
+
+
+def _cell(time: ThresholdTime, divisor: float) -> Cell:
+    if time.mean_seconds is not None:
+        return time.mean_seconds / divisor
+    if time.reached == 0:
+        return NOT_REACHED
+    if time.reached < time.trials:
+        return f"{time.reached} of {time.trials} reached"
+    return NO_TIME
+
+
+def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
+    """Gives the trial's evaluations as (place, value) in the order of the places."""
+    points = []
+    for row in trial.evaluations:
+        place = row.epoch if against == "epoch" else row.seconds_since_run_start
+        if place is not None and (against == "epoch" or place >= 0):
+            points.append((place, row.value))
+    return sorted(points, key=lambda point: point[0])
+
+
+def _newest(curve: list[tuple[float, float]], place: float) -> float | None:
+    before = [value for at, value in curve if at <= place]
+    return before[-1] if before else None
