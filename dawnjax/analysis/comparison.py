@@ -125,8 +125,8 @@ def speedup_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
         ),
         rows=tuple(rows),
         notes=(
-            "Throughput speedup: ratio of the mean times per epoch. Time-to-accuracy speedup: ratio "
-            "of the MLPerf scores. Their gap is what more epochs cost.",
+            "Throughput speedup: ratio of the mean times per epoch. Time-to-accuracy speedup: "
+            "ratio of the MLPerf scores. Their gap is what more epochs cost.",
         ),
     )
 

@@ -1,0 +1,203 @@
+"""What an entry cost: its own price if it gives one, else a dated list's, else not known."""
+
+import csv
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.tables import Column, Table
+from dawnjax.errors import ConfigError
+
+UNITS = ("host", "accelerator")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Price:
+    """What one host or accelerator cost an hour, on a day, and who says so.
+
+    Attributes:
+      name: As it stands in an entry's hardware or system, such as `p3.16xlarge`.
+      usd_per_hour: Without commitment or discount, unless the source says otherwise.
+      unit: One of `UNITS`.
+      date: `YYYY-MM-DD`, the first day on which it is known to hold.
+      source: Who says so.
+    """
+
+    name: str
+    usd_per_hour: float
+    unit: str
+    date: str
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class SystemPrice:
+    """Price of an entry's whole system, or why it is not known.
+
+    Attributes:
+      usd_per_hour: None if not known.
+      source: Where it is from, or why there is none.
+    """
+
+    usd_per_hour: float | None
+    source: str
+
+
+def _entry_price(name: str, usd: float, day: str, entry: str) -> Price:
+    return Price(
+        name=name,
+        usd_per_hour=usd,
+        unit="host",
+        date=day,
+        source=f"costPerHour of the DAWNBench entry {entry}",
+    )
+
+
+PRICES = (
+    _entry_price("p2.xlarge", 0.90, "2017-10-11", "CIFAR10 dawn_resnet164_b_1k80-ec2_pytorch"),
+    _entry_price("g3.4xlarge", 1.14, "2018-01-31", "CIFAR10 diux_cifar_g3"),
+    _entry_price("p3.2xlarge", 3.06, "2018-01-31", "CIFAR10 diux_cifar_p3"),
+    _entry_price("p3.16xlarge", 24.48, "2018-01-31", "ImageNet diux_resnet50_p3-tensorpack"),
+    _entry_price(
+        "GCP n1-standard-2, Cloud TPU",
+        6.595,
+        "2018-03-25",
+        "ImageNet google_resnet50_tpu_tensorflow17",
+    ),
+    _entry_price(
+        "GCP n1-standard-2, Cloud TPU",
+        4.595,
+        "2018-09-29",
+        "ImageNet google_resnet50_tpu_tensorflow111",
+    ),
+    _entry_price(
+        "ecs.gn6e-c12g1.24xlarge",
+        20.60,
+        "2020-03-10",
+        "ImageNet alibabacloud_resnet50_gn6e_1_machine_tensorflow",
+    ),
+)
+"""Prices that DAWNBench entries give for one machine, with the day of the entry.
+
+The prices of p2.8xlarge and g3.16xlarge are left out: the two entries that give them seem to have
+exchanged them.
+"""
+
+
+def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
+    """Gives the price of an entry's whole system on its day.
+
+    The entry's own price wins. Else its hardware or system must name exactly one item of the list,
+    the newest price not after the entry's date is taken, and multiplied by its hosts or
+    accelerators. Nothing is assumed: where a part is not known, neither is the price.
+    """
+    if entry.cost_per_hour_usd is not None:
+        return SystemPrice(entry.cost_per_hour_usd, "given by the entry")
+    named = [price for price in prices if _names(price.name, f"{entry.hardware} | {entry.system}")]
+    names = sorted({price.name for price in named})
+    if not names:
+        why = entry.reasons.get("cost_per_hour_usd", "the entry gives no price")
+        return SystemPrice(None, f"{why}, and no listed price names its hardware")
+    if len(names) > 1:
+        return SystemPrice(None, f"the hardware names several listed prices: {', '.join(names)}")
+    day = parse_date(entry.date)
+    if day is None:
+        return SystemPrice(None, f"the entry has no date, so that no price of {names[0]} holds")
+    held = [price for price in named if date.fromisoformat(price.date) <= day]
+    if not held:
+        first = min(price.date for price in named)
+        return SystemPrice(None, f"the first listed price of {names[0]} is of {first}, later")
+    price = max(held, key=lambda price: price.date)
+    count = entry.num_hosts if price.unit == "host" else entry.num_accelerators
+    if count is None:
+        return SystemPrice(None, f"how many of {price.name} there were is not known")
+    return SystemPrice(
+        price.usd_per_hour * count,
+        f"{count} x {price.usd_per_hour:g} USD an hour and {price.unit} ({price.name}, "
+        f"{price.date}, {price.source})",
+    )
+
+
+def cost_usd(seconds: float | None, price: SystemPrice) -> float | None:
+    """Gives seconds x price; None if either is not known."""
+    if seconds is None or price.usd_per_hour is None:
+        return None
+    return seconds * price.usd_per_hour / 3600
+
+
+def read_prices(path: Path) -> tuple[Price, ...]:
+    """Reads a list of prices: CSV with the columns name, usd_per_hour, unit, date, source.
+
+    Raises:
+      ConfigError: The file cannot be read, or a line is no price; the line is named.
+    """
+    prices = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            wanted = [field.name for field in dataclasses.fields(Price)]
+            missing = [name for name in wanted if name not in (reader.fieldnames or ())]
+            if missing:
+                raise ConfigError(f"{path} lacks the column {missing[0]}; it needs {wanted}")
+            for row in reader:
+                prices.append(_price(row, f"{path}:{reader.line_num}"))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    return tuple(prices)
+
+
+def parse_date(text: str) -> date | None:
+    """Gives the day of `YYYY-MM-DD`, zeros left out or not; None if it is none."""
+    match = re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text, re.ASCII)
+    try:
+        return date(*map(int, match.groups())) if match else None
+    except ValueError:
+        return None
+
+
+def _price(row: dict[str, str | None], where: str) -> Price:
+    cells = {
+        name: (row[name] or "").strip() for name in (f.name for f in dataclasses.fields(Price))
+    }
+    empty = [name for name, cell in cells.items() if not cell]
+    if empty:
+        raise ConfigError(f"{where}: {empty[0]} is empty")
+    if not re.fullmatch(r"\d+(\.\d+)?", cells["usd_per_hour"], re.ASCII):
+        raise ConfigError(f"{where}: usd_per_hour is {cells['usd_per_hour']!r}, not a number")
+    if cells["unit"] not in UNITS:
+        raise ConfigError(f"{where}: unit is {cells['unit']!r}; choose one of {UNITS}")
+    day = parse_date(cells["date"])
+    if day is None:
+        raise ConfigError(f"{where}: date is {cells['date']!r}, not YYYY-MM-DD")
+    return Price(
+        name=cells["name"],
+        usd_per_hour=float(cells["usd_per_hour"]),
+        unit=cells["unit"],
+        date=day.isoformat(),
+        source=cells["source"],
+    )
+
+
+def _names(name: str, text: str) -> bool:
+    """Tells whether a text names an item, as a whole word: `p3.2xlarge` is not in `p3.24xlarge`."""
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) is not None
+
+
+def price_table(prices: Iterable[Price] = PRICES) -> Table:
+    """Gives a list of prices."""
+    return Table(
+        name="prices",
+        title="Prices",
+        columns=(
+            Column("name", "name"),
+            Column("usd_per_hour", "price", "USD/h", "number"),
+            Column("unit", "of one"),
+            Column("date", "from"),
+            Column("source", "source"),
+        ),
+        rows=tuple((p.name, p.usd_per_hour, p.unit, p.date, p.source) for p in prices),
+        notes=("An entry's own price is taken before any of these.",),
+    )

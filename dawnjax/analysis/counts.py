@@ -1,0 +1,156 @@
+"""How many entries there are of each processor class and framework (arXiv 1806.01427, Table 1)."""
+
+import csv
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.tables import Column, Table
+from dawnjax.errors import RunError
+
+UNKNOWN = "not known"
+
+_FAMILIES = (
+    ("bigdl", "BigDL"),
+    ("tensorpack", "TensorFlow"),
+    ("tensorflow", "TensorFlow"),
+    ("fastai", "PyTorch"),
+    ("fast.ai", "PyTorch"),
+    ("pytorch", "PyTorch"),
+    ("torch", "PyTorch"),
+    ("mxnet", "MXNet"),
+    ("caffe", "Caffe"),
+    ("jax", "JAX"),
+    ("flax", "JAX"),
+)
+"""A word of a framework's name, and what it counts as; the first that is found holds."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ListedEntry:
+    """One row of a list of MLPerf entries: what it ran on, with or without logs at hand.
+
+    Attributes:
+      path: Folder of its logs.
+      submitter: Who made it.
+      benchmark: Such as `resnet`.
+      processor: `GPU`, `TPU` or `CPU`.
+      framework: As the entry names it.
+      hardware: As the entry names it.
+      status: Such as `cloud` or `research`.
+      num_nodes: Nodes that the entry names.
+    """
+
+    path: str
+    submitter: str
+    benchmark: str
+    processor: str
+    framework: str
+    hardware: str
+    status: str
+    num_nodes: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Entries of each kind.
+
+    Attributes:
+      processors: By processor class.
+      frameworks: By framework family.
+      total: All.
+    """
+
+    processors: dict[str, int]
+    frameworks: dict[str, int]
+    total: int
+
+
+def framework_family(framework: str) -> str:
+    """Gives what a framework counts as, such as `TensorFlow` for `tensorpack`; empty if unknown.
+
+    Source: the counts of arXiv 1806.01427, Table 1, which come out with these families.
+    """
+    name = re.sub(r"[\s_-]", "", framework).lower()
+    return next((family for word, family in _FAMILIES if word in name), "")
+
+
+def count(entries: Iterable[Entry]) -> Counts:
+    """Counts entries by processor class and framework family."""
+    chosen = list(entries)
+    return _counts(
+        (entry.processor_class, entry.framework_family or framework_family(entry.framework))
+        for entry in chosen
+    )
+
+
+def read_entry_list(path: Path) -> list[ListedEntry]:
+    """Reads a list of MLPerf entries: tab-separated, the fields of `ListedEntry` by name.
+
+    Raises:
+      RunError: The file cannot be read or lacks a column.
+    """
+    names = [field.name for field in dataclasses.fields(ListedEntry)]
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            missing = [name for name in names if name not in (reader.fieldnames or ())]
+            if missing:
+                raise RunError(f"{path} lacks the column {missing[0]!r}")
+            return [ListedEntry(**{name: row[name] or "" for name in names}) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RunError(f"cannot read {path}: {error}") from None
+
+
+def count_listed(entries: Iterable[ListedEntry]) -> Counts:
+    """Counts MLPerf entries as the paper does: research systems left out, each system once.
+
+    Two folders that agree in submitter, hardware, nodes, framework and benchmark are one entry,
+    such as Intel's two submissions of Minigo.
+    """
+    distinct = {
+        (e.submitter, e.hardware, e.num_nodes, e.framework, e.benchmark): e
+        for e in entries
+        if e.status != "research"
+    }
+    return _counts((e.processor, framework_family(e.framework)) for e in distinct.values())
+
+
+def counts_table(entries: Iterable[Entry]) -> Table:
+    """Gives the number of entries by suite, round, benchmark, processor class and framework."""
+    numbers = Counter(
+        (
+            f"{entry.suite} {entry.round}".strip(),
+            entry.kind,
+            entry.benchmark,
+            entry.processor_class or UNKNOWN,
+            entry.framework_family or framework_family(entry.framework) or UNKNOWN,
+        )
+        for entry in entries
+    )
+    return Table(
+        name="counts",
+        title="Entries by hardware and framework",
+        columns=(
+            Column("suite", "suite"),
+            Column("kind", "kind"),
+            Column("benchmark", "benchmark"),
+            Column("processor_class", "processor"),
+            Column("framework_family", "framework"),
+            Column("entries", "entries", kind="integer"),
+        ),
+        rows=tuple((*key, number) for key, number in sorted(numbers.items())),
+        notes=("tensorpack counts as TensorFlow, fast.ai as PyTorch, Intel's Caffe as Caffe.",),
+    )
+
+
+def _counts(pairs: Iterable[tuple[str, str]]) -> Counts:
+    rows = list(pairs)
+    return Counts(
+        processors=dict(Counter(processor or UNKNOWN for processor, _ in rows)),
+        frameworks=dict(Counter(framework or UNKNOWN for _, framework in rows)),
+        total=len(rows),
+    )

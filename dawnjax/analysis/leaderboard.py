@@ -1,0 +1,184 @@
+"""Leaderboards by time and by cost, up to a day."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from dawnjax.analysis.cost import PRICES, Price, cost_usd, parse_date, system_price
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.entry_tables import NOT_REACHED
+from dawnjax.analysis.tables import Column, Table
+from dawnjax.analysis.thresholds import reaches
+from dawnjax.errors import ConfigError
+
+ORDERS = ("time", "cost")
+
+
+class _Row(NamedTuple):
+    entry: Entry
+    seconds: float | None
+    cost: float | None
+    price_source: str
+    why_unranked: str
+
+
+def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
+    """Gives the (suite, round, kind, benchmark) for which there are entries, in order."""
+    return sorted({(e.suite, e.round, e.kind, e.benchmark) for e in entries})
+
+
+def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
+    """Gives the entries dated up to a day, that day included; those without a date are left out.
+
+    Raises:
+      ConfigError: The day is no date.
+    """
+    last = parse_date(until)
+    if last is None:
+        raise ConfigError(f"the cut-off date is {until!r}, not YYYY-MM-DD")
+    return [entry for entry in entries if (day := parse_date(entry.date)) and day <= last]
+
+
+def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
+    """Gives the time by which a training entry is ranked, or None and why it is not.
+
+    MLPerf's is its score. Any other's is the expected time to accuracy, which is the mean where all
+    trials reached.
+    """
+    summary = entry.summary
+    if summary is None or not summary.trials:
+        return None, "no trials"
+    if not summary.reached:
+        return None, NOT_REACHED
+    if entry.suite == "mlperf_training":
+        if summary.score_seconds is not None:
+            return summary.score_seconds, ""
+        return None, f"no score: {summary.reached} of {summary.trials} trials reached"
+    if summary.expected_seconds is not None:
+        return summary.expected_seconds, ""
+    return None, f"{summary.reached} of {summary.trials} trials reached; time of the others unknown"
+
+
+def leaderboard(
+    entries: Iterable[Entry],
+    benchmark: str,
+    *,
+    by: str = "time",
+    until: str | None = None,
+    kind: str = "training",
+    suite: str | None = None,
+    round: str | None = None,
+    prices: Sequence[Price] = PRICES,
+) -> Table:
+    """Gives the ranking of a benchmark's entries; those that cannot be ranked stand at its end.
+
+    Args:
+      entries: Of any benchmarks.
+      benchmark: The one to rank.
+      by: `time` (time to accuracy, or latency of inference) or `cost`.
+      until: The last day, `YYYY-MM-DD`; entries without a date are left out if it is given.
+      kind: `training` or `inference`.
+      suite: Only this suite, if given.
+      round: Only this round, if given.
+      prices: For entries that give no price.
+
+    Raises:
+      ConfigError: `by`, `kind` or `until` has no meaning here.
+    """
+    if by not in ORDERS:
+        raise ConfigError(f"a leaderboard is by {' or '.join(ORDERS)}, not by {by!r}")
+    if kind not in ("training", "inference"):
+        raise ConfigError(f"a leaderboard is of training or inference, not of {kind!r}")
+    chosen = [
+        entry
+        for entry in entries
+        if (entry.benchmark, entry.kind) == (benchmark, kind)
+        and suite in (None, entry.suite)
+        and round in (None, entry.round)
+    ]
+    undated = sum(parse_date(entry.date) is None for entry in chosen)
+    if until is not None:
+        chosen = up_to(chosen, until)
+    make = _training_row if kind == "training" else _inference_row
+    rows = [make(entry, prices) for entry in chosen]
+    key = (lambda row: row.seconds) if by == "time" else (lambda row: row.cost)
+    ranked = [row for row in rows if not row.why_unranked and key(row) is not None]
+    ranked.sort(key=lambda row: (key(row), row.entry.source))
+    unranked = [row for row in rows if row.why_unranked or key(row) is None]
+    unranked.sort(key=lambda row: row.entry.source)
+    cells = [_cells(row, rank) for rank, row in enumerate(ranked, start=1)]
+    cells += [_cells(row, None) for row in unranked]
+    notes = []
+    if until is not None:
+        notes.append(f"Entries dated up to {until}.")
+        if undated:
+            notes.append(f"{undated} entries without a date are left out.")
+    if unranked:
+        notes.append(f"{len(unranked)} entries at the end are not ranked; the remark says why.")
+    quantity = "time to accuracy" if kind == "training" else "latency"
+    scope = " ".join(part for part in (suite, round, benchmark) if part)
+    return Table(
+        name=f"leaderboard_{kind}_{by}",
+        title=f"{scope}: {kind} by {quantity if by == 'time' else 'cost'}",
+        columns=(
+            Column("rank", "rank", kind="integer"),
+            Column("source", "entry"),
+            Column("submitter", "submitter"),
+            Column("model", "model"),
+            Column("hardware", "hardware"),
+            Column("framework", "framework"),
+            Column("date", "date"),
+            Column("trials", "trials", kind="integer"),
+            Column("seconds", quantity, "s", "number"),
+            Column("cost_usd", "cost", "USD", "number"),
+            Column("price_source", "price"),
+            Column("remark", "remark"),
+        ),
+        rows=tuple(cells),
+        notes=tuple(notes),
+    )
+
+
+def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
+    seconds, why = ranking_seconds(entry)
+    price = system_price(entry, prices)
+    return _Row(entry, seconds, cost_usd(seconds, price), price.source, why)
+
+
+def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
+    measured = entry.inference
+    if measured is None:
+        return _Row(entry, None, None, "", "nothing measured")
+    milliseconds, quality = measured.latency_milliseconds, measured.quality
+    why = ""
+    if quality is None or entry.target.value is None:
+        why = "quality not known"
+    elif not reaches(quality, entry.target.value, entry.target.direction):
+        why = f"quality {quality:g} is short of {entry.target.value:g}"
+    return _Row(
+        entry,
+        None if milliseconds is None else milliseconds / 1000,
+        measured.cost_usd,
+        "given by the entry, for 10,000 examples" if measured.cost_usd is not None else "not given",
+        why,
+    )
+
+
+def _cells(row: _Row, rank: int | None) -> tuple[str | int | float | None, ...]:
+    entry = row.entry
+    remark = row.why_unranked
+    if rank is None and not remark:
+        remark = row.price_source if row.cost is None else "time not known"
+    return (
+        rank,
+        entry.source,
+        entry.submitter,
+        entry.model,
+        entry.hardware or entry.system,
+        entry.framework,
+        entry.date,
+        len(entry.trials) if entry.kind == "training" else None,
+        row.seconds,
+        row.cost,
+        row.price_source,
+        remark,
+    )
