@@ -1,1 +1,10 @@
-"""Analysis of runs; reads logs and summaries, imports no JAX."""
+"""Analysis of results, ours and official ones, without JAX.
+
+from dawnjax import analysis
+entries = analysis.load("results.jsonl", "runs")
+entries.to_dataframe()
+"""
+
+from dawnjax.analysis.loading import Entries, load
+
+__all__ = ["Entries", "load"]

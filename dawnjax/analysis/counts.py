@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,23 +9,9 @@ from pathlib import Path
 from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.errors import RunError
+from dawnjax.official.naming import framework_family
 
 UNKNOWN = "not known"
-
-_FAMILIES = (
-    ("bigdl", "BigDL"),
-    ("tensorpack", "TensorFlow"),
-    ("tensorflow", "TensorFlow"),
-    ("fastai", "PyTorch"),
-    ("fast.ai", "PyTorch"),
-    ("pytorch", "PyTorch"),
-    ("torch", "PyTorch"),
-    ("mxnet", "MXNet"),
-    ("caffe", "Caffe"),
-    ("jax", "JAX"),
-    ("flax", "JAX"),
-)
-"""A word of a framework's name, and what it counts as; the first that is found holds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,22 +54,9 @@ class Counts:
     total: int
 
 
-def framework_family(framework: str) -> str:
-    """Gives what a framework counts as, such as `TensorFlow` for `tensorpack`; empty if unknown.
-
-    Source: the counts of arXiv 1806.01427, Table 1, which come out with these families.
-    """
-    name = re.sub(r"[\s_-]", "", framework).lower()
-    return next((family for word, family in _FAMILIES if word in name), "")
-
-
 def count(entries: Iterable[Entry]) -> Counts:
     """Counts entries by processor class and framework family."""
-    chosen = list(entries)
-    return _counts(
-        (entry.processor_class, entry.framework_family or framework_family(entry.framework))
-        for entry in chosen
-    )
+    return _counts((entry.processor_class, entry.framework_family) for entry in entries)
 
 
 def read_entry_list(path: Path) -> list[ListedEntry]:
@@ -127,7 +99,7 @@ def counts_table(entries: Iterable[Entry]) -> Table:
             entry.kind,
             entry.benchmark,
             entry.processor_class or UNKNOWN,
-            entry.framework_family or framework_family(entry.framework) or UNKNOWN,
+            entry.framework_family or UNKNOWN,
         )
         for entry in entries
     )

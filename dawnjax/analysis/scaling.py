@@ -20,7 +20,7 @@ class ScalingPoint:
     """One system of a series, against the smallest.
 
     Attributes:
-      source: The entry.
+      entry: The entry.
       num_accelerators: Of the job.
       seconds: Score where there is one, else mean time to accuracy.
       speedup: Seconds of the smallest system over these.
@@ -31,7 +31,7 @@ class ScalingPoint:
       epochs_ratio: Epochs over those of the smallest: what the larger batch costs.
     """
 
-    source: str
+    entry: Entry
     num_accelerators: int
     seconds: float
     speedup: float
@@ -99,7 +99,7 @@ def scaling(entries: Iterable[Entry]) -> list[ScalingPoint]:
         parts = speedup(base, entry)
         points.append(
             ScalingPoint(
-                source=entry.source,
+                entry=entry,
                 num_accelerators=accelerators,
                 seconds=seconds,
                 speedup=gained,
@@ -145,14 +145,13 @@ def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
     """Gives the points of several series."""
     rows = []
     for number, group in enumerate(groups, start=1):
-        by_source = {entry.source: entry for entry in group}
         for point in scaling(group):
-            entry = by_source[point.source]
+            entry = point.entry
             rows.append(
                 (
                     f"{number}: {entry.submitter} {entry.benchmark}".strip(),
                     entry.system or entry.hardware,
-                    point.source,
+                    entry.source,
                     point.num_accelerators,
                     entry.global_batch_size,
                     point.seconds,

@@ -1,7 +1,6 @@
 """Time to each of several thresholds, and learning curves with their spread.
 
-Source: "DAWNBench: An End-to-End Deep Learning Benchmark and Competition" (2017), its figure of
-the time to several thresholds; arXiv 1806.01427, Figure 2 (learning curves of several trials).
+Source of the learning curves: arXiv 1806.01427, Figure 2.
 """
 
 import dataclasses

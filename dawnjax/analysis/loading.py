@@ -1,0 +1,194 @@
+"""Any results, ours or official ones, as one list of entries; for notebooks and for commands."""
+
+import dataclasses
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from dawnjax.analysis import our_runs
+from dawnjax.analysis.entries import Entry, read_entries, write_entries
+from dawnjax.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    import pandas  # pyright: ignore[reportMissingImports]
+
+ROWS = ("entry", "trial", "evaluation")
+
+
+class Entries(Sequence[Entry]):
+    """Entries in the order read, and a line for everything that was not read.
+
+    Attributes:
+      problems: What could not be read, and why; empty if everything was.
+    """
+
+    def __init__(self, entries: Sequence[Entry], problems: Sequence[str] = ()):
+        """Holds entries.
+
+        Args:
+          entries: In any order.
+          problems: What could not be read.
+        """
+        self._entries = tuple(entries)
+        self.problems = tuple(problems)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Entries": ...
+
+    def __getitem__(self, index: int | slice) -> "Entry | Entries":
+        if isinstance(index, slice):
+            return Entries(self._entries[index])
+        return self._entries[index]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def __repr__(self) -> str:
+        suites = sorted({entry.suite for entry in self})
+        not_read = f"; {len(self.problems)} not read, see .problems" if self.problems else ""
+        return f"<{len(self)} entries of {', '.join(suites) or 'no suite'}{not_read}>"
+
+    def where(self, **fields: Any) -> "Entries":
+        """Gives the entries whose fields have the given values, as `where(suite="dawnbench")`.
+
+        Raises:
+          ConfigError: An entry has no such field.
+        """
+        known = {field.name for field in dataclasses.fields(Entry)}
+        unknown = sorted(set(fields) - known)
+        if unknown:
+            raise ConfigError(f"an entry has no field {unknown[0]!r}; it has {sorted(known)}")
+        chosen = [
+            entry
+            for entry in self
+            if all(getattr(entry, name) == value for name, value in fields.items())
+        ]
+        return Entries(chosen)
+
+    def records(self, rows: str = "entry") -> list[dict[str, Any]]:
+        """Gives flat rows of plain values: an entry, a trial or an evaluation each.
+
+        Fields of the target, summary and inference get their name as a prefix: `summary_cv`.
+
+        Raises:
+          ConfigError: `rows` is none of `ROWS`.
+        """
+        if rows not in ROWS:
+            raise ConfigError(f"rows are {', '.join(ROWS)}, not {rows!r}")
+        if rows == "entry":
+            return [_flat(entry) for entry in self]
+        flat = []
+        for entry in self:
+            for number, trial in enumerate(entry.trials):
+                row = {
+                    "suite": entry.suite,
+                    "round": entry.round,
+                    "benchmark": entry.benchmark,
+                    "source": entry.source,
+                    "trial": number,
+                }
+                if rows == "trial":
+                    own = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial)}
+                    del own["evaluations"]
+                    flat.append({**row, **own})
+                else:
+                    flat += [{**row, **dataclasses.asdict(line)} for line in trial.evaluations]
+        return flat
+
+    def to_dataframe(self, rows: str = "entry") -> "pandas.DataFrame":
+        """Gives `records(rows)` as a pandas DataFrame.
+
+        Raises:
+          ConfigError: pandas is not installed.
+        """
+        try:
+            import pandas  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise ConfigError(
+                "a DataFrame needs pandas: pip install 'dawnjax[notebook]'; .records() does not"
+            ) from None
+        return pandas.DataFrame(self.records(rows))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the entries to a JSON Lines file, which `load` reads again.
+
+        Raises:
+          RunError: The file cannot be written.
+        """
+        write_entries(Path(path), self)
+
+
+def load(*paths: str | Path) -> Entries:
+    """Reads results: ours and official ones, in any mixture.
+
+    Args:
+      *paths: Each a `.jsonl` file of entries, a run directory, a folder of run directories, or
+        official results: DAWNBench entries or MLPerf logs as a folder, an archive or one file.
+
+    Returns:
+      The entries. What is there but cannot be read is in `problems`, and a Python warning says how
+      much that is.
+
+    Raises:
+      ConfigError: No path is given, or there is nothing at one.
+      RunError: Nothing could be read; the first reason is given.
+    """
+    if not paths:
+        raise ConfigError("nothing to load: give a .jsonl file, run directories or results")
+    entries: list[Entry] = []
+    runs: list[our_runs.OurRun] = []
+    problems: list[str] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise ConfigError(f"there is nothing at {path}")
+        directories = list(our_runs.find_run_directories(path)) if path.is_dir() else []
+        if path.suffix == ".jsonl" and path.is_file():
+            entries += read_entries(path)
+        elif directories:
+            for directory in directories:
+                try:
+                    runs.append(our_runs.read_run(directory))
+                except RunError as error:
+                    problems.append(str(error))
+        else:
+            _load_official(path, entries, problems)
+    entries += our_runs.entries_of(runs)
+    if not entries:
+        why = problems[0] if problems else f"no results in {', '.join(map(str, paths))}"
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise RunError(f"nothing could be read: {why}{more}")
+    if problems:
+        warnings.warn(
+            f"{len(problems)} files or runs were not read; .problems says why", stacklevel=2
+        )
+    return Entries(entries, problems)
+
+
+def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:
+    from dawnjax.official import importer
+
+    imported = importer.import_results([path])
+    entries += imported.entries
+    problems += map(str, imported.rejections)
+
+
+def _flat(entry: Entry) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for field in dataclasses.fields(entry):
+        value = getattr(entry, field.name)
+        if field.name in ("target", "summary", "inference"):
+            if dataclasses.is_dataclass(value) and not isinstance(value, type):
+                for name, cell in dataclasses.asdict(value).items():
+                    row[f"{field.name}_{name}"] = cell
+        elif field.name == "warnings":
+            row["warnings"] = "; ".join(value)
+        elif field.name not in ("trials", "reasons", "schema_version"):
+            row[field.name] = value
+    return row
