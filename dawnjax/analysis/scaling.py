@@ -1,6 +1,7 @@
 """How time to accuracy falls with more accelerators, and how steps fall with a larger batch."""
 
 import dataclasses
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -115,10 +116,12 @@ def scaling(entries: Iterable[Entry]) -> list[ScalingPoint]:
 
 
 def series(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """Groups entries that differ in size: same suite, round, benchmark, submitter, framework.
+    """Groups entries that differ in size alone, as far as they say.
 
-    Ours must also run the same experiment up to its batch size, which is for the caller to know:
-    they are grouped by the experiment's name. Groups of one size are left out.
+    They agree in suite, round, benchmark, submitter, framework, model and, but for whole numbers,
+    in what they call their hardware (`tpuv3-8` and `tpuv3-512`). Ours must also run the same
+    experiment up to its batch size, which is for the caller to know: they agree in its name. Groups
+    of one size are left out.
     """
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
@@ -129,9 +132,8 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
                 entry.benchmark,
                 entry.submitter,
                 entry.framework_family,
-                # DAWNBench's submitters enter many models under one name.
-                entry.model if entry.suite == "dawnbench" else "",
-                entry.hardware if entry.suite == "dawnjax" else "",
+                entry.model,
+                re.sub(r"\b\d+\b", "#", entry.hardware),
             )
             groups.setdefault(key, []).append(entry)
     return [
@@ -182,7 +184,7 @@ def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
         notes=(
             "Against the smallest system of the series. Efficiency: speedup over ratio of "
             "accelerators; gap from linear: that ratio minus the speedup.",
-            "A series may mix generations of one submitter's hardware: read the system beside it.",
+            "Recipes may differ between sizes: the ratio of epochs and the batch size tell.",
         ),
     )
 

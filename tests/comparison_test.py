@@ -1,0 +1,131 @@
+"""Speedups and comparisons against hand-computed and published values."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_entries import entry_of, make_entry, make_trial, official_entries
+
+from dawnjax.analysis import paper_cells
+from dawnjax.analysis.comparison import (
+    compare,
+    compare_table,
+    speedup,
+    speedup_table,
+    trials_needed,
+)
+from dawnjax.analysis.paper import find_entry
+
+
+def test_speedup_by_hand():
+    small = make_entry([make_trial(t, 10.0) for t in (90, 100, 110)], num_accelerators=8)
+    large = make_entry([make_trial(t, 20.0) for t in (20, 20, 80)], num_accelerators=32)
+    value = speedup(small, large)
+    assert value.tta == 5.0  # Scores 100 and 20.
+    assert value.throughput == pytest.approx(5.0)  # 10 s an epoch, and 2 s.
+    assert value.epochs == 2.0 and value.accelerators == 4.0
+
+
+def test_no_score_no_speedup():
+    value = speedup(entry_of([1.0, 2.0, None, None], total=5.0), entry_of([1.0, 1.0, 1.0]))
+    assert value.tta is None and value.throughput is None
+
+
+def test_published_speedups(test_data):
+    # Table 7 prints 21.6x and 28.2x; the logs give 21.558 and 28.042.
+    entries = official_entries(test_data)
+    small = find_entry(entries, paper_cells.RESNET_1)
+    large = find_entry(entries, paper_cells.RESNET_80)
+    assert small is not None and large is not None
+    value = speedup(small, large)
+    assert value.tta == pytest.approx(21.558, abs=1e-3)
+    assert value.throughput == pytest.approx(28.042, abs=1e-3)
+    (row,) = speedup_table([(small, large)]).records()
+    assert (row["small_epochs"], row["large_epochs"]) == (63, 82)
+    assert (row["small_batch_size"], row["large_batch_size"]) == (1664, 16640)
+
+
+def test_ratio_interval_against_scipy():
+    # MLPerf v0.5, SSD, DGX-2 against DGX-2H. scipy.stats.bootstrap 1.17, ratio of means, BCa,
+    # 200,000 resamples: [1.0416, 1.1849].
+    first = entry_of([964.123, 951.939, 957.515, 949.441, 855.407])
+    second = entry_of([788.179, 877.591, 877.361, 880.660, 783.603])
+    value = compare(first, second)
+    ratio = value.mean_ratio
+    assert ratio is not None and ratio.high is not None
+    assert ratio.value == pytest.approx(935.685 / 841.4788, rel=1e-6)
+    assert (ratio.low, ratio.high) == (
+        pytest.approx(1.0416, abs=3e-3),
+        pytest.approx(1.1849, abs=3e-3),
+    )
+    assert value.distinct is True and value.caution == ""
+    assert compare(first, second) == value  # Seeded.
+
+
+def test_the_same_trials_are_not_told_apart():
+    entry = entry_of([10.0, 11.0, 12.0, 13.0])
+    value = compare(entry, entry)
+    assert value.distinct is False and value.trials_needed is None
+
+
+def test_failures_count_in_the_expected_ratio_alone():
+    first = entry_of([10.0, 10.5, None, None], total=40.0)
+    second = entry_of([10.0, 10.5, 10.2, 10.3])
+    value = compare(first, second)
+    assert value.mean_ratio is not None and value.expected_ratio is not None
+    assert value.mean_ratio.value == pytest.approx(1.0)
+    assert value.expected_ratio.value == pytest.approx(50.25 / 10.25)  # 100.5 s for 2.
+    assert "not all trials reached" in value.caution
+
+
+def test_cautions():
+    one = entry_of([10.0, 11.0], identity="a", benchmark="x")
+    assert "different experiments" in compare(one, entry_of([1.0, 2.0], benchmark="x")).caution
+    assert "different benchmarks" in compare(one, entry_of([1.0, 2.0])).caution
+    few = compare(one, entry_of([10.0], identity="a", benchmark="x"))
+    assert few.mean_ratio is None and few.distinct is None
+    assert "fewer than two" in few.caution
+    assert compare_table([(one, one)]).column("trials_needed") == [None]
+
+
+@pytest.mark.parametrize(("effect", "trials"), [(0.2, 394), (0.5, 64), (0.8, 26), (1.0, 17)])
+def test_trials_needed_against_published_sizes(effect, trials):
+    # Cohen (1988), two-sided 0.05, power 0.80: 64 of each for d = 0.5, 26 for 0.8 (exact t test).
+    # Logarithms of a ratio whose distance is `effect` deviations:
+    cv = 0.1
+    ratio = math.exp(effect * math.sqrt(math.log1p(cv**2)))
+    assert trials_needed(ratio, cv, cv) == trials
+
+
+def test_trials_needed_tell_apart_as_often_as_they_say():
+    # With the trials that it asks for, a test of simulated log-normal times finds the difference
+    # in 80 of 100 experiments; 0.02 is three standard errors of 4,000 of them.
+    cv, ratio = 0.07, 1.05
+    number = trials_needed(ratio, cv, cv)
+    assert number is not None and number > 20
+    generator = np.random.default_rng(3)
+    spread = math.sqrt(math.log1p(cv**2))
+    first = generator.normal(math.log(ratio), spread, size=(4000, number))
+    second = generator.normal(0.0, spread, size=(4000, number))
+    error = np.sqrt((first.var(axis=1, ddof=1) + second.var(axis=1, ddof=1)) / number)
+    statistic = np.abs(first.mean(axis=1) - second.mean(axis=1)) / error
+    critical = 2.01  # Student's t, 0.975, about 60 degrees of freedom: 2.00.
+    assert np.mean(statistic > critical) == pytest.approx(0.8, abs=0.02)
+
+
+@given(st.floats(0.2, 5), st.floats(0, 1), st.floats(0, 1))
+def test_trials_needed_does_not_depend_on_which_is_first(ratio, first_cv, second_cv):
+    one = trials_needed(ratio, first_cv, second_cv)
+    other = trials_needed(1 / ratio, second_cv, first_cv)
+    assert one is None or other is None or abs(one - other) <= 1
+    assert one is None or one >= 2
+
+
+def test_trials_needed_refuses_nonsense():
+    assert trials_needed(1.0, 0.1, 0.1) is None
+    with pytest.raises(ValueError, match="negative"):
+        trials_needed(-1.0, 0.1, 0.1)
+    with pytest.raises(ValueError, match="power"):
+        trials_needed(1.1, 0.1, 0.1, power=1.0)

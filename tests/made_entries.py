@@ -1,0 +1,74 @@
+"""Entries for tests: small ones made by hand, and those of the official archives."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax.analysis.counts import ListedEntry, read_entry_list
+from dawnjax.analysis.entries import Entry, Evaluation, Target, Trial
+from dawnjax.analysis.loading import Entries
+from dawnjax.analysis.stability import summarize_trials
+from dawnjax.official import importer
+
+
+def make_trial(
+    seconds: float | None,
+    epochs: float | None = None,
+    total: float | None = None,
+    curve: Sequence[tuple[float | None, float | None, float]] = (),
+    **fields: Any,
+) -> Trial:
+    """Gives a trial; the curve is (epoch, seconds, value)."""
+    return Trial(
+        file=fields.pop("file", "result_0.txt"),
+        reached=seconds is not None,
+        time_to_accuracy_seconds=seconds,
+        total_seconds=total if total is not None else seconds,
+        epochs=epochs,
+        evaluations=tuple(
+            Evaluation(epoch=epoch, seconds_since_run_start=moment, value=value)
+            for epoch, moment, value in curve
+        ),
+        **fields,
+    )
+
+
+def make_entry(trials: Sequence[Trial], **fields: Any) -> Entry:
+    """Gives a training entry with the summary of its trials."""
+    price = fields.get("cost_per_hour_usd")
+    given = {
+        "source": "folder/entry",
+        "suite": "dawnbench",
+        "benchmark": "ImageNet",
+        "target": Target(metric="top5Accuracy", value=93.0, unit="percent"),
+    }
+    summary = summarize_trials(
+        [trial.time_to_accuracy_seconds for trial in trials],
+        [trial.epochs for trial in trials],
+        [trial.total_seconds for trial in trials],
+        price,
+    )
+    return Entry(**{**given, **fields}, trials=tuple(trials), summary=summary)
+
+
+def entry_of(times: Sequence[float | None], total: float | None = None, **fields: Any) -> Entry:
+    """Gives an entry from times to accuracy; `total` is the time of trials that did not reach."""
+    return make_entry(
+        [make_trial(time, total=total if time is None else None) for time in times], **fields
+    )
+
+
+@functools.cache
+def official_entries(test_data: Path) -> Entries:
+    """Gives the entries of the official archives."""
+    folder = test_data / "official"
+    imported = importer.import_results(
+        [folder / "dawnbench_entries.tar.xz", folder / "mlperf_v0.5_results.tar.xz"]
+    )
+    return Entries(imported.entries, [str(rejection) for rejection in imported.rejections])
+
+
+def official_list(test_data: Path) -> list[ListedEntry]:
+    """Gives the list of all official entries of MLPerf v0.5."""
+    return read_entry_list(test_data / "official" / "mlperf_v0.5_entries.tsv")
