@@ -1,0 +1,301 @@
+"""Leaderboards, counts and prices, by hand and of the official entries."""
+
+import dataclasses
+
+import pytest
+from made_entries import entry_of, make_entry, make_trial, official_entries, official_list
+
+from dawnjax.analysis.cost import (
+    PRICES,
+    Price,
+    cost_usd,
+    parse_date,
+    price_table,
+    read_prices,
+    system_price,
+)
+from dawnjax.analysis.counts import count, count_listed, counts_table, read_entry_list
+from dawnjax.analysis.entries import Entry, Inference, Target
+from dawnjax.analysis.leaderboard import benchmarks, leaderboard, ranking_seconds, up_to
+from dawnjax.errors import ConfigError, RunError
+
+P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")
+
+
+def made():
+    return [
+        entry_of([200.0], source="b", date="2018-03-01", cost_per_hour_usd=36.0),
+        entry_of([100.0], source="a", date="2018-05-01", cost_per_hour_usd=360.0),
+        entry_of([50.0], source="c", date=""),
+        entry_of([None], source="d", date="2018-01-01", total=9.0, cost_per_hour_usd=1.0),
+        entry_of([1.0], source="e", benchmark="CIFAR10", date="2018-01-01"),
+    ]
+
+
+def test_by_time():
+    table = leaderboard(made(), "ImageNet")
+    assert table.column("rank") == [1, 2, 3, None]
+    assert table.column("source") == ["c", "a", "b", "d"]
+    assert table.column("seconds") == [50.0, 100.0, 200.0, None]
+    assert table.column("remark") == ["", "", "", "not reached"]
+
+
+def test_by_cost_with_a_cut_off():
+    table = leaderboard(made(), "ImageNet", by="cost", until="2018-05-01")
+    # 200 s at 36 USD an hour are 2 USD, 100 s at 360 are 10; c has no date and is left out.
+    assert table.column("source") == ["b", "a", "d"]
+    assert table.column("cost_usd")[:2] == [2.0, 10.0]
+    assert any("1 entries without a date" in note for note in table.notes)
+    early = leaderboard(made(), "ImageNet", until="2018-04-30")
+    assert early.column("source") == ["b", "d"]
+
+
+def test_no_price_is_no_rank_by_cost():
+    table = leaderboard([entry_of([50.0])], "ImageNet", by="cost")
+    assert table.column("rank") == [None] and table.column("cost_usd") == [None]
+    assert "no price" in str(table.column("remark")[0])
+
+
+def test_ranking_time():
+    mlperf = {"suite": "mlperf_training"}
+    assert ranking_seconds(entry_of([1.0, 2.0, 9.0], **mlperf)) == (2.0, "")
+    seconds, why = ranking_seconds(entry_of([1.0, 2.0, None, None], total=9.0, **mlperf))
+    assert seconds is None and why == "no score: 2 of 4 trials reached"
+    # Ours: 12 s for two that reached.
+    assert ranking_seconds(entry_of([1.0, 2.0, None], total=9.0)) == (6.0, "")
+    seconds, why = ranking_seconds(make_entry([make_trial(1.0), make_trial(None)]))
+    assert seconds is None and "time of the others unknown" in why
+
+
+def test_wrong_use_is_one_line():
+    for wrong in ({"by": "speed"}, {"kind": "x"}, {"until": "2018"}, {"until": "2018-02-30"}):
+        with pytest.raises(ConfigError):
+            leaderboard(made(), "ImageNet", **wrong)
+
+
+def test_inference_ranks_latency_of_those_of_enough_quality():
+    def entry(source, latency, quality, cost=None):
+        return Entry(
+            source=source,
+            suite="dawnbench",
+            kind="inference",
+            benchmark="ImageNet",
+            target=Target(metric="top5Accuracy", value=93.0, unit="percent"),
+            inference=Inference(latency_milliseconds=latency, cost_usd=cost, quality=quality),
+        )
+
+    entries = [entry("slow", 20.0, 93.1, 0.1), entry("fast", 10.0, 93.0), entry("bad", 1.0, 92.9)]
+    table = leaderboard(entries, "ImageNet", kind="inference")
+    assert table.column("source") == ["fast", "slow", "bad"]
+    assert table.column("seconds")[:2] == [0.01, 0.02]
+    assert table.column("remark")[2] == "quality 92.9 is short of 93"
+    by_cost = leaderboard(entries, "ImageNet", kind="inference", by="cost")
+    assert by_cost.column("rank") == [1, None, None]
+
+
+def priced(**fields):
+    given = {"hardware": "8 * V100 (AWS p3.16xlarge)", "date": "2018-04-20", "num_hosts": 1}
+    return entry_of([3600.0], **{**given, **fields})
+
+
+def test_prices():
+    assert system_price(priced(num_hosts=16), [P3]).usd_per_hour == 320.0
+    given = system_price(priced(cost_per_hour_usd=5.0), [P3])
+    assert (given.usd_per_hour, given.source) == (5.0, "given by the entry")
+    assert cost_usd(1800.0, given) == 2.5 and cost_usd(None, given) is None
+    newer = dataclasses.replace(P3, usd_per_hour=10.0, date="2018-04-20")
+    later = dataclasses.replace(P3, usd_per_hour=1.0, date="2018-04-21")
+    assert system_price(priced(), [later, P3, newer]).usd_per_hour == 10.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"num_hosts": None}, "how many"),
+        ({"date": ""}, "no date"),
+        ({"date": "2017-12-31"}, "later"),
+        ({"hardware": "p3.16xlargeX"}, "no listed price"),
+        ({"hardware": "p3.16xlarge and p2.xlarge"}, "several"),
+    ],
+)
+def test_an_unknown_price_is_none_with_the_reason(fields, why):
+    other = dataclasses.replace(P3, name="p2.xlarge")
+    price = system_price(priced(**fields), [P3, other])
+    assert price.usd_per_hour is None and why in price.source
+    assert cost_usd(10.0, price) is None
+
+
+def test_listed_prices_are_whole():
+    for price in PRICES:
+        assert price.usd_per_hour > 0 and parse_date(price.date) and price.source
+    assert len(price_table().rows) == len(PRICES)
+
+
+def test_read_prices(tmp_path):
+    file = tmp_path / "prices.csv"
+    file.write_text("name,usd_per_hour,unit,date,source\np3.16xlarge,20,host,2018-01-01,here\n")
+    assert read_prices(file) == (P3,)
+    for line, why in (
+        ("p3,nan,host,2018-01-01,here", "usd_per_hour is 'nan'"),
+        ("p3,20,rack,2018-01-01,here", "unit is 'rack'"),
+        ("p3,20,host,January,here", "date is 'January'"),
+        ("p3,20,host,2018-01-01", "source is empty"),
+    ):
+        file.write_text(f"name,usd_per_hour,unit,date,source\n{line}\n")
+        with pytest.raises(ConfigError, match=f":2: {why}"):
+            read_prices(file)
+    file.write_text("name,unit\n")
+    with pytest.raises(ConfigError, match="lacks the column usd_per_hour"):
+        read_prices(file)
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_prices(tmp_path / "absent.csv")
+
+
+def test_counts_by_hand():
+    entries = [
+        entry_of([1.0], processor_class="GPU", framework_family="PyTorch"),
+        entry_of([1.0], processor_class="GPU"),
+    ]
+    counts = count(entries)
+    assert counts.processors == {"GPU": 2} and counts.total == 2
+    assert counts.frameworks == {"PyTorch": 1, "not known": 1}
+    assert counts_table(entries).column("entries") == [1, 1]
+    assert benchmarks(entries) == [("dawnbench", "", "training", "ImageNet")]
+
+
+def test_entry_list_without_a_column(tmp_path):
+    file = tmp_path / "list.tsv"
+    file.write_text("path\tsubmitter\n")
+    with pytest.raises(RunError, match="lacks the column 'benchmark'"):
+        read_entry_list(file)
+
+
+def test_official_counts_of_table_1b(test_data):
+    counts = count_listed(official_list(test_data))
+    assert counts.processors == {"GPU": 28, "TPU": 7, "CPU": 6}
+    assert counts.frameworks == {
+        "PyTorch": 22,
+        "TensorFlow": 10,
+        "Caffe": 3,
+        "MXNet": 5,
+        "BigDL": 1,
+    }
+
+
+def test_official_counts_of_2018(test_data):
+    entries = up_to(official_entries(test_data).where(kind="training"), "2018-09-28")
+    others = [entry for entry in entries if entry.submitter != "Stanford DAWN"]
+    imagenet = count(entry for entry in others if entry.benchmark == "ImageNet")
+    assert imagenet.processors == {"GPU": 6, "TPU": 6, "CPU": 3}
+    assert imagenet.frameworks == {"TensorFlow": 8, "PyTorch": 4, "Caffe": 3}
+    # The paper counts one more, with PyTorch, which the archive lacks.
+    cifar = count(entry for entry in others if entry.benchmark == "CIFAR10")
+    assert cifar.processors == {"GPU": 5}
+    assert cifar.frameworks == {"TensorFlow": 2, "PyTorch": 3}
+
+
+# Entry, hours to the target and cost in USD, in the order of the training-time leaderboard.
+BOARDS = {
+    "ImageNet": (
+        ("alibabacloud_resnet50_gn6e_16_machine_tensorflow", 0.043763889, 14.42),
+        ("huaweicloud_resnet50_modelarts_16_machine_tensorflow18", 0.045093458, None),
+        ("huaweicloud_resnet50_modelarts_16_machine_mxnet121", 0.155883, None),
+        ("fastai_resnet50_p3_16_machine_pytorch", 0.301439277, 118.07),
+        ("fastai_resnet50_p3_8_machine_pytorch", 0.31472, 61.63),
+        ("alibabacloud_resnet50_gn6e_1_machine_tensorflow", 0.360461111, 7.43),
+        ("fastai_resnet50_p3_4_machine_pytorch", 0.49509, 48.48),
+        ("google_resnet50_tpupod_tensorflow18", 0.511944444, None),
+        ("google_amoeba_net_d_quater_tpupod_tensorflow18", 1.108714, None),
+        ("gehc_resnet50_1_p3_16xlarge_tensorflow111", 1.74258889, 42.66),
+        ("google_amoeba_net_d_sixteenth_tpupod_tensorflow18", 1.973081, None),
+        ("google_resnet50_tpu_tensorflow111_fastai", 2.741805, 12.60),
+        ("fastai_pytorch", 2.95753319, 72.40),
+        ("Intel_Resnet50_4K_ec2_Xeon_8124M_intelcaffe", 3.431735, None),
+        ("Intel_Resnet56_ec2_Xeon_8124M_intercaffe", 3.529587, None),
+        ("google_resnet50_tpu_tensorflow111", 5.87509722, 27.00),
+        ("Intel_Resnet50_ec2_Xeon_8124M_intelcaffe", 6.163689, None),
+        ("google_amoeba_net_d_tpu_tensorflow18", 7.474843, 49.30),
+        ("google_resnet50_tpu_tensorflow18", 8.87565222, 58.53),
+        ("google_resnet50_tpu_tensorflow17", 12.4441667, 82.07),
+        ("diux_resnet50_p3-tensorpack", 14.6330556, 358.22),
+        ("ppwwyyxx_resnet152_8P100-DGX1_tensorpack", 44.4741667, None),
+        ("dawn_resnet152_b_8k80_ec2_mxnet", 243.999498, 1112.64),
+        ("dawn_resnet152_b_4M60_ec2_tensorflow", 322.693435, 2323.39),
+    ),
+    "CIFAR10": (
+        ("apple_resnet9_8v100_pytorch", 0.00261910276, None),
+        ("ajay_resnet9_4v100_pytorch", 0.00296207543, None),
+        ("kakaobrain_custom-resnet9_4v100-braincloud_pytorch", 0.00777124, None),
+        ("BAIDU-USA-GAIT_BaiduNet9P_8GV100_pytorch", 0.01234526, 0.11),
+        ("BAIDU-USA-GAIT_BaiduNet9_1GV100_pytorch", 0.01994991, 0.02),
+        ("ajay_resnet9_1v100_pytorch", 0.02048723, None),
+        ("davidcpage_resnet9_1v100-ec2_pytorch", 0.02056706, 0.06),
+        ("lambda_BaiduNet9_lambda_cloud_single_pytorch", 0.02829251, 0.04),
+        ("fastai_pytorch", 0.0483219328, 1.18),
+        ("basenet", 0.0946198489, 0.29),
+        ("fastai_pytorch_single_volta", 0.112245364, 0.26),
+        ("diux_cifar_p3", 1.13194444, 3.46),
+        ("dawn_resnet164_nb_1p100-dawn_pytorch", 2.52818597, None),
+        ("dawn_resnet164_nb_1p100-dawn_tensorflow_part2", 2.7969454, None),
+        ("dawn_resnet164_b_1p100-dawn_pytorch", 3.03102109, None),
+        ("diux_cifar_g3", 3.31361111, 3.78),
+        ("dawn_resnet164_nb_1p100-dawn_tensorflow", 3.34072165, None),
+        ("dawn_resnet164_b_1p100-dawn_tensorflow", 3.49155515, None),
+        ("dawn_resnet164_b_1k80-gc_pytorch", 9.05799366, 8.76),
+        ("dawn_resnet164_b_1k80-ec2_pytorch", 9.27540266, 8.35),
+        ("dawn_resnet164_nb_1k80-gc_tensorflow", 10.0457051, 9.71),
+        ("dawn_resnet164_nb_1k80-ec2_pytorch", 10.5370774, 9.48),
+        ("dawn_resnet164_b_1k80-ec2_tensorflow", 10.8855146, 9.80),
+        ("dawn_resnet164_b_1k80-gc_tensorflow", 11.0061023, 10.64),
+        ("dawn_resnet164_nb_16vCPUs-gc_pytorch", 79.4483233, 42.35),
+        ("dawn_resnet164_nb_16vCPUs-gc_tensorflow", 94.1630031, 50.19),
+        ("dawn_resnet164_b_16vCPUs-gc_pytorch", 97.1774236, 51.80),
+        ("dawn_resnet164_b_16vCPUs-gc_tensorflow", 102.802163, 54.79),
+    ),
+    "SQuAD": (
+        ("dawn_fastfusionnet-1080ti", 0.312728762, None),
+        ("dawn_drqa_1nv2080-dev", 0.451809911, None),
+        ("dawn_qanet_1tpu", 0.765277778, None),
+        ("dawn_drqa_1t4-gc_pytorch", 0.839164616, 0.76),
+        ("dawn_drqa_1p4-gc_pytorch", 0.945259993, 0.57),
+        ("dawn_drqa_1p100-ec2", 1.00950667, 3.09),
+        ("dawn_bidaf_1k80-ec2_tensorflow", 7.63588619, 6.87),
+        ("dawn_bidaf_1p100-dawn_tensorflow", 7.85601645, None),
+        ("dawn_bidaf_16vCPUs-gc_tensorflow", 10.8394118, 5.78),
+    ),
+}
+
+
+@pytest.mark.parametrize("task", BOARDS)
+def test_official_leaderboard(task, test_data):
+    table = leaderboard(official_entries(test_data), task, suite="dawnbench", prices=())
+    ranked = [row for row in table.records() if row["rank"] is not None]
+    assert [row["source"] for row in ranked] == [
+        f"{task}/train/{name}" for name, *_ in BOARDS[task]
+    ]
+    for row, (_, hours, cost) in zip(ranked, BOARDS[task], strict=True):
+        # Printed with nine digits.
+        assert row["seconds"] / 3600 == pytest.approx(hours, abs=1e-6)
+        assert row["cost_usd"] == (None if cost is None else pytest.approx(cost, abs=0.0051))
+
+
+def test_official_leaders_of_2018_by_cost(test_data):
+    table = leaderboard(
+        official_entries(test_data), "ImageNet", by="cost", until="2018-09-28", prices=()
+    )
+    assert table.column("source")[:2] == [
+        "ImageNet/train/fastai_resnet50_p3_4_machine_pytorch",
+        "ImageNet/train/google_amoeba_net_d_tpu_tensorflow18",
+    ]
+    assert table.column("cost_usd")[:2] == pytest.approx([48.4792, 49.2966], abs=1e-4)
+
+
+def test_listed_prices_agree_with_those_that_entries_give(test_data):
+    compared = 0
+    for entry in official_entries(test_data).where(suite="dawnbench", kind="training"):
+        if entry.cost_per_hour_usd is not None:
+            listed = system_price(dataclasses.replace(entry, cost_per_hour_usd=None))
+            if listed.usd_per_hour is not None:
+                compared += 1
+                assert listed.usd_per_hour == pytest.approx(entry.cost_per_hour_usd), entry.source
+    assert compared >= 10
