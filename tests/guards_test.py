@@ -90,6 +90,8 @@ def test_no_file_imports_the_folders_under_their_second_name():
         "dawnjax.commands.check",
         "dawnjax.commands.import_results",
         "dawnjax.commands.export",
+        "dawnjax.analysis",
+        "dawnjax.analysis.paper",
     ],
 )
 def test_reading_results_needs_no_jax(module):

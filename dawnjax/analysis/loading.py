@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 ROWS = ("entry", "trial", "evaluation")
 
 
+_INTEGERS = {
+    "num_accelerators",
+    "num_hosts",
+    "global_batch_size",
+    "summary_trials",
+    "summary_reached",
+    "seed",
+}
+
+
 class Entries(Sequence[Entry]):
     """Entries in the order read, and a line for everything that was not read.
 
@@ -114,7 +124,14 @@ class Entries(Sequence[Entry]):
             raise ConfigError(
                 "a DataFrame needs pandas: pip install 'dawnjax[notebook]'; .records() does not"
             ) from None
-        return pandas.DataFrame(self.records(rows))
+        frame = pandas.DataFrame(self.records(rows))
+        # pandas would make floats of integers beside None, and objects of None alone.
+        for name in _INTEGERS & set(frame.columns):
+            frame[name] = frame[name].astype("Int64")
+        for name in set(frame.columns) - _INTEGERS:
+            if frame[name].dtype == object and frame[name].isna().all():
+                frame[name] = frame[name].astype(float)
+        return frame
 
     def save(self, path: str | Path) -> None:
         """Writes the entries to a JSON Lines file, which `load` reads again.

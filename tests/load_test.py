@@ -1,0 +1,220 @@
+"""`dawnjax.analysis.load` and the tables that go out."""
+
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_entries import entry_of, make_entry, make_trial
+from made_runs import write_run
+
+from dawnjax import analysis
+from dawnjax.analysis.entries import Entry, read_entries
+from dawnjax.analysis.tables import Column, Table, write_tables
+from dawnjax.errors import ConfigError, RunError
+
+
+def test_everything_comes_as_one_list(tmp_path):
+    write_run(tmp_path / "runs" / "a")
+    write_run(tmp_path / "runs" / "b", seed=1)
+    single = write_run(tmp_path / "c", seed=2)
+    analysis.Entries([entry_of([1.0], source="official")]).save(tmp_path / "file.jsonl")
+    entries = analysis.load(tmp_path / "file.jsonl", tmp_path / "runs", str(single))
+    assert [len(entry.trials) for entry in entries] == [1, 3]
+    assert repr(entries) == "<2 entries of dawnbench, dawnjax>"
+    assert entries.problems == ()
+    assert [entry.source for entry in entries.where(suite="dawnbench")] == ["official"]
+    assert isinstance(entries[1], Entry) and len(entries[:1]) == 1
+    with pytest.raises(ConfigError, match="no field 'sweet'"):
+        entries.where(sweet=1)
+
+
+def test_official_files_are_read_too(tmp_path):
+    folder = tmp_path / "ImageNet" / "train"
+    folder.mkdir(parents=True)
+    (folder / "made.json").write_text(
+        json.dumps(
+            {
+                "version": "v1.0",
+                "author": "A",
+                "authorEmail": "a@example.org",
+                "framework": "TensorFlow 1.8",
+                "codeURL": "https://example.org",
+                "model": "ResNet-50",
+                "hardware": "8 * V100 (AWS p3.16xlarge)",
+                "costPerHour": 36.0,
+                "timestamp": "2018-04-20",
+                "misc": {},
+            }
+        )
+    )
+    (folder / "made.tsv").write_text(
+        "epoch\thours\ttop1Accuracy\ttop5Accuracy\n1\t0.5\t50\t80\n2\t1.0\t76\t93.1\n"
+    )
+    (entry,) = analysis.load(tmp_path)
+    assert entry.suite == "dawnbench" and entry.benchmark == "ImageNet"
+    assert entry.summary is not None
+    assert entry.summary.mean_seconds == pytest.approx(3600) and entry.summary.cost_usd == 36.0
+
+
+def test_what_cannot_be_read_is_told(tmp_path):
+    write_run(tmp_path / "good")
+    bad = write_run(tmp_path / "bad")
+    (bad / "log" / "process_00000.jsonl").write_bytes(b"")
+    with pytest.warns(UserWarning, match="1 files or runs were not read"):
+        entries = analysis.load(tmp_path)
+    assert len(entries) == 1 and "bad" in entries.problems[0]
+    with pytest.raises(RunError, match="nothing could be read: .*bad"):
+        analysis.load(bad)
+    with pytest.raises(ConfigError, match="there is nothing at"):
+        analysis.load(tmp_path / "absent")
+    with pytest.raises(ConfigError, match="nothing to load"):
+        analysis.load()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match="no results in"):
+        analysis.load(tmp_path / "empty")
+    (tmp_path / "log.jsonl").write_text('{"event": "train"}\n')
+    with pytest.raises(RunError, match="log.jsonl:1"):
+        analysis.load(tmp_path / "log.jsonl")
+
+
+def test_entries_survive_their_file(tmp_path):
+    entry = make_entry(
+        [make_trial(2.0, 3.0, curve=[(1, None, 0.5), (None, 2.0, 94.0)])],
+        warnings=("odd",),
+        reasons={"model": "not said"},
+        identity="i",
+    )
+    analysis.Entries([entry]).save(tmp_path / "new" / "file.jsonl")
+    assert list(read_entries(tmp_path / "new" / "file.jsonl")) == [entry]
+
+
+def test_rows_of_entries_trials_and_evaluations():
+    entry = make_entry(
+        [make_trial(2.0, 3.0, curve=[(1, 1.0, 0.5), (2, 2.0, 94.0)]), make_trial(None, total=9.0)],
+        cost_per_hour_usd=1800.0,
+        warnings=("one", "two"),
+    )
+    entries = analysis.Entries([entry])
+    (row,) = entries.records()
+    assert row["summary_cost_usd"] == 1.0 and row["target_value"] == 93.0
+    assert row["summary_expected_seconds"] == 11.0 and row["warnings"] == "one; two"
+    trials = entries.records("trial")
+    assert [trial["reached"] for trial in trials] == [True, False]
+    assert [line["value"] for line in entries.records("evaluation")] == [0.5, 94.0]
+    with pytest.raises(ConfigError, match="not 'seed'"):
+        entries.records("seed")
+
+
+def test_to_dataframe():
+    pandas = pytest.importorskip("pandas")
+    entries = analysis.Entries([entry_of([1.0, 3.0]), entry_of([None], total=5.0)])
+    frame = entries.to_dataframe()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["summary_mean_seconds"][0] == 2.0
+    # Not a number rather than 0, and rather than the time of the trial.
+    assert math.isnan(frame["summary_mean_seconds"][1])
+    sizes = analysis.Entries([entry_of([1.0], num_hosts=80), entry_of([1.0])]).to_dataframe()
+    assert sizes["num_hosts"].dtype == "Int64" and sizes["num_hosts"][0] == 80
+    assert pandas.isna(sizes["num_hosts"][1]) and math.isnan(sizes["summary_cost_usd"][0])
+    assert list(entries.to_dataframe("trial")["time_to_accuracy_seconds"][:2]) == [1.0, 3.0]
+
+
+def test_without_pandas_there_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match=r"pip install 'dawnjax\[notebook\]'"):
+        analysis.Entries([]).to_dataframe()
+
+
+def test_import_is_quick_and_light():
+    script = (
+        "import time, sys; start = time.process_time(); import dawnjax.analysis; "
+        "print(time.process_time() - start); "
+        "sys.exit(any(name in sys.modules for name in ('jax', 'flax', 'pandas', 'matplotlib')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 0.5  # CPU seconds; others may keep the machine busy.
+
+
+TABLE = Table(
+    name="t",
+    title="T",
+    columns=(Column("name"), Column("seconds", "time", "s", "number"), Column("ok", kind="flag")),
+    rows=(("=1+1", -2.5, True), ("b", "not reached", False), (None, None, None)),
+    notes=("n",),
+)
+
+
+def test_csv_of_a_table():
+    assert TABLE.to_csv() == ("name,seconds,ok\r\n'=1+1,-2.5,true\r\nb,not reached,false\r\n,,\r\n")
+
+
+def test_json_and_text_of_a_table():
+    value = TABLE.to_json()
+    assert value["rows"][0] == {"name": "=1+1", "seconds": -2.5, "ok": True}
+    assert value["columns"][1] == {
+        "name": "seconds",
+        "label": "time",
+        "unit": "s",
+        "kind": "number",
+    }
+    assert TABLE.to_text().splitlines()[2].split() == ["=1+1", "-2.5000", "yes"]
+    assert TABLE.column("seconds") == [-2.5, "not reached", None]
+    with pytest.raises(KeyError, match="no column 'x'"):
+        TABLE.column("x")
+
+
+def test_tables_refuse_what_no_file_can_say():
+    columns = (Column("x", kind="number"),)
+    for rows in (((math.nan,),), ((math.inf,),), ((1, 2),)):
+        with pytest.raises(ValueError):
+            Table(name="t", title="", columns=columns, rows=rows)
+    with pytest.raises(ValueError, match="two columns"):
+        Table(name="t", title="", columns=(Column("x"), Column("x")), rows=())
+    with pytest.raises(ValueError, match="kind"):
+        Column("x", kind="colour")
+    with pytest.raises(ValueError, match="text column"):
+        Table(name="t", title="", columns=(Column("x"),), rows=((1.0,),))
+
+
+def test_write_tables(tmp_path):
+    files = write_tables([TABLE], tmp_path / "out")
+    assert [file.name for file in files] == ["t.csv", "t.json"]
+    assert files[0].read_bytes().startswith(b"name,seconds,ok\r\n'=1+1")
+    assert json.loads(files[1].read_text())["title"] == "T"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot write"):
+        write_tables([TABLE], tmp_path / "file")
+
+
+@given(st.lists(st.one_of(st.none(), st.text()), min_size=1, max_size=5))
+def test_no_text_becomes_a_formula(texts):
+    table = Table(
+        name="t", title="", columns=(Column("x"), Column("y")), rows=tuple((t, "y") for t in texts)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = list(csv.reader(io.StringIO(table.to_csv(), newline="")))
+    assert len(rows) == len(texts) + 1
+    for row, text in zip(rows[1:], texts, strict=True):
+        assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r", "\0"))
+        assert row[0].removeprefix("'") == (text or "").removeprefix("'")
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_numbers_keep_their_value(numbers):
+    table = Table(
+        name="t",
+        title="",
+        columns=(Column("x", kind="number"),),
+        rows=tuple((number,) for number in numbers),
+    )
+    rows = list(csv.reader(io.StringIO(table.to_csv())))[1:]
+    assert [float(row[0]) for row in rows] == numbers

@@ -1,0 +1,88 @@
+"""Run directories for tests, without training: an experiment.json and a log of process 0."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from run_summary_test import Log
+
+from dawnjax.run_log import encode_line
+
+
+def write_run(
+    path: Path,
+    *,
+    seed: int = 0,
+    seconds: float | None = 10.0,
+    status: str | None = "not_reached",
+    identity: str = "identity",
+    run_id: str = "",
+    price: float | None = None,
+    num_devices: int = 8,
+    device_kind: str = "tpu v4",
+    platform: str = "tpu",
+    mesh: dict[str, int] | None = None,
+    versions: dict[str, str] | None = None,
+    interrupted: bool = False,
+) -> Path:
+    """Writes a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
+
+    Args:
+      path: Its directory.
+      seed: Of the trial.
+      seconds: When it reaches 0.95, a multiple of 5; None if it does not in 40 s.
+      status: How it ends if it does not reach; None if its log has no end.
+      identity: Of the experiment.
+      run_id: The path if empty.
+      price: Of one of two hosts, an hour.
+      num_devices: Of both hosts.
+      device_kind: Their name.
+      platform: `tpu`, `gpu` or `cpu`.
+      mesh: One axis if None.
+      versions: jax alone if None.
+      interrupted: Whether an attempt of 12 s on the clock was killed 1,000 s before.
+    """
+    log = Log().begin(0.0, price)
+    step = 0
+    if interrupted:
+        log.add("run_start", 8.0).add("host_sample", 20.0, cpu_seconds=0.0, memory_bytes=0)
+        log.begin(1020.0, price).add("restored", 0.6, step=0)
+    else:
+        log.add("run_start", 8.0)
+    start = 0.0 if interrupted else 8.0
+    for number in range(1, int((seconds or 40.0) // 5) + 1):
+        step += 10
+        moment = start + 5.0 * number
+        accuracy = 0.95 if 5.0 * number == seconds else 0.5
+        log.train(moment, step, 10).evaluate(moment, step, accuracy)
+    ending = "reached" if seconds is not None else status
+    if ending is not None:
+        log.add("attempt_end", start + (seconds or 40.0), status=ending, step=step)
+    own: dict[str, dict[str, Any]] = {
+        "attempt_start": {
+            "run_id": run_id or str(path),
+            "versions": versions or {"jax": "0.10.2"},
+            "schema_version": 1,
+            "process_index": 0,
+        },
+        "experiment": {"seed": seed, "identity": identity},
+        "devices": {
+            "num_devices": num_devices,
+            "device_kind": device_kind,
+            "platform": platform,
+            "mesh": mesh or {"data": num_devices},
+        },
+    }
+    (path / "log").mkdir(parents=True)
+    with (path / "log" / "process_00000.jsonl").open("wb") as file:
+        for event in log.events:
+            file.write(encode_line({**event, **own.get(event["event"], {})}))
+    record = {
+        "schema_version": 1,
+        "run_id": run_id or str(path),
+        "seed": seed,
+        "identity": identity,
+        "identity_fields": {},
+    }
+    (path / "experiment.json").write_text(json.dumps(record))
+    return path

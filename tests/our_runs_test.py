@@ -1,0 +1,146 @@
+"""Run directories as entries: grouped by experiment and system, failures counted."""
+
+import json
+
+import pytest
+from made_runs import write_run
+
+from dawnjax.analysis import our_runs
+from dawnjax.errors import RunError
+
+
+def entries_of(*paths):
+    return our_runs.entries_of(our_runs.read_run(path) for path in paths)
+
+
+def test_trials_of_three_seeds_are_one_entry(tmp_path):
+    paths = [
+        write_run(tmp_path / "one", seed=1, seconds=10.0, price=36.0),
+        write_run(tmp_path / "zero", seed=0, seconds=20.0, price=36.0),
+        write_run(tmp_path / "two", seed=2, seconds=None, price=36.0),
+    ]
+    (entry,) = entries_of(*paths)
+    assert [trial.seed for trial in entry.trials] == [0, 1, 2]
+    assert [trial.file for trial in entry.trials] == ["zero", "one", "two"]
+    assert [trial.time_to_accuracy_seconds for trial in entry.trials] == [20.0, 10.0, None]
+    assert [trial.status for trial in entry.trials] == ["reached", "reached", "not_reached"]
+    assert entry.suite == "dawnjax" and entry.benchmark == "x"
+    assert entry.hardware == "tpu v4" and entry.processor_class == "TPU"
+    assert (entry.num_accelerators, entry.num_hosts, entry.global_batch_size) == (8, 2, 10)
+    assert entry.target.metric == "top_1_accuracy" and entry.target.unit == "fraction"
+    assert entry.framework == "JAX 0.10.2" and entry.date == "2001-09-09"
+    assert entry.cost_per_hour_usd == 72.0  # 2 hosts.
+    summary = entry.summary
+    assert summary is not None
+    assert (summary.trials, summary.reached, summary.mean_seconds) == (3, 2, 15.0)
+    # The one that failed ran 40 s on its clock: 70 s for 2.
+    assert entry.trials[2].total_seconds == 40.0
+    assert summary.expected_seconds == 35.0
+    assert summary.cost_usd == pytest.approx(15 * 72 / 3600)
+    # 10 s, one evaluation each 5 s, ten steps of 10 of 100 examples before each.
+    assert [trial.epochs for trial in entry.trials] == [4.0, 2.0, 8.0]
+    assert entry.warnings == ()
+
+
+def test_identities_and_systems_are_never_mixed(tmp_path):
+    paths = [
+        write_run(tmp_path / "a", identity="one"),
+        write_run(tmp_path / "b", identity="two", seed=1),
+        write_run(tmp_path / "c", identity="one", seed=2, num_devices=4),
+        write_run(tmp_path / "d", identity="one", seed=3, device_kind="tpu v5"),
+        write_run(tmp_path / "e", identity="one", seed=4, mesh={"data": 4, "fsdp": 2}),
+        write_run(tmp_path / "f", identity="one", seed=5),
+    ]
+    entries = entries_of(*paths)
+    grouped = {tuple(trial.file for trial in entry.trials) for entry in entries}
+    assert grouped == {("a", "f"), ("b",), ("c",), ("d",), ("e",)}
+    assert len({entry.source for entry in entries}) == 5
+    assert {entry.identity for entry in entries} == {"one", "two"}
+
+
+def test_simulated_devices_are_no_accelerators(tmp_path):
+    path = write_run(tmp_path / "a", platform="cpu", device_kind="cpu", num_devices=4)
+    (entry,) = entries_of(path)
+    assert (entry.num_accelerators, entry.processor_class) == (0, "CPU")
+    assert entry.system == "4 x cpu on 2 hosts"
+
+
+def test_an_interrupted_trial_is_marked(tmp_path):
+    (entry,) = entries_of(write_run(tmp_path / "a", interrupted=True, seconds=20.0))
+    (trial,) = entry.trials
+    assert trial.interrupted and trial.reached
+    # 12 s of the first attempt, 20 s of the second; the gap of 1,000 s does not count.
+    assert trial.time_to_accuracy_seconds == 32.0
+    assert any("interrupted 1 times" in warning for warning in entry.warnings)
+
+
+def test_a_trial_that_has_not_ended_counts_as_not_reached_and_is_named(tmp_path):
+    paths = [
+        write_run(tmp_path / "a", seconds=10.0),
+        write_run(tmp_path / "b", seed=1, seconds=None, status=None),
+        write_run(tmp_path / "c", seed=2, seconds=None, status="diverged"),
+    ]
+    (entry,) = entries_of(*paths)
+    assert entry.summary is not None and entry.summary.reached == 1
+    assert [t.status for t in entry.trials] == ["reached", "running", "diverged"]
+    assert len([w for w in entry.warnings if "has not ended" in w]) == 1
+    assert any(w.startswith("b has not ended (running)") for w in entry.warnings)
+
+
+def test_a_run_given_twice_counts_once_and_a_seed_run_twice_is_named(tmp_path):
+    path = write_run(tmp_path / "a", run_id="same")
+    copy = write_run(tmp_path / "b", run_id="same")
+    again = write_run(tmp_path / "c", run_id="other")
+    (entry,) = entries_of(path, copy, again)
+    assert [trial.file for trial in entry.trials] == ["a", "c"]
+    assert any("b is a run that was given already" in w for w in entry.warnings)
+    assert any("seed 0 was run more than once" in w for w in entry.warnings)
+
+
+def test_different_versions_and_prices_are_named(tmp_path):
+    paths = [
+        write_run(tmp_path / "a", versions={"jax": "0.10.2"}, price=1.0),
+        write_run(tmp_path / "b", seed=1, versions={"jax": "0.10.3"}, price=2.0),
+    ]
+    (entry,) = entries_of(*paths)
+    assert entry.framework == "JAX 0.10.2 or JAX 0.10.3"
+    assert any("different versions of jax" in warning for warning in entry.warnings)
+    assert entry.cost_per_hour_usd is None
+    assert entry.reasons["cost_per_hour_usd"] == "the trials were given different prices"
+
+
+def test_damaged_lines_are_told(tmp_path):
+    path = write_run(tmp_path / "a")
+    with (path / "log" / "process_00000.jsonl").open("ab") as file:
+        file.write(b'{"event":"train","torn')
+    (entry,) = entries_of(path)
+    assert any("1 torn or damaged lines" in warning for warning in entry.warnings)
+
+
+def test_what_is_no_run_is_refused_in_one_line(tmp_path):
+    with pytest.raises(RunError, match="no experiment.json"):
+        our_runs.read_run(tmp_path)
+    path = write_run(tmp_path / "a")
+    record = json.loads((path / "experiment.json").read_text())
+    (path / "experiment.json").write_text(json.dumps({**record, "identity": "another"}))
+    with pytest.raises(RunError, match="another experiment"):
+        our_runs.read_run(path)
+    (path / "experiment.json").write_text("[]")
+    with pytest.raises(RunError, match="cannot read"):
+        our_runs.read_run(path)
+    path = write_run(tmp_path / "b")
+    (path / "log" / "process_00000.jsonl").write_bytes(b"")
+    with pytest.raises(RunError, match="cannot be summarized"):
+        our_runs.read_run(path)
+    (path / "log" / "process_00000.jsonl").unlink()
+    with pytest.raises(RunError, match="No such file"):
+        our_runs.read_run(path)
+
+
+def test_run_directories_are_found_in_folders_but_not_in_runs_or_links(tmp_path):
+    write_run(tmp_path / "runs" / "a")
+    write_run(tmp_path / "runs" / "deep" / "b")
+    write_run(tmp_path / "runs" / "a" / "checkpoints" / "inner")
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs" / "deep")
+    found = [path.name for path in our_runs.find_run_directories(tmp_path)]
+    assert found == ["a", "b"]
