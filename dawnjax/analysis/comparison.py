@@ -18,6 +18,8 @@ from dawnjax.analysis.tables import Column, Table
 
 POWER = 0.8
 CONFIDENCE = 0.95
+MOST_TRIALS = 1_000_000
+"""Above so many trials, two sets are the same for every purpose."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,8 +58,8 @@ class Comparison:
       distinct: Whether the interval of `expected_ratio` (of `mean_ratio` where there is none)
         leaves out 1; None without an interval.
       trials_needed: Trials of each set that would tell a true ratio such as this from 1 with a
-        probability of 80 %, at 95 % confidence; None where the ratio is 1 or the variation is not
-        known. It says nothing on sets of which trials did not reach.
+        probability of 80 %, at 95 % confidence; None where a million would not do or the
+        variation is not known. It says nothing on sets of which trials did not reach.
       caution: What limits the comparison; empty if nothing does.
     """
 
@@ -241,7 +243,7 @@ def trials_needed(
       confidence: Of the test.
 
     Returns:
-      None where the ratio is 1, which no number of trials tells from 1.
+      None where a million trials would not do: the ratio is 1, or as good as that.
 
     Raises:
       ValueError: An argument is out of its range.
@@ -250,13 +252,14 @@ def trials_needed(
         raise ValueError(f"ratio {ratio}, CVs {first_cv}, {second_cv}: none may be negative")
     if not (0 < power < 1 and 0 < confidence < 1):
         raise ValueError(f"power {power} and confidence {confidence} must be between 0 and 1")
-    if ratio == 1:
-        return None
     normal = statistics.NormalDist()
     z_test, z_power = normal.inv_cdf((1 + confidence) / 2), normal.inv_cdf(power)
     variance = math.log1p(first_cv**2) + math.log1p(second_cv**2)
-    needed = (z_test + z_power) ** 2 * variance / math.log(ratio) ** 2 + z_test**2 / 4
-    return max(2, math.ceil(needed))
+    effect = (z_test + z_power) ** 2 * variance
+    distance = math.log(ratio) ** 2
+    if effect >= distance * MOST_TRIALS:
+        return None
+    return max(2, math.ceil(effect / distance + z_test**2 / 4))
 
 
 def _caution(first: Entry, second: Entry, times: Sequence[Sequence[float]]) -> str:
