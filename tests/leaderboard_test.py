@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from made_entries import entry_of, make_entry, make_trial, official_entries, official_list
+from official_figures import dawnbench_rows
 
 from dawnjax.analysis.cost import (
     PRICES,
@@ -199,88 +200,17 @@ def test_official_counts_of_2018(test_data):
     assert cifar.frameworks == {"TensorFlow": 2, "PyTorch": 3}
 
 
-# Entry, hours to the target and cost in USD, in the order of the training-time leaderboard.
-BOARDS = {
-    "ImageNet": (
-        ("alibabacloud_resnet50_gn6e_16_machine_tensorflow", 0.043763889, 14.42),
-        ("huaweicloud_resnet50_modelarts_16_machine_tensorflow18", 0.045093458, None),
-        ("huaweicloud_resnet50_modelarts_16_machine_mxnet121", 0.155883, None),
-        ("fastai_resnet50_p3_16_machine_pytorch", 0.301439277, 118.07),
-        ("fastai_resnet50_p3_8_machine_pytorch", 0.31472, 61.63),
-        ("alibabacloud_resnet50_gn6e_1_machine_tensorflow", 0.360461111, 7.43),
-        ("fastai_resnet50_p3_4_machine_pytorch", 0.49509, 48.48),
-        ("google_resnet50_tpupod_tensorflow18", 0.511944444, None),
-        ("google_amoeba_net_d_quater_tpupod_tensorflow18", 1.108714, None),
-        ("gehc_resnet50_1_p3_16xlarge_tensorflow111", 1.74258889, 42.66),
-        ("google_amoeba_net_d_sixteenth_tpupod_tensorflow18", 1.973081, None),
-        ("google_resnet50_tpu_tensorflow111_fastai", 2.741805, 12.60),
-        ("fastai_pytorch", 2.95753319, 72.40),
-        ("Intel_Resnet50_4K_ec2_Xeon_8124M_intelcaffe", 3.431735, None),
-        ("Intel_Resnet56_ec2_Xeon_8124M_intercaffe", 3.529587, None),
-        ("google_resnet50_tpu_tensorflow111", 5.87509722, 27.00),
-        ("Intel_Resnet50_ec2_Xeon_8124M_intelcaffe", 6.163689, None),
-        ("google_amoeba_net_d_tpu_tensorflow18", 7.474843, 49.30),
-        ("google_resnet50_tpu_tensorflow18", 8.87565222, 58.53),
-        ("google_resnet50_tpu_tensorflow17", 12.4441667, 82.07),
-        ("diux_resnet50_p3-tensorpack", 14.6330556, 358.22),
-        ("ppwwyyxx_resnet152_8P100-DGX1_tensorpack", 44.4741667, None),
-        ("dawn_resnet152_b_8k80_ec2_mxnet", 243.999498, 1112.64),
-        ("dawn_resnet152_b_4M60_ec2_tensorflow", 322.693435, 2323.39),
-    ),
-    "CIFAR10": (
-        ("apple_resnet9_8v100_pytorch", 0.00261910276, None),
-        ("ajay_resnet9_4v100_pytorch", 0.00296207543, None),
-        ("kakaobrain_custom-resnet9_4v100-braincloud_pytorch", 0.00777124, None),
-        ("BAIDU-USA-GAIT_BaiduNet9P_8GV100_pytorch", 0.01234526, 0.11),
-        ("BAIDU-USA-GAIT_BaiduNet9_1GV100_pytorch", 0.01994991, 0.02),
-        ("ajay_resnet9_1v100_pytorch", 0.02048723, None),
-        ("davidcpage_resnet9_1v100-ec2_pytorch", 0.02056706, 0.06),
-        ("lambda_BaiduNet9_lambda_cloud_single_pytorch", 0.02829251, 0.04),
-        ("fastai_pytorch", 0.0483219328, 1.18),
-        ("basenet", 0.0946198489, 0.29),
-        ("fastai_pytorch_single_volta", 0.112245364, 0.26),
-        ("diux_cifar_p3", 1.13194444, 3.46),
-        ("dawn_resnet164_nb_1p100-dawn_pytorch", 2.52818597, None),
-        ("dawn_resnet164_nb_1p100-dawn_tensorflow_part2", 2.7969454, None),
-        ("dawn_resnet164_b_1p100-dawn_pytorch", 3.03102109, None),
-        ("diux_cifar_g3", 3.31361111, 3.78),
-        ("dawn_resnet164_nb_1p100-dawn_tensorflow", 3.34072165, None),
-        ("dawn_resnet164_b_1p100-dawn_tensorflow", 3.49155515, None),
-        ("dawn_resnet164_b_1k80-gc_pytorch", 9.05799366, 8.76),
-        ("dawn_resnet164_b_1k80-ec2_pytorch", 9.27540266, 8.35),
-        ("dawn_resnet164_nb_1k80-gc_tensorflow", 10.0457051, 9.71),
-        ("dawn_resnet164_nb_1k80-ec2_pytorch", 10.5370774, 9.48),
-        ("dawn_resnet164_b_1k80-ec2_tensorflow", 10.8855146, 9.80),
-        ("dawn_resnet164_b_1k80-gc_tensorflow", 11.0061023, 10.64),
-        ("dawn_resnet164_nb_16vCPUs-gc_pytorch", 79.4483233, 42.35),
-        ("dawn_resnet164_nb_16vCPUs-gc_tensorflow", 94.1630031, 50.19),
-        ("dawn_resnet164_b_16vCPUs-gc_pytorch", 97.1774236, 51.80),
-        ("dawn_resnet164_b_16vCPUs-gc_tensorflow", 102.802163, 54.79),
-    ),
-    "SQuAD": (
-        ("dawn_fastfusionnet-1080ti", 0.312728762, None),
-        ("dawn_drqa_1nv2080-dev", 0.451809911, None),
-        ("dawn_qanet_1tpu", 0.765277778, None),
-        ("dawn_drqa_1t4-gc_pytorch", 0.839164616, 0.76),
-        ("dawn_drqa_1p4-gc_pytorch", 0.945259993, 0.57),
-        ("dawn_drqa_1p100-ec2", 1.00950667, 3.09),
-        ("dawn_bidaf_1k80-ec2_tensorflow", 7.63588619, 6.87),
-        ("dawn_bidaf_1p100-dawn_tensorflow", 7.85601645, None),
-        ("dawn_bidaf_16vCPUs-gc_tensorflow", 10.8394118, 5.78),
-    ),
-}
-
-
-@pytest.mark.parametrize("task", BOARDS)
+@pytest.mark.parametrize("task", ["ImageNet", "CIFAR10", "SQuAD"])
 def test_official_leaderboard(task, test_data):
+    figures = [row for row in dawnbench_rows() if row.task == task]
     table = leaderboard(official_entries(test_data), task, suite="dawnbench", prices=())
     ranked = [row for row in table.records() if row["rank"] is not None]
-    assert [row["source"] for row in ranked] == [
-        f"{task}/train/{name}" for name, *_ in BOARDS[task]
-    ]
-    for row, (_, hours, cost) in zip(ranked, BOARDS[task], strict=True):
+    assert [row["source"] for row in ranked] == [f"{task}/train/{row.name}" for row in figures]
+    for row, figure in zip(ranked, figures, strict=True):
         # Printed with nine digits.
-        assert row["seconds"] == pytest.approx(3600 * hours, abs=3600 * 1e-6)
+        assert row["rank"] == figure.rank and row["date"] == figure.date
+        assert row["seconds"] == pytest.approx(3600 * figure.hours, abs=3600 * 1e-6)
+        cost = figure.cost_usd
         assert row["cost_usd"] == (None if cost is None else pytest.approx(cost, abs=0.0051))
 
 

@@ -67,7 +67,7 @@ def test_what_cannot_be_read_is_told(tmp_path):
     write_run(tmp_path / "good")
     bad = write_run(tmp_path / "bad")
     (bad / "log" / "process_00000.jsonl").write_bytes(b"")
-    with pytest.warns(UserWarning, match="1 files or runs were not read"):
+    with pytest.warns(UserWarning, match="1 files, runs or entries were left out"):
         entries = analysis.load(tmp_path)
     assert len(entries) == 1 and "bad" in entries.problems[0]
     with pytest.raises(RunError, match="nothing could be read: .*bad"):
@@ -93,6 +93,15 @@ def test_entries_survive_their_file(tmp_path):
     )
     analysis.Entries([entry]).save(tmp_path / "new" / "file.jsonl")
     assert list(read_entries(tmp_path / "new" / "file.jsonl")) == [entry]
+
+
+def test_an_entry_that_is_given_twice_counts_once(tmp_path):
+    analysis.Entries([entry_of([1.0]), entry_of([2.0])]).save(tmp_path / "a.jsonl")
+    analysis.Entries([entry_of([2.0]), entry_of([3.0])]).save(tmp_path / "b.jsonl")
+    with pytest.warns(UserWarning, match="1 files, runs or entries"):
+        entries = analysis.load(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert [entry.trials[0].time_to_accuracy_seconds for entry in entries] == [1.0, 2.0, 3.0]
+    assert "given more than once" in entries.problems[0]
 
 
 def test_rows_of_entries_trials_and_evaluations():

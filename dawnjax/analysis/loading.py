@@ -27,10 +27,10 @@ _INTEGERS = {
 
 
 class Entries(Sequence[Entry]):
-    """Entries in the order read, and a line for everything that was not read.
+    """Entries in the order read, and a line for everything that was left out.
 
     Attributes:
-      problems: What could not be read, and why; empty if everything was.
+      problems: What was left out, and why; empty if everything was read.
     """
 
     def __init__(self, entries: Sequence[Entry], problems: Sequence[str] = ()):
@@ -62,7 +62,7 @@ class Entries(Sequence[Entry]):
 
     def __repr__(self) -> str:
         suites = sorted({entry.suite for entry in self})
-        not_read = f"; {len(self.problems)} not read, see .problems" if self.problems else ""
+        not_read = f"; {len(self.problems)} left out, see .problems" if self.problems else ""
         return f"<{len(self)} entries of {', '.join(suites) or 'no suite'}{not_read}>"
 
     def where(self, **fields: Any) -> "Entries":
@@ -150,8 +150,8 @@ def load(*paths: str | Path) -> Entries:
         official results: DAWNBench entries or MLPerf logs as a folder, an archive or one file.
 
     Returns:
-      The entries. What is there but cannot be read is in `problems`, and a Python warning says how
-      much that is.
+      The entries, each once. What is there but was left out is in `problems`, and a Python warning
+      says how much that is. A folder that holds run directories is read for those alone.
 
     Raises:
       ConfigError: No path is given, or there is nothing at one.
@@ -177,15 +177,24 @@ def load(*paths: str | Path) -> Entries:
         else:
             _load_official(path, entries, problems)
     entries += our_runs.entries_of(runs)
+    unique: list[Entry] = []
+    for entry in entries:
+        if entry not in unique:
+            unique.append(entry)
+    if len(unique) < len(entries):
+        problems.append(
+            f"{len(entries) - len(unique)} entries were given more than once; each counts once"
+        )
     if not entries:
         why = problems[0] if problems else f"no results in {', '.join(map(str, paths))}"
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise RunError(f"nothing could be read: {why}{more}")
     if problems:
         warnings.warn(
-            f"{len(problems)} files or runs were not read; .problems says why", stacklevel=2
+            f"{len(problems)} files, runs or entries were left out; .problems says why",
+            stacklevel=2,
         )
-    return Entries(entries, problems)
+    return Entries(unique, problems)
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:

@@ -51,11 +51,6 @@ class OurRun(NamedTuple):
     damaged_lines: int
 
 
-def is_run_directory(path: Path) -> bool:
-    """Tells whether a folder holds a run."""
-    return RunDirectory(path).experiment_file.is_file()
-
-
 def find_run_directories(path: Path) -> Iterator[Path]:
     """Gives the run directories in a folder, itself included, in the order of their names.
 
