@@ -3,6 +3,7 @@
 Source of the learning curves: arXiv 1806.01427, Figure 2.
 """
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
@@ -234,6 +235,6 @@ def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
     return sorted(points, key=lambda point: point[0])
 
 
-def _newest(curve: list[tuple[float, float]], place: float) -> float | None:
-    before = [value for at, value in curve if at <= place]
-    return before[-1] if before else None
+def _newest(curve: list[tuple[float, float]], place: float) -> float:
+    """Gives the newest value at a place that is not before the curve's first."""
+    return curve[bisect.bisect_right(curve, place, key=lambda point: point[0]) - 1][1]
