@@ -117,6 +117,17 @@ def test_damaged_lines_are_told(tmp_path):
     assert any("1 torn or damaged lines" in warning for warning in entry.warnings)
 
 
+def test_a_trial_that_reached_at_an_unknown_time_is_named(tmp_path):
+    path = write_run(tmp_path / "a")
+    log = path / "log" / "process_00000.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(line for line in lines if b'"run_start"' not in line))
+    (entry,) = entries_of(path)
+    (trial,) = entry.trials
+    assert not trial.reached and trial.total_seconds is None
+    assert any("a reached, but the log lacks run_start" in warning for warning in entry.warnings)
+
+
 def test_what_is_no_run_is_refused_in_one_line(tmp_path):
     with pytest.raises(RunError, match="no experiment.json"):
         our_runs.read_run(tmp_path)

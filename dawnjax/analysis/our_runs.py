@@ -274,6 +274,9 @@ def _warnings(runs: Sequence[OurRun], twice: Sequence[str]) -> list[str]:
                 f"{run.name} has not ended ({result.status}); it counts as not reached until it is "
                 "resumed"
             )
+        if result.reached and result.time_to_accuracy_seconds is None:
+            why = result.reasons.get("time_to_accuracy_seconds", "its time is not known")
+            warnings.append(f"{run.name} reached, but {why}; it counts as not reached")
         if result.interruptions:
             warnings.append(
                 f"{run.name} was interrupted {result.interruptions} times; its clock leaves out "
