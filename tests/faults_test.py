@@ -1,7 +1,7 @@
 """Runs that are killed, stopped and starved for real, and what they end with.
 
 DAWNJAX_TEST_KILLS sets how many runs are killed at random moments, most of them more than once; the
-count in the documentation was made with 60 (`-s` shows the kills).
+count in the documentation was made with 75 (`-s` shows the kills).
 """
 
 import json
@@ -102,35 +102,29 @@ def assert_same_end(run_dir: Path, uninterrupted: Path) -> None:
 
 def test_killed_at_random_moments_and_resumed_ends_the_same(uninterrupted, tmp_path, compile_cache):
     choose = random.Random(0)
-    seconds = result_of(uninterrupted)["total_seconds"]
+    last_step = result_of(uninterrupted)["steps"]
     killed = 0
     for number in range(KILLS):
         run_dir = tmp_path / str(number)
-        # From the start of the first save's folder, or anywhere in the run's length.
-        moment = choose.uniform(0.3, 1.1) * seconds
-        for _ in range(20):
+        for step in sorted(choose.sample(range(last_step - 20), choose.randint(1, 2))):
             process = subprocess.Popen(
                 command(run_dir, compile_cache),
                 env=environment(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            try:
-                status = process.wait(timeout=moment)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                killed += 1
-                moment *= choose.uniform(1.0, 1.5)  # so that the run gets on to its end
-                continue
-            assert status == 3
-            break
+            wait_for(lambda step=step: steps_reached(run_dir, step) or process.poll() is not None)
+            time.sleep(choose.uniform(0.0, 0.3))
+            process.kill()
+            # A fast machine may have come to the end in those moments.
+            killed += process.wait() == -signal.SIGKILL
+        run(command(run_dir, compile_cache))
         assert_same_end(run_dir, uninterrupted)
         result = result_of(run_dir)
         attempts = [event for event in events_of(run_dir) if event["event"] == "attempt_start"]
         assert result["interruptions"] == len(attempts) - 1
         assert sum(result["phases"].values()) == pytest.approx(result["total_seconds"], abs=1e-3)
-    assert killed >= 1
+    assert killed >= KILLS / 2
     print(f"{killed} kills in {KILLS} runs: every run ended as the one without a kill")
 
 
