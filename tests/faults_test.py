@@ -100,6 +100,17 @@ def assert_same_end(run_dir: Path, uninterrupted: Path) -> None:
     assert check_run(run_dir)[0] == []
 
 
+def run_and_kill(argv: list[str], run_dir: Path, step: int, delay_seconds: float) -> bool:
+    """Kills a run some moments after a step; tells whether it had not ended by then."""
+    process = subprocess.Popen(
+        argv, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_for(lambda: steps_reached(run_dir, step) or process.poll() is not None)
+    time.sleep(delay_seconds)
+    process.kill()
+    return process.wait() == -signal.SIGKILL
+
+
 def test_killed_at_random_moments_and_resumed_ends_the_same(uninterrupted, tmp_path, compile_cache):
     choose = random.Random(0)
     last_step = result_of(uninterrupted)["steps"]
@@ -107,17 +118,8 @@ def test_killed_at_random_moments_and_resumed_ends_the_same(uninterrupted, tmp_p
     for number in range(KILLS):
         run_dir = tmp_path / str(number)
         for step in sorted(choose.sample(range(last_step - 20), choose.randint(1, 2))):
-            process = subprocess.Popen(
-                command(run_dir, compile_cache),
-                env=environment(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            wait_for(lambda step=step: steps_reached(run_dir, step) or process.poll() is not None)
-            time.sleep(choose.uniform(0.0, 0.3))
-            process.kill()
-            # A fast machine may have come to the end in those moments.
-            killed += process.wait() == -signal.SIGKILL
+            delay_seconds = choose.uniform(0.0, 0.3)
+            killed += run_and_kill(command(run_dir, compile_cache), run_dir, step, delay_seconds)
         run(command(run_dir, compile_cache))
         assert_same_end(run_dir, uninterrupted)
         result = result_of(run_dir)
