@@ -1,0 +1,255 @@
+"""Figures with one row a thing: dots of trials, stacked bars, pairs of dots.
+
+Each is drawn for a width: on a phone the labels stand above their rows, not beside them.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dawnjax.report import svg, words
+
+WIDE = 760.0
+NARROW = 350.0
+
+ROW = 24.0
+NARROW_ROW = 40.0
+HEADING = 30.0
+
+Draw = Callable[[float], svg.Canvas]
+"""From a width in CSS pixels to the drawing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure, drawn when the page is written.
+
+    Attributes:
+      name: For its address in the page.
+      title: What it shows, as a sentence or a title.
+      summary: What it shows in words, with its main numbers: for those who do not see it.
+      caption: How it is to be read.
+      draw: Draws it for a width.
+      left_out: What is not in it, and why.
+      tables: Names of the tables that hold its numbers.
+    """
+
+    name: str
+    title: str
+    summary: str
+    caption: str
+    draw: Draw
+    left_out: tuple[tuple[str, str], ...] = ()
+    tables: tuple[str, ...] = ()
+
+
+class Strip(NamedTuple):
+    """The trials of an entry as dots on one row.
+
+    Attributes:
+      label: The entry.
+      group: Rows of one group stand under its name.
+      values: One a trial.
+      center: Their mean.
+      low: Lower end of the interval of the mean; None without one.
+      high: Upper end; None without one.
+      note: Short numbers for the row's right end.
+    """
+
+    label: str
+    group: str
+    values: tuple[float, ...]
+    center: float
+    low: float | None
+    high: float | None
+    note: str
+
+
+class Bar(NamedTuple):
+    """Parts of a whole on one row.
+
+    Attributes:
+      label: The thing.
+      group: Rows of one group stand under its name.
+      parts: A value for each name of a part; at least 0.
+      note: Short numbers for the row's right end.
+    """
+
+    label: str
+    group: str
+    parts: tuple[float, ...]
+    note: str
+
+
+class Pair(NamedTuple):
+    """Two values of one thing on one row.
+
+    Attributes:
+      label: The thing.
+      group: Rows of one group stand under its name.
+      first: The first value.
+      second: The second.
+      note: Short numbers for the row's right end.
+    """
+
+    label: str
+    group: str
+    first: float
+    second: float
+    note: str
+
+
+class _Layout(NamedTuple):
+    """Where the rows of a figure stand."""
+
+    left: float
+    right: float
+    top: float
+    height: float
+    places: list[float]
+    narrow: bool
+
+
+def draw_strips(
+    rows: Sequence[Strip], axis: str, text: Callable[[float], str], width: float
+) -> svg.Canvas:
+    """Draws each trial as a dot, the mean as a bar across, its interval as a bar along."""
+    layout = _layout(rows, width, note_width=118)
+    canvas = svg.Canvas(width, layout.height)
+    every = [value for row in rows for value in (*row.values, row.low, row.high)]
+    known = [value for value in every if value is not None]
+    scale = svg.linear(known, layout.left, layout.right)
+    bottom = layout.height - 46
+    most = 4 if layout.narrow else 8
+    svg.x_axis(canvas, scale, layout.top, bottom, axis, svg.ticks(scale, most), text)
+    for row, y in _labelled(canvas, rows, layout):
+        if row.low is not None and row.high is not None:
+            start = scale(row.low)
+            canvas.rectangle(start, y - 6, max(scale(row.high) - start, 1), 12, "range")
+        crowded = len(row.values) > 20
+        for number, value in enumerate(row.values):
+            # The same shift for the same trial, so that equal times are seen as several dots.
+            shift = ((number * 7) % 11 - 5) * (1.3 if crowded else 0.7)
+            shift = shift if len(row.values) > 1 else 0
+            canvas.marker(scale(value), y + shift, 2 if crowded else 3, "s1 dot")
+        canvas.line(scale(row.center), y - 9, scale(row.center), y + 9, "mean")
+    return canvas
+
+
+def draw_bars(
+    rows: Sequence[Bar],
+    parts: Sequence[str],
+    axis: str,
+    text: Callable[[float], str],
+    places: Callable[[svg.Scale, int], list[float]],
+    width: float,
+) -> svg.Canvas:
+    """Draws stacked bars; the parts are named in a key in their order, and inside where it fits."""
+    narrow = width < 600
+    used = [index for index in range(len(parts)) if any(row.parts[index] for row in rows)]
+    key_rows = _key_rows([parts[index] for index in used], width)
+    layout = _layout(rows, width, note_width=80, above=18.0 * key_rows + 6)
+    canvas = svg.Canvas(width, layout.height)
+    _draw_key(canvas, [(index, parts[index]) for index in used], width)
+    longest = max(sum(row.parts) for row in rows)
+    scale = svg.linear([0, longest], layout.left, layout.right, zero=True)
+    bottom = layout.height - 46
+    svg.x_axis(canvas, scale, layout.top, bottom, axis, places(scale, 4 if narrow else 7), text)
+    for row, y in _labelled(canvas, rows, layout):
+        at = 0.0
+        for index in used:
+            value = row.parts[index]
+            start, end = scale(at), scale(at + value)
+            at += value
+            if end - start < 0.3:
+                continue
+            canvas.rectangle(start, y - 8, max(end - start - 1, 0.5), 16, f"p{index + 1}")
+            inside = f"{parts[index]} {text(value)}"
+            if svg.text_width(inside, 11) < end - start - 8:
+                canvas.text((start + end) / 2, y + 4, inside, f"in i{index + 1}", anchor="middle")
+    return canvas
+
+
+def draw_pairs(
+    rows: Sequence[Pair],
+    names: tuple[str, str],
+    axis: str,
+    text: Callable[[float], str],
+    width: float,
+) -> svg.Canvas:
+    """Draws two marks a row, a circle and a square, and the line between them."""
+    layout = _layout(rows, width, note_width=96, above=22)
+    canvas = svg.Canvas(width, layout.height)
+    at = layout.left if not layout.narrow else 4.0
+    for style, shape, name in (("s1", "circle", names[0]), ("s2", "square", names[1])):
+        canvas.marker(at + 6, 9, 5, style, shape)
+        canvas.text(at + 16, 13, name, "keyed")
+        at += 34 + svg.text_width(name)
+    values = [value for row in rows for value in (row.first, row.second)]
+    scale = svg.linear([0, *values], layout.left, layout.right, zero=True)
+    bottom = layout.height - 46
+    most = 4 if layout.narrow else 8
+    svg.x_axis(canvas, scale, layout.top, bottom, axis, svg.ticks(scale, most), text)
+    for row, y in _labelled(canvas, rows, layout):
+        canvas.line(scale(row.first), y, scale(row.second), y, "link")
+        canvas.marker(scale(row.second), y, 5, "s2", "square")
+        canvas.marker(scale(row.first), y, 5, "s1", "circle")
+    return canvas
+
+
+def _layout(
+    rows: Sequence[Strip | Bar | Pair], width: float, note_width: float, above: float = 0.0
+) -> _Layout:
+    narrow = width < 600
+    longest = max(svg.text_width(words.shortened(row.label, 40)) for row in rows)
+    left = 6.0 if narrow else min(longest + 16, 0.36 * width)
+    right = width - (8.0 if narrow else note_width)
+    places = []
+    y, group = above + 4.0, ""
+    for row in rows:
+        if row.group != group:
+            group = row.group
+            y += HEADING if places else HEADING - 8
+        places.append(y + (NARROW_ROW - 12 if narrow else ROW / 2))
+        y += NARROW_ROW if narrow else ROW
+    return _Layout(left, right, above + 4, y + 4 + 46, places, narrow)
+
+
+def _labelled(canvas: svg.Canvas, rows: Sequence, layout: _Layout):
+    """Yields each row with its place, its heading, label and note written."""
+    group = ""
+    for row, y in zip(rows, layout.places, strict=True):
+        above = NARROW_ROW - 12 if layout.narrow else ROW / 2
+        if row.group != group:
+            group = row.group
+            canvas.text(2, y - above - 6, words.shortened(group, 60), "heading")
+        if layout.narrow:
+            room = int((canvas.width - svg.text_width(row.note) - 16) / svg.text_width("x"))
+            canvas.text(2, y - 14, words.shortened(row.label, room))
+            canvas.text(canvas.width - 2, y - 14, row.note, "note", anchor="end")
+        else:
+            room = int((layout.left - 12) / svg.text_width("x"))
+            canvas.text(layout.left - 10, y + 4, words.shortened(row.label, room), anchor="end")
+            canvas.text(canvas.width - 2, y + 4, row.note, "note", anchor="end")
+        yield row, y
+
+
+def _key_rows(names: Sequence[str], width: float) -> int:
+    rows, at = 1, 0.0
+    for name in names:
+        wide = 30 + svg.text_width(name)
+        if at + wide > width:
+            rows, at = rows + 1, 0.0
+        at += wide
+    return rows
+
+
+def _draw_key(canvas: svg.Canvas, names: Sequence[tuple[int, str]], width: float) -> None:
+    x, y = 0.0, 4.0
+    for index, name in names:
+        wide = 30 + svg.text_width(name)
+        if x + wide > width:
+            x, y = 0.0, y + 18
+        canvas.rectangle(x, y, 12, 12, f"p{index + 1}")
+        canvas.text(x + 17, y + 10, name, "keyed")
+        x += wide

@@ -1,0 +1,36 @@
+"""What stands on the page and in which order; a section without data is absent."""
+
+import dataclasses
+
+from dawnjax.analysis.tables import Table
+from dawnjax.report.figures import Figure
+from dawnjax.report.table_view import TableView
+
+Block = Figure | TableView
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+      name: For its address in the page.
+      title: Its heading.
+      lead: What it shows and how to read it.
+      blocks: Figures and tables from above to below.
+      folded: Tables that are shown when asked for.
+    """
+
+    name: str
+    title: str
+    lead: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = ()
+    folded: tuple[TableView, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """A section and the tables whose files belong to it."""
+
+    section: Section
+    tables: tuple[Table, ...]

@@ -1,0 +1,273 @@
+"""Drawing in SVG: shapes that take their colours from the page's style sheet, and axes.
+
+Colours are classes (`s1` to `s6` for series), so that one drawing serves light, dark and print, and
+so that a strict content security policy needs no inline style. Coordinates are rounded to a tenth,
+which keeps drawings small and the same on every machine.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+LETTER_WIDTH = 0.56
+"""Mean width of a letter over the size of the font, for sans serif fonts; for placing labels."""
+
+FONT = 12
+
+SERIES = 6
+MARKERS = ("circle", "square", "triangle", "diamond", "cross", "down")
+
+
+class Canvas:
+    """A drawing that grows shape by shape; text is escaped."""
+
+    def __init__(self, width: float, height: float):
+        """Starts an empty drawing.
+
+        Args:
+          width: In CSS pixels at full size.
+          height: The same.
+        """
+        self.width = width
+        self.height = height
+        self._parts: list[str] = []
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, style: str) -> None:
+        """Draws a straight line."""
+        self._parts.append(
+            f'<path class="{style}" d="M{_n(x1)} {_n(y1)}L{_n(x2)} {_n(y2)}"/>',
+        )
+
+    def path(self, points: Sequence[tuple[float, float]], style: str, *, close: bool = False):
+        """Draws a line through points."""
+        if points:
+            body = "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
+            self._parts.append(f'<path class="{style}" d="M{body}{"Z" if close else ""}"/>')
+
+    def rectangle(self, x: float, y: float, width: float, height: float, style: str) -> None:
+        """Draws a rectangle from its upper left corner."""
+        self._parts.append(
+            f'<rect class="{style}" x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" '
+            f'height="{_n(height)}"/>'
+        )
+
+    def marker(self, x: float, y: float, size: float, style: str, shape: str = "circle") -> None:
+        """Draws a marker of about `size` radius around a point."""
+        if shape == "circle":
+            self._parts.append(
+                f'<circle class="{style}" cx="{_n(x)}" cy="{_n(y)}" r="{_n(size)}"/>'
+            )
+        elif shape == "cross":
+            arm = size * 0.8
+            body = f"M{_n(x - arm)} {_n(y - arm)}l{_n(2 * arm)} {_n(2 * arm)}"
+            body += f"m0 {_n(-2 * arm)}l{_n(-2 * arm)} {_n(2 * arm)}"
+            self._parts.append(f'<path class="{style} open" d="{body}"/>')
+        else:
+            corners = {
+                "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+                "triangle": ((0, -1.15), (1.1, 0.85), (-1.1, 0.85)),
+                "down": ((0, 1.15), (1.1, -0.85), (-1.1, -0.85)),
+                "diamond": ((0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)),
+            }[shape]
+            self.path([(x + dx * size, y + dy * size) for dx, dy in corners], style, close=True)
+
+    def text(
+        self, x: float, y: float, text: str, style: str = "", *, anchor: str = "start"
+    ) -> None:
+        """Writes a text; `y` is its base line.
+
+        Args:
+          x: Of its start, middle or end.
+          y: Of its base line.
+          text: Anything; it is escaped.
+          style: Classes.
+          anchor: `start`, `middle` or `end`.
+        """
+        anchors = {"start": "", "middle": "m", "end": "e"}
+        classes = f"{style} {anchors[anchor]}".strip()
+        named = f' class="{classes}"' if classes else ""
+        self._parts.append(f'<text{named} x="{_n(x)}" y="{_n(y)}">{escape(text)}</text>')
+
+    def upright_text(self, x: float, y: float, text: str, style: str = "") -> None:
+        """Writes a text from below to above, its middle at a point."""
+        self._parts.append(
+            f'<text class="{style} m" transform="translate({_n(x)} {_n(y)}) rotate(-90)">'
+            f"{escape(text)}</text>"
+        )
+
+    def body(self) -> str:
+        """Gives the shapes, without the element around them."""
+        return "".join(self._parts)
+
+
+class Scale(NamedTuple):
+    """From values to coordinates.
+
+    Attributes:
+      low: The least value.
+      high: The greatest.
+      start: Coordinate of the least value.
+      end: Of the greatest.
+      log: Whether equal ratios are equally far apart.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """Gives the coordinate of a value."""
+        if self.log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+
+def linear(values: Sequence[float], start: float, end: float, *, zero: bool = False) -> Scale:
+    """Gives a scale over values with a margin; from 0 on if `zero`."""
+    low, high = min(values), max(values)
+    if zero:
+        low = min(0.0, low)
+    if high <= low:
+        high = low + (abs(low) or 1.0)
+    margin = 0.03 * (high - low)
+    return Scale(low if zero and low == 0 else low - margin, high + margin, start, end)
+
+
+def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
+    """Gives a logarithmic scale over values above 0, with a margin."""
+    low, high = min(values), max(values)
+    margin = max((high / low) ** 0.04, 1.08)
+    return Scale(low / margin, high * margin, start, end, log=True)
+
+
+def ticks(scale: Scale, most: int = 6) -> list[float]:
+    """Gives round values over a scale: steps of 1, 2 or 5; at a log scale 1, 2, 5 of each ten."""
+    if scale.log:
+        for mantissas in ((1, 2, 5), (1, 3), (1,)):
+            values = _decades(scale, mantissas)
+            if len(values) <= most:
+                return values if len(values) > 1 else _steps(scale, most)
+        return values[:: math.ceil(len(values) / most)]
+    return _steps(scale, most)
+
+
+_ROUND_TIMES = (
+    *(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+    *(60, 180, 600, 1800, 3600, 3 * 3600, 10 * 3600, 30 * 3600, 100 * 3600, 300 * 3600),
+    *(1000 * 3600, 3000 * 3600),
+)
+_TIME_STEPS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
+    *(60, 120, 300, 600, 900, 1800, 3600, 7200, 5 * 3600, 10 * 3600, 20 * 3600, 50 * 3600),
+    *(100 * 3600, 200 * 3600, 500 * 3600, 1000 * 3600),
+)
+
+
+def time_ticks(scale: Scale, most: int = 6) -> list[float]:
+    """Gives moments that are round in s, min or h."""
+    if not scale.log:
+        for step in _TIME_STEPS:
+            if (scale.high - scale.low) / step <= most:
+                first = math.ceil(scale.low / step - 1e-9)
+                return [
+                    number * step for number in range(first, math.floor(scale.high / step) + 1)
+                ]
+        return _steps(scale, most)
+    inside = [value for value in _ROUND_TIMES if scale.low <= value <= scale.high]
+    if len(inside) < 2:
+        return [value for value in _TIME_STEPS if scale.low <= value <= scale.high] or [scale.low]
+    return inside[:: math.ceil(len(inside) / most)]
+
+
+def _steps(scale: Scale, most: int) -> list[float]:
+    span = scale.high - scale.low
+    step = 10.0 ** math.floor(math.log10(span / most))
+    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= most)
+    first, last = math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9)
+    digits = max(0, -math.floor(math.log10(step)))
+    return [round(number * step, digits) for number in range(first, last + 1)]
+
+
+def _decades(scale: Scale, mantissas: Sequence[int]) -> list[float]:
+    first, last = math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high))
+    values = [m * 10.0**power for power in range(first, last + 1) for m in mantissas]
+    return [value for value in values if scale.low <= value <= scale.high]
+
+
+def x_axis(
+    canvas: Canvas,
+    scale: Scale,
+    top: float,
+    bottom: float,
+    label: str,
+    at: Sequence[float],
+    text: Callable[[float], str],
+) -> None:
+    """Draws grid lines and values below, and the axis' label under them."""
+    last_end = -math.inf
+    for value in at:
+        x = scale(value)
+        canvas.line(x, top, x, bottom, "grid")
+        half = text_width(text(value)) / 2
+        if x - half > last_end + 6:
+            canvas.text(x, bottom + 16, text(value), "tick", anchor="middle")
+            last_end = x + half
+    canvas.line(scale.start, bottom, scale.end, bottom, "axis")
+    canvas.text((scale.start + scale.end) / 2, bottom + 36, label, "label", anchor="middle")
+
+
+def y_axis(
+    canvas: Canvas,
+    scale: Scale,
+    left: float,
+    right: float,
+    label: str,
+    at: Sequence[float],
+    text: Callable[[float], str],
+) -> None:
+    """Draws grid lines and values to the left, and the axis' label above them."""
+    for value in at:
+        y = scale(value)
+        canvas.line(left, y, right, y, "grid")
+        canvas.text(left - 6, y + 4, text(value), "tick", anchor="end")
+    canvas.text(2, min(scale.start, scale.end) - 12, label, "label")
+
+
+def text_width(text: str, size: float = FONT) -> float:
+    """Gives about how wide a text is drawn."""
+    return len(text) * size * LETTER_WIDTH
+
+
+def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Gives places of labels near the wanted ones, in the same order, at least `gap` apart."""
+    order = sorted(range(len(places)), key=lambda index: (places[index], index))
+    placed = [0.0] * len(places)
+    last = low - gap
+    for index in order:
+        last = placed[index] = max(places[index], last + gap)
+    # What ran over the end is pushed back.
+    limit = high
+    for index in reversed(order):
+        placed[index] = min(placed[index], limit)
+        limit = placed[index] - gap
+    return placed
+
+
+def thinned(points: Sequence[tuple[float, ...]], most: int) -> list[tuple[float, ...]]:
+    """Gives at most so many of the points, evenly by number, the first and the last among them."""
+    if len(points) <= most:
+        return list(points)
+    step = (len(points) - 1) / (most - 1)
+    return [points[round(number * step)] for number in range(most)]
+
+
+def _n(value: float) -> str:
+    """Gives a coordinate with one decimal at most."""
+    text = f"{value:.1f}"
+    text = text.removesuffix(".0")
+    return "0" if text == "-0" else text

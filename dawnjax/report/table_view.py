@@ -1,0 +1,270 @@
+"""Tables as the page shows them: in people's words, with a reason wherever there is no number."""
+
+import dataclasses
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from dawnjax.analysis.cost import system_price
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.entry_tables import WHAT
+from dawnjax.analysis.tables import Cell, Column, Table
+from dawnjax.report import words
+
+MOST_ROWS = 60
+"""Rows of a table that the page shows, leaderboards apart; its file has them all."""
+
+MOST_REASONS = 12
+"""Reasons below a table; more are said to be in the table of warnings."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CellView:
+    """A cell as it is shown.
+
+    Attributes:
+      text: In words.
+      small: A second line in small letters.
+      sort: What to sort by: a number as text, or empty for the text itself.
+      kind: `number`, `text` or `null`.
+      mark: Letter of the reason below the table; empty for none.
+    """
+
+    text: str
+    small: str = ""
+    sort: str = ""
+    kind: str = "text"
+    mark: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadView:
+    """The head of a column.
+
+    Attributes:
+      text: In words.
+      small: Its unit or what it is, in small letters.
+      number: Whether its cells are numbers, which stand to the right.
+    """
+
+    text: str
+    small: str = ""
+    number: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableView:
+    """A table as it is shown.
+
+    Attributes:
+      name: Of the table it is from, whose files hold all rows and columns.
+      caption: Its title.
+      heads: Of the columns; the first column names the row.
+      rows: Each as long as `heads`.
+      reasons: (letter, reason) of the cells without a number.
+      notes: What a reader should know.
+      total: Rows of the table, of which `rows` may be a part.
+      sortable: Whether the page may sort and filter it.
+      dates: The date of each row, where the table can be cut at a day; else empty.
+    """
+
+    name: str
+    caption: str
+    heads: tuple[HeadView, ...]
+    rows: tuple[tuple[CellView, ...], ...]
+    reasons: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    total: int = 0
+    sortable: bool = False
+    dates: tuple[str, ...] = ()
+
+
+class Reasons:
+    """Letters for reasons, the same reason the same letter."""
+
+    def __init__(self) -> None:
+        self._letters: dict[str, str] = {}
+
+    def mark(self, reason: str) -> str:
+        """Gives the letter of a reason; `*` for all after the last letter."""
+        if not reason:
+            return ""
+        if reason not in self._letters:
+            if len(self._letters) >= MOST_REASONS:
+                return "*"
+            self._letters[reason] = string.ascii_lowercase[len(self._letters)]
+        return self._letters[reason]
+
+    def listed(self) -> tuple[tuple[str, str], ...]:
+        """Gives (letter, reason) in the order of the letters."""
+        return tuple((letter, reason) for reason, letter in self._letters.items())
+
+
+def key_of(entry: Entry) -> tuple[str, ...]:
+    """Gives the cells by which the tables of the analysis tell entries apart."""
+    return f"{entry.suite} {entry.round}".strip(), entry.benchmark, entry.source
+
+
+def label(entry: Entry, *, benchmark: bool = False) -> str:
+    """Gives a short name of an entry.
+
+    A DAWNBench entry is known by the name of its file, an MLPerf entry by who and what, one of ours
+    by its experiment and what was changed of it.
+    """
+    if entry.suite == "dawnbench":
+        name = entry.source.rsplit("/", 1)[-1] or entry.source
+    elif entry.suite == "dawnjax":
+        return " ".join(filter(None, [entry.benchmark, entry.variant, f"on {entry.system}"]))
+    else:
+        many = f" · {entry.num_accelerators} acc." if (entry.num_accelerators or 0) > 1 else ""
+        name = f"{entry.submitter} {entry.system or entry.hardware}{many}".strip()
+    return f"{entry.benchmark} · {name}" if benchmark else name
+
+
+def shown(cell: Cell, column: Column) -> CellView:
+    """Gives a cell in words, without the reason of a null."""
+    if cell is None:
+        return CellView(words.NOT_KNOWN, kind="null")
+    if isinstance(cell, bool):
+        return CellView("yes" if cell else "no", sort=str(int(cell)))
+    if isinstance(cell, str):
+        if not cell:
+            return CellView("not given", kind="null")
+        return CellView(cell, kind="text" if column.kind == "text" else "null")
+    if column.kind == "fraction":
+        text = words.percent(cell)
+    elif column.unit in ("s", "h"):
+        text = words.duration(cell * (3600 if column.unit == "h" else 1))
+    elif column.unit in ("USD", "USD/h"):
+        text = words.usd(cell) + ("/h" if column.unit == "USD/h" else "")
+    elif column.unit == "x":
+        text = words.times(cell)
+    else:
+        text = words.number(cell)
+    return CellView(text, sort=repr(cell), kind="number")
+
+
+def view(
+    table: Table,
+    columns: Sequence[str] | None = None,
+    *,
+    entries: Mapping[tuple[str, ...], Entry] | None = None,
+    why: Callable[[Entry | None, str, Mapping[str, Cell]], str] | None = None,
+    most: int | None = MOST_ROWS,
+    sortable: bool = False,
+    caption: str = "",
+) -> TableView:
+    """Gives a table as the page shows it.
+
+    Columns `X_low` and `X_high` are shown as the interval of `X`; the columns that tell entries
+    apart as one, the entry's label over its source.
+
+    Args:
+      table: From the analysis.
+      columns: Names of those to show, in this order; all if None.
+      entries: By `key_of`, for labels and reasons.
+      why: From an entry, a column and the row to why there is no number.
+      most: Rows to show; all if None.
+      sortable: Whether the page may sort and filter it.
+      caption: Instead of the table's title.
+    """
+    by_name = {column.name: column for column in table.columns}
+    identity = [column.name for column in WHAT]
+    has_entries = entries is not None and all(name in by_name for name in identity)
+    names = list(columns if columns is not None else by_name)
+    names = [name for name in names if not (has_entries and name in identity)]
+    intervals = {name for name in by_name if f"{name}_low" in by_name and f"{name}_high" in by_name}
+    hidden = {f"{name}{end}" for name in intervals for end in ("_low", "_high")}
+    names = [name for name in names if name not in hidden]
+    reasons = Reasons()
+    rows = []
+    for record in table.records()[:most]:
+        entry = None
+        cells = []
+        if has_entries and entries is not None:
+            entry = entries.get((record["suite"], record["benchmark"], record["source"]))  # type: ignore[arg-type]
+            cells.append(entry_cell(entry, record))
+        for name in names:
+            cell = shown(record[name], by_name[name])
+            if name in intervals and cell.kind == "number":
+                cell = dataclasses.replace(cell, small=_interval(record, name, by_name[name]))
+            if record[name] is None:
+                reason = why(entry, name, record) if why else ""
+                cell = dataclasses.replace(cell, mark=reasons.mark(reason))
+            cells.append(cell)
+        rows.append(tuple(cells))
+    heads = [HeadView("entry")] if has_entries else []
+    heads += [head(by_name[name], "95% interval" if name in intervals else "") for name in names]
+    return TableView(
+        name=table.name,
+        caption=caption or table.title,
+        heads=tuple(heads),
+        rows=tuple(rows),
+        reasons=reasons.listed(),
+        notes=table.notes,
+        total=len(table.rows),
+        sortable=sortable,
+    )
+
+
+def head(column: Column, small: str = "") -> HeadView:
+    """Gives the head of a column; units that each cell shows are not repeated."""
+    if column.unit and column.unit not in ("s", "h", "x", "USD", "USD/h"):
+        small = f"{column.unit} {small}".strip()
+    return HeadView(column.label or column.name, small, column.kind not in ("text", "flag"))
+
+
+def entry_cell(entry: Entry | None, record: Mapping[str, Cell]) -> CellView:
+    """Gives the cell that names a row's entry."""
+    if entry is None:
+        return CellView(str(record.get("system") or record["source"]), str(record["source"]))
+    name = label(entry, benchmark=entry.suite != "dawnjax")
+    return CellView(name, entry.source if entry.source not in name else "")
+
+
+def why_null(entry: Entry | None, name: str, record: Mapping[str, Cell]) -> str:
+    """Gives why a cell of an entry's table has no number; empty where that cannot be said."""
+    if entry is None:
+        return ""
+    summary = entry.summary
+    given = entry.reasons.get(name, "")
+    if name in ("cost_usd", "cost_per_hour_usd"):
+        return system_price(entry).source if summary and summary.reached else words.NOT_REACHED
+    if given:
+        return given
+    if name.startswith("epochs") or name.startswith("seconds_per_epoch"):
+        return entry.reasons.get("epochs", "the logs do not tell the epochs")
+    if summary is None:
+        return ""
+    if not summary.reached and name != "compile_seconds":
+        return "no trial reached the target"
+    if name in ("cv", "ratio_of_cvs") and summary.reached < 2:
+        return "variation needs two trials that reached"
+    if name == "ratio_of_cvs":
+        return "the time per epoch does not vary, or the epochs are not known"
+    if name == "score_seconds":
+        if summary.trials < 3:
+            return "a score needs at least 3 trials"
+        return f"{summary.trials - summary.reached} trials did not reach the target: no score"
+    if name == "expected_seconds":
+        return "how long the trials that did not reach ran is not known"
+    if name == "compile_seconds":
+        return "these results do not tell compilation"
+    if name in ("num_accelerators", "num_hosts", "global_batch_size"):
+        return "the results do not tell it"
+    return ""
+
+
+def by_key(entries: Iterable[Entry]) -> dict[tuple[str, ...], Entry]:
+    """Gives entries by `key_of`, the first of each."""
+    keyed: dict[tuple[str, ...], Entry] = {}
+    for entry in entries:
+        keyed.setdefault(key_of(entry), entry)
+    return keyed
+
+
+def _interval(record: Mapping[str, Cell], name: str, column: Column) -> str:
+    low, high = record[f"{name}_low"], record[f"{name}_high"]
+    if not isinstance(low, int | float):
+        return ""
+    upper = shown(high, column).text if isinstance(high, int | float) else "no bound"
+    return f"{shown(low, column).text} to {upper}"

@@ -1,0 +1,86 @@
+"""Numbers in the words of people: times in s, min and h, three or four significant digits.
+
+Tables keep the exact numbers; these texts are for the page alone.
+"""
+
+import math
+from decimal import ROUND_HALF_EVEN, Decimal
+
+NOT_KNOWN = "not known"
+NOT_REACHED = "not reached"
+
+# Spaces at which no line is broken.
+_THIN = "\u202f"
+_NO_BREAK = "\u00a0"
+
+
+def duration(seconds: float) -> str:
+    """Gives a time: `683 ms`, `4.06 s`, `2 min 42 s`, `3 h 26 min`, `323 h`."""
+    if seconds < 0:
+        return "-" + duration(-seconds)
+    if seconds == 0:
+        return f"0{_NO_BREAK}s"
+    if seconds < 0.9995:
+        return f"{number(seconds * 1000)}{_NO_BREAK}ms"
+    if seconds < 59.95:
+        return f"{number(seconds)}{_NO_BREAK}s"
+    if seconds < 3599.5:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes}{_NO_BREAK}min" + (f" {rest}{_NO_BREAK}s" if rest else "")
+    if seconds < 99.5 * 3600:
+        hours, rest = divmod(round(seconds / 60), 60)
+        return f"{hours}{_NO_BREAK}h" + (f" {rest}{_NO_BREAK}min" if rest else "")
+    return f"{number(seconds / 3600)}{_NO_BREAK}h"
+
+
+def usd(amount: float) -> str:
+    """Gives a cost: `$48.48`, `$1,113`, `$0.0021`."""
+    if abs(amount) >= 1000:
+        return f"${amount:,.0f}"
+    if abs(amount) >= 0.1 or amount == 0:
+        return f"${amount:.2f}"
+    return f"${number(amount, 2)}"
+
+
+def percent(fraction: float, digits: int = 3) -> str:
+    """Gives a fraction in percent: `6.72%`, `100%`."""
+    return f"{number(100 * fraction, digits)}%"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Gives a number at so many significant digits, whole ones in full: `4.57`, `16,640`, `82`."""
+    if isinstance(value, int):
+        return grouped(value)
+    if not math.isfinite(value):
+        return NOT_KNOWN
+    if value == 0:
+        return "0"
+    if not 1e-6 <= abs(value) < 1e15:
+        return f"{value:.{digits - 1}e}"
+    if value == int(value) and abs(value) < 1e6:
+        return grouped(int(value))
+    exact = Decimal(repr(value))
+    places = max(0, digits - 1 - exact.adjusted())
+    rounded = exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN)
+    return f"{rounded:,f}".replace(",", _THIN)
+
+
+def grouped(value: int) -> str:
+    """Gives a whole number with its thousands apart."""
+    return f"{value:,}".replace(",", _THIN) if abs(value) >= 10_000 else str(value)
+
+
+def times(ratio: float) -> str:
+    """Gives a ratio: `21.6x` with a multiplication sign."""
+    return f"{number(ratio)}×"
+
+
+def count(amount: int, one: str, many: str = "") -> str:
+    """Gives an amount of things: `1 entry`, `3 entries`."""
+    return f"{grouped(amount)} {one if amount == 1 else many or one + 's'}"
+
+
+def shortened(text: str, length: int) -> str:
+    """Gives a text of at most so many letters, its end replaced by an ellipsis."""
+    text = " ".join(text.split())
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
