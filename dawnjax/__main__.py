@@ -12,6 +12,7 @@ COMMANDS = {
     "evaluate": ("evaluate", "measure a run's checkpoint on the evaluation split"),
     "import": ("import_results", "read official DAWNBench and MLPerf results into entries"),
     "export": ("export", "write runs as DAWNBench entries or an MLPerf result folder"),
+    "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
     "check": ("check", "validate run directories and their logs"),
 }
 """Each command's module in `dawnjax.commands`, and what it does: help must import none of them."""

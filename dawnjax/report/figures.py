@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dawnjax.report import svg, words
 
-WIDE = 760.0
+WIDE = 880.0
 NARROW = 350.0
 
 ROW = 24.0

@@ -44,11 +44,13 @@ class HeadView:
       text: In words.
       small: Its unit or what it is, in small letters.
       number: Whether its cells are numbers, which stand to the right.
+      rank: `time` or `cost` where its cells are ranks, which a cut-off day changes; else empty.
     """
 
     text: str
     small: str = ""
     number: bool = False
+    rank: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,7 @@ class TableView:
       total: Rows of the table, of which `rows` may be a part.
       sortable: Whether the page may sort and filter it.
       dates: The date of each row, where the table can be cut at a day; else empty.
+      header: The column whose cell names its row.
     """
 
     name: str
@@ -76,6 +79,7 @@ class TableView:
     total: int = 0
     sortable: bool = False
     dates: tuple[str, ...] = ()
+    header: int = 0
 
 
 class Reasons:
@@ -260,6 +264,33 @@ def by_key(entries: Iterable[Entry]) -> dict[tuple[str, ...], Entry]:
     for entry in entries:
         keyed.setdefault(key_of(entry), entry)
     return keyed
+
+
+def with_labels(
+    shown: TableView,
+    table: Table,
+    names: Mapping[tuple[str, ...], str],
+    columns: Sequence[str],
+) -> TableView:
+    """Gives a view of all columns in which sources stand under the labels of their entries.
+
+    Args:
+      shown: The view.
+      table: What it shows, with a column `benchmark`.
+      names: Labels by (benchmark, source).
+      columns: Those that hold sources.
+    """
+    places = [head.text for head in shown.heads]
+    by_name = {column.name: column.label or column.name for column in table.columns}
+    rows = []
+    for row, record in zip(shown.rows, table.records(), strict=False):
+        cells = list(row)
+        for column in columns:
+            text = names.get((str(record["benchmark"]), str(record[column])))
+            if text:
+                cells[places.index(by_name[column])] = CellView(text, str(record[column]))
+        rows.append(tuple(cells))
+    return dataclasses.replace(shown, rows=tuple(rows))
 
 
 def _interval(record: Mapping[str, Cell], name: str, column: Column) -> str:

@@ -1,0 +1,109 @@
+"""`dawnjax report`: results, ours and official ones, as one HTML page and as tables."""
+
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError, ExitStatus
+
+USAGE = "dawnjax report FILE|RUN_DIR... --out=DIR [--source=PATH] [--until=YYYY-MM-DD] [--paper]"
+
+DESCRIPTION = """
+Writes one page, DIR/index.html, that needs nothing else to be read, and every table of it as
+DIR/tables/NAME.csv and NAME.json with exact numbers. Sources are, in any mixture:
+
+  FILE.jsonl   entries, as `dawnjax import` writes them
+  RUN_DIR      a run directory of `dawnjax train`, or a folder of them
+  other        official results: what `dawnjax import` reads
+
+Trials of one experiment on one system are one entry. Other files in DIR are left alone.
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string("out", None, "Directory to write to.", flag_values=flag_values)
+    flags.DEFINE_multi_string(
+        "source", [], "A source; the same as without a flag, repeatable.", flag_values=flag_values
+    )
+    flags.DEFINE_string(
+        "until",
+        None,
+        "Last day, YYYY-MM-DD, of the entries that the leaderboards rank.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_bool(
+        "paper",
+        False,
+        "Add the tables of arXiv 1806.01427, published beside recomputed, and their errata.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "entry_list",
+        None,
+        "With --paper: the list (TSV) of all official MLPerf v0.5 entries, for its Table 1.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string("title", "", "Title of the page.", flag_values=flag_values)
+    flags.DEFINE_bool(
+        "include_hosts",
+        False,
+        "Keep host names, absolute paths and e-mail addresses, which are left out otherwise.",
+        flag_values=flag_values,
+    )
+    try:
+        rest = command_line.parse("report", flag_values, argv)
+    except command_line.HelpRequested:
+        text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
+        raise command_line.HelpRequested(text) from None
+    sources = [*rest, *flag_values["source"].value]
+    if not sources:
+        raise ConfigError("no source given: a file of entries, a run directory or a folder of them")
+    if not flag_values["out"].value:
+        raise ConfigError("--out is missing: the directory to write the report to")
+    if flag_values["entry_list"].value and not flag_values["paper"].value:
+        raise ConfigError("--entry_list is for the paper's tables: give --paper too")
+    return _write_report(
+        [Path(source).expanduser() for source in sources],
+        Path(flag_values["out"].value).expanduser(),
+        until=flag_values["until"].value,
+        title=flag_values["title"].value,
+        with_paper=flag_values["paper"].value,
+        entry_list=flag_values["entry_list"].value,
+        include_hosts=flag_values["include_hosts"].value,
+    )
+
+
+def _write_report(
+    sources: list[Path],
+    out: Path,
+    *,
+    until: str | None,
+    title: str,
+    with_paper: bool,
+    entry_list: str | None,
+    include_hosts: bool,
+) -> int:
+    # Imported here so that --help does without them.
+    from dawnjax.analysis import counts, paper
+    from dawnjax.report import inputs, page, writing
+
+    read = inputs.read(sources, include_hosts=include_hosts)
+    for problem in read.problems:
+        print(f"dawnjax report: not read: {problem}", file=sys.stderr)
+    published = None
+    if with_paper:
+        listed = counts.read_entry_list(Path(entry_list).expanduser()) if entry_list else None
+        tables = paper.paper_tables(read.entries, listed)
+        published = (tables, paper.errata(tables))
+    report = page.make(read, until=until, paper=published, title=title)
+    files = writing.write(report, out)
+    entries = "1 entry" if len(read.entries) == 1 else f"{len(read.entries)} entries"
+    print(
+        f"{files[-1]}: {entries}, {len(report.html.encode()) / 1e6:.2f} MB; "
+        f"{len(report.tables)} tables as CSV and JSON in {files[0].parent}"
+    )
+    return ExitStatus.DONE

@@ -1,0 +1,243 @@
+"""The leaderboards: each benchmark by time and by cost, and what time cost."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from dawnjax.analysis import leaderboard as ranking
+from dawnjax.analysis.cost import price_table
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.tables import Column, Table
+from dawnjax.report import plots, svg, words
+from dawnjax.report.figures import Figure
+from dawnjax.report.sections import Part, Section
+from dawnjax.report.table_view import CellView, HeadView, Reasons, TableView, view
+
+SUITE_NAMES = {
+    "dawnbench": "DAWNBench",
+    "mlperf_training": "MLPerf Training",
+    "dawnjax": "DawnJAX",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Board:
+    """One benchmark's leaderboard.
+
+    Attributes:
+      title: Suite, round and benchmark.
+      kind: `training` or `inference`.
+      by_time: Ranked by time.
+      by_cost: Ranked by cost.
+    """
+
+    title: str
+    kind: str
+    by_time: Table
+    by_cost: Table
+
+    def best(self, by: str) -> dict | None:
+        """Gives the row at the top by `time` or `cost`, or None where nothing is ranked."""
+        rows = (self.by_time if by == "time" else self.by_cost).records()
+        return rows[0] if rows and rows[0]["rank"] is not None else None
+
+
+def scope(suite: str, round: str, benchmark: str) -> str:
+    """Gives the words for a benchmark of a suite's round."""
+    return " ".join(part for part in (SUITE_NAMES.get(suite, suite), round, benchmark) if part)
+
+
+def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
+    """Gives the leaderboards of all benchmarks, training before inference."""
+    found = ranking.benchmarks(entries)
+    found.sort(key=lambda key: (key[2] != "training", key[0] != "dawnjax", key))
+    made = []
+    for suite, round, kind, benchmark in found:
+        by_time, by_cost = (
+            ranking.leaderboard(
+                entries, benchmark, by=by, until=until, kind=kind, suite=suite, round=round
+            )
+            for by in ranking.ORDERS
+        )
+        if by_time.rows:
+            made.append(Board(scope(suite, round, benchmark), kind, by_time, by_cost))
+    return made
+
+
+def leaderboards_part(all_boards: Sequence[Board], until: str | None = None) -> Part | None:
+    """Gives the section of the leaderboards, and the two tables of all of them."""
+    if not all_boards:
+        return None
+    blocks = []
+    for number, board in enumerate(all_boards, start=1):
+        blocks.append(board_view(board))
+        figure = cost_figure(board, number)
+        if figure is not None:
+            blocks.append(figure)
+    lead = [
+        "Training is ranked by time to accuracy: MLPerf entries by their score, all others by the "
+        "expected time of all trials. Inference is ranked by latency among entries of sufficient "
+        "quality.",
+        "Cost is that time at the price of the whole system. Entries that cannot be ranked stand "
+        "at the end, with the reason.",
+    ]
+    if until:
+        lead.append(f"Only entries dated up to {until} are ranked.")
+    prices = price_table()
+    return Part(
+        section=Section(
+            name="leaderboards",
+            title="Leaderboards",
+            lead=tuple(lead),
+            blocks=tuple(blocks),
+            folded=(view(prices, caption="Prices for entries that give none"),),
+        ),
+        tables=(*(_joined(all_boards, by) for by in ranking.ORDERS), prices),
+    )
+
+
+def board_view(board: Board) -> TableView:
+    """Gives one leaderboard with both ranks; complete without any sorting."""
+    cost_ranks = {_place(row): row["rank"] for row in board.by_cost.records()}
+    cost_row = {_place(row): row for row in board.by_cost.records()}
+    training = board.kind == "training"
+    reasons = Reasons()
+    rows, dates = [], []
+    for row in board.by_time.records():
+        cost_rank = cost_ranks.get(_place(row))
+        source = str(row["source"])
+        name = source.rsplit("/", 1)[-1]
+        if training and board.by_time.title.startswith("dawnjax"):
+            name = str(row["submitter"] or board.title)
+        remark = str(row["remark"] or "")
+        why = str(cost_row[_place(row)]["remark"] or row["price_source"] or "")
+        cells = [
+            _rank_cell(row["rank"], reasons.mark(remark)),
+            CellView(str(row["model"] or name), source),
+            _measured(row["seconds"], words.duration, reasons, remark),
+            _measured(row["cost_usd"], words.usd, reasons, why),
+            _rank_cell(cost_rank, "" if row["cost_usd"] is None else reasons.mark(why)),
+            _text(row["hardware"]),
+            _text(row["submitter"]),
+            _text(row["framework"]),
+            _text(row["date"]),
+        ]
+        if training:
+            cells.append(CellView(str(row["trials"]), sort=str(row["trials"]), kind="number"))
+        rows.append(tuple(cells))
+        dates.append(str(row["date"] or ""))
+    heads = [
+        HeadView("rank", "by time", number=True, rank="time"),
+        HeadView("model", "entry"),
+        HeadView("time to accuracy" if training else "latency", number=True),
+        HeadView("cost", "" if training else "of 10 000", number=True),
+        HeadView("rank", "by cost", number=True, rank="cost"),
+        HeadView("hardware"),
+        HeadView("submitter"),
+        HeadView("framework"),
+        HeadView("date"),
+        *([HeadView("trials", number=True)] if training else []),
+    ]
+    return TableView(
+        name="leaderboards_by_time",
+        caption=f"{board.title}: {'training' if training else 'inference'}",
+        heads=tuple(heads),
+        rows=tuple(rows),
+        reasons=reasons.listed(),
+        total=len(rows),
+        sortable=True,
+        dates=tuple(dates),
+        header=1,
+    )
+
+
+def cost_figure(board: Board, number: int) -> Figure | None:
+    """Gives cost against time of a training benchmark, if three entries or more have both."""
+    rows = [row for row in board.by_time.records() if row["rank"] is not None]
+    both = [row for row in rows if row["cost_usd"] and row["seconds"]]
+    if board.kind != "training" or len(both) < 3:
+        return None
+    best, front = float("inf"), set()
+    for row in both:  # from the fastest on
+        if row["cost_usd"] < best:
+            best = row["cost_usd"]
+            front.add(_place(row))
+    points = [
+        plots.Point(
+            row["seconds"],
+            row["cost_usd"],
+            str(row["source"]).rsplit("/", 1)[-1] if _place(row) in front else "",
+            0 if _place(row) in front else 1,
+            row["rank"],
+        )
+        for row in both
+    ]
+    x = plots.Axis("time to accuracy (logarithmic)", words.duration, svg.time_ticks, log=True)
+    y = plots.Axis("cost, USD (logarithmic)", words.usd, log=True)
+    names = (
+        "no other entry is both faster and cheaper",
+        "another entry is faster and cheaper",
+    )
+    fast, cheap = both[0], min(both, key=lambda row: row["cost_usd"])
+    return Figure(
+        name=f"cost-{number}",
+        title=f"{board.title}: what time costs",
+        summary=(
+            f"{len(both)} entries. Fastest with a price: {fast['source']}, "
+            f"{words.duration(fast['seconds'])} for {words.usd(fast['cost_usd'])}. Cheapest: "
+            f"{cheap['source']}, {words.usd(cheap['cost_usd'])} in "
+            f"{words.duration(cheap['seconds'])}."
+        ),
+        caption="Numbers are ranks by time in the table above. Lower left is better.",
+        draw=lambda width: plots.draw_points(points, x, y, width, series_names=names),
+        left_out=tuple(
+            (str(row["source"]), str(row["price_source"] or "no price"))
+            for row in rows
+            if not (row["cost_usd"] and row["seconds"])
+        ),
+        tables=("leaderboards_by_time",),
+    )
+
+
+def _joined(all_boards: Sequence[Board], by: str) -> Table:
+    """Gives all leaderboards as one table: a benchmark's name is data and names no file."""
+    rows, notes = [], []
+    columns: tuple[Column, ...] = ()
+    for board in all_boards:
+        table = board.by_time if by == "time" else board.by_cost
+        columns = tuple(
+            dataclasses.replace(column, label="time") if column.name == "seconds" else column
+            for column in table.columns
+        )
+        rows += [(board.title, board.kind, *row) for row in table.rows]
+        notes += [note for note in table.notes if note not in notes]
+    return Table(
+        name=f"leaderboards_by_{by}",
+        title=f"Leaderboards by {by}",
+        columns=(Column("board", "benchmark"), Column("kind"), *columns),
+        rows=tuple(rows),
+        notes=("Time is time to accuracy of training, latency of inference.", *notes),
+    )
+
+
+def _place(row: dict) -> tuple:
+    return row["source"], row["submitter"], row["model"], row["date"]
+
+
+def _rank_cell(rank: int | None, mark: str) -> CellView:
+    if rank is None:
+        return CellView("not ranked", kind="null", mark=mark)
+    return CellView(str(rank), sort=str(rank), kind="number")
+
+
+def _text(value: object) -> CellView:
+    return CellView(str(value)) if value else CellView("not given", kind="null")
+
+
+def _measured(value: float | None, text, reasons: Reasons, why: str) -> CellView:
+    if value is None:
+        return CellView(
+            words.NOT_REACHED if why == words.NOT_REACHED else words.NOT_KNOWN,
+            kind="null",
+            mark=reasons.mark(why),
+        )
+    return CellView(text(value), sort=repr(value), kind="number")

@@ -1,0 +1,362 @@
+"""Sections on the way to the target: learning curves with their spread, other thresholds."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from dawnjax.analysis.entries import Entry, Target, Trial
+from dawnjax.analysis.entry_tables import WHAT, what
+from dawnjax.analysis.leaderboard import ranking_seconds
+from dawnjax.analysis.tables import Column, Table
+from dawnjax.analysis.thresholds import (
+    ThresholdTime,
+    learning_curve,
+    learning_curve_table,
+    time_to_threshold,
+)
+from dawnjax.report import plots, svg, words
+from dawnjax.report.boards import scope
+from dawnjax.report.figures import Figure
+from dawnjax.report.sections import Part, Section
+from dawnjax.report.table_view import CellView, HeadView, Reasons, TableView, label
+
+MOST_NAMED = 6
+"""Lines with a name in one figure: as many as there are colours."""
+
+MOST_BEHIND = 40
+
+MOST_EVALUATIONS = 2000
+"""Evaluations of an entry from which a curve is computed; of more, as many are taken evenly."""
+
+_STEPS_BELOW = 5
+
+
+def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
+    """Gives (benchmark's words, its training entries with evaluations), the fastest entry first."""
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        if entry.kind == "training" and any(trial.evaluations for trial in entry.trials):
+            groups.setdefault((entry.suite, entry.round, entry.benchmark), []).append(entry)
+    ordered = sorted(groups.items(), key=lambda one: (one[0][0] != "dawnjax", one[0]))
+    return [(scope(*key), sorted(group, key=_by_speed)) for key, group in ordered]
+
+
+def learning_part(entries: Sequence[Entry]) -> Part | None:
+    """Gives the learning curves of each benchmark: against time, and against epochs for ours."""
+    groups = groups_of(entries)
+    if not groups:
+        return None
+    figures = []
+    for number, (title, group) in enumerate(groups, start=1):
+        ways = ("seconds", "epoch") if group[0].suite == "dawnjax" else ("seconds",)
+        for against in ways:
+            figure = _curves_figure(f"curves-{number}-{against}", title, group, against)
+            if figure is not None:
+                figures.append(figure)
+    if not figures:
+        return None
+    thin = [_thinned_entry(entry) for _, group in groups for entry in group]
+    thinned = sum(one is not entry for one, entry in zip(thin, _flat(groups), strict=True))
+    tables = [learning_curve_table(thin, against) for against in ("seconds", "epoch")]
+    if thinned:
+        note = (
+            f"Of {thinned} entries with more than {MOST_EVALUATIONS} evaluations, as many evenly."
+        )
+        tables = [dataclasses.replace(table, notes=(*table.notes, note)) for table in tables]
+    return Part(
+        section=Section(
+            name="curves",
+            title="Learning curves",
+            lead=(
+                "The quality at each evaluation: the median over the trials of an entry, and the "
+                "band between their first and third quartiles. A trial ends when it reaches the "
+                "target; a curve ends where its first trial ended.",
+            ),
+            blocks=tuple(figures),
+        ),
+        tables=tuple(tables),
+    )
+
+
+def thresholds_part(entries: Sequence[Entry]) -> Part | None:
+    """Gives the time to other targets than the one chosen."""
+    blocks, rows = [], []
+    for number, (title, group) in enumerate(groups_of(entries), start=1):
+        target = group[0].target
+        if target.value is None or any(entry.target != target for entry in group):
+            continue
+        levels = _levels(target)
+        times = [[time_to_threshold(entry, level) for level in levels] for entry in group]
+        rows += [
+            (*what(entry), time.threshold, time.trials, time.reached, _seconds_or_why(time))
+            for entry, own in zip(group, times, strict=True)
+            for time in own
+        ]
+        figure = _threshold_figure(f"thresholds-{number}", title, group, times, target)
+        if figure is not None:
+            blocks.append(figure)
+            blocks.append(_threshold_view(title, group, times, target))
+    if not blocks:
+        return None
+    table = Table(
+        name="thresholds",
+        title="Time to each threshold",
+        columns=(
+            *WHAT,
+            Column("threshold", "threshold", kind="number"),
+            Column("trials", "trials", kind="integer"),
+            Column("reached", "reached", kind="integer"),
+            Column("mean_seconds", "mean time", "s", "number"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "The end of the first evaluation that reaches the threshold, mean over the trials; no "
+            "mean where not all trials reached it.",
+        ),
+    )
+    return Part(
+        section=Section(
+            name="thresholds",
+            title="Other targets",
+            lead=(
+                "How the time depends on the quality that is asked for. Lines that cross say that "
+                "the choice of the target decides which system is faster.",
+            ),
+            blocks=tuple(blocks),
+        ),
+        tables=(table,),
+    )
+
+
+def quality(value: float, target: Target) -> str:
+    """Gives a value of a metric in words: fractions in percent."""
+    if target.unit == "fraction":
+        return words.percent(value, 4)
+    if target.unit == "percent":
+        return f"{words.number(value, 4)}%"
+    return words.number(value, 4)
+
+
+def metric_label(target: Target) -> str:
+    """Gives the words for an axis of a metric."""
+    name = target.metric.removeprefix("eval_").replace("_", " ")
+    unit = {"fraction": "%", "percent": "%", "bleu": "BLEU"}.get(target.unit, target.unit)
+    return f"{name} ({unit})" if unit else name
+
+
+def target_label(target: Target) -> str:
+    """Gives the words for a target."""
+    if target.value is None:
+        return "no target known"
+    word = "at most " if target.direction == "at_most" else ""
+    return f"target {word}{quality(target.value, target)}"
+
+
+def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
+    target = group[0].target
+    lines, left_out, said = [], [], []
+    other_target = [entry for entry in group if entry.target.unit != target.unit]
+    group = [entry for entry in group if entry.target.unit == target.unit]
+    left_out += [(label(entry), "its metric has another unit") for entry in other_target]
+    behind = 0
+    for entry in group:
+        points = _curve(entry, against)
+        if not points:
+            what_lacks = "epochs" if against == "epoch" else "times"
+            left_out.append((label(entry), f"its evaluations have no {what_lacks}"))
+            continue
+        named = len(said) < MOST_NAMED
+        if not named and behind >= MOST_BEHIND:
+            left_out.append((label(entry), "too many lines for one figure"))
+            continue
+        if named:
+            said.append(
+                f"{label(entry)}: from {quality(points[0][1], target)} to "
+                f"{quality(points[-1][1], target)} in {_place_text(against)(points[-1][0])}, "
+                f"{words.count(len(entry.trials), 'trial')}"
+            )
+        behind += not named
+        lines.append(plots.Line(label(entry) if named else "", tuple(points)))
+    if not lines:
+        return None
+    firsts = [point[0] for line in lines for point in line.points if point[0] > 0]
+    lasts = [line.points[-1][0] for line in lines]
+    log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
+    if log:
+        lines = [
+            line._replace(points=tuple(point for point in line.points if point[0] > 0))
+            for line in lines
+        ]
+        lines = [line for line in lines if line.points]
+        # A first moment far before all others would take the room of the rest.
+        start = max(min(firsts), min(lasts) / 30)
+        lines = [
+            line._replace(points=tuple(point for point in line.points if point[0] >= start))
+            for line in lines
+        ]
+        lines = [line for line in lines if line.points]
+    name_of_x = "time since the start" if against == "seconds" else "epochs"
+    x = plots.Axis(
+        f"{name_of_x} (logarithmic)" if log else name_of_x,
+        _place_text(against),
+        svg.time_ticks if against == "seconds" else svg.ticks,
+        log=log,
+        zero=not log,
+    )
+    y = plots.Axis(metric_label(target), lambda value: quality(value, target))
+    reference = None
+    if target.value is not None:
+        reference = plots.Reference(target.value, target_label(target))
+    grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
+    how = "time" if against == "seconds" else "epochs"
+    return Figure(
+        name=name,
+        title=f"{title}: {target.metric or 'quality'} against {how}",
+        summary=f"{target_label(target)}. " + "; ".join(said) + ".",
+        caption=(f"Named: the {len(said)} fastest entries.{grey}" if behind else ""),
+        draw=lambda width: plots.draw_lines(
+            lines, x, y, width, reference=reference, least_y=_floor(lines, target)
+        ),
+        left_out=tuple(left_out),
+        tables=(f"learning_curves_by_{against}",),
+    )
+
+
+def _threshold_figure(
+    name: str,
+    title: str,
+    group: Sequence[Entry],
+    times: Sequence[Sequence[ThresholdTime]],
+    target: Target,
+) -> Figure | None:
+    lines, left_out, said = [], [], []
+    for entry, own in zip(group, times, strict=True):
+        points = [
+            (time.threshold, time.mean_seconds)
+            for time in own
+            if time.mean_seconds is not None and time.mean_seconds > 0
+        ]
+        if len(points) < 2:
+            left_out.append((label(entry), "fewer than two thresholds were reached by all trials"))
+            continue
+        named = len(said) < MOST_NAMED
+        if named:
+            said.append(
+                f"{label(entry)}: "
+                + ", ".join(f"{quality(at, target)} in {words.duration(s)}" for at, s in points)
+            )
+        lines.append(plots.Line(label(entry) if named else "", tuple(points), marked=True))
+    if not lines or target.value is None:
+        return None
+    x = plots.Axis(f"threshold, {metric_label(target)}", lambda value: quality(value, target))
+    y = plots.Axis("time to it (logarithmic)", words.duration, svg.time_ticks, log=True)
+    behind = sum(not line.label for line in lines)
+    grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
+    return Figure(
+        name=name,
+        title=f"{title}: time to other thresholds",
+        summary=f"{target_label(target)}. " + "; ".join(said) + ".",
+        caption=(
+            f"The {target_label(target)}. A line ends at the last threshold that all trials "
+            f"reached.{grey}"
+        ),
+        draw=lambda width: plots.draw_lines(lines, x, y, width),
+        left_out=tuple(left_out),
+        tables=("thresholds",),
+    )
+
+
+def _threshold_view(
+    title: str, group: Sequence[Entry], times: Sequence[Sequence[ThresholdTime]], target: Target
+) -> TableView:
+    """Gives the times of the named entries, one column a threshold."""
+    reasons = Reasons()
+    rows = []
+    for entry, own in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
+        cells = [CellView(label(entry), entry.source if entry.source != label(entry) else "")]
+        for time in own:
+            found = _seconds_or_why(time)
+            if isinstance(found, str):
+                cells.append(CellView(found, kind="null"))
+            else:
+                cells.append(CellView(words.duration(found), sort=repr(found), kind="number"))
+        rows.append(tuple(cells))
+    heads = [HeadView("entry")]
+    for time in times[0]:
+        small = "target" if time.threshold == target.value else ""
+        heads.append(HeadView(quality(time.threshold, target), small, number=True))
+    return TableView(
+        name="thresholds",
+        caption=f"{title}: time to each threshold",
+        heads=tuple(heads),
+        rows=tuple(rows),
+        reasons=reasons.listed(),
+        total=len(group),
+    )
+
+
+def _levels(target: Target) -> list[float]:
+    """Gives thresholds around the target, in round steps of its unit, one of them beyond it."""
+    if target.value is None:
+        return []
+    step = {"fraction": 0.005, "percent": 0.5, "bleu": 0.5}.get(target.unit, 0.0)
+    step = step or abs(target.value) / 100 or 0.01
+    sign = -1 if target.direction == "at_most" else 1
+    levels = [target.value + sign * step * number for number in range(-_STEPS_BELOW, 2)]
+    return [round(level, 9) for level in levels]
+
+
+def _seconds_or_why(time: ThresholdTime) -> float | str:
+    if time.mean_seconds is not None:
+        return time.mean_seconds
+    if time.reached == 0:
+        return words.NOT_REACHED
+    if time.reached < time.trials:
+        return f"{time.reached} of {time.trials} reached"
+    return "time not known"
+
+
+def _curve(entry: Entry, against: str) -> list[tuple[float, ...]]:
+    points = learning_curve(_thinned_entry(entry).trials, against)
+    return [(point.at, point.median, point.low, point.high) for point in points]
+
+
+def _thinned_entry(entry: Entry) -> Entry:
+    """Gives an entry with no more evaluations than a curve needs."""
+    total = sum(len(trial.evaluations) for trial in entry.trials)
+    if total <= MOST_EVALUATIONS:
+        return entry
+    each = max(2, MOST_EVALUATIONS // len(entry.trials))
+
+    def thin(trial: Trial) -> Trial:
+        rows = trial.evaluations
+        if len(rows) <= each:
+            return trial
+        step = (len(rows) - 1) / (each - 1)
+        chosen = tuple(rows[round(number * step)] for number in range(each))
+        return dataclasses.replace(trial, evaluations=chosen)
+
+    return dataclasses.replace(entry, trials=tuple(map(thin, entry.trials)))
+
+
+def _floor(lines: Sequence[plots.Line], target: Target) -> float | None:
+    """Gives where the vertical axis begins: the way to the target matters, not the first steps."""
+    if target.value is None or target.direction != "at_least":
+        return None
+    named = [line for line in lines if line.label]
+    least = min(point[1] for line in named for point in line.points)
+    if target.value <= least:
+        return None
+    return target.value - 0.4 * (target.value - least)
+
+
+def _by_speed(entry: Entry) -> tuple[bool, float, str]:
+    seconds, _ = ranking_seconds(entry)
+    return seconds is None, seconds or 0.0, entry.source
+
+
+def _place_text(against: str):
+    return words.duration if against == "seconds" else words.number
+
+
+def _flat(groups: Sequence[tuple[str, list[Entry]]]) -> list[Entry]:
+    return [entry for _, group in groups for entry in group]

@@ -1,0 +1,278 @@
+"""Sections on our own runs: what official results do not hold.
+
+Times to accuracy with compilation beside them, phases, first losses, versions.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+
+from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.run_summary import PHASES
+from dawnjax.analysis.tables import Column, Table
+from dawnjax.report import figures, svg, words
+from dawnjax.report.curves import quality
+from dawnjax.analysis.entries import Target
+from dawnjax.report.figures import Figure
+from dawnjax.report.sections import Part, Section
+from dawnjax.report.table_view import CellView, HeadView, TableView, view
+
+MOST_BARS = 30
+
+_RUN = (
+    Column("experiment", "experiment"),
+    Column("variant", "changed"),
+    Column("run", "run"),
+    Column("seed", "seed", kind="integer"),
+)
+
+
+def runs_part(runs: Sequence[OurRun]) -> Part | None:
+    """Gives the result of each run."""
+    if not runs:
+        return None
+    runs = _ordered(runs)
+    results = _results_table(runs)
+    phases = _phases_table(runs)
+    names = ["variant", "run", "seed", "status", "time_to_accuracy_seconds", "compile_seconds"]
+    names += ["total_seconds_to_accuracy", "train_seconds", "epochs", "best"]
+    names += ["examples_per_second", "cost_usd"]
+    shown = view(results, names, why=lambda _, name, row: _why(name, row))
+    return Part(
+        section=Section(
+            name="runs",
+            title="Our runs",
+            lead=(
+                "Time to accuracy begins when every program is compiled. Compilation stands "
+                "beside it; the time from the start of the process has both.",
+            ),
+            blocks=(_without_reason_column(shown), _phases_figure(runs)),
+            folded=(view(phases),),
+        ),
+        tables=(results, phases),
+    )
+
+
+def mathematics_part(runs: Sequence[OurRun]) -> Part | None:
+    """Gives the first losses and the versions: whether two runs were the same program."""
+    if not runs:
+        return None
+    runs = _ordered(runs)
+    losses, versions = _losses_table(runs), _versions_table(runs)
+    return Part(
+        section=Section(
+            name="losses",
+            title="First losses and versions",
+            lead=(
+                "Two systems that run the same mathematics with one seed agree in the losses of "
+                "the first steps, up to rounding.",
+            ),
+            blocks=(
+                view(losses),
+                view(versions, [column.name for column in versions.columns]),
+            ),
+        ),
+        tables=(losses, versions),
+    )
+
+
+def _ordered(runs: Sequence[OurRun]) -> list[OurRun]:
+    return sorted(
+        runs, key=lambda r: (r.result.experiment, _variant(r), r.result.seed, r.name)
+    )
+
+
+def _variant(run: OurRun) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(run.result.overrides.items()))
+
+
+def _named(run: OurRun) -> tuple[str, str, str, int]:
+    return run.result.experiment, _variant(run) or "nothing", run.name, run.result.seed
+
+
+def _results_table(runs: Sequence[OurRun]) -> Table:
+    rows = []
+    for run in runs:
+        result = run.result
+        metric = result.target[0]["metric"] if result.target else ""
+        best = result.best.get(metric)
+        unit = "fraction" if metric.endswith("accuracy") else ""
+        target = Target(metric=metric, value=None, unit=unit)
+        reasons = "; ".join(f"{name}: {why}" for name, why in sorted(result.reasons.items()))
+        rows.append(
+            (
+                *_named(run),
+                f"{result.num_devices} x {result.device_kind}",
+                result.status,
+                result.reached,
+                result.time_to_accuracy_seconds
+                if result.time_to_accuracy_seconds is not None
+                else words.NOT_REACHED,
+                result.compile_seconds,
+                result.total_seconds_to_accuracy
+                if result.total_seconds_to_accuracy is not None
+                else words.NOT_REACHED,
+                result.total_seconds,
+                result.train_seconds,
+                float(result.epochs),
+                "none" if best is None else f"{quality(best, target)}",
+                best,
+                result.examples_per_second,
+                result.cost_usd,
+                result.allocated_cost_usd,
+                result.interruptions,
+                reasons,
+            )
+        )
+    return Table(
+        name="runs",
+        title="Runs",
+        columns=(
+            *_RUN,
+            Column("system", "system"),
+            Column("status", "status"),
+            Column("reached", "reached", kind="flag"),
+            Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
+            Column("compile_seconds", "compilation", "s", "number"),
+            Column("total_seconds_to_accuracy", "from process start", "s", "number"),
+            Column("total_seconds", "whole process", "s", "number"),
+            Column("train_seconds", "train steps alone", "s", "number"),
+            Column("epochs", "epochs", kind="number"),
+            Column("best", "best quality"),
+            Column("best_value", "best quality, value", kind="number"),
+            Column("examples_per_second", "examples a second", kind="number"),
+            Column("cost_usd", "cost", "USD", "number"),
+            Column("allocated_cost_usd", "cost of the whole process", "USD", "number"),
+            Column("interruptions", "interruptions", kind="integer"),
+            Column("reasons", "why not known"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            "Examples a second: of the train steps alone, without evaluation.",
+            "Cost: time to accuracy at the price given; that of the whole process is in the file.",
+        ),
+    )
+
+
+def _phases_table(runs: Sequence[OurRun]) -> Table:
+    return Table(
+        name="phases",
+        title="Seconds in each phase",
+        columns=(
+            *_RUN,
+            *(Column(f"{name}_seconds", name, "s", "number") for name in PHASES),
+            Column("total_seconds", "all", "s", "number"),
+        ),
+        rows=tuple(
+            (
+                *_named(run),
+                *(float(run.result.phases.get(name, 0.0)) for name in PHASES),
+                run.result.total_seconds,
+            )
+            for run in runs
+        ),
+        notes=("Every second of every attempt is in one phase; they sum to the whole.",),
+    )
+
+
+def _losses_table(runs: Sequence[OurRun]) -> Table:
+    steps = max((len(run.result.first_losses) for run in runs), default=0)
+    rows = []
+    for run in runs:
+        losses = [loss if isinstance(loss, int | float) else str(loss) for loss in
+                  run.result.first_losses]  # fmt: skip
+        rows.append((*_named(run), *losses, *(["not made"] * (steps - len(losses)))))
+    return Table(
+        name="first_losses",
+        title="Losses of the first steps",
+        columns=(
+            *_RUN,
+            *(Column(f"step_{number}", f"step {number}", kind="number")
+              for number in range(1, steps + 1)),
+        ),
+        rows=tuple(rows),
+        notes=("Exact values are in the files; they tell more digits.",),
+    )  # fmt: skip
+
+
+def _versions_table(runs: Sequence[OurRun]) -> Table:
+    names = sorted({name for run in runs for name in run.result.versions})
+    groups: dict[tuple[str, ...], list[OurRun]] = {}
+    for run in runs:
+        key = tuple(str(run.result.versions.get(name, "not recorded")) for name in names)
+        groups.setdefault(key, []).append(run)
+    return Table(
+        name="versions",
+        title="Versions",
+        columns=(
+            Column("runs", "runs"),
+            *(Column(f"version_{number}", name) for number, name in enumerate(names)),
+        ),
+        rows=tuple(
+            (", ".join(run.name for run in group), *key) for key, group in groups.items()
+        ),
+    )
+
+
+def _phases_figure(runs: Sequence[OurRun]) -> Figure:
+    groups: dict[tuple[str, str], list[OurRun]] = {}
+    for run in runs:
+        groups.setdefault((run.result.experiment, _variant(run)), []).append(run)
+    each = len(runs) <= MOST_BARS
+    bars = []
+    for (experiment, variant), group in groups.items():
+        name = " ".join(filter(None, [experiment, variant]))
+        for label, members in (
+            [(f"{run.name}", [run]) for run in group] if each else [(name, group)]
+        ):
+            parts = tuple(
+                statistics.fmean(float(run.result.phases.get(phase, 0.0)) for run in members)
+                for phase in PHASES
+            )
+            bars.append(
+                figures.Bar(label, name if each else "", parts, words.duration(sum(parts)))
+            )
+    bars = bars[:MOST_BARS]
+    said = "; ".join(
+        f"{bar.label}: "
+        + ", ".join(
+            f"{name} {words.duration(value)}"
+            for name, value in zip(PHASES, bar.parts, strict=True)
+            if value
+        )
+        for bar in bars
+    )
+    return Figure(
+        name="phases",
+        title="Where the seconds of each run went",
+        summary=said + ".",
+        caption=(
+            "All seconds from the start of the process to its end, restarts included."
+            + ("" if each else " Means over the runs of an experiment.")
+        ),
+        draw=lambda width: figures.draw_bars(
+            bars, PHASES, "time", words.duration, svg.time_ticks, width
+        ),
+        tables=("phases",),
+    )
+
+
+def _why(name: str, row) -> str:
+    """Gives the run's own reason for a null, as `result.json` has it."""
+    for reason in str(row["reasons"]).split("; "):
+        field, _, why = reason.partition(": ")
+        if field == name:
+            return why
+    return ""
+
+
+def _without_reason_column(shown: TableView) -> TableView:
+    """Puts what was changed under the run's name, which saves a column."""
+    heads = list(shown.heads)
+    if heads[0].text != "changed":
+        return shown
+    rows = []
+    for row in shown.rows:
+        changed = "" if row[0].text == "nothing" else row[0].text
+        rows.append((CellView(row[1].text, changed), *row[2:]))
+    return dataclasses.replace(shown, heads=(HeadView("run"), *heads[2:]), rows=tuple(rows))

@@ -1,0 +1,195 @@
+"""The page: sections in their order, figures drawn for two widths, one HTML file around them."""
+
+import base64
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+from importlib import resources
+
+import jinja2
+import markupsafe
+
+import dawnjax
+from dawnjax.analysis.tables import Table
+from dawnjax.report import boards, curves, own, summary, systems, trials
+from dawnjax.report.figures import NARROW, WIDE, Figure
+from dawnjax.report.inputs import Inputs
+from dawnjax.report.sections import Part, Section
+from dawnjax.report.table_view import MOST_REASONS, TableView
+
+DEFINITIONS = (
+    (
+        "Time to accuracy",
+        "From the start of the run's clock, when every program is compiled, to the end of the "
+        "first evaluation that reaches the target. Official results keep the clock of their suite: "
+        "DAWNBench's hours, MLPerf's run_start to run_stop.",
+    ),
+    (
+        "Expected time",
+        "Time of all trials over the number that reached: what one success costs, failures "
+        "included.",
+    ),
+    (
+        "MLPerf score",
+        "The mean without the fastest and the slowest trial. A trial that did not reach counts as "
+        "the slowest; more than one of them, or fewer than three trials, and there is no score.",
+    ),
+    (
+        "Coefficient of variation (CV)",
+        "Population standard deviation over mean, of the trials that reached the target.",
+    ),
+    (
+        "95% interval",
+        "BCa bootstrap over the trials, with a fixed seed; Wilson's interval for fractions. From "
+        "few trials the intervals are too short.",
+    ),
+    (
+        "Cost",
+        "Time to accuracy at the price of the whole system: the entry's own, else a dated list "
+        "price where its hardware names one. Nothing is assumed.",
+    ),
+    (
+        "Not reached, not known",
+        "A trial that did not reach the target has no time to accuracy. What results do not tell "
+        "is not known, with the reason beside it or below; it is never counted as 0.",
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A report, ready to be written.
+
+    Attributes:
+      html: The page.
+      tables: All tables, of which the page shows the most of.
+    """
+
+    html: str
+    tables: tuple[Table, ...]
+
+
+def make(
+    inputs: Inputs,
+    *,
+    until: str | None = None,
+    paper: tuple[Sequence[Table], Table] | None = None,
+    title: str = "",
+) -> Report:
+    """Gives the report of entries and runs; the same bytes for the same inputs.
+
+    Args:
+      inputs: What was read.
+      until: The last day of the entries that the leaderboards rank, `YYYY-MM-DD`.
+      paper: The paper's tables and their errata, if they are asked for.
+      title: Instead of one made from the suites.
+
+    Raises:
+      ConfigError: `until` is no date.
+    """
+    entries, runs = inputs.entries, inputs.runs
+    all_boards = boards.boards(entries, until)
+    parts: list[Part | None] = [
+        summary.paper_part(*paper) if paper else None,
+        own.runs_part(runs),
+        boards.leaderboards_part(all_boards, until),
+        curves.learning_part(entries),
+        trials.stability_part(entries),
+        trials.comparisons_part(entries),
+        trials.epochs_part(entries),
+        systems.speedups_part(entries),
+        curves.thresholds_part(entries),
+        systems.scaling_part(entries),
+        systems.counts_part(entries),
+        own.mathematics_part(runs),
+        summary.warnings_part(inputs),
+    ]
+    present = [part for part in parts if part is not None]
+    html = _render(
+        title=title or summary.title_of(inputs),
+        facts=summary.facts(inputs),
+        conclusions=summary.conclusions(inputs, all_boards),
+        sections=[_drawn_section(part.section) for part in present],
+    )
+    tables = {table.name: table for part in present for table in part.tables}
+    return Report(html, tuple(tables.values()))
+
+
+def _drawn_section(section: Section) -> dict:
+    return {
+        "name": section.name,
+        "title": section.title,
+        "lead": section.lead,
+        "blocks": [
+            _drawn_figure(block) if isinstance(block, Figure) else _shown_table(block)
+            for block in section.blocks
+        ],
+        "folded": [_shown_table(block) for block in section.folded],
+    }
+
+
+def _drawn_figure(figure: Figure) -> dict:
+    drawings = []
+    for size, width in (("wide", WIDE), ("narrow", NARROW)):
+        canvas = figure.draw(width)
+        drawings.append(
+            {
+                "size": size,
+                "width": math.ceil(canvas.width),
+                "height": math.ceil(canvas.height),
+                # Every text in it went through `Canvas.text`, which escapes.
+                "body": markupsafe.Markup(canvas.body()),
+            }
+        )
+    reasons: dict[str, list[str]] = {}
+    for name, reason in figure.left_out:
+        reasons.setdefault(reason, []).append(name)
+    return {
+        "is_figure": True,
+        "name": figure.name,
+        "title": figure.title,
+        "caption": figure.caption,
+        "summary": figure.summary,
+        "drawings": drawings,
+        "left_out": [(reason, ", ".join(names)) for reason, names in reasons.items()],
+        "tables": figure.tables,
+    }
+
+
+def _shown_table(table: TableView) -> dict:
+    fields = {field.name: getattr(table, field.name) for field in dataclasses.fields(table)}
+    return {**fields, "is_figure": False, "more_reasons": len(table.reasons) >= MOST_REASONS}
+
+
+def _render(**context: object) -> str:
+    files = resources.files("dawnjax.report") / "templates"
+    style = (files / "page.css").read_text(encoding="utf-8")
+    script = (files / "page.js").read_text(encoding="utf-8")
+    # Nothing is fetched and only these two run: not even a fault in the escaping could run more.
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
+    return template.render(
+        **context,
+        style=markupsafe.Markup(style),
+        script=markupsafe.Markup(script),
+        policy=policy,
+        definitions=DEFINITIONS,
+        version=dawnjax.__version__,
+        footer="Tables lie beside this page as CSV and JSON, with exact numbers in seconds.",
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

@@ -1,0 +1,255 @@
+"""The beginning and the end of the page: what is in it, what follows from it, what is odd."""
+
+import statistics
+from collections.abc import Sequence
+
+from dawnjax.analysis.comparison import speedup
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.entry_tables import overview_table, summaries, warnings_table
+from dawnjax.analysis.paper import AGREES, DISAGREES, NO_LOGS
+from dawnjax.analysis.tables import Table
+from dawnjax.report import words
+from dawnjax.report.boards import SUITE_NAMES, Board
+from dawnjax.report.inputs import Inputs
+from dawnjax.report.sections import Part, Section
+from dawnjax.report.systems import pairs_of
+from dawnjax.report.table_view import (
+    MOST_ROWS,
+    CellView,
+    HeadView,
+    Reasons,
+    TableView,
+    by_key,
+    label,
+    view,
+    why_null,
+)
+
+MOST_ENTRIES_NAMED = 3
+
+
+def facts(inputs: Inputs) -> list[tuple[str, str]]:
+    """Gives the numbers of a page's top: (number, what it counts)."""
+    entries = inputs.entries
+    training = [summary for _, summary in summaries(entries)]
+    trials = sum(summary.trials for summary in training)
+    reached = sum(summary.reached for summary in training)
+    inference = sum(entry.kind == "inference" for entry in entries)
+    dates = sorted(entry.date for entry in entries if entry.date)
+    found = [(words.grouped(len(entries)), "entry" if len(entries) == 1 else "entries")]
+    if trials:
+        found.append((words.grouped(trials), "training trial" + ("" if trials == 1 else "s")))
+        found.append((f"{words.grouped(reached)} of {words.grouped(trials)}", "reached the target"))
+    if inference:
+        found.append((words.grouped(inference), "of inference"))
+    if dates:
+        span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+        found.append((span, "dates"))
+    return found
+
+
+def title_of(inputs: Inputs) -> str:
+    """Gives the page's title."""
+    suites = [SUITE_NAMES.get(s, s) for s in dict.fromkeys(e.suite for e in inputs.entries)]
+    return "Time to accuracy: " + ", ".join(sorted(suites))
+
+
+def conclusions(inputs: Inputs, all_boards: Sequence[Board]) -> list[str]:
+    """Gives what a reader should take home, each as a sentence or two."""
+    entries = inputs.entries
+    said = []
+    for board in all_boards:
+        if board.kind == "training":
+            said += _best_of(board)
+    known = summaries(entries)
+    cvs = [(s.cv, entry) for entry, s in known if s.cv is not None and s.reached > 1]
+    if cvs:
+        most, entry = max(cvs, key=lambda one: one[0])
+        middle = statistics.median(cv for cv, _ in cvs)
+        said.append(
+            f"Luck is large: between trials that differ in their seed alone, times to accuracy "
+            f"vary by {words.percent(middle)} in the median over {len(cvs)} entries, and by "
+            f"{words.percent(most)} at most ({label(entry, benchmark=True)}; coefficient of "
+            "variation)."
+        )
+    single = sum(summary.trials == 1 for _, summary in known)
+    if single:
+        said.append(
+            f"{words.grouped(single)} of {words.count(len(known), 'training entry', 'training entries')} "
+            f"{'has' if single == 1 else 'have'} one trial: how much "
+            f"{'its time' if single == 1 else 'their times'} would vary is not known."
+        )
+    missed = sum(summary.trials - summary.reached for _, summary in known)
+    if missed:
+        incomplete = sum(summary.reached < summary.trials for _, summary in known)
+        said.append(
+            f"{words.count(missed, 'trial')} of "
+            f"{words.count(incomplete, 'entry', 'entries')} did not reach the target. Means leave "
+            "them out; expected times count what they cost."
+        )
+    values = [speedup(small, large) for small, large in pairs_of(entries)]
+    both = [v for v in values if v.tta is not None and v.throughput is not None]
+    if both:
+        less = sum(v.tta < v.throughput for v in both if v.tta and v.throughput)
+        said.append(
+            f"Throughput promises more than it keeps: in {less} of "
+            f"{words.count(len(both), 'pair')} of systems the larger one gained less time to "
+            "accuracy than throughput, as it needed more epochs."
+        ) if less else None
+    odd = sum(len(entry.warnings) for entry in entries)
+    if odd:
+        said.append(
+            f"{words.count(odd, 'warning')} say what was odd and how it was read; see the last "
+            "section."
+        )
+    if inputs.problems:
+        said.append(
+            f"{words.count(len(inputs.problems), 'file or run', 'files or runs')} could not be "
+            "read and are not in this report."
+        )
+    return said
+
+
+def warnings_part(inputs: Inputs) -> Part | None:
+    """Gives what is odd and what is not known, the same text once."""
+    table = warnings_table(inputs.entries)
+    overview = overview_table(inputs.entries)
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for record in table.records():
+        key = (str(record["kind"]), str(record["field"] or ""), str(record["text"]))
+        grouped.setdefault(key, []).append(f"{record['benchmark']} {record['source']}".strip())
+    rows = []
+    for (kind, field, text), names in sorted(
+        grouped.items(), key=lambda one: (one[0][0] != "warning", -len(one[1]), one[0])
+    ):
+        more = len(names) - MOST_ENTRIES_NAMED
+        listed = ", ".join(names[:MOST_ENTRIES_NAMED]) + (f" and {more} more" if more > 0 else "")
+        rows.append(
+            (
+                CellView(text, listed),
+                CellView(kind),
+                CellView(field) if field else CellView("the whole entry"),
+                CellView(words.grouped(len(names)), sort=str(len(names)), kind="number"),
+            )
+        )
+    problems = TableView(
+        name="",
+        caption="Not read",
+        heads=(HeadView("reason"),),
+        rows=tuple((CellView(problem),) for problem in inputs.problems[:MOST_ROWS]),
+        total=len(inputs.problems),
+    )
+    texts = TableView(
+        name=table.name,
+        caption="Warnings, and reasons for what is not known",
+        heads=(
+            HeadView("text", "entries"),
+            HeadView("kind"),
+            HeadView("field"),
+            HeadView("entries", number=True),
+        ),
+        rows=tuple(rows[: 2 * MOST_ROWS]),
+        total=len(rows),
+    )
+    folded = [view(overview, entries=by_key(inputs.entries), why=why_null)]
+    return Part(
+        section=Section(
+            name="warnings",
+            title="What is odd, and what is not known",
+            lead=("Nothing is dropped silently: what could not be read as it stands is here.",),
+            blocks=(*((problems,) if inputs.problems else ()), *((texts,) if rows else ())),
+            folded=tuple(folded),
+        ),
+        tables=(table, overview),
+    )
+
+
+def paper_part(tables: Sequence[Table], errata: Table) -> Part | None:
+    """Gives the paper's tables, published beside recomputed, and its errata first."""
+    counts = {verdict: 0 for verdict in (AGREES, DISAGREES, NO_LOGS)}
+    for table in tables:
+        for verdict in table.column("verdict"):
+            counts[str(verdict)] = counts.get(str(verdict), 0) + 1
+    blocks = [_paper_view(errata)] if errata.rows else []
+    blocks += [_paper_view(table) for table in tables if table.rows]
+    return Part(
+        section=Section(
+            name="paper",
+            title="The paper's tables, published and recomputed",
+            lead=(
+                "Every cell that the results given here can be held against: "
+                f"{counts[AGREES]} agree, {counts[DISAGREES]} do not, and "
+                f"{counts[NO_LOGS]} have no logs here.",
+                "Published figures: Analysis of DAWNBench, a Time-to-Accuracy Machine Learning "
+                "Performance Benchmark (arXiv 1806.01427).",
+            ),
+            blocks=tuple(blocks),
+        ),
+        tables=(*tables, errata),
+    )
+
+
+_VERDICT_SIGNS = {AGREES: "✓ ", DISAGREES: "✗ ", NO_LOGS: "– "}
+
+
+def _paper_view(table: Table) -> TableView:
+    reasons = Reasons()
+    rows = []
+    for record in table.records():
+        value, unit = record["recomputed"], str(record["unit"] or "")
+        if isinstance(value, int | float):
+            text = f"{words.number(value, 5)} {unit}".strip()
+            recomputed = CellView(text, sort=repr(value), kind="number")
+        else:
+            recomputed = CellView("not computed", kind="null", mark=reasons.mark(NO_LOGS))
+        verdict = str(record["verdict"] or "")
+        rows.append(
+            (
+                CellView(f"{record['row']}: {record['cell']}", str(record["table"])),
+                CellView(str(record["published"] or "not printed"), kind="number"),
+                recomputed,
+                CellView(_VERDICT_SIGNS.get(verdict, "") + (verdict or "not printed")),
+                CellView(str(record["remark"] or "")),
+            )
+        )
+    return TableView(
+        name=table.name,
+        caption=table.title,
+        heads=(
+            HeadView("cell", "in the paper"),
+            HeadView("published", number=True),
+            HeadView("recomputed", number=True),
+            HeadView("verdict"),
+            HeadView("remark"),
+        ),
+        rows=tuple(rows),
+        reasons=reasons.listed(),
+        notes=table.notes,
+        total=len(rows),
+    )
+
+
+def _best_of(board: Board) -> list[str]:
+    """Gives the fastest and the cheapest of a benchmark."""
+    fast, cheap = board.best("time"), board.best("cost")
+    if fast is None:
+        return [f"{board.title}: no entry reached the target."]
+    ranked = sum(row["rank"] is not None for row in board.by_time.records())
+    text = (
+        f"{board.title}: fastest of {words.count(ranked, 'ranked entry', 'ranked entries')} is "
+        f"{_who(fast)}, {words.duration(fast['seconds'])}"
+    )
+    if cheap is not None and cheap["source"] == fast["source"]:
+        return [f"{text}; it is also the cheapest with a price, {words.usd(cheap['cost_usd'])}."]
+    if cheap is not None:
+        text += (
+            f"; cheapest with a price is {_who(cheap)}, {words.usd(cheap['cost_usd'])} in "
+            f"{words.duration(cheap['seconds'])}"
+        )
+    return [text + "."]
+
+
+def _who(row: dict) -> str:
+    name = " on ".join(str(part) for part in (row["model"], row["hardware"]) if part)
+    by = f" ({row['submitter']})" if row["submitter"] else ""
+    return words.shortened(name or str(row["source"]), 90) + by

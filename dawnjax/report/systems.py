@@ -1,0 +1,276 @@
+"""Sections on systems: throughput against time to accuracy, scaling, and how many there are."""
+
+from collections.abc import Sequence
+
+from dawnjax.analysis.comparison import speedup, speedup_table
+from dawnjax.analysis.counts import counts_table
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.scaling import scaling, scaling_table, seconds_of, series
+from dawnjax.analysis.tables import Table
+from dawnjax.report import plots, words
+from dawnjax.report.boards import scope
+from dawnjax.report.figures import Figure
+from dawnjax.report.sections import Part, Section
+from dawnjax.report.table_view import (
+    CellView,
+    HeadView,
+    TableView,
+    key_of,
+    label,
+    view,
+    with_labels,
+)
+
+MOST_NUMBERED = 30
+
+
+def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
+    """Gives each larger system of a series with the smallest one."""
+    pairs = []
+    for group in series(entries):
+        ordered = sorted(
+            group, key=lambda one: (one.num_accelerators or 0, seconds_of(one) or 0.0, one.source)
+        )
+        small = ordered[0]
+        pairs += [
+            (small, large)
+            for large in ordered[1:]
+            if (large.num_accelerators or 0) > (small.num_accelerators or 0)
+        ]
+    return pairs
+
+
+def speedups_part(entries: Sequence[Entry]) -> Part | None:
+    """Gives how much more throughput says than time to accuracy (arXiv 1806.01427, Table 7)."""
+    pairs = pairs_of(entries)
+    if not pairs:
+        return None
+    table = speedup_table(pairs)
+    points, left_out, said = [], [], []
+    benchmarks = sorted({scope(s.suite, s.round, s.benchmark) for s, _ in pairs})[:6]
+    less = known = 0
+    for small, large in pairs:
+        value = speedup(small, large)
+        name = f"{small.benchmark}: {_short(small)} to {_short(large)}"
+        if value.throughput is None or value.tta is None:
+            lacks = "no score" if value.tta is None else "epochs not known"
+            left_out.append((name, lacks))
+            continue
+        known += 1
+        less += value.tta < value.throughput
+        board = scope(small.suite, small.round, small.benchmark)
+        if board not in benchmarks or len(points) >= MOST_NUMBERED:
+            left_out.append((name, "too many points for one figure"))
+            continue
+        points.append(
+            plots.Point(
+                value.throughput, value.tta, name, benchmarks.index(board), len(points) + 1
+            )
+        )
+        said.append(
+            f"{name}: throughput {words.times(value.throughput)}, time to accuracy "
+            f"{words.times(value.tta)}"
+        )
+    blocks = []
+    if points:
+        shown_names = [benchmarks[i] for i in sorted({point.series for point in points})]
+        points = [
+            point._replace(series=shown_names.index(benchmarks[point.series])) for point in points
+        ]
+        blocks.append(
+            Figure(
+                name="speedups",
+                title="Speedup of throughput against speedup of time to accuracy",
+                summary="; ".join(said) + ".",
+                caption=(
+                    "Each number is a larger system against the smallest of its series. Below the "
+                    "line, examples per second promise more than arrives at the target."
+                ),
+                draw=lambda width: plots.draw_points(
+                    points,
+                    plots.Axis("throughput speedup (×, logarithmic)", words.times, log=True),
+                    plots.Axis(
+                        "time-to-accuracy speedup (×, logarithmic)", words.times, log=True
+                    ),
+                    width,
+                    diagonal="equal",
+                    key=True,
+                    series_names=shown_names,
+                    floors=(1.0, 1.0),
+                ),
+                left_out=tuple(left_out),
+                tables=("speedups",),
+            )
+        )
+    names = {key_of(entry)[1:]: label(entry) for pair in pairs for entry in pair}
+    blocks.append(with_labels(view(table, why=_why_no_speedup), table, names, ("small", "large")))
+    lead = "Throughput counts examples a second; time to accuracy also counts how many are needed."
+    if known:
+        lead += (
+            f" In {less} of {words.count(known, 'pair')} of systems the larger one gained less "
+            "time to accuracy than throughput."
+        )
+    return Part(
+        section=Section(
+            name="speedups",
+            title="Throughput against time to accuracy",
+            lead=(lead,),
+            blocks=tuple(blocks),
+        ),
+        tables=(table,),
+    )
+
+
+def scaling_part(entries: Sequence[Entry]) -> Part | None:
+    """Gives speedup and efficiency over the number of accelerators."""
+    groups = series(entries)
+    if not groups:
+        return None
+    table = scaling_table(groups)
+    points, said, names = [], [], []
+    left_out = []
+    groups = sorted(groups, key=lambda group: -len(group))
+    for group in groups:
+        found = scaling(group)
+        title = _series_name(group)
+        if len(names) >= 6:
+            left_out.append((title, "too many series for one figure; it is in the table"))
+            continue
+        names.append(title)
+        base = found[0].num_accelerators
+        for point in found:
+            points.append(
+                plots.Point(
+                    point.num_accelerators / base,
+                    point.speedup,
+                    f"{point.num_accelerators}" if point is found[-1] else "",
+                    len(names) - 1,
+                )
+            )
+        last = found[-1]
+        said.append(
+            f"{title}: {base} to {last.num_accelerators} accelerators, speedup "
+            f"{words.times(last.speedup)}, efficiency {words.percent(last.efficiency)}"
+        )
+    blocks = (
+        Figure(
+            name="scaling",
+            title="Speedup of the time to accuracy over accelerators",
+            summary="; ".join(said) + ".",
+            caption=(
+                "Both against the smallest system of the series; at its last point the number of "
+                "accelerators. A series may mix generations of hardware."
+            ),
+            draw=lambda width: plots.draw_points(
+                points,
+                plots.Axis("ratio of accelerators (×, logarithmic)", words.times, log=True),
+                plots.Axis("speedup (×, logarithmic)", words.times, log=True),
+                width,
+                diagonal="linear",
+                series_names=names,
+                joined=True,
+            ),
+            left_out=tuple(left_out),
+            tables=("scaling",),
+        ),
+        view(
+            table,
+            ["series", "system", "num_accelerators", "global_batch_size", "seconds", "speedup"]
+            + ["efficiency", "gap_from_linear", "throughput_efficiency", "epochs_ratio"],
+            why=_why_not_scaled,
+        ),
+    )
+    return Part(
+        section=Section(
+            name="scaling",
+            title="Scaling",
+            lead=(
+                "Efficiency is speedup over ratio of accelerators. What is lost to slower epochs "
+                "(efficiency of throughput) and to more epochs (ratio of epochs) stands apart.",
+            ),
+            blocks=blocks,
+        ),
+        tables=(table,),
+    )
+
+
+def counts_part(entries: Sequence[Entry]) -> Part | None:
+    """Gives how many entries there are of each processor class and framework."""
+    if not entries:
+        return None
+    table = counts_table(entries)
+    return Part(
+        section=Section(
+            name="counts",
+            title="What there is",
+            lead=("Entries by processor class and by framework.",),
+            blocks=(
+                _pivot(table, "processor_class", "by processor"),
+                _pivot(table, "framework_family", "by framework"),
+            ),
+        ),
+        tables=(table,),
+    )
+
+
+def _pivot(table: Table, field: str, caption: str) -> TableView:
+    """Gives the entries of each suite and benchmark, one column a value of a field."""
+    sums: dict[tuple[str, str], dict[str, int]] = {}
+    totals: dict[str, int] = {}
+    for record in table.records():
+        key = (str(record["suite"]), f"{record['benchmark']}, {record['kind']}")
+        value, number = str(record[field]), int(record["entries"] or 0)  # type: ignore[arg-type]
+        own = sums.setdefault(key, {})
+        own[value] = own.get(value, 0) + number
+        totals[value] = totals.get(value, 0) + number
+    columns = sorted(totals, key=lambda value: (-totals[value], value))
+    rows = []
+    for (suite, benchmark), own in sums.items():
+        cells = [CellView(benchmark, scope(*suite.partition(" ")[::2], ""))]
+        cells += [
+            CellView(words.grouped(own.get(value, 0)), sort=str(own.get(value, 0)), kind="number")
+            for value in columns
+        ]
+        total = sum(own.values())
+        cells.append(CellView(words.grouped(total), sort=str(total), kind="number"))
+        rows.append(tuple(cells))
+    heads = [HeadView("benchmark"), *(HeadView(value, number=True) for value in columns)]
+    return TableView(
+        name=table.name,
+        caption=f"Entries {caption}",
+        heads=(*heads, HeadView("all", number=True)),
+        rows=tuple(rows),
+        notes=table.notes if field == "framework_family" else (),
+        total=len(rows),
+    )
+
+
+def _series_name(group: Sequence[Entry]) -> str:
+    first = group[0]
+    parts = [first.submitter, first.benchmark]
+    if first.suite == "dawnbench":
+        parts.append(first.model)
+    return " ".join(part for part in parts if part)
+
+
+def _short(entry: Entry) -> str:
+    system = entry.system or entry.hardware
+    return f"{words.shortened(system, 24)} ({entry.num_accelerators})"
+
+
+def _why_not_scaled(_: Entry | None, name: str, record) -> str:
+    if name in ("throughput_efficiency", "epochs_ratio"):
+        return "epochs are not known"
+    if name == "global_batch_size":
+        return "the results do not tell the batch size of the whole job"
+    return ""
+
+
+def _why_no_speedup(_: Entry | None, name: str, record) -> str:
+    if name.endswith("batch_size"):
+        return "the results do not tell the batch size of the whole job"
+    if name == "tta_speedup":
+        return "one of the two has no score: fewer than 3 trials, or too many did not reach"
+    if name == "throughput_speedup" or name.endswith("epochs"):
+        return "epochs are not known"
+    return ""

@@ -1,0 +1,247 @@
+"""Sections on the trials of an entry: stability, epochs against time per epoch, comparisons."""
+
+import statistics
+from collections.abc import Sequence
+
+from dawnjax.analysis.comparison import compare_table
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.entry_tables import epochs_table, stability_table, summaries
+from dawnjax.analysis.leaderboard import ranking_seconds
+from dawnjax.report import figures, words
+from dawnjax.report.boards import scope
+from dawnjax.report.figures import Figure
+from dawnjax.report.sections import Part, Section
+from dawnjax.report.table_view import by_key, key_of, label, view, why_null, with_labels
+
+MOST_ROWS = 44
+"""Rows of a figure; the entries with the largest variation are taken."""
+
+MOST_COMPARISONS = 40
+
+
+def stability_part(entries: Sequence[Entry]) -> Part | None:
+    """Gives how the time to accuracy varies over trials, if an entry has two that reached."""
+    table = stability_table(entries)
+    if not any(summary.trials > 1 for _, summary in summaries(entries)):
+        return None
+    keyed = by_key(entries)
+    several = [row for row in table.records() if (row["trials"] or 0) > 1]
+    rows, left_out, said = [], [], []
+    for record in several:
+        entry = keyed[(record["suite"], record["benchmark"], record["source"])]
+        summary = entry.summary
+        if summary is None or not summary.mean_seconds or summary.reached < 2:
+            left_out.append((label(entry, benchmark=True), "fewer than two trials reached"))
+            continue
+        mean = summary.mean_seconds
+        low, high = record["mean_seconds_low"], record["mean_seconds_high"]
+        ends = isinstance(low, float) and isinstance(high, float)
+        fraction = f"{summary.reached}/{summary.trials}"
+        cv = words.percent(summary.cv or 0.0)
+        rows.append(
+            (
+                summary.cv or 0.0,
+                figures.Strip(
+                    label=label(entry),
+                    group=scope(entry.suite, entry.round, entry.benchmark),
+                    values=tuple(
+                        trial.time_to_accuracy_seconds / mean - 1
+                        for trial in entry.trials
+                        if trial.time_to_accuracy_seconds is not None
+                    ),
+                    center=0.0,
+                    low=low / mean - 1 if ends else None,
+                    high=high / mean - 1 if ends else None,
+                    note=f"{cv} · {fraction}",
+                ),
+            )
+        )
+        said.append(
+            f"{label(entry, benchmark=True)}: mean {words.duration(mean)}, CV {cv}, {fraction}"
+        )
+    blocks = []
+    if rows:
+        cut = len(rows) > MOST_ROWS
+        if cut:
+            rows = sorted(rows, key=lambda row: -row[0])[:MOST_ROWS]
+        strips = [strip for _, strip in rows]
+        strips.sort(key=lambda strip: strip.group)
+        blocks.append(
+            Figure(
+                name="stability",
+                title="Each trial against the mean of its entry",
+                summary="; ".join(said[:MOST_ROWS]) + ".",
+                caption=(
+                    "A dot is a trial that reached the target, the line across the mean, the bar "
+                    "the 95% interval of the mean. At the right: coefficient of variation, and "
+                    "trials that reached of all."
+                    + (f" The {MOST_ROWS} entries that vary most." if cut else "")
+                ),
+                draw=lambda width: figures.draw_strips(
+                    strips, "time to accuracy, difference from the mean (%)", _signed, width
+                ),
+                left_out=tuple(left_out),
+                tables=("stability",),
+            )
+        )
+    blocks.append(
+        view(
+            table,
+            ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"],
+            entries=keyed,
+            why=why_null,
+        )
+    )
+    lead = ["Trials of an entry differ in their random seed alone."]
+    cvs = [s.cv for _, s in summaries(entries) if s.cv is not None and s.reached > 1]
+    if cvs:
+        lead = [
+            f"Trials of an entry differ in their random seed alone. Over {len(cvs)} entries with "
+            f"two trials or more the coefficient of variation of the time to accuracy is "
+            f"{words.percent(statistics.median(cvs))} in the median and "
+            f"{words.percent(max(cvs))} at most.",
+            "A difference between two systems that is smaller than this says nothing after one "
+            "trial of each.",
+        ]
+    return Part(
+        section=Section(
+            name="stability", title="Stability over seeds", lead=tuple(lead), blocks=tuple(blocks)
+        ),
+        tables=(table,),
+    )
+
+
+def epochs_part(entries: Sequence[Entry]) -> Part | None:
+    """Gives which varies more, the epochs to the target or the time per epoch."""
+    table = epochs_table(entries)
+    several = [
+        (entry, summary)
+        for entry, summary in summaries(entries)
+        if summary.reached > 1 and summary.epochs_mean
+    ]
+    if not several:
+        return None
+    pairs, left_out = [], []
+    for entry, summary in several:
+        if not summary.seconds_per_epoch_mean:
+            left_out.append((label(entry, benchmark=True), "the time per epoch is not known"))
+            continue
+        epochs_cv = (summary.epochs_std or 0.0) / (summary.epochs_mean or 1.0)
+        time_cv = (summary.seconds_per_epoch_std or 0.0) / summary.seconds_per_epoch_mean
+        ratio = summary.ratio_of_cvs
+        pairs.append(
+            figures.Pair(
+                label=label(entry),
+                group=scope(entry.suite, entry.round, entry.benchmark),
+                first=epochs_cv,
+                second=time_cv,
+                note="" if ratio is None else words.times(ratio),
+            )
+        )
+    cut = len(pairs) > MOST_ROWS
+    if cut:
+        pairs = sorted(pairs, key=lambda pair: -pair.first)[:MOST_ROWS]
+    pairs.sort(key=lambda pair: pair.group)
+    more = sum(pair.first > pair.second for pair in pairs)
+    said = "; ".join(
+        f"{pair.group} {pair.label}: epochs {words.percent(pair.first)}, time per epoch "
+        f"{words.percent(pair.second)}"
+        for pair in pairs
+    )
+    blocks = []
+    if pairs:
+        blocks.append(
+            Figure(
+                name="epochs",
+                title="Variation of the epochs, and of the time per epoch",
+                summary=said + ".",
+                caption=(
+                    "Coefficients of variation over the trials that reached. At the right: the "
+                    "first over the second."
+                    + (f" The {MOST_ROWS} entries whose epochs vary most." if cut else "")
+                ),
+                draw=lambda width: figures.draw_pairs(
+                    pairs,
+                    ("epochs to the target", "time per epoch"),
+                    "coefficient of variation (%)",
+                    words.percent,
+                    width,
+                ),
+                left_out=tuple(left_out),
+                tables=("epochs",),
+            )
+        )
+    blocks.append(
+        view(
+            table,
+            ["reached", "epochs_mean", "epochs_std", "seconds_per_epoch_mean"]
+            + ["seconds_per_epoch_std", "ratio_of_cvs"],
+            entries=by_key(entries),
+            why=why_null,
+        )
+    )
+    return Part(
+        section=Section(
+            name="epochs",
+            title="Epochs against time per epoch",
+            lead=(
+                "Time to accuracy is epochs to the target times time per epoch. In "
+                f"{more} of {len(pairs)} entries shown here the number of epochs varies more than "
+                "the time per epoch: there the mathematics makes times differ, not the machine.",
+            ),
+            blocks=tuple(blocks),
+        ),
+        tables=(table,),
+    )
+
+
+def comparisons_part(entries: Sequence[Entry]) -> Part | None:
+    """Gives whether each entry is told apart from the next faster one of its benchmark."""
+    groups: dict[tuple[str, ...], list[tuple[float, Entry]]] = {}
+    for entry, summary in summaries(entries):
+        seconds, _ = ranking_seconds(entry)
+        if seconds is not None and summary.reached > 1:
+            key = (entry.suite, entry.round, entry.benchmark)
+            groups.setdefault(key, []).append((seconds, entry))
+    pairs = []
+    for _, group in sorted(groups.items()):
+        group.sort(key=lambda one: (one[0], one[1].source))
+        pairs += [
+            (slow, fast) for (_, fast), (_, slow) in zip(group, group[1:], strict=False)
+        ]
+    if not pairs:
+        return None
+    table = compare_table(pairs[:MOST_COMPARISONS])
+    names = {key_of(entry)[1:]: label(entry) for entry, _ in summaries(entries)}
+    shown = view(
+        table,
+        ["benchmark", "first", "second", "first_reached", "second_reached"]
+        + ["expected_ratio", "distinct", "trials_needed", "caution"],
+        why=lambda _, name, record: _why_not_compared(name, record),
+    )
+    return Part(
+        section=Section(
+            name="comparisons",
+            title="Are neighbours told apart?",
+            lead=(
+                "Each entry with two trials or more against the next faster one of its benchmark: "
+                "the ratio of their expected times, its 95% interval, and whether the interval "
+                "leaves out 1.",
+            ),
+            blocks=(with_labels(shown, table, names, ("first", "second")),),
+        ),
+        tables=(table,),
+    )
+
+
+def _why_not_compared(name: str, record) -> str:
+    if name.startswith("expected_ratio"):
+        return "how long the trials that did not reach ran is not known"
+    if name == "trials_needed":
+        return "the ratio is 1, or the variation is not known"
+    return ""
+
+
+def _signed(value: float) -> str:
+    text = words.percent(value)
+    return f"+{text}" if value > 0 else text.replace("-", "−")
