@@ -10,13 +10,25 @@ from dawnjax.analysis.tables import Column, Table
 from dawnjax.report import plots, svg, words
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Part, Section
-from dawnjax.report.table_view import CellView, HeadView, Reasons, TableView, view
+from dawnjax.report.table_view import (
+    CellView,
+    HeadView,
+    Reasons,
+    TableView,
+    hardware,
+    label,
+    view,
+)
 
 SUITE_NAMES = {
     "dawnbench": "DAWNBench",
     "mlperf_training": "MLPerf Training",
     "dawnjax": "DawnJAX",
 }
+
+
+LEAST_SORTED = 4
+"""Rows from which on a leaderboard can be sorted and filtered."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +40,14 @@ class Board:
       kind: `training` or `inference`.
       by_time: Ranked by time.
       by_cost: Ranked by cost.
+      entries: Those of the benchmark by their source.
     """
 
     title: str
     kind: str
     by_time: Table
     by_cost: Table
+    entries: dict[str, Entry]
 
     def best(self, by: str) -> dict | None:
         """Gives the row at the top by `time` or `cost`, or None where nothing is ranked."""
@@ -59,24 +73,47 @@ def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
             for by in ranking.ORDERS
         )
         if by_time.rows:
-            made.append(Board(scope(suite, round, benchmark), kind, by_time, by_cost))
+            own = {
+                entry.source: entry
+                for entry in entries
+                if (entry.suite, entry.round, entry.kind, entry.benchmark)
+                == (suite, round, kind, benchmark)
+            }
+            made.append(Board(scope(suite, round, benchmark), kind, by_time, by_cost, own))
     return made
 
 
+def inference_part(all_boards: Sequence[Board]) -> Part | None:
+    """Gives the section of the leaderboards of inference."""
+    chosen = [board for board in all_boards if board.kind == "inference"]
+    if not chosen:
+        return None
+    section = Section(
+        name="inference",
+        title="Leaderboards of inference",
+        lead=(
+            "Ranked by the latency of one example, among entries whose quality is that of the "
+            "benchmark's target.",
+        ),
+        blocks=tuple(board_view(board) for board in chosen),
+    )
+    return Part(section=section, tables=())
+
+
 def leaderboards_part(all_boards: Sequence[Board], until: str | None = None) -> Part | None:
-    """Gives the section of the leaderboards, and the two tables of all of them."""
+    """Gives the section of the leaderboards of training, and the two tables of all of them."""
     if not all_boards:
         return None
     blocks = []
-    for number, board in enumerate(all_boards, start=1):
+    training = [board for board in all_boards if board.kind == "training"]
+    for number, board in enumerate(training, start=1):
         blocks.append(board_view(board))
         figure = cost_figure(board, number)
         if figure is not None:
             blocks.append(figure)
     lead = [
-        "Training is ranked by time to accuracy: MLPerf entries by their score, all others by the "
-        "expected time of all trials. Inference is ranked by latency among entries of sufficient "
-        "quality.",
+        "Ranked by time to accuracy: MLPerf entries by their score, all others by the expected "
+        "time of all trials.",
         "Cost is that time at the price of the whole system. Entries that cannot be ranked stand "
         "at the end, with the reason.",
     ]
@@ -100,26 +137,36 @@ def board_view(board: Board) -> TableView:
     cost_ranks = {_place(row): row["rank"] for row in board.by_cost.records()}
     cost_row = {_place(row): row for row in board.by_cost.records()}
     training = board.kind == "training"
+    priced = any(row["cost_usd"] is not None for row in board.by_time.records())
+    submitters = any(row["submitter"] for row in board.by_time.records())
+    notes = board.by_time.notes
+    if not priced:
+        whys = sorted({str(row["price_source"]) for row in board.by_time.records()})
+        notes = (*notes, "No cost is known: " + "; ".join(whys[:3]) + ".")
     reasons = Reasons()
     rows, dates = [], []
     for row in board.by_time.records():
         cost_rank = cost_ranks.get(_place(row))
-        source = str(row["source"])
-        name = source.rsplit("/", 1)[-1]
-        if training and board.by_time.title.startswith("dawnjax"):
-            name = str(row["submitter"] or board.title)
+        entry = board.entries[str(row["source"])]
         remark = str(row["remark"] or "")
         why = str(cost_row[_place(row)]["remark"] or row["price_source"] or "")
+        not_priced_alone = cost_rank is None and row["cost_usd"] is not None
         cells = [
             _rank_cell(row["rank"], reasons.mark(remark)),
-            CellView(str(row["model"] or name), source),
+            _name_cell(entry),
             _measured(row["seconds"], words.duration, reasons, remark),
-            _measured(row["cost_usd"], words.usd, reasons, why),
-            _rank_cell(cost_rank, "" if row["cost_usd"] is None else reasons.mark(why)),
-            _text(row["hardware"]),
-            _text(row["submitter"]),
+            *(
+                [
+                    _measured(row["cost_usd"], words.usd, reasons, why),
+                    _rank_cell(cost_rank, reasons.mark(why) if not_priced_alone else ""),
+                ]
+                if priced
+                else []
+            ),
+            _text(hardware(entry)),
+            *([_text(row["submitter"])] if submitters else []),
             _text(row["framework"]),
-            _text(row["date"]),
+            CellView(str(row["date"]), kind="date") if row["date"] else _text(""),
         ]
         if training:
             cells.append(CellView(str(row["trials"]), sort=str(row["trials"]), kind="number"))
@@ -129,10 +176,16 @@ def board_view(board: Board) -> TableView:
         HeadView("rank", "by time", number=True, rank="time"),
         HeadView("model", "entry"),
         HeadView("time to accuracy" if training else "latency", number=True),
-        HeadView("cost", "" if training else "of 10 000", number=True),
-        HeadView("rank", "by cost", number=True, rank="cost"),
+        *(
+            [
+                HeadView("cost", "" if training else "of 10 000", number=True),
+                HeadView("rank", "by cost", number=True, rank="cost"),
+            ]
+            if priced
+            else []
+        ),
         HeadView("hardware"),
-        HeadView("submitter"),
+        *([HeadView("submitter")] if submitters else []),
         HeadView("framework"),
         HeadView("date"),
         *([HeadView("trials", number=True)] if training else []),
@@ -143,9 +196,10 @@ def board_view(board: Board) -> TableView:
         heads=tuple(heads),
         rows=tuple(rows),
         reasons=reasons.listed(),
+        notes=notes,
         total=len(rows),
-        sortable=True,
-        dates=tuple(dates),
+        sortable=len(rows) >= LEAST_SORTED,
+        dates=tuple(dates) if len(rows) >= LEAST_SORTED else (),
         header=1,
     )
 
@@ -165,7 +219,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
         plots.Point(
             row["seconds"],
             row["cost_usd"],
-            str(row["source"]).rsplit("/", 1)[-1] if _place(row) in front else "",
+            f"{row['rank']} {label(board.entries[row['source']])}" if _place(row) in front else "",
             0 if _place(row) in front else 1,
             row["rank"],
         )
@@ -217,6 +271,12 @@ def _joined(all_boards: Sequence[Board], by: str) -> Table:
         rows=tuple(rows),
         notes=("Time is time to accuracy of training, latency of inference.", *notes),
     )
+
+
+def _name_cell(entry: Entry) -> CellView:
+    if entry.suite == "dawnjax":
+        return CellView(entry.variant or "as it is", entry.source)
+    return CellView(entry.model or label(entry), label(entry) if entry.model else "")
 
 
 def _place(row: dict) -> tuple:

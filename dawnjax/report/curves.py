@@ -24,6 +24,9 @@ MOST_NAMED = 6
 
 MOST_BEHIND = 40
 
+MOST_STRANDS = 12
+"""Trials of an entry that are drawn one by one."""
+
 MOST_EVALUATIONS = 2000
 """Evaluations of an entry from which a curve is computed; of more, as many are taken evenly."""
 
@@ -67,9 +70,10 @@ def learning_part(entries: Sequence[Entry]) -> Part | None:
             name="curves",
             title="Learning curves",
             lead=(
-                "The quality at each evaluation: the median over the trials of an entry, and the "
-                "band between their first and third quartiles. A trial ends when it reaches the "
-                "target; a curve ends where its first trial ended.",
+                "The quality at each evaluation. Of an entry of several trials: the median, the "
+                "band between the first and the third quartile, and thin lines of the trials. "
+                "Median and band stand where all trials are under way: a trial ends when it "
+                "reaches the target, and the median of the others would be that of slow trials.",
             ),
             blocks=tuple(figures),
         ),
@@ -136,9 +140,30 @@ def quality(value: float, target: Target) -> str:
     return words.number(value, 4)
 
 
+_METRICS = {
+    "top1Accuracy": "top-1 accuracy",
+    "top5Accuracy": "top-5 accuracy",
+    "top_1_accuracy": "top-1 accuracy",
+    "top_5_accuracy": "top-5 accuracy",
+    "f1Score": "F1 score",
+}
+
+
+def _tick(value: float, target: Target) -> str:
+    """Gives a round value of a metric for an axis."""
+    if target.unit == "fraction":
+        return f"{words.plain(100 * value)}%"
+    return words.plain(value) + ("%" if target.unit == "percent" else "")
+
+
+def metric_name(target: Target) -> str:
+    """Gives a metric's name in words."""
+    return _METRICS.get(target.metric, target.metric or "quality")
+
+
 def metric_label(target: Target) -> str:
     """Gives the words for an axis of a metric."""
-    name = target.metric.removeprefix("eval_").replace("_", " ")
+    name = metric_name(target)
     unit = {"fraction": "%", "percent": "%", "bleu": "BLEU"}.get(target.unit, target.unit)
     return f"{name} ({unit})" if unit else name
 
@@ -160,7 +185,8 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
     behind = 0
     for entry in group:
         points = _curve(entry, against)
-        if not points:
+        strands = _strands(entry, against)
+        if not points and not strands:
             what_lacks = "epochs" if against == "epoch" else "times"
             left_out.append((label(entry), f"its evaluations have no {what_lacks}"))
             continue
@@ -169,31 +195,20 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
             left_out.append((label(entry), "too many lines for one figure"))
             continue
         if named:
-            said.append(
-                f"{label(entry)}: from {quality(points[0][1], target)} to "
-                f"{quality(points[-1][1], target)} in {_place_text(against)(points[-1][0])}, "
-                f"{words.count(len(entry.trials), 'trial')}"
-            )
+            said.append(_curve_in_words(entry, points, against))
         behind += not named
-        lines.append(plots.Line(label(entry) if named else "", tuple(points)))
+        shown = tuple(strands) if named and len(strands) <= MOST_STRANDS else ()
+        if points or shown:
+            lines.append(plots.Line(label(entry) if named else "", tuple(points), shown))
     if not lines:
         return None
-    firsts = [point[0] for line in lines for point in line.points if point[0] > 0]
-    lasts = [line.points[-1][0] for line in lines]
+    firsts = [point[0] for line in lines for point in line.every if point[0] > 0]
+    lasts = [max(point[0] for point in line.every) for line in lines]
     log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
     if log:
-        lines = [
-            line._replace(points=tuple(point for point in line.points if point[0] > 0))
-            for line in lines
-        ]
-        lines = [line for line in lines if line.points]
         # A first moment far before all others would take the room of the rest.
         start = max(min(firsts), min(lasts) / 30)
-        lines = [
-            line._replace(points=tuple(point for point in line.points if point[0] >= start))
-            for line in lines
-        ]
-        lines = [line for line in lines if line.points]
+        lines = [_from(line, start) for line in lines]
     name_of_x = "time since the start" if against == "seconds" else "epochs"
     x = plots.Axis(
         f"{name_of_x} (logarithmic)" if log else name_of_x,
@@ -202,7 +217,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         log=log,
         zero=not log,
     )
-    y = plots.Axis(metric_label(target), lambda value: quality(value, target))
+    y = plots.Axis(metric_label(target), lambda value: _tick(value, target))
     reference = None
     if target.value is not None:
         reference = plots.Reference(target.value, target_label(target))
@@ -210,7 +225,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
     how = "time" if against == "seconds" else "epochs"
     return Figure(
         name=name,
-        title=f"{title}: {target.metric or 'quality'} against {how}",
+        title=f"{title}: {metric_name(target)} against {how}",
         summary=f"{target_label(target)}. " + "; ".join(said) + ".",
         caption=(f"Named: the {len(said)} fastest entries.{grey}" if behind else ""),
         draw=lambda width: plots.draw_lines(
@@ -244,10 +259,10 @@ def _threshold_figure(
                 f"{label(entry)}: "
                 + ", ".join(f"{quality(at, target)} in {words.duration(s)}" for at, s in points)
             )
-        lines.append(plots.Line(label(entry) if named else "", tuple(points), marked=True))
+        lines.append(plots.Line(label(entry) if named else "", tuple(points)))
     if not lines or target.value is None:
         return None
-    x = plots.Axis(f"threshold, {metric_label(target)}", lambda value: quality(value, target))
+    x = plots.Axis(f"threshold, {metric_label(target)}", lambda value: _tick(value, target))
     y = plots.Axis("time to it (logarithmic)", words.duration, svg.time_ticks, log=True)
     behind = sum(not line.label for line in lines)
     grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
@@ -320,6 +335,44 @@ def _curve(entry: Entry, against: str) -> list[tuple[float, ...]]:
     return [(point.at, point.median, point.low, point.high) for point in points]
 
 
+def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]]:
+    """Gives the trials of an entry of several as lines; none of an entry of one trial."""
+    if len(entry.trials) < 2:
+        return []
+    strands = []
+    for trial in _thinned_entry(entry).trials:
+        places = [
+            (row.epoch if against == "epoch" else row.seconds_since_run_start, row.value)
+            for row in trial.evaluations
+        ]
+        known = [(at, value) for at, value in places if at is not None and at >= 0]
+        if known:
+            strands.append(tuple(sorted(known)))
+    return strands
+
+
+def _from(line: plots.Line, start: float) -> plots.Line:
+    """Gives a line without what is before a place."""
+    strands = (tuple(point for point in strand if point[0] >= start) for strand in line.strands)
+    return line._replace(
+        points=tuple(point for point in line.points if point[0] >= start),
+        strands=tuple(strand for strand in strands if strand),
+    )
+
+
+def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: str) -> str:
+    """Gives where the median begins and ends, or why there is none."""
+    trials = words.count(len(entry.trials), "trial")
+    if not points:
+        return f"{label(entry)}: {trials}, never all under way at one moment"
+    unit = "" if against == "seconds" else " epochs"
+    return (
+        f"{label(entry)}: from {quality(points[0][1], entry.target)} to "
+        f"{quality(points[-1][1], entry.target)} after "
+        f"{_place_text(against)(points[-1][0])}{unit}, {trials}"
+    )
+
+
 def _thinned_entry(entry: Entry) -> Entry:
     """Gives an entry with no more evaluations than a curve needs."""
     total = sum(len(trial.evaluations) for trial in entry.trials)
@@ -342,11 +395,9 @@ def _floor(lines: Sequence[plots.Line], target: Target) -> float | None:
     """Gives where the vertical axis begins: the way to the target matters, not the first steps."""
     if target.value is None or target.direction != "at_least":
         return None
-    named = [line for line in lines if line.label]
-    least = min(point[1] for line in named for point in line.points)
-    if target.value <= least:
-        return None
-    return target.value - 0.4 * (target.value - least)
+    values = sorted(point[1] for line in lines if line.label for point in line.every)
+    least = values[len(values) // 7]
+    return least if least < target.value else None
 
 
 def _by_speed(entry: Entry) -> tuple[bool, float, str]:

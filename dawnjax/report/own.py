@@ -7,12 +7,12 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
+from dawnjax.analysis.entries import Target
 from dawnjax.analysis.our_runs import OurRun
 from dawnjax.analysis.run_summary import PHASES
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
-from dawnjax.analysis.entries import Target
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Part, Section
 from dawnjax.report.table_view import CellView, HeadView, TableView, view
@@ -77,9 +77,7 @@ def mathematics_part(runs: Sequence[OurRun]) -> Part | None:
 
 
 def _ordered(runs: Sequence[OurRun]) -> list[OurRun]:
-    return sorted(
-        runs, key=lambda r: (r.result.experiment, _variant(r), r.result.seed, r.name)
-    )
+    return sorted(runs, key=lambda r: (r.result.experiment, _variant(r), r.result.seed, r.name))
 
 
 def _variant(run: OurRun) -> str:
@@ -208,9 +206,7 @@ def _versions_table(runs: Sequence[OurRun]) -> Table:
             Column("runs", "runs"),
             *(Column(f"version_{number}", name) for number, name in enumerate(names)),
         ),
-        rows=tuple(
-            (", ".join(run.name for run in group), *key) for key, group in groups.items()
-        ),
+        rows=tuple((", ".join(run.name for run in group), *key) for key, group in groups.items()),
     )
 
 
@@ -229,9 +225,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
                 statistics.fmean(float(run.result.phases.get(phase, 0.0)) for run in members)
                 for phase in PHASES
             )
-            bars.append(
-                figures.Bar(label, name if each else "", parts, words.duration(sum(parts)))
-            )
+            bars.append(figures.Bar(label, name if each else "", parts, words.duration(sum(parts))))
     bars = bars[:MOST_BARS]
     said = "; ".join(
         f"{bar.label}: "

@@ -101,6 +101,7 @@ def make(
         systems.speedups_part(entries),
         curves.thresholds_part(entries),
         systems.scaling_part(entries),
+        boards.inference_part(all_boards),
         systems.counts_part(entries),
         own.mathematics_part(runs),
         summary.warnings_part(inputs),
@@ -109,11 +110,17 @@ def make(
     html = _render(
         title=title or summary.title_of(inputs),
         facts=summary.facts(inputs),
-        conclusions=summary.conclusions(inputs, all_boards),
+        conclusions=summary.conclusions(inputs),
+        best=_shown_best(all_boards),
         sections=[_drawn_section(part.section) for part in present],
     )
     tables = {table.name: table for part in present for table in part.tables}
     return Report(html, tuple(tables.values()))
+
+
+def _shown_best(all_boards: Sequence[boards.Board]) -> dict | None:
+    best = summary.best_view(all_boards)
+    return _shown_table(best) if best else None
 
 
 def _drawn_section(section: Section) -> dict:

@@ -11,6 +11,12 @@ Ticks = Callable[[svg.Scale, int], list[float]]
 MOST_POINTS = 160
 """Points of a drawn line; more are not seen at this size."""
 
+MOST_MARKERS = 9
+"""Markers on a line of more points."""
+
+_NEAR = 48.0
+"""How far from the right edge a line may end for its name to be led to it."""
+
 
 class Axis(NamedTuple):
     """How an axis is drawn.
@@ -36,12 +42,17 @@ class Line(NamedTuple):
     Attributes:
       label: Written at its end; without one, the line is drawn in grey behind the others.
       points: (x, y) or (x, y, low, high) from left to right.
-      marked: Whether each point gets a marker, as where points are few.
+      strands: Thin lines of what the line is the middle of.
     """
 
     label: str
     points: tuple[tuple[float, ...], ...]
-    marked: bool = False
+    strands: tuple[tuple[tuple[float, float], ...], ...] = ()
+
+    @property
+    def every(self) -> list[tuple[float, ...]]:
+        """All points, those of the strands too."""
+        return [*self.points, *(point for strand in self.strands for point in strand)]
 
 
 class Point(NamedTuple):
@@ -102,7 +113,7 @@ def draw_lines(
     bottom = top + plot_height
     key = 18.0 * len(named) + 10 if narrow else 0.0
     canvas = svg.Canvas(width, bottom + 46 + key)
-    points = [point for line in lines for point in line.points]
+    points = [point for line in lines for point in line.every]
     xs = [point[0] for point in points]
     ys = [value for point in points for value in point[1:]]
     if reference is not None:
@@ -121,16 +132,19 @@ def draw_lines(
     for index, line in enumerate([*(line for line in lines if not line.label), *named]):
         number = index - (len(lines) - len(named))
         color = number % svg.SERIES + 1 if line.label else 0
+        for strand in line.strands:
+            thin = svg.thinned(strand, MOST_POINTS // 4)
+            _draw_line(canvas, thin, to_x, to_y, f"s{color} strand" if color else "behind", 0)
         drawn = svg.thinned(line.points, MOST_POINTS)
         style = f"s{color} line" if color else "behind"
         _draw_line(canvas, drawn, to_x, to_y, style, color)
         if line.label:
             shape = svg.MARKERS[number % len(svg.MARKERS)]
-            visible = [point for point in drawn if point[1] >= to_y.low]
-            if line.marked or len(visible) <= 20:
-                for point in visible:
-                    canvas.marker(to_x(point[0]), to_y(point[1]), 3.2, f"s{color}", shape)
-            last = visible[-1] if visible else drawn[-1]
+            marked = drawn or [strand[-1] for strand in line.strands]
+            visible = [point for point in marked if point[1] >= to_y.low]
+            for point in svg.thinned(visible, 20 if len(visible) <= 20 else MOST_MARKERS):
+                canvas.marker(to_x(point[0]), to_y(point[1]), 3.2, f"s{color}", shape)
+            last = max(visible or marked, key=lambda point: point[0])
             ends.append((to_x(last[0]), to_y(max(last[1], to_y.low)), color, shape, line.label))
     if narrow:
         for number, (_, _, color, shape, label) in enumerate(ends):
@@ -187,7 +201,10 @@ def draw_points(
         taken += _draw_diagonal(canvas, to_x, to_y, diagonal)
     if joined:
         for index in sorted({point.series for point in points}):
-            path = [(to_x(p.x), to_y(p.y)) for p in points if p.series == index]
+            highest: dict[float, float] = {}
+            for point in (point for point in points if point.series == index):
+                highest[point.x] = max(point.y, highest.get(point.x, point.y))
+            path = [(to_x(at), to_y(highest[at])) for at in sorted(highest)]
             canvas.path(path, f"s{index % svg.SERIES + 1} line")
     places = [(to_x(point.x), to_y(point.y)) for point in points]
     taken += [(px - 6, py - 6, px + 6, py + 6) for px, py in places]
@@ -248,9 +265,12 @@ def _draw_line(
 
 
 def _label_ends(canvas: svg.Canvas, ends: Sequence, right: float, top: float, bottom: float):
-    placed = svg.spread([end[1] for end in ends], 16, top, bottom)
+    # A name stands beside its line's end if that is near the edge; if any is not, all are a key.
+    near = all(x > right - _NEAR for x, *_ in ends)
+    wanted = [end[1] for end in ends] if near else [top + 8.0 + 18 * n for n in range(len(ends))]
+    placed = svg.spread(wanted, 16, top, bottom)
     for (x, y, color, shape, label), at in zip(ends, placed, strict=True):
-        if abs(at - y) > 3 or x < right - 4:
+        if near and (abs(at - y) > 3 or x < right - 4):
             canvas.path([(x + 4, y), (right + 4, at), (right + 8, at)], "leader")
         canvas.marker(right + 13, at, 4, f"s{color}", shape)
         room = int((canvas.width - right - 24) / svg.text_width("x"))

@@ -20,6 +20,7 @@ from dawnjax.report.table_view import (
     Reasons,
     TableView,
     by_key,
+    hardware,
     label,
     view,
     why_null,
@@ -38,10 +39,12 @@ def facts(inputs: Inputs) -> list[tuple[str, str]]:
     dates = sorted(entry.date for entry in entries if entry.date)
     found = [(words.grouped(len(entries)), "entry" if len(entries) == 1 else "entries")]
     if trials:
-        found.append((words.grouped(trials), "training trial" + ("" if trials == 1 else "s")))
+        found.append(
+            (words.grouped(trials), "training trial" if trials == 1 else "training trials")
+        )
         found.append((f"{words.grouped(reached)} of {words.grouped(trials)}", "reached the target"))
     if inference:
-        found.append((words.grouped(inference), "of inference"))
+        found.append((words.grouped(inference), "inference entries"))
     if dates:
         span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
         found.append((span, "dates"))
@@ -54,30 +57,27 @@ def title_of(inputs: Inputs) -> str:
     return "Time to accuracy: " + ", ".join(sorted(suites))
 
 
-def conclusions(inputs: Inputs, all_boards: Sequence[Board]) -> list[str]:
+def conclusions(inputs: Inputs) -> list[str]:
     """Gives what a reader should take home, each as a sentence or two."""
     entries = inputs.entries
     said = []
-    for board in all_boards:
-        if board.kind == "training":
-            said += _best_of(board)
     known = summaries(entries)
     cvs = [(s.cv, entry) for entry, s in known if s.cv is not None and s.reached > 1]
     if cvs:
         most, entry = max(cvs, key=lambda one: one[0])
         middle = statistics.median(cv for cv, _ in cvs)
         said.append(
-            f"Luck is large: between trials that differ in their seed alone, times to accuracy "
-            f"vary by {words.percent(middle)} in the median over {len(cvs)} entries, and by "
-            f"{words.percent(most)} at most ({label(entry, benchmark=True)}; coefficient of "
-            "variation)."
+            f"One trial is not a result: between trials that differ in their seed alone, the time "
+            f"to accuracy varies by {words.percent(middle)} in the median of {len(cvs)} entries "
+            f"and by {words.percent(most)} at most ({label(entry, benchmark=True)}; coefficients "
+            "of variation)."
         )
     single = sum(summary.trials == 1 for _, summary in known)
     if single:
         said.append(
-            f"{words.grouped(single)} of {words.count(len(known), 'training entry', 'training entries')} "
-            f"{'has' if single == 1 else 'have'} one trial: how much "
-            f"{'its time' if single == 1 else 'their times'} would vary is not known."
+            f"{words.grouped(single)} of {words.grouped(len(known))} training entries "
+            f"{'has' if single == 1 else 'have'} one trial alone: how much the time would vary is "
+            "not known there."
         )
     missed = sum(summary.trials - summary.reached for _, summary in known)
     if missed:
@@ -89,13 +89,13 @@ def conclusions(inputs: Inputs, all_boards: Sequence[Board]) -> list[str]:
         )
     values = [speedup(small, large) for small, large in pairs_of(entries)]
     both = [v for v in values if v.tta is not None and v.throughput is not None]
-    if both:
-        less = sum(v.tta < v.throughput for v in both if v.tta and v.throughput)
+    less = sum(v.tta < v.throughput for v in both if v.tta and v.throughput)
+    if less:
         said.append(
             f"Throughput promises more than it keeps: in {less} of "
             f"{words.count(len(both), 'pair')} of systems the larger one gained less time to "
-            "accuracy than throughput, as it needed more epochs."
-        ) if less else None
+            "accuracy than throughput."
+        )
     odd = sum(len(entry.warnings) for entry in entries)
     if odd:
         said.append(
@@ -166,7 +166,7 @@ def warnings_part(inputs: Inputs) -> Part | None:
 
 def paper_part(tables: Sequence[Table], errata: Table) -> Part | None:
     """Gives the paper's tables, published beside recomputed, and its errata first."""
-    counts = {verdict: 0 for verdict in (AGREES, DISAGREES, NO_LOGS)}
+    counts = dict.fromkeys((AGREES, DISAGREES, NO_LOGS), 0)
     for table in tables:
         for verdict in table.column("verdict"):
             counts[str(verdict)] = counts.get(str(verdict), 0) + 1
@@ -229,27 +229,52 @@ def _paper_view(table: Table) -> TableView:
     )
 
 
-def _best_of(board: Board) -> list[str]:
-    """Gives the fastest and the cheapest of a benchmark."""
-    fast, cheap = board.best("time"), board.best("cost")
-    if fast is None:
-        return [f"{board.title}: no entry reached the target."]
-    ranked = sum(row["rank"] is not None for row in board.by_time.records())
-    text = (
-        f"{board.title}: fastest of {words.count(ranked, 'ranked entry', 'ranked entries')} is "
-        f"{_who(fast)}, {words.duration(fast['seconds'])}"
+def best_view(all_boards: Sequence[Board]) -> TableView | None:
+    """Gives the fastest and the cheapest training entry of each benchmark."""
+    rows = []
+    reasons = Reasons()
+    for board in all_boards:
+        if board.kind != "training":
+            continue
+        fast, cheap = board.best("time"), board.best("cost")
+        whys = sorted({str(row["remark"]) for row in board.by_time.records() if row["remark"]})
+        ranked = sum(row["rank"] is not None for row in board.by_time.records())
+        all_of_them = len(board.by_time.rows)
+        counted = f"{ranked} of {all_of_them} ranked"
+        cells = [CellView(board.title, counted)]
+        for row, why in ((fast, "; ".join(whys[:2])), (cheap, "no ranked entry has a price")):
+            if row is None:
+                mark = reasons.mark(why or "there is no trial")
+                cells += [CellView("none", kind="null", mark=mark)] * 2
+                continue
+            entry = board.entries[str(row["source"])]
+            cells.append(CellView(_who(entry), hardware(entry)))
+            if row is fast:
+                seconds = row["seconds"]
+                cells.append(CellView(words.duration(seconds), sort=repr(seconds), kind="number"))
+            else:
+                cells.append(CellView(words.usd(row["cost_usd"]), kind="number"))
+        rows.append(tuple(cells))
+    if not rows:
+        return None
+    return TableView(
+        name="",
+        caption="Fastest and cheapest of each benchmark",
+        heads=(
+            HeadView("benchmark"),
+            HeadView("fastest", "on"),
+            HeadView("time to accuracy", number=True),
+            HeadView("cheapest", "on"),
+            HeadView("cost", number=True),
+        ),
+        rows=tuple(rows),
+        reasons=reasons.listed(),
+        total=len(rows),
     )
-    if cheap is not None and cheap["source"] == fast["source"]:
-        return [f"{text}; it is also the cheapest with a price, {words.usd(cheap['cost_usd'])}."]
-    if cheap is not None:
-        text += (
-            f"; cheapest with a price is {_who(cheap)}, {words.usd(cheap['cost_usd'])} in "
-            f"{words.duration(cheap['seconds'])}"
-        )
-    return [text + "."]
 
 
-def _who(row: dict) -> str:
-    name = " on ".join(str(part) for part in (row["model"], row["hardware"]) if part)
-    by = f" ({row['submitter']})" if row["submitter"] else ""
-    return words.shortened(name or str(row["source"]), 90) + by
+def _who(entry: Entry) -> str:
+    if entry.suite == "dawnjax":
+        return " ".join(filter(None, [entry.benchmark, entry.variant]))
+    by = f" ({words.shortened(entry.submitter, 40)})" if entry.submitter else ""
+    return (entry.model or label(entry)) + by

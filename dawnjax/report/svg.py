@@ -174,9 +174,7 @@ def time_ticks(scale: Scale, most: int = 6) -> list[float]:
         for step in _TIME_STEPS:
             if (scale.high - scale.low) / step <= most:
                 first = math.ceil(scale.low / step - 1e-9)
-                return [
-                    number * step for number in range(first, math.floor(scale.high / step) + 1)
-                ]
+                return [number * step for number in range(first, math.floor(scale.high / step) + 1)]
         return _steps(scale, most)
     inside = [value for value in _ROUND_TIMES if scale.low <= value <= scale.high]
     if len(inside) < 2:

@@ -63,9 +63,7 @@ def speedups_part(entries: Sequence[Entry]) -> Part | None:
             left_out.append((name, "too many points for one figure"))
             continue
         points.append(
-            plots.Point(
-                value.throughput, value.tta, name, benchmarks.index(board), len(points) + 1
-            )
+            plots.Point(value.throughput, value.tta, name, benchmarks.index(board), len(points) + 1)
         )
         said.append(
             f"{name}: throughput {words.times(value.throughput)}, time to accuracy "
@@ -88,10 +86,8 @@ def speedups_part(entries: Sequence[Entry]) -> Part | None:
                 ),
                 draw=lambda width: plots.draw_points(
                     points,
-                    plots.Axis("throughput speedup (×, logarithmic)", words.times, log=True),
-                    plots.Axis(
-                        "time-to-accuracy speedup (×, logarithmic)", words.times, log=True
-                    ),
+                    plots.Axis("throughput speedup (logarithmic)", _factor, log=True),
+                    plots.Axis("time-to-accuracy speedup (logarithmic)", _factor, log=True),
                     width,
                     diagonal="equal",
                     key=True,
@@ -159,12 +155,13 @@ def scaling_part(entries: Sequence[Entry]) -> Part | None:
             summary="; ".join(said) + ".",
             caption=(
                 "Both against the smallest system of the series; at its last point the number of "
-                "accelerators. A series may mix generations of hardware."
+                "accelerators. A series may mix generations of hardware; its line joins the fastest "
+                "system of each size."
             ),
             draw=lambda width: plots.draw_points(
                 points,
-                plots.Axis("ratio of accelerators (×, logarithmic)", words.times, log=True),
-                plots.Axis("speedup (×, logarithmic)", words.times, log=True),
+                plots.Axis("ratio of accelerators (logarithmic)", _factor, log=True),
+                plots.Axis("speedup (logarithmic)", _factor, log=True),
                 width,
                 diagonal="linear",
                 series_names=names,
@@ -243,6 +240,10 @@ def _pivot(table: Table, field: str, caption: str) -> TableView:
         notes=table.notes if field == "framework_family" else (),
         total=len(rows),
     )
+
+
+def _factor(value: float) -> str:
+    return f"{words.plain(value)}×"
 
 
 def _series_name(group: Sequence[Entry]) -> str:

@@ -25,7 +25,7 @@ class CellView:
       text: In words.
       small: A second line in small letters.
       sort: What to sort by: a number as text, or empty for the text itself.
-      kind: `number`, `text` or `null`.
+      kind: `number`, `text`, `date` or `null`.
       mark: Letter of the reason below the table; empty for none.
     """
 
@@ -156,6 +156,7 @@ def view(
     most: int | None = MOST_ROWS,
     sortable: bool = False,
     caption: str = "",
+    keep: Callable[[Mapping[str, Cell]], bool] | None = None,
 ) -> TableView:
     """Gives a table as the page shows it.
 
@@ -170,6 +171,7 @@ def view(
       most: Rows to show; all if None.
       sortable: Whether the page may sort and filter it.
       caption: Instead of the table's title.
+      keep: Which rows to show; all if None.
     """
     by_name = {column.name: column for column in table.columns}
     identity = [column.name for column in WHAT]
@@ -181,7 +183,8 @@ def view(
     names = [name for name in names if name not in hidden]
     reasons = Reasons()
     rows = []
-    for record in table.records()[:most]:
+    records = [record for record in table.records() if keep is None or keep(record)]
+    for record in records[:most]:
         entry = None
         cells = []
         if has_entries and entries is not None:
@@ -222,7 +225,19 @@ def entry_cell(entry: Entry | None, record: Mapping[str, Cell]) -> CellView:
     if entry is None:
         return CellView(str(record.get("system") or record["source"]), str(record["source"]))
     name = label(entry, benchmark=entry.suite != "dawnjax")
-    return CellView(name, entry.source if entry.source not in name else "")
+    # The names of ours are the same where their mathematics differ by more than flags.
+    return CellView(name, entry.source if entry.suite == "dawnjax" else "")
+
+
+def hardware(entry: Entry) -> str:
+    """Gives what an entry ran on, with how many of it where the text itself does not say so."""
+    if entry.suite == "dawnbench":
+        return entry.hardware or entry.system
+    many = f"{entry.num_accelerators} × " if entry.num_accelerators else ""
+    hosts = f" on {entry.num_hosts} hosts" if (entry.num_hosts or 0) > 1 else ""
+    if not entry.num_accelerators and entry.suite == "mlperf_training":
+        return entry.system or entry.hardware
+    return f"{many}{entry.hardware or entry.system}{hosts}"
 
 
 def why_null(entry: Entry | None, name: str, record: Mapping[str, Cell]) -> str:

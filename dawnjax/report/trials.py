@@ -90,6 +90,8 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
             ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"],
             entries=keyed,
             why=why_null,
+            caption="Entries of two trials or more",
+            keep=lambda record: (record["trials"] or 0) > 1,  # type: ignore[operator]
         )
     )
     lead = ["Trials of an entry differ in their random seed alone."]
@@ -178,6 +180,8 @@ def epochs_part(entries: Sequence[Entry]) -> Part | None:
             + ["seconds_per_epoch_std", "ratio_of_cvs"],
             entries=by_key(entries),
             why=why_null,
+            caption="Entries of which two trials or more reached",
+            keep=lambda record: (record["reached"] or 0) > 1,  # type: ignore[operator]
         )
     )
     return Part(
@@ -206,9 +210,7 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
     pairs = []
     for _, group in sorted(groups.items()):
         group.sort(key=lambda one: (one[0], one[1].source))
-        pairs += [
-            (slow, fast) for (_, fast), (_, slow) in zip(group, group[1:], strict=False)
-        ]
+        pairs += [(slow, fast) for (_, fast), (_, slow) in zip(group, group[1:], strict=False)]
     if not pairs:
         return None
     table = compare_table(pairs[:MOST_COMPARISONS])

@@ -44,7 +44,8 @@ def usd(amount: float) -> str:
 
 def percent(fraction: float, digits: int = 3) -> str:
     """Gives a fraction in percent: `6.72%`, `100%`."""
-    return f"{number(100 * fraction, digits)}%"
+    # Rounded first: 100 x 0.55 is not 55 in binary.
+    return f"{number(round(100 * fraction, 10), digits)}%"
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -68,6 +69,11 @@ def number(value: float, digits: int = 3) -> str:
 def grouped(value: int) -> str:
     """Gives a whole number with its thousands apart."""
     return f"{value:,}".replace(",", _THIN) if abs(value) >= 10_000 else str(value)
+
+
+def plain(value: float) -> str:
+    """Gives a round number as it stands on an axis, without zeros at its end: `98.5`, `0.2`."""
+    return f"{round(value, 10):,.10g}".replace(",", _THIN)
 
 
 def times(ratio: float) -> str:
