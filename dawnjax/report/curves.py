@@ -244,7 +244,8 @@ def _threshold_figure(
     target: Target,
 ) -> Figure | None:
     lines, left_out, said = [], [], []
-    for entry, own in zip(group, times, strict=True):
+    fastest = [one for one in zip(group, times, strict=True) if ranking_seconds(one[0])[0]]
+    for entry, own in fastest[:MOST_NAMED]:
         points = [
             (time.threshold, time.mean_seconds)
             for time in own
@@ -253,26 +254,23 @@ def _threshold_figure(
         if len(points) < 2:
             left_out.append((label(entry), "fewer than two thresholds were reached by all trials"))
             continue
-        named = len(said) < MOST_NAMED
-        if named:
-            said.append(
-                f"{label(entry)}: "
-                + ", ".join(f"{quality(at, target)} in {words.duration(s)}" for at, s in points)
-            )
-        lines.append(plots.Line(label(entry) if named else "", tuple(points)))
+        said.append(
+            f"{label(entry)}: "
+            + ", ".join(f"{quality(at, target)} in {words.duration(s)}" for at, s in points)
+        )
+        lines.append(plots.Line(label(entry), tuple(points)))
     if not lines or target.value is None:
         return None
     x = plots.Axis(f"threshold, {metric_label(target)}", lambda value: _tick(value, target))
     y = plots.Axis("time to it (logarithmic)", words.duration, svg.time_ticks, log=True)
-    behind = sum(not line.label for line in lines)
-    grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
+    more = f"The {MOST_NAMED} fastest entries. " if len(group) > MOST_NAMED else ""
     return Figure(
         name=name,
         title=f"{title}: time to other thresholds",
         summary=f"{target_label(target)}. " + "; ".join(said) + ".",
         caption=(
-            f"The {target_label(target)}. A line ends at the last threshold that all trials "
-            f"reached.{grey}"
+            f"{more}The {target_label(target)}. A line ends at the last threshold that all trials "
+            "reached."
         ),
         draw=lambda width: plots.draw_lines(lines, x, y, width),
         left_out=tuple(left_out),
@@ -287,7 +285,7 @@ def _threshold_view(
     reasons = Reasons()
     rows = []
     for entry, own in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
-        cells = [CellView(label(entry), entry.source if entry.source != label(entry) else "")]
+        cells = [CellView(label(entry), entry.source if entry.suite == "dawnjax" else "")]
         for time in own:
             found = _seconds_or_why(time)
             if isinstance(found, str):
@@ -298,7 +296,7 @@ def _threshold_view(
     heads = [HeadView("entry")]
     for time in times[0]:
         small = "target" if time.threshold == target.value else ""
-        heads.append(HeadView(quality(time.threshold, target), small, number=True))
+        heads.append(HeadView(_tick(time.threshold, target), small, number=True))
     return TableView(
         name="thresholds",
         caption=f"{title}: time to each threshold",

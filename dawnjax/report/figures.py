@@ -201,7 +201,7 @@ def _layout(
     rows: Sequence[Strip | Bar | Pair], width: float, note_width: float, above: float = 0.0
 ) -> _Layout:
     narrow = width < 600
-    longest = max(svg.text_width(words.shortened(row.label, 40)) for row in rows)
+    longest = max(svg.text_width(words.squeezed(row.label, 40)) for row in rows)
     left = 6.0 if narrow else min(longest + 16, 0.36 * width)
     right = width - (8.0 if narrow else note_width)
     places = []
@@ -225,11 +225,11 @@ def _labelled(canvas: svg.Canvas, rows: Sequence, layout: _Layout):
             canvas.text(2, y - above - 6, words.shortened(group, 60), "heading")
         if layout.narrow:
             room = int((canvas.width - svg.text_width(row.note) - 16) / svg.text_width("x"))
-            canvas.text(2, y - 14, words.shortened(row.label, room))
+            canvas.text(2, y - 14, words.squeezed(row.label, room))
             canvas.text(canvas.width - 2, y - 14, row.note, "note", anchor="end")
         else:
             room = int((layout.left - 12) / svg.text_width("x"))
-            canvas.text(layout.left - 10, y + 4, words.shortened(row.label, room), anchor="end")
+            canvas.text(layout.left - 10, y + 4, words.squeezed(row.label, room), anchor="end")
             canvas.text(canvas.width - 2, y + 4, row.note, "note", anchor="end")
         yield row, y
 

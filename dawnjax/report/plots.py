@@ -106,7 +106,7 @@ def draw_lines(
     """
     narrow = width < 600
     named = [line for line in lines if line.label]
-    longest = max((svg.text_width(words.shortened(line.label, 32)) for line in named), default=0)
+    longest = max((svg.text_width(words.squeezed(line.label, 32)) for line in named), default=0)
     left, top = 52.0, 30.0
     right = width - (8 if narrow or not named else min(longest + 30, 0.34 * width))
     plot_height = 240.0 if narrow else 330.0
@@ -150,7 +150,7 @@ def draw_lines(
         for number, (_, _, color, shape, label) in enumerate(ends):
             at = bottom + 60 + 18 * number
             canvas.marker(12, at - 4, 4.5, f"s{color}", shape)
-            canvas.text(24, at, words.shortened(label, 48), "keyed")
+            canvas.text(24, at, words.squeezed(label, 48), "keyed")
     else:
         _label_ends(canvas, ends, right, top, bottom)
     return canvas
@@ -213,7 +213,7 @@ def draw_points(
         canvas.marker(px, py, 4.5, f"s{point.series % svg.SERIES + 1}", shape)
     for point, (px, py) in zip(points, places, strict=True):
         wanted = str(point.number) if point.number else ""
-        short = words.shortened(point.label, 30)
+        short = words.squeezed(point.label, 30)
         texts = [short, wanted] if not key else [wanted]
         for text in filter(None, texts):
             placed = _place(px, py, svg.text_width(text), taken, (left, top - 4, right, bottom))
@@ -227,7 +227,7 @@ def draw_points(
         at = column * width / columns
         text = f"{point.number}  {point.label}"
         room = int((width / columns - 20) / svg.text_width("x"))
-        canvas.text(at + 4, bottom + 60 + 18 * row, words.shortened(text, room), "keyed")
+        canvas.text(at + 4, bottom + 60 + 18 * row, words.squeezed(text, room), "keyed")
     return canvas
 
 
@@ -274,7 +274,7 @@ def _label_ends(canvas: svg.Canvas, ends: Sequence, right: float, top: float, bo
             canvas.path([(x + 4, y), (right + 4, at), (right + 8, at)], "leader")
         canvas.marker(right + 13, at, 4, f"s{color}", shape)
         room = int((canvas.width - right - 24) / svg.text_width("x"))
-        canvas.text(right + 22, at + 4, words.shortened(label, room), "keyed")
+        canvas.text(right + 22, at + 4, words.squeezed(label, room), "keyed")
 
 
 def _draw_diagonal(

@@ -198,7 +198,7 @@ def _paper_view(table: Table) -> TableView:
     for record in table.records():
         value, unit = record["recomputed"], str(record["unit"] or "")
         if isinstance(value, int | float):
-            text = f"{words.number(value, 5)} {unit}".strip()
+            text = f"{words.plain(float(f'{value:.5g}'))} {unit}".strip()
             recomputed = CellView(text, sort=repr(value), kind="number")
         else:
             recomputed = CellView("not computed", kind="null", mark=reasons.mark(NO_LOGS))

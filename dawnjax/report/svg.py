@@ -176,10 +176,11 @@ def time_ticks(scale: Scale, most: int = 6) -> list[float]:
                 first = math.ceil(scale.low / step - 1e-9)
                 return [number * step for number in range(first, math.floor(scale.high / step) + 1)]
         return _steps(scale, most)
-    inside = [value for value in _ROUND_TIMES if scale.low <= value <= scale.high]
-    if len(inside) < 2:
-        return [value for value in _TIME_STEPS if scale.low <= value <= scale.high] or [scale.low]
-    return inside[:: math.ceil(len(inside) / most)]
+    for choice in (_ROUND_TIMES, _TIME_STEPS):
+        inside = [value for value in choice if scale.low <= value <= scale.high]
+        if len(inside) > 2:
+            return inside[:: math.ceil(len(inside) / most)]
+    return time_ticks(scale._replace(log=False), most)
 
 
 def _steps(scale: Scale, most: int) -> list[float]:

@@ -154,9 +154,9 @@ def scaling_part(entries: Sequence[Entry]) -> Part | None:
             title="Speedup of the time to accuracy over accelerators",
             summary="; ".join(said) + ".",
             caption=(
-                "Both against the smallest system of the series; at its last point the number of "
-                "accelerators. A series may mix generations of hardware; its line joins the fastest "
-                "system of each size."
+                "Both against the smallest system of the series; at its end the number of "
+                "accelerators. A series may mix generations of hardware; a line joins the "
+                "fastest system of each size."
             ),
             draw=lambda width: plots.draw_points(
                 points,

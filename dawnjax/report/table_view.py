@@ -250,7 +250,7 @@ def why_null(entry: Entry | None, name: str, record: Mapping[str, Cell]) -> str:
         return system_price(entry).source if summary and summary.reached else words.NOT_REACHED
     if given:
         return given
-    if name.startswith("epochs") or name.startswith("seconds_per_epoch"):
+    if name.startswith(("epochs", "seconds_per_epoch")):
         return entry.reasons.get("epochs", "the logs do not tell the epochs")
     if summary is None:
         return ""
@@ -303,7 +303,7 @@ def with_labels(
         for column in columns:
             text = names.get((str(record["benchmark"]), str(record[column])))
             if text:
-                cells[places.index(by_name[column])] = CellView(text, str(record[column]))
+                cells[places.index(by_name[column])] = CellView(text)
         rows.append(tuple(cells))
     return dataclasses.replace(shown, rows=tuple(rows))
 

@@ -1,5 +1,6 @@
 """Sections on the trials of an entry: stability, epochs against time per epoch, comparisons."""
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 
@@ -7,11 +8,23 @@ from dawnjax.analysis.comparison import compare_table
 from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import epochs_table, stability_table, summaries
 from dawnjax.analysis.leaderboard import ranking_seconds
+from dawnjax.analysis.tables import Table
 from dawnjax.report import figures, words
 from dawnjax.report.boards import scope
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Part, Section
-from dawnjax.report.table_view import by_key, key_of, label, view, why_null, with_labels
+from dawnjax.report.table_view import (
+    CellView,
+    HeadView,
+    Reasons,
+    TableView,
+    by_key,
+    key_of,
+    label,
+    shown,
+    view,
+    why_null,
+)
 
 MOST_ROWS = 44
 """Rows of a figure; the entries with the largest variation are taken."""
@@ -214,34 +227,67 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
     if not pairs:
         return None
     table = compare_table(pairs[:MOST_COMPARISONS])
-    names = {key_of(entry)[1:]: label(entry) for entry, _ in summaries(entries)}
-    shown = view(
-        table,
-        ["benchmark", "first", "second", "first_reached", "second_reached"]
-        + ["expected_ratio", "distinct", "trials_needed", "caution"],
-        why=lambda _, name, record: _why_not_compared(name, record),
-    )
     return Part(
         section=Section(
             name="comparisons",
             title="Are neighbours told apart?",
             lead=(
                 "Each entry with two trials or more against the next faster one of its benchmark: "
-                "the ratio of their expected times, its 95% interval, and whether the interval "
-                "leaves out 1.",
+                "the ratio of their expected times, and whether its 95% interval leaves out 1.",
             ),
-            blocks=(with_labels(shown, table, names, ("first", "second")),),
+            blocks=(_comparisons_view(table, entries),),
         ),
         tables=(table,),
     )
 
 
-def _why_not_compared(name: str, record) -> str:
-    if name.startswith("expected_ratio"):
-        return "how long the trials that did not reach ran is not known"
-    if name == "trials_needed":
-        return "the ratio is 1, or the variation is not known"
-    return ""
+def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
+    names = {key_of(entry)[1:]: label(entry) for entry, _ in summaries(entries)}
+    columns = {column.name: column for column in table.columns}
+    reasons = Reasons()
+    rows = []
+    for record in table.records()[:MOST_COMPARISONS]:
+        benchmark = str(record["benchmark"])
+        cells = [
+            CellView(
+                names.get((benchmark, str(record[name])), str(record[name])),
+                f"{record[f'{name}_reached']} reached",
+            )
+            for name in ("first", "second")
+        ]
+        ratio = shown(record["expected_ratio"], columns["expected_ratio"])
+        if record["expected_ratio"] is None:
+            why = "how long the trials that did not reach ran is not known"
+            ratio = dataclasses.replace(ratio, mark=reasons.mark(why))
+        else:
+            low = shown(record["expected_ratio_low"], columns["expected_ratio"]).text
+            high = record["expected_ratio_high"]
+            upper = "no bound" if high is None else shown(high, columns["expected_ratio"]).text
+            ratio = dataclasses.replace(ratio, small=f"{low} to {upper}")
+        apart = shown(record["distinct"], columns["distinct"])
+        apart = dataclasses.replace(apart, mark=reasons.mark(str(record["caution"] or "")))
+        needed = shown(record["trials_needed"], columns["trials_needed"])
+        if record["trials_needed"] is None:
+            why = "the ratio is 1, or the variation is not known"
+            needed = dataclasses.replace(needed, mark=reasons.mark(why))
+        rows.append((CellView(benchmark), *cells, ratio, apart, needed))
+    return TableView(
+        name=table.name,
+        caption=table.title,
+        heads=(
+            HeadView("benchmark"),
+            HeadView("slower"),
+            HeadView("faster"),
+            HeadView("ratio of expected times", "95% interval", number=True),
+            HeadView("told apart"),
+            HeadView("trials of each that would tell", number=True),
+        ),
+        rows=tuple(rows),
+        reasons=reasons.listed(),
+        notes=table.notes,
+        total=len(table.rows),
+        header=1,
+    )
 
 
 def _signed(value: float) -> str:

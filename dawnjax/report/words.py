@@ -15,11 +15,13 @@ _NO_BREAK = "\u00a0"
 
 
 def duration(seconds: float) -> str:
-    """Gives a time: `683 ms`, `4.06 s`, `2 min 42 s`, `3 h 26 min`, `323 h`."""
+    """Gives a time: `12 µs`, `683 ms`, `4.06 s`, `2 min 42 s`, `3 h 26 min`, `323 h`."""
     if seconds < 0:
         return "-" + duration(-seconds)
     if seconds == 0:
         return f"0{_NO_BREAK}s"
+    if seconds < 0.0009995:
+        return f"{number(seconds * 1e6)}{_NO_BREAK}µs"
     if seconds < 0.9995:
         return f"{number(seconds * 1000)}{_NO_BREAK}ms"
     if seconds < 59.95:
@@ -89,4 +91,13 @@ def count(amount: int, one: str, many: str = "") -> str:
 def shortened(text: str, length: int) -> str:
     """Gives a text of at most so many letters, its end replaced by an ellipsis."""
     text = " ".join(text.split())
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+    return text if len(text) <= length else text[: max(length - 1, 0)].rstrip() + "…"
+
+
+def squeezed(text: str, length: int) -> str:
+    """Gives a text of at most so many letters without its middle: names differ at their ends."""
+    text = " ".join(text.split())
+    if len(text) <= length:
+        return text
+    end = max(length - 1, 0) * 2 // 5
+    return text[: max(length - 1 - end, 0)] + "…" + (text[-end:] if end else "")
