@@ -92,6 +92,9 @@ def test_no_file_imports_the_folders_under_their_second_name():
         "dawnjax.commands.export",
         "dawnjax.analysis",
         "dawnjax.analysis.paper",
+        "dawnjax.commands.report",
+        "dawnjax.report.page",
+        "dawnjax.report.writing",
     ],
 )
 def test_reading_results_needs_no_jax(module):

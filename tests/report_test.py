@@ -267,7 +267,7 @@ def test_formulas_do_not_reach_a_spreadsheet(tmp_path):
     entries = [dataclasses.replace(one, submitter=formula, model=formula) for one in some_entries()]
     writing.write(page.make(inputs.Inputs(tuple(entries))), tmp_path)
     for file in sorted((tmp_path / "tables").glob("*.csv")):
-        for row in csv.reader(io.StringIO(file.read_text(newline=""))):
+        for row in csv.reader(io.StringIO(file.read_bytes().decode(), newline="")):
             assert not [cell for cell in row if cell.startswith("=")], file.name
     assert "'=HYPERLINK" in (tmp_path / "tables" / "leaderboards_by_time.csv").read_text()
 
@@ -371,7 +371,7 @@ def test_a_cut_off_day_ranks_the_entries_of_its_time():
     made = page.make(inputs.Inputs(tuple(some_entries())), until="2018-03-01")
     board = next(table for table in made.tables if table.name == "leaderboards_by_time")
     training = [row for row in board.records() if row["kind"] == "training"]
-    assert [row["source"][-5:] for row in training] == ["dawn0", "dawn1", "dawn2"]
+    assert [str(row["source"])[-5:] for row in training] == ["dawn0", "dawn1", "dawn2"]
 
 
 def test_hosts_paths_and_addresses_are_left_out():
@@ -396,7 +396,7 @@ def test_hosts_paths_and_addresses_are_left_out():
 def test_one_entry_alone_and_many_make_a_page():
     for chosen in (some_entries()[3:4], [entry("none", [None])], some_entries()[-1:]):
         made = page.make(inputs.Inputs(tuple(chosen)))
-        sections = re.findall(r'<section id="([a-z]+)"', Page(made.html) and made.html)
+        sections = re.findall(r'<section id="([a-z]+)"', made.html)
         assert "stability" not in sections and "speedups" not in sections
         assert "not reached" in made.html or chosen[0].benchmark == "CIFAR10"
     many = [
@@ -405,7 +405,10 @@ def test_one_entry_alone_and_many_make_a_page():
         for one in some_entries()
     ]
     large = many[0].trials[0]
-    rows = tuple(Evaluation(float(i), float(i), min(0.7, i / 1e4)) for i in range(1, 10_001))
+    rows = tuple(
+        Evaluation(epoch=float(i), seconds_since_run_start=float(i), value=min(0.7, i / 1e4))
+        for i in range(1, 10_001)
+    )
     many[0] = dataclasses.replace(
         many[0], trials=(dataclasses.replace(large, evaluations=rows), *many[0].trials[1:])
     )
@@ -417,12 +420,13 @@ def test_one_entry_alone_and_many_make_a_page():
     assert f"{MOST_ROWS} of " in made.html
 
 
-def test_our_runs_show_compilation_phases_and_losses(tmp_path, capsys):
+def test_our_runs_show_compilation_phases_and_losses(tmp_path, compile_cache):
     pytest.importorskip("jax")
     run = tmp_path / "first"
     argv = ["train", "--experiment=synthetic_image", f"--run_dir={run}"]
     argv += ["--data.num_train_examples=96", "--data.num_eval_examples=40", "--num_epochs=2"]
     argv += ["--global_batch_size=16", "--batch_norm_group_size=4", "--notensorboard"]
+    argv.append(compile_cache)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
     ended = subprocess.run(
         [sys.executable, "-m", "dawnjax", *argv], env=environment, capture_output=True, text=True

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     except command_line.HelpRequested:
         text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
         raise command_line.HelpRequested(text) from None
-    sources = [*rest, *flag_values["source"].value]
+    sources = [*rest, *(flag_values["source"].value or ())]
     if not sources:
         raise ConfigError("no source given: a file of entries, a run directory or a folder of them")
     if not flag_values["out"].value:
@@ -70,10 +70,10 @@ def main(argv: list[str]) -> int:
         [Path(source).expanduser() for source in sources],
         Path(flag_values["out"].value).expanduser(),
         until=flag_values["until"].value,
-        title=flag_values["title"].value,
-        with_paper=flag_values["paper"].value,
+        title=flag_values["title"].value or "",
+        with_paper=bool(flag_values["paper"].value),
         entry_list=flag_values["entry_list"].value,
-        include_hosts=flag_values["include_hosts"].value,
+        include_hosts=bool(flag_values["include_hosts"].value),
     )
 
 

@@ -17,6 +17,7 @@ from dawnjax.report.table_view import (
     TableView,
     hardware,
     label,
+    records_of,
     view,
 )
 
@@ -134,18 +135,18 @@ def leaderboards_part(all_boards: Sequence[Board], until: str | None = None) -> 
 
 def board_view(board: Board) -> TableView:
     """Gives one leaderboard with both ranks; complete without any sorting."""
-    cost_ranks = {_place(row): row["rank"] for row in board.by_cost.records()}
-    cost_row = {_place(row): row for row in board.by_cost.records()}
+    cost_ranks = {_place(row): row["rank"] for row in records_of(board.by_cost)}
+    cost_row = {_place(row): row for row in records_of(board.by_cost)}
     training = board.kind == "training"
-    priced = any(row["cost_usd"] is not None for row in board.by_time.records())
-    submitters = any(row["submitter"] for row in board.by_time.records())
+    priced = any(row["cost_usd"] is not None for row in records_of(board.by_time))
+    submitters = any(row["submitter"] for row in records_of(board.by_time))
     notes = board.by_time.notes
     if not priced:
-        whys = sorted({str(row["price_source"]) for row in board.by_time.records()})
+        whys = sorted({str(row["price_source"]) for row in records_of(board.by_time)})
         notes = (*notes, "No cost is known: " + "; ".join(whys[:3]) + ".")
     reasons = Reasons()
     rows, dates = [], []
-    for row in board.by_time.records():
+    for row in records_of(board.by_time):
         cost_rank = cost_ranks.get(_place(row))
         entry = board.entries[str(row["source"])]
         remark = str(row["remark"] or "")
@@ -206,7 +207,7 @@ def board_view(board: Board) -> TableView:
 
 def cost_figure(board: Board, number: int) -> Figure | None:
     """Gives cost against time of a training benchmark, if three entries or more have both."""
-    rows = [row for row in board.by_time.records() if row["rank"] is not None]
+    rows = [row for row in records_of(board.by_time) if row["rank"] is not None]
     both = [row for row in rows if row["cost_usd"] and row["seconds"]]
     if board.kind != "training" or len(both) < 3:
         return None

@@ -22,6 +22,7 @@ from dawnjax.report.table_view import (
     by_key,
     hardware,
     label,
+    records_of,
     view,
     why_null,
 )
@@ -115,7 +116,7 @@ def warnings_part(inputs: Inputs) -> Part | None:
     table = warnings_table(inputs.entries)
     overview = overview_table(inputs.entries)
     grouped: dict[tuple[str, str, str], list[str]] = {}
-    for record in table.records():
+    for record in records_of(table):
         key = (str(record["kind"]), str(record["field"] or ""), str(record["text"]))
         grouped.setdefault(key, []).append(f"{record['benchmark']} {record['source']}".strip())
     rows = []
@@ -166,7 +167,7 @@ def warnings_part(inputs: Inputs) -> Part | None:
 
 def paper_part(tables: Sequence[Table], errata: Table) -> Part | None:
     """Gives the paper's tables, published beside recomputed, and its errata first."""
-    counts = dict.fromkeys((AGREES, DISAGREES, NO_LOGS), 0)
+    counts: dict[str, int] = dict.fromkeys((AGREES, DISAGREES, NO_LOGS), 0)
     for table in tables:
         for verdict in table.column("verdict"):
             counts[str(verdict)] = counts.get(str(verdict), 0) + 1
@@ -195,7 +196,7 @@ _VERDICT_SIGNS = {AGREES: "✓ ", DISAGREES: "✗ ", NO_LOGS: "– "}
 def _paper_view(table: Table) -> TableView:
     reasons = Reasons()
     rows = []
-    for record in table.records():
+    for record in records_of(table):
         value, unit = record["recomputed"], str(record["unit"] or "")
         if isinstance(value, int | float):
             text = f"{words.plain(float(f'{value:.5g}'))} {unit}".strip()
@@ -237,8 +238,8 @@ def best_view(all_boards: Sequence[Board]) -> TableView | None:
         if board.kind != "training":
             continue
         fast, cheap = board.best("time"), board.best("cost")
-        whys = sorted({str(row["remark"]) for row in board.by_time.records() if row["remark"]})
-        ranked = sum(row["rank"] is not None for row in board.by_time.records())
+        whys = sorted({str(row["remark"]) for row in records_of(board.by_time) if row["remark"]})
+        ranked = sum(row["rank"] is not None for row in records_of(board.by_time))
         all_of_them = len(board.by_time.rows)
         counted = f"{ranked} of {all_of_them} ranked"
         cells = [CellView(board.title, counted)]

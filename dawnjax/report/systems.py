@@ -17,6 +17,7 @@ from dawnjax.report.table_view import (
     TableView,
     key_of,
     label,
+    records_of,
     view,
     with_labels,
 )
@@ -214,16 +215,17 @@ def _pivot(table: Table, field: str, caption: str) -> TableView:
     """Gives the entries of each suite and benchmark, one column a value of a field."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
     totals: dict[str, int] = {}
-    for record in table.records():
+    for record in records_of(table):
         key = (str(record["suite"]), f"{record['benchmark']}, {record['kind']}")
-        value, number = str(record[field]), int(record["entries"] or 0)  # type: ignore[arg-type]
+        value, number = str(record[field]), int(record["entries"] or 0)
         own = sums.setdefault(key, {})
         own[value] = own.get(value, 0) + number
         totals[value] = totals.get(value, 0) + number
     columns = sorted(totals, key=lambda value: (-totals[value], value))
     rows = []
     for (suite, benchmark), own in sums.items():
-        cells = [CellView(benchmark, scope(*suite.partition(" ")[::2], ""))]
+        name, _, round_name = suite.partition(" ")
+        cells = [CellView(benchmark, scope(name, round_name, ""))]
         cells += [
             CellView(words.grouped(own.get(value, 0)), sort=str(own.get(value, 0)), kind="number")
             for value in columns

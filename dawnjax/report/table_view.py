@@ -3,6 +3,7 @@
 import dataclasses
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from dawnjax.analysis.cost import system_price
 from dawnjax.analysis.entries import Entry
@@ -103,6 +104,11 @@ class Reasons:
         return tuple((letter, reason) for reason, letter in self._letters.items())
 
 
+def records_of(table: Table) -> list[dict[str, Any]]:
+    """Gives the rows by column name, for those who know what each column holds."""
+    return list(table.records())
+
+
 def key_of(entry: Entry) -> tuple[str, ...]:
     """Gives the cells by which the tables of the analysis tell entries apart."""
     return f"{entry.suite} {entry.round}".strip(), entry.benchmark, entry.source
@@ -156,7 +162,7 @@ def view(
     most: int | None = MOST_ROWS,
     sortable: bool = False,
     caption: str = "",
-    keep: Callable[[Mapping[str, Cell]], bool] | None = None,
+    keep: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> TableView:
     """Gives a table as the page shows it.
 
@@ -183,12 +189,12 @@ def view(
     names = [name for name in names if name not in hidden]
     reasons = Reasons()
     rows = []
-    records = [record for record in table.records() if keep is None or keep(record)]
+    records = [record for record in records_of(table) if keep is None or keep(record)]
     for record in records[:most]:
         entry = None
         cells = []
         if has_entries and entries is not None:
-            entry = entries.get((record["suite"], record["benchmark"], record["source"]))  # type: ignore[arg-type]
+            entry = entries.get((record["suite"], record["benchmark"], record["source"]))
             cells.append(entry_cell(entry, record))
         for name in names:
             cell = shown(record[name], by_name[name])

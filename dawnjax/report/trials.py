@@ -21,6 +21,7 @@ from dawnjax.report.table_view import (
     by_key,
     key_of,
     label,
+    records_of,
     shown,
     view,
     why_null,
@@ -38,7 +39,7 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
     if not any(summary.trials > 1 for _, summary in summaries(entries)):
         return None
     keyed = by_key(entries)
-    several = [row for row in table.records() if (row["trials"] or 0) > 1]
+    several = [row for row in records_of(table) if (row["trials"] or 0) > 1]
     rows, left_out, said = [], [], []
     for record in several:
         entry = keyed[(record["suite"], record["benchmark"], record["source"])]
@@ -104,7 +105,7 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
             entries=keyed,
             why=why_null,
             caption="Entries of two trials or more",
-            keep=lambda record: (record["trials"] or 0) > 1,  # type: ignore[operator]
+            keep=lambda record: (record["trials"] or 0) > 1,
         )
     )
     lead = ["Trials of an entry differ in their random seed alone."]
@@ -194,7 +195,7 @@ def epochs_part(entries: Sequence[Entry]) -> Part | None:
             entries=by_key(entries),
             why=why_null,
             caption="Entries of which two trials or more reached",
-            keep=lambda record: (record["reached"] or 0) > 1,  # type: ignore[operator]
+            keep=lambda record: (record["reached"] or 0) > 1,
         )
     )
     return Part(
@@ -246,7 +247,7 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
     columns = {column.name: column for column in table.columns}
     reasons = Reasons()
     rows = []
-    for record in table.records()[:MOST_COMPARISONS]:
+    for record in records_of(table)[:MOST_COMPARISONS]:
         benchmark = str(record["benchmark"])
         cells = [
             CellView(
