@@ -24,6 +24,9 @@ MOST_NAMED = 6
 
 MOST_BEHIND = 40
 
+_FEW = 6
+"""Evaluations of a trial below which trials are drawn without their median."""
+
 MOST_STRANDS = 12
 """Trials of an entry that are drawn one by one."""
 
@@ -73,7 +76,8 @@ def learning_part(entries: Sequence[Entry]) -> Part | None:
                 "The quality at each evaluation. Of an entry of several trials: the median, the "
                 "band between the first and the third quartile, and thin lines of the trials. "
                 "Median and band stand where all trials are under way: a trial ends when it "
-                "reaches the target, and the median of the others would be that of slow trials.",
+                "reaches the target, and the median of the others would be that of slow trials. "
+                "Where evaluations are few, trials stand alone.",
             ),
             blocks=tuple(figures),
         ),
@@ -173,7 +177,7 @@ def target_label(target: Target) -> str:
     if target.value is None:
         return "no target known"
     word = "at most " if target.direction == "at_most" else ""
-    return f"target {word}{quality(target.value, target)}"
+    return f"target {word}{_tick(target.value, target)}"
 
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
@@ -184,8 +188,16 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
     left_out += [(label(entry), "its metric has another unit") for entry in other_target]
     behind = 0
     for entry in group:
-        points = _curve(entry, against)
         strands = _strands(entry, against)
+        points = _curve(entry, against)
+        if (
+            strands
+            and len(strands) <= MOST_STRANDS
+            and sum(map(len, strands)) < _FEW * len(strands)
+        ):
+            # Of few evaluations the newest of each trial are far apart in time: their median
+            # would stand still where every trial rises.
+            points = []
         if not points and not strands:
             what_lacks = "epochs" if against == "epoch" else "times"
             left_out.append((label(entry), f"its evaluations have no {what_lacks}"))
@@ -362,7 +374,7 @@ def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: 
     """Gives where the median begins and ends, or why there is none."""
     trials = words.count(len(entry.trials), "trial")
     if not points:
-        return f"{label(entry)}: {trials}, never all under way at one moment"
+        return f"{label(entry)}: {trials}, drawn one by one"
     unit = "" if against == "seconds" else " epochs"
     return (
         f"{label(entry)}: from {quality(points[0][1], entry.target)} to "

@@ -100,7 +100,11 @@ def speedups_part(entries: Sequence[Entry]) -> Part | None:
             )
         )
     names = {key_of(entry)[1:]: label(entry) for pair in pairs for entry in pair}
-    blocks.append(with_labels(view(table, why=_why_no_speedup), table, names, ("small", "large")))
+    shown = ["benchmark", "small", "large", "throughput_speedup", "tta_speedup"]
+    shown += ["small_epochs", "large_epochs", "small_batch_size", "large_batch_size"]
+    blocks.append(
+        with_labels(view(table, shown, why=_why_no_speedup), table, names, ("small", "large"))
+    )
     lead = "Throughput counts examples a second; time to accuracy also counts how many are needed."
     if known:
         lead += (
@@ -156,8 +160,7 @@ def scaling_part(entries: Sequence[Entry]) -> Part | None:
             summary="; ".join(said) + ".",
             caption=(
                 "Both against the smallest system of the series; at its end the number of "
-                "accelerators. A series may mix generations of hardware; a line joins the "
-                "fastest system of each size."
+                "accelerators. A line joins the fastest system of each size."
             ),
             draw=lambda width: plots.draw_points(
                 points,
@@ -249,11 +252,10 @@ def _factor(value: float) -> str:
 
 
 def _series_name(group: Sequence[Entry]) -> str:
-    first = group[0]
-    parts = [first.submitter, first.benchmark]
-    if first.suite == "dawnbench":
-        parts.append(first.model)
-    return " ".join(part for part in parts if part)
+    first = min(group, key=lambda entry: entry.num_accelerators or 0)
+    what = first.model if first.suite == "dawnbench" else first.system or first.hardware
+    who = words.shortened(first.submitter, 24)
+    return f"{f'{who} {first.benchmark}'.strip()}, {words.shortened(what, 24)}"
 
 
 def _short(entry: Entry) -> str:
