@@ -65,6 +65,7 @@ def test_flax_stays_behind_one_door():
         "dawnjax/commands",
         "dawnjax/analysis",
         "dawnjax/official",
+        "dawnjax/report",
         "input_pipeline",
     ):
         for path in python_files(folder):

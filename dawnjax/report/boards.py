@@ -140,7 +140,8 @@ def board_view(board: Board) -> TableView:
     training = board.kind == "training"
     priced = any(row["cost_usd"] is not None for row in records_of(board.by_time))
     submitters = any(row["submitter"] for row in records_of(board.by_time))
-    notes = board.by_time.notes
+    # On the page a letter leads to the remark.
+    notes = tuple(note for note in board.by_time.notes if "remark" not in note)
     if not priced:
         whys = sorted({str(row["price_source"]) for row in records_of(board.by_time)})
         notes = (*notes, "No cost is known: " + "; ".join(whys[:3]) + ".")

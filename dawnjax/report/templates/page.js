@@ -29,9 +29,14 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
   heads.forEach((head, column) => {
     const button = document.createElement("button");
     button.type = "button";
+    // A browser does not repeat a button on the table's further printed pages, but does a text.
+    const printed = document.createElement("span");
+    printed.className = "printed";
+    printed.setAttribute("aria-hidden", "true");
+    printed.append(...[...head.childNodes].map(node => node.cloneNode(true)));
     button.append(...head.childNodes);
     button.addEventListener("click", () => sortBy(head, column));
-    head.append(button);
+    head.append(button, printed);
   });
   heads[0].setAttribute("aria-sort", "ascending");
 
