@@ -19,13 +19,17 @@ from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.input_pipeline.digits import Digits
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.execution import ComputeDtype
+from dawnjax.models.preactivation_resnet import PreactivationResNet
 from dawnjax.models.record_net import RecordNet
 from dawnjax.models.resnet import ResNet
+from dawnjax.models.resnet9 import ResNet9
+from dawnjax.models.wide_resnet import WideResNet
 from dawnjax.processes import ProcessOptions
 
 DatasetConfig = Digits | Cifar10 | Synthetic
-ModelConfig = ResNet | RecordNet
+ModelConfig = ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,8 @@ from typing import Any
 import jax
 from flax import nnx
 
+from dawnjax.models.execution import TrainingMoment
+
 Tree = dict[str, Any]
 
 
@@ -23,11 +25,13 @@ class PureModel:
       init: From a PRNG key to `(params, batch_stats)`, nested dicts of float32 arrays.
       apply: From `(params, batch_stats, images, train)` to `(logits, batch_stats)`. In training the
         statistics come back one row a normalization group, [groups, channels] for [channels];
-        otherwise as they were given.
+        otherwise as they were given. Models that draw random numbers in training take a
+        `TrainingMoment` as a fifth argument there. Models with an auxiliary head give the pair of
+        both heads' logits in training.
     """
 
     init: Callable[[jax.Array], tuple[Tree, Tree]]
-    apply: Callable[[Tree, Tree, jax.Array, bool], tuple[jax.Array, Tree]]
+    apply: Callable[..., tuple[Any, Tree]]
 
 
 def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
@@ -35,7 +39,8 @@ def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
 
     Args:
       build: Makes the module from its random streams. The module holds `nnx.Param` and
-        `nnx.BatchStat` variables only, and is called as `module(images, train=...)`.
+        `nnx.BatchStat` variables only, and is called as `module(images, train=...)`, in training
+        also with `moment=...` where it draws random numbers.
 
     Raises:
       TypeError: The module holds another kind of variable, which a step would silently drop.
@@ -50,11 +55,16 @@ def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
         return _text_keys(nnx.to_pure_dict(params)), _text_keys(nnx.to_pure_dict(batch_stats))
 
     def apply(
-        params: Tree, batch_stats: Tree, images: jax.Array, train: bool
-    ) -> tuple[jax.Array, Tree]:
+        params: Tree,
+        batch_stats: Tree,
+        images: jax.Array,
+        train: bool,
+        moment: TrainingMoment | None = None,
+    ) -> tuple[Any, Tree]:
         states = (nnx.State(_number_keys(params)), nnx.State(_number_keys(batch_stats)))
         module = nnx.merge(graph, *states, rest)
-        logits = module(images, train=train)
+        told = {} if moment is None else {"moment": moment}
+        logits = module(images, train=train, **told)
         return logits, _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.BatchStat)))
 
     return PureModel(init, apply)

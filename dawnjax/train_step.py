@@ -18,14 +18,14 @@ from dawnjax import classification
 from dawnjax.experiment import Experiment
 from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import DatasetSpec
-from dawnjax.models.execution import Execution, Platform
+from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import PureModel, Tree, pure_model
 
 PRNG_IMPLEMENTATION = "threefry2x32"
 
 # Purposes of random numbers: key = fold_in(root, purpose, step, global example index).
-INITIALIZATION, AUGMENTATION, EXAMPLE = range(3)
+INITIALIZATION, AUGMENTATION, EXAMPLE, MODEL = range(4)
 
 Arrays = dict[str, jax.Array]
 
@@ -122,11 +122,11 @@ class Recipe:
             epochs=batch["epoch"],
         )
 
+        moment = self._moment(state.step, batch["index"], root_key)
+
         def mean_loss(params: Tree) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
-            logits, batch_stats = self.model.apply(params, state.batch_stats, images, True)
-            losses = classification.smoothed_cross_entropy(
-                logits, batch["label"], experiment.label_smoothing
-            )
+            heads, batch_stats = self.model.apply(params, state.batch_stats, images, True, moment)
+            losses = self._losses(heads, batch["label"])
             return losses.mean(), (losses, batch_stats)
 
         gradients, (losses, group_stats) = jax.grad(mean_loss, has_aux=True)(state.params)
@@ -150,6 +150,31 @@ class Recipe:
             ),
             loss,
         )
+
+    def _moment(
+        self, step: jax.Array, index: jax.Array, root_key: jax.Array
+    ) -> TrainingMoment | None:
+        """Gives what a model that draws random numbers is told; None for the others."""
+        if not getattr(self.experiment.model, "draws_in_training", False):
+            return None
+        step_key = jax.random.fold_in(jax.random.fold_in(root_key, MODEL), step)
+        num_steps = self.experiment.num_steps(self.spec)
+        return TrainingMoment(
+            keys=_fold_in_each(step_key, index), progress=step.astype(jnp.float32) / num_steps
+        )
+
+    def _losses(
+        self, heads: jax.Array | tuple[jax.Array, jax.Array], labels: jax.Array
+    ) -> jax.Array:
+        """Gives each example's loss, float32 [batch], an auxiliary head's included."""
+        smoothing = self.experiment.label_smoothing
+        if not isinstance(heads, tuple):
+            return classification.smoothed_cross_entropy(heads, labels, smoothing)
+        losses, auxiliary = (
+            classification.smoothed_cross_entropy(logits, labels, smoothing) for logits in heads
+        )
+        weight = getattr(self.experiment.model, "auxiliary_loss_weight")  # noqa: B009
+        return losses + weight * auxiliary
 
     def evaluation_step(
         self, params: Tree, batch_stats: Tree, batch: Arrays, totals: Arrays

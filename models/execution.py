@@ -3,8 +3,10 @@
 import dataclasses
 from typing import Literal
 
+import jax
+
 Platform = Literal["cpu", "gpu", "tpu"]
-ComputeDtype = Literal["float32", "bfloat16"]
+ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,3 +24,18 @@ class Execution:
     platform: Platform
     compute_dtype: ComputeDtype
     batch_norm_group_size: int
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class TrainingMoment:
+    """What a model that draws random numbers in training is told at each step.
+
+    Attributes:
+      keys: PRNG keys [batch], another one each time that an example is seen; what is drawn for an
+        example depends on its key alone, so it is the same on any number of devices.
+      progress: float32, the steps done as a fraction of the run's, from 0 to 1.
+    """
+
+    keys: jax.Array
+    progress: jax.Array

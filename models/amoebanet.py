@@ -1,0 +1,494 @@
+"""AmoebaNet-D: cells of ten operations that an evolutionary search found.
+
+A cell sees the outputs of the two cells before it (states 0 and 1). Five times, two operations on
+two states make a new state by their sum; the cell gives some of the states side by side. A normal
+cell keeps height and width; a reduction cell halves them.
+
+Source: Real et al. 2019, "Regularized Evolution for Image Classifier Architecture Search" (arXiv
+1802.01548), section 3 and appendix D. Where text and figure leave it open, this follows the
+authors' program, `models/official/amoeba_net` in https://github.com/tensorflow/tpu: the two cells
+(`model_specs.py`, `amoeba_net_d`), bottlenecks of a quarter of the channels inside convolutions
+larger than 1x1 (`network_utils.py`), stem, auxiliary head and where the cells lie
+(`model_builder.py`).
+"""
+
+import dataclasses
+from typing import ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dawnjax.models.batch_norm import BatchNorm
+from dawnjax.models.convolution import Conv, Linear, Padding, he_normal_fan_out
+from dawnjax.models.execution import Execution, TrainingMoment
+from dawnjax.models.pooling import average_pool, max_pool
+
+OperationName = Literal[
+    "none", "1x1", "3x3", "1x7_7x1", "max_pool_2x2", "max_pool_3x3", "avg_pool_3x3"
+]
+Head = tuple[jax.Array, jax.Array]
+
+
+class CellSpec(NamedTuple):
+    """What a cell does.
+
+    Attributes:
+      operations: (state, operation) pairs; each two make a new state.
+      outputs: The states that the cell gives side by side.
+    """
+
+    operations: tuple[tuple[int, OperationName], ...]
+    outputs: tuple[int, ...]
+
+
+NORMAL_CELL = CellSpec(
+    operations=(
+        (1, "1x1"),
+        (1, "max_pool_3x3"),
+        (1, "none"),
+        (0, "1x7_7x1"),
+        (0, "1x1"),
+        (0, "1x7_7x1"),
+        (2, "max_pool_3x3"),
+        (2, "none"),
+        (1, "avg_pool_3x3"),
+        (5, "1x1"),
+    ),
+    outputs=(0, 3, 4, 6),
+)
+REDUCTION_CELL = CellSpec(
+    operations=(
+        (0, "max_pool_2x2"),
+        (0, "max_pool_3x3"),
+        (2, "none"),
+        (1, "3x3"),
+        (2, "1x7_7x1"),
+        (2, "max_pool_3x3"),
+        (3, "none"),
+        (1, "max_pool_2x2"),
+        (2, "avg_pool_3x3"),
+        (3, "1x1"),
+    ),
+    outputs=(4, 5, 6),
+)
+NUM_STACKS = 3
+STEM_CELLS = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AmoebaNetD:
+    """AmoebaNet-D(N, F) for ImageNet; the defaults are DAWNBench's N6 F256.
+
+    Attributes:
+      num_cells: N, normal cells in all; a reduction cell stands before the second and the third
+        third of them.
+      num_filters: F, channels of the first third; each reduction cell doubles them.
+      stem_width: Channels of the first convolution.
+      has_auxiliary_head: Whether a second classifier sees the cell before the last reduction. It
+        exists in training only.
+      auxiliary_width_fraction: Channels of the auxiliary head relative to 128 and 768.
+      auxiliary_loss_weight: What its loss is multiplied with before it is added.
+      drop_path_keep: With which probability an operation's result is kept for an example at the end
+        of training (or in the last cell); results that are kept are divided by it. 1 drops nothing.
+      drop_path_schedule: The probability of dropping grows with the steps done (`time`), with the
+        cell's depth (`depth`), or as the product of both.
+      dropout_keep: With which probability each feature is kept before the classifier.
+      batch_norm_momentum: The fraction of the running statistics that a step keeps.
+      batch_norm_epsilon: Added to the variance.
+    """
+
+    TAG: ClassVar[str] = "amoebanet_d"
+    draws_in_training: ClassVar[bool] = True
+
+    num_cells: int = 6
+    num_filters: int = 256
+    stem_width: int = 32
+    has_auxiliary_head: bool = True
+    auxiliary_width_fraction: float = 0.4
+    auxiliary_loss_weight: float = 0.4
+    drop_path_keep: float = 1.0
+    drop_path_schedule: Literal["time", "depth", "time_and_depth"] = "time"
+    dropout_keep: float = 0.5
+    batch_norm_momentum: float = 0.9
+    batch_norm_epsilon: float = 1e-5
+
+    def build(
+        self,
+        *,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
+    ) -> nnx.Module:
+        """Makes the network for images of [height, width, channels].
+
+        Raises:
+          ValueError: A number of cells that is no multiple of 3, fewer than 16 channels, a
+            probability out of range, or images too small.
+        """
+        if self.num_cells < NUM_STACKS or self.num_cells % NUM_STACKS:
+            raise ValueError(f"model.num_cells={self.num_cells} must be a multiple of {NUM_STACKS}")
+        if self.num_filters < 16:
+            raise ValueError(f"model.num_filters={self.num_filters} must be 16 or more")
+        for name in ("drop_path_keep", "dropout_keep"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"model.{name}={getattr(self, name)} must lie in (0, 1]")
+        return AmoebaNetModule(self, image_shape, num_classes, execution, rngs)
+
+
+class AmoebaNetModule(nnx.Module):
+    """Stem, cells, mean over positions, linear classifier; an auxiliary head in training."""
+
+    def __init__(
+        self,
+        config: AmoebaNetD,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
+    ):
+        layers = _Layers(config, execution, rngs)
+        self.config = config
+        self.stem = layers.conv(image_shape[-1], config.stem_width, (3, 3), 2, "VALID")
+        self.stem_norm = layers.norm(config.stem_width)
+        height, width = ((size - 3) // 2 + 1 for size in image_shape[:2])
+        # Shapes (height, width, channels) of the outputs of the cell before the last, and the last.
+        shape = (height, width, config.stem_width)
+        previous: tuple[int, int, int] | None = None
+        cells: dict[str, Cell] = {}
+        scale = 0.5**STEM_CELLS
+        auxiliary_after, auxiliary_head = "", None
+
+        def add(name: str, spec: CellSpec, stride: int) -> None:
+            nonlocal shape, previous
+            cells[name] = cell = Cell(
+                spec, stride, int(config.num_filters * scale), shape, previous, layers
+            )
+            previous, shape = shape, cell.out_shape
+
+        for index in range(STEM_CELLS):
+            add(f"stem_cell_{index + 1}", REDUCTION_CELL, 2)
+            scale *= 2
+        scale = 1.0
+        per_stack = config.num_cells // NUM_STACKS
+        for index in range(config.num_cells):
+            if index and index % per_stack == 0:
+                scale *= 2
+                add(f"reduction_cell_{index // per_stack}", REDUCTION_CELL, 2)
+            add(f"cell_{index + 1}", NORMAL_CELL, 1)
+            if config.has_auxiliary_head and index + 1 == (NUM_STACKS - 1) * per_stack:
+                auxiliary_after = f"cell_{index + 1}"
+                auxiliary_head = AuxiliaryHead(shape, num_classes, layers)
+        self.auxiliary_after, self.auxiliary_head = auxiliary_after, auxiliary_head
+        self.order = tuple(cells)
+        self.cells = nnx.Dict(cells)
+        self.classifier = Linear(
+            shape[-1],
+            num_classes,
+            kernel_initializer=he_normal_fan_out,
+            float32_output=True,
+            execution=execution,
+            rngs=rngs,
+        )
+
+    def __call__(
+        self, images: jax.Array, *, train: bool, moment: TrainingMoment | None = None
+    ) -> jax.Array | Head:
+        """Maps normalized images [batch, height, width, channels] to float32 logits.
+
+        In training with an auxiliary head it gives the pair of the logits and the head's.
+        """
+        config = self.config
+        if train and moment is None:
+            raise ValueError("AmoebaNet draws random numbers in training: it needs a moment")
+        draws = None
+        if train and moment is not None and config.drop_path_keep < 1:
+            draws = _drop_path_draws(config, moment, len(self.cells))
+        hidden = self.stem_norm(self.stem(images), train=train)
+        outputs: list[jax.Array | None] = [None, hidden]
+        auxiliary = None
+        for index, name in enumerate(self.order):
+            factors = None if draws is None else draws[:, index]
+            hidden = self.cells[name](hidden, outputs[-2], train=train, factors=factors)
+            outputs.append(hidden)
+            if train and self.auxiliary_head is not None and name == self.auxiliary_after:
+                auxiliary = self.auxiliary_head(hidden, train=train)
+        features = jax.nn.relu(hidden).mean((1, 2))
+        if train and moment is not None and config.dropout_keep < 1:
+            features = _dropout(features, moment.keys, config.dropout_keep)
+        logits = self.classifier(features)
+        return logits if auxiliary is None else (logits, auxiliary)
+
+
+class Cell(nnx.Module):
+    """One cell.
+
+    Attributes:
+      out_shape: (height, width, channels) of what it gives.
+    """
+
+    def __init__(
+        self,
+        spec: CellSpec,
+        stride: int,
+        width: int,
+        in_shape: tuple[int, int, int],
+        previous_shape: tuple[int, int, int] | None,
+        layers: "_Layers",
+    ):
+        """Makes the operations.
+
+        Args:
+          spec: What the cell does.
+          stride: What height and width are divided by.
+          width: Channels of each state.
+          in_shape: (height, width, channels) of the last cell's output.
+          previous_shape: Of the one before; None for the first cell, which sees one output twice.
+          layers: Makes layers.
+        """
+        self.spec = spec
+        previous_width = width
+        if previous_shape is None:
+            previous_width, self.previous_layer = in_shape[-1], None
+        elif previous_shape[:2] != in_shape[:2]:
+            self.previous_layer = FactorizedReduction(previous_shape[-1], width, layers)
+        elif previous_shape[-1] != width:
+            self.previous_layer = Projection(previous_shape[-1], width, layers)
+        else:
+            self.previous_layer = None
+        self.first_layer = Projection(in_shape[-1], width, layers)
+        widths = [width, previous_width] + [width] * (len(spec.operations) // 2)
+        self.operations = nnx.Dict(
+            {
+                f"operation_{index:02d}": Operation(
+                    name, widths[state], width, stride if state < 2 else 1, layers
+                )
+                for index, (state, name) in enumerate(spec.operations)
+            }
+        )
+        height, columns = (-(-size // stride) for size in in_shape[:2])
+        self.out_shape = (height, columns, width * len(spec.outputs))
+
+    def __call__(
+        self,
+        inputs: jax.Array,
+        previous: jax.Array | None,
+        *,
+        train: bool,
+        factors: jax.Array | None,
+    ) -> jax.Array:
+        """Gives the cell's output.
+
+        Args:
+          inputs: The last cell's output, [batch, height, width, channels].
+          previous: That of the one before, or None in the first cell.
+          train: Whether BatchNorm uses the groups' own statistics.
+          factors: float32 [batch, operations], what drop path multiplies results with, or None.
+        """
+        if previous is None:
+            previous = inputs
+        elif self.previous_layer is not None:
+            previous = self.previous_layer(jax.nn.relu(previous), train=train)
+        states = [self.first_layer(jax.nn.relu(inputs), train=train), previous]
+        results = []
+        for index, (state, name) in enumerate(self.spec.operations):
+            result = self.operations[f"operation_{index:02d}"](states[state], train=train)
+            if factors is not None and name != "none":
+                result *= factors[:, index, None, None, None].astype(result.dtype)
+            results.append(result)
+            if len(results) == 2:
+                states.append(results[0] + results[1])
+                results = []
+        return jnp.concatenate([states[state] for state in self.spec.outputs], axis=-1)
+
+
+class Operation(nnx.Module):
+    """One operation of a cell; each convolution is ReLU, convolution, BatchNorm."""
+
+    def __init__(
+        self, name: OperationName, in_width: int, width: int, stride: int, layers: "_Layers"
+    ):
+        self.name = name
+        self.stride = stride
+        shapes: list[tuple[int, int, tuple[int, int], tuple[int, int]]] = []
+        inner = width // 4
+        match name:
+            case "3x3":
+                shapes = [
+                    (in_width, inner, (1, 1), (1, 1)),
+                    (inner, inner, (3, 3), (stride, stride)),
+                    (inner, width, (1, 1), (1, 1)),
+                ]
+            case "1x7_7x1":
+                shapes = [
+                    (in_width, inner, (1, 1), (1, 1)),
+                    (inner, inner, (1, 7), (1, stride)),
+                    (inner, inner, (7, 1), (stride, 1)),
+                    (inner, width, (1, 1), (1, 1)),
+                ]
+            case "1x1":
+                shapes = [(in_width, width, (1, 1), (stride, stride))]
+            case "none":
+                if stride > 1 or in_width != width:
+                    shapes = [(in_width, width, (1, 1), (stride, stride))]
+            case _:
+                if in_width != width:
+                    shapes = [(in_width, width, (1, 1), (1, 1))]
+        self.num_convs = len(shapes)
+        self.convs = nnx.Dict(
+            {
+                f"conv_{index}": layers.conv(before, after, size, strides)
+                for index, (before, after, size, strides) in enumerate(shapes, start=1)
+            }
+        )
+        self.norms = nnx.Dict(
+            {
+                f"norm_{index}": layers.norm(after)
+                for index, (_, after, _, _) in enumerate(shapes, start=1)
+            }
+        )
+
+    def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
+        """Maps [batch, height, width, in] to [batch, height / stride, ..., width]."""
+        is_pool = "pool" in self.name
+        match self.name:
+            case "max_pool_2x2":
+                images = max_pool(images, 2, stride=self.stride)
+            case "max_pool_3x3":
+                images = max_pool(images, 3, stride=self.stride)
+            case "avg_pool_3x3":
+                images = average_pool(images, 3, stride=self.stride)
+        for index in range(1, self.num_convs + 1):
+            conv, norm = self.convs[f"conv_{index}"], self.norms[f"norm_{index}"]
+            images = norm(conv(images if is_pool else jax.nn.relu(images)), train=train)
+        return images
+
+
+class Projection(nnx.Module):
+    """A 1x1 convolution and BatchNorm."""
+
+    def __init__(self, in_width: int, width: int, layers: "_Layers"):
+        self.conv, self.norm = layers.conv(in_width, width), layers.norm(width)
+
+    def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
+        """Maps [batch, height, width, in] to [batch, height, width, out]."""
+        return self.norm(self.conv(images), train=train)
+
+
+class FactorizedReduction(nnx.Module):
+    """Halves height and width by two 1x1 convolutions, of the even and of the odd pixels."""
+
+    def __init__(self, in_width: int, width: int, layers: "_Layers"):
+        self.even_conv = layers.conv(in_width, width // 2)
+        self.odd_conv = layers.conv(in_width, width - width // 2)
+        self.norm = layers.norm(width)
+
+    def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
+        """Maps [batch, height, width, in] to [batch, ceil(height / 2), ..., width]."""
+        odd = jnp.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0)))[:, 1::2, 1::2]
+        halves = [self.even_conv(images[:, ::2, ::2]), self.odd_conv(odd)]
+        return self.norm(jnp.concatenate(halves, axis=-1), train=train)
+
+
+class AuxiliaryHead(nnx.Module):
+    """A small classifier of an inner cell's output."""
+
+    def __init__(self, shape: tuple[int, int, int], num_classes: int, layers: "_Layers"):
+        if min(shape[:2]) < 5:
+            raise ValueError(
+                f"the auxiliary head pools 5x5 positions, but its cell gives {shape[0]}x"
+                f"{shape[1]}; take larger images or has_auxiliary_head=false"
+            )
+        fraction = layers.config.auxiliary_width_fraction
+        inner, outer = int(128 * fraction), int(768 * fraction)
+        size = ((shape[0] - 5) // 3 + 1, (shape[1] - 5) // 3 + 1)
+        self.conv_1, self.norm_1 = layers.conv(shape[-1], inner), layers.norm(inner)
+        self.conv_2, self.norm_2 = layers.conv(inner, outer, size, 1, "VALID"), layers.norm(outer)
+        self.classifier = Linear(
+            outer,
+            num_classes,
+            kernel_initializer=he_normal_fan_out,
+            float32_output=True,
+            execution=layers.execution,
+            rngs=layers.rngs,
+        )
+
+    def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
+        """Maps [batch, height, width, channels] to float32 logits."""
+        hidden = average_pool(jax.nn.relu(images), 5, stride=3, padding="VALID")
+        hidden = jax.nn.relu(self.norm_1(self.conv_1(hidden), train=train))
+        hidden = jax.nn.relu(self.norm_2(self.conv_2(hidden), train=train))
+        return self.classifier(hidden.reshape(len(images), -1))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layers:
+    """Makes the layers that all cells are made of."""
+
+    config: AmoebaNetD
+    execution: Execution
+    rngs: nnx.Rngs
+
+    def conv(
+        self,
+        in_width: int,
+        width: int,
+        size: tuple[int, int] = (1, 1),
+        strides: int | tuple[int, int] = 1,
+        padding: Padding = "SAME",
+    ) -> Conv:
+        return Conv(
+            in_width,
+            width,
+            size,
+            strides=(strides, strides) if isinstance(strides, int) else strides,
+            padding=padding,
+            execution=self.execution,
+            rngs=self.rngs,
+        )
+
+    def norm(self, width: int) -> BatchNorm:
+        return BatchNorm(
+            width,
+            momentum=self.config.batch_norm_momentum,
+            epsilon=self.config.batch_norm_epsilon,
+            execution=self.execution,
+        )
+
+
+def drop_path_keep(
+    config: AmoebaNetD, progress: jax.Array | float, cell: int, num_cells: int
+) -> jax.Array | float:
+    """Gives the probability with which an operation's result is kept.
+
+    Args:
+      config: Final probability and schedule.
+      progress: Steps done as a fraction of the run's, 0 to 1.
+      cell: The cell's position, from 0; stem and reduction cells count.
+      num_cells: Cells in all.
+
+    Source: `_apply_drop_path` in the authors' `network_utils.py`, versions v1, v2 and v3.
+    """
+    drop: jax.Array | float = 1 - config.drop_path_keep
+    if config.drop_path_schedule != "time":
+        drop = drop * (cell + 1) / num_cells
+    if config.drop_path_schedule != "depth":
+        drop = drop * progress
+    return 1 - drop
+
+
+def _drop_path_draws(config: AmoebaNetD, moment: TrainingMoment, num_cells: int) -> jax.Array:
+    """Gives what each operation's result is multiplied with: float32 [batch, cells, operations]."""
+    shape = (num_cells, len(NORMAL_CELL.operations))
+    draws = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 0), shape))(moment.keys)
+    keeps = [drop_path_keep(config, moment.progress, cell, num_cells) for cell in range(num_cells)]
+    keep = jnp.stack([jnp.asarray(value, jnp.float32) for value in keeps])[None, :, None]
+    return jnp.where(draws < keep, 1 / keep, 0.0)
+
+
+def _dropout(features: jax.Array, keys: jax.Array, keep: float) -> jax.Array:
+    """Keeps each feature of [batch, channels] with probability `keep`, and divides it by that."""
+    shape = features.shape[1:]
+    draws = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), shape))(keys)
+    return jnp.where(draws < keep, features / keep, 0).astype(features.dtype)

@@ -1,0 +1,356 @@
+"""Image models against published counts, and layer by layer against PyTorch."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from multiply_adds import multiply_adds
+
+from dawnjax.models import amoebanet
+from dawnjax.models.amoebanet import AmoebaNetD, drop_path_keep
+from dawnjax.models.execution import Execution, TrainingMoment
+from dawnjax.models.pooling import average_pool, max_pool
+from dawnjax.models.preactivation_resnet import PreactivationResNet
+from dawnjax.models.resnet import ResNet, cifar_resnet, imagenet_resnet
+from dawnjax.models.resnet9 import ResNet9
+from dawnjax.models.wide_resnet import WideResNet
+from dawnjax.pure_model import PureModel, pure_model
+
+IMAGENET, CIFAR = (224, 224, 3), (32, 32, 3)
+
+
+def pure(
+    config: Any, image_shape: tuple[int, ...], num_classes: int, group_size: int = 1
+) -> PureModel:
+    built = Execution(platform="gpu", compute_dtype="float32", batch_norm_group_size=group_size)
+    return pure_model(
+        lambda rngs: config.build(
+            image_shape=image_shape, num_classes=num_classes, execution=built, rngs=rngs
+        )
+    )
+
+
+def drawn(model: PureModel, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Gives parameters off their start, so that each scale and bias matters, and statistics."""
+    params, stats = jax.eval_shape(model.init, jax.random.key(0))
+    return drawn_like(params, rng), drawn_like(stats, rng)
+
+
+def drawn_like(tree: Any, rng: np.random.Generator) -> Any:
+    def draw(leaf: Any) -> np.ndarray:
+        if len(leaf.shape) == 1:
+            return rng.uniform(0.5, 1.5, leaf.shape).astype(np.float32)
+        return (rng.normal(0, 1, leaf.shape) / math.prod(leaf.shape[:-1]) ** 0.5).astype(np.float32)
+
+    return jax.tree.map(draw, tree)
+
+
+def counts(config: Any, image_shape: tuple[int, ...], num_classes: int) -> tuple[int, int]:
+    """Gives parameters and multiply-adds of the inference of one image, from shapes alone."""
+    model = pure(config, image_shape, num_classes)
+    params, stats = jax.eval_shape(model.init, jax.random.key(0))
+    image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    jaxpr = jax.make_jaxpr(lambda *args: model.apply(*args, False))(params, stats, image)
+    assert jaxpr.out_avals[0].shape == (1, num_classes)
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)), multiply_adds(
+        jaxpr.jaxpr
+    )
+
+
+# Parameters as PyTorch's torchvision documents them (`num_params` of the weights of
+# `resnet18` ... `resnet152`); GMAC as in its `_ops`, rounded there to three digits.
+@pytest.mark.parametrize(
+    ("depth", "num_params", "giga_multiply_adds"),
+    [
+        (18, 11_689_512, 1.814),
+        (34, 21_797_672, 3.664),
+        (50, 25_557_032, 4.089),
+        (101, 44_549_160, 7.801),
+        (152, 60_192_808, 11.514),
+    ],
+)
+def test_imagenet_resnets_have_the_published_counts(depth, num_params, giga_multiply_adds):
+    params, products = counts(imagenet_resnet(depth), IMAGENET, 1000)
+    assert params == num_params
+    assert round(products / 1e9, 3) == giga_multiply_adds
+
+
+# He et al. 2015, table 6: 0.27 M, 0.85 M, 1.7 M; He et al. 2016, table 2: 1.7 M; Zagoruyko and
+# Komodakis 2016, table 4: 8.9 M, 11.0 M, 36.5 M; the 46.16 M of WRN-34-10 as in Zhang et al. 2019
+# (TRADES); ResNet-9 as counted in the file's docstring.
+@pytest.mark.parametrize(
+    ("config", "num_params"),
+    [
+        (cifar_resnet(20), 269_722),
+        (cifar_resnet(56), 853_018),
+        (cifar_resnet(110), 1_727_962),
+        (PreactivationResNet(), 1_703_258),
+        (WideResNet(depth=40, widening=4), 8_949_210),
+        (WideResNet(depth=16, widening=8), 10_961_370),
+        (WideResNet(depth=28, widening=10), 36_479_194),
+        (WideResNet(depth=34, widening=10), 46_160_474),
+        (ResNet9(), 6_573_120),
+    ],
+)
+def test_small_image_networks_have_the_published_counts(config, num_params):
+    params, products = counts(config, CIFAR, 10)
+    assert params == num_params
+    assert products > 0
+
+
+@pytest.mark.parametrize(
+    ("num_cells", "num_filters", "size", "mega_params", "giga_multiply_adds"),
+    [(6, 256, 224, 46.8, 5.71), (18, 190, 331, 68.9, 18.1)],
+)
+def test_amoebanet_d_has_the_published_counts(
+    num_cells, num_filters, size, mega_params, giga_multiply_adds
+):
+    config = AmoebaNetD(num_cells=num_cells, num_filters=num_filters)
+    params, products = counts(config, (size, size, 3), 1000)
+    assert abs(params / 1e6 - mega_params) < 0.05
+    # Published with three digits, whose last differs with what an author counts.
+    assert abs(products / 1e9 - giga_multiply_adds) < 0.01
+
+
+def test_space_to_depth_is_the_same_function_of_the_same_parameters():
+    plain = ResNet(stage_sizes=(1,), stage_widths=(16,), stem="imagenet")
+    moved = dataclasses.replace(plain, stem="imagenet_space_to_depth")
+    images = np.random.default_rng(0).standard_normal((2, 22, 34, 3)).astype(np.float32)
+    params, stats = drawn(pure(plain, images.shape[1:], 10), np.random.default_rng(1))
+    results = []
+    for config in (plain, moved):
+        model = pure(config, images.shape[1:], 10)
+        shapes, _ = jax.eval_shape(model.init, jax.random.key(0))
+        assert jax.tree.map(np.shape, params) == jax.tree.map(lambda leaf: leaf.shape, shapes)
+        results.append(
+            jax.value_and_grad(
+                lambda p, m=model: jnp.square(m.apply(p, stats, images, False)[0]).sum()
+            )(params)
+        )
+    for got, want in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
+def test_space_to_depth_refuses_odd_images():
+    model = pure(ResNet(stem="imagenet_space_to_depth"), (33, 32, 3), 10)
+    params, stats = jax.eval_shape(model.init, jax.random.key(0))
+    with pytest.raises(ValueError, match="33x32 have no whole 2x2 blocks"):
+        model.apply(params, stats, jnp.zeros((1, 33, 32, 3)), False)
+
+
+@pytest.mark.parametrize("depth", [19, 51])
+def test_depths_that_no_paper_has_are_refused(depth):
+    with pytest.raises(ValueError, match="depth"):
+        imagenet_resnet(depth)
+    with pytest.raises(ValueError, match="6n"):
+        cifar_resnet(depth)
+    with pytest.raises(ValueError, match="6n"):
+        counts(WideResNet(depth=depth), CIFAR, 10)
+
+
+def test_a_zero_last_scale_starts_bottleneck_blocks_as_their_shortcut():
+    config = ResNet(stage_sizes=(2,), stage_widths=(16,), block="bottleneck", last_scale=0.0)
+    model = pure(config, (8, 8, 3), 10)
+    params, stats = model.init(jax.random.key(0))
+    for block in params["blocks"].values():
+        assert not block["norm_3"]["scale"].any() and block["norm_2"]["scale"].all()
+    # The second block's shortcut is its input: it changes nothing.
+    images = jax.random.normal(jax.random.key(1), (4, 8, 8, 3))
+    whole, _ = model.apply(params, stats, images, False)
+    del params["blocks"]["stage_1_block_2"], stats["blocks"]["stage_1_block_2"]
+    shorter = pure(dataclasses.replace(config, stage_sizes=(1,)), (8, 8, 3), 10)
+    np.testing.assert_array_equal(whole, shorter.apply(params, stats, images, False)[0])
+
+
+def test_pooling_ignores_what_lies_outside():
+    images = jnp.asarray([[[[1.0], [5.0]], [[3.0], [-9.0]]]])
+    np.testing.assert_array_equal(average_pool(images, 3, stride=1), jnp.zeros_like(images))
+    np.testing.assert_array_equal(
+        average_pool(images, 2, stride=1)[0, :, :, 0], [[0.0, -2.0], [-3.0, -9.0]]
+    )
+    np.testing.assert_array_equal(max_pool(images, 2, stride=1)[0, :, :, 0], [[5, 5], [3, -9]])
+
+
+# Small networks with each kind of block, stem and shortcut: name, config, image shape.
+BOTTLENECK = ResNet(
+    stage_sizes=(2, 1), stage_widths=(16, 32), block="bottleneck", stem="imagenet", last_scale=0.0
+)
+CASES: dict[str, tuple[Any, tuple[int, int, int]]] = {
+    "bottleneck": (BOTTLENECK, (22, 18, 3)),
+    "zero_padding": (
+        ResNet(stage_sizes=(1, 2), stage_widths=(8, 16), shortcut="zero_padding"),
+        (9, 11, 3),
+    ),
+    "preactivation_bottleneck": (
+        PreactivationResNet(stem_width=8, stage_sizes=(2, 1), stage_widths=(16, 32)),
+        (9, 10, 3),
+    ),
+    "wide_resnet": (WideResNet(depth=10, widening=1), (9, 10, 3)),
+    "resnet9": (ResNet9(widths=(8, 8, 16, 16)), (17, 19, 3)),
+}
+
+
+TORCH_FORWARD: dict[str, Callable] = {
+    "bottleneck": lambda m, p, x: m.resnet(p, x, pooled_stem=True, bottleneck=True),
+    "zero_padding": lambda m, p, x: m.resnet(p, x, pooled_stem=False, bottleneck=False),
+    "preactivation_bottleneck": lambda m, p, x: m.preactivation_resnet(p, x, bottleneck=True),
+    "wide_resnet": lambda m, p, x: m.preactivation_resnet(p, x, bottleneck=False),
+    "resnet9": lambda m, p, x: m.resnet9(p, x),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_are_those_of_pytorch_in_float64(name):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import pytorch_models
+
+    config, image_shape = CASES[name]
+    batch = 4
+    model = pure(config, image_shape, 7, group_size=batch)
+    params, stats = jax.jit(model.init)(jax.random.key(0))
+    rng = np.random.default_rng(0)
+    # Scales and biases off their start, so that each one matters.
+    params = jax.tree.map(
+        lambda leaf: (
+            np.asarray(leaf)
+            + (rng.normal(0, 0.3, leaf.shape).astype(np.float32) if leaf.ndim == 1 else 0)
+        ),
+        params,
+    )
+    images = rng.standard_normal((batch, *image_shape)).astype(np.float32)
+    weights = rng.standard_normal((batch, 7)).astype(np.float32)
+
+    def weighted_sum(params: Any) -> Any:
+        logits, _ = model.apply(params, stats, images, True)
+        return (logits * weights).sum(), logits
+
+    gradients, logits = run_once(jax.grad(weighted_sum, has_aux=True), params)
+    twin = pytorch_models.tensors(params)
+    wanted = TORCH_FORWARD[name](
+        pytorch_models, twin, torch.tensor(images.astype(np.float64)).permute(0, 3, 1, 2)
+    )
+    (wanted * torch.tensor(weights)).sum().backward()
+    assert_close(logits, wanted.detach().numpy(), 1e-4)
+    compare_gradients(gradients, pytorch_models.gradients(twin))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_cells_of_amoebanet_are_those_of_pytorch_in_float64(stride):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import pytorch_models
+
+    # The output of the cell before the last is twice as large before a normal cell.
+    shape, previous_shape = (7, 10, 12), (14, 19, 8) if stride == 1 else (7, 10, 8)
+    spec = amoebanet.NORMAL_CELL if stride == 1 else amoebanet.REDUCTION_CELL
+    batch = 8
+    execution = Execution(platform="gpu", compute_dtype="float32", batch_norm_group_size=batch)
+
+    def build(rngs: nnx.Rngs) -> nnx.Module:
+        layers = amoebanet._Layers(AmoebaNetD(), execution, rngs)
+        return amoebanet.Cell(spec, stride, 16, shape, previous_shape, layers)
+
+    graph, shapes, stats, _ = nnx.split(
+        nnx.eval_shape(lambda: build(nnx.Rngs(0))), nnx.Param, nnx.BatchStat, ...
+    )
+    rng = np.random.default_rng(0)
+    params = drawn_like(nnx.to_pure_dict(shapes), rng)
+    stats = drawn_like(nnx.to_pure_dict(stats), rng)
+    inputs = rng.standard_normal((batch, *shape)).astype(np.float32)
+    previous = rng.standard_normal((batch, *previous_shape)).astype(np.float32)
+    out_shape = (batch, -(-7 // stride), -(-10 // stride), 16 * len(spec.outputs))
+    weights = rng.standard_normal(out_shape).astype(np.float32)
+
+    def weighted_sum(params: Any, inputs: Any, previous: Any) -> Any:
+        cell = nnx.merge(graph, nnx.State(params), nnx.State(stats))
+        assert cell.out_shape == out_shape[1:]
+        result = cell(inputs, previous, train=True, factors=None)
+        return (result * weights).sum(), result
+
+    arguments = (params, inputs, previous)
+    gradients, result = run_once(jax.grad(weighted_sum, (0, 1, 2), has_aux=True), *arguments)
+
+    twin = pytorch_models.tensors(params)
+    images = [
+        torch.tensor(array.transpose(0, 3, 1, 2), dtype=torch.float64, requires_grad=True)
+        for array in (inputs, previous)
+    ]
+    wanted = pytorch_models.amoebanet_cell(twin, images[0], images[1], stride).permute(0, 2, 3, 1)
+    (wanted * torch.tensor(weights)).sum().backward()
+    assert_close(result, wanted.detach().numpy(), 1e-5)
+    for got, image in zip(gradients[1:], images, strict=True):
+        assert_close(got, image.grad.permute(0, 2, 3, 1).numpy(), 2e-4)
+    compare_gradients(gradients[0], pytorch_models.gradients(twin))
+
+
+def test_amoebanet_is_that_of_pytorch_in_float64():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import pytorch_models
+
+    config = AmoebaNetD(num_cells=6, num_filters=16, stem_width=4, dropout_keep=1.0)
+    image_shape, batch = (131, 140, 3), 3
+    model = pure(config, image_shape, 7, group_size=batch)
+    rng = np.random.default_rng(0)
+    params, stats = drawn(model, rng)
+    images = rng.standard_normal((batch, *image_shape)).astype(np.float32)
+    moment = TrainingMoment(jax.random.split(jax.random.key(1), batch), jnp.float32(0.5))
+    heads = run_once(lambda p: model.apply(p, stats, images, True, moment)[0], params)
+    nchw = torch.tensor(images.astype(np.float64)).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        wanted = pytorch_models.amoebanet_d(pytorch_models.tensors(params), nchw, 6)
+    for head, want in zip(heads, wanted, strict=True):
+        # Sixty normalized layers of three examples; the auxiliary head's last sees three values.
+        assert_close(head, want.numpy(), 1e-3)
+
+
+def run_once(function: Callable, *arguments: Any) -> Any:
+    """Runs a function compiled in the quickest way."""
+    quick = {"xla_backend_optimization_level": 0}
+    return jax.jit(function).lower(*arguments).compile(quick)(*arguments)
+
+
+def assert_close(got: Any, want: np.ndarray, fraction: float, name: str = "") -> None:
+    """Holds each difference below a fraction of the largest value, or 1e-4 where all are 0."""
+    limit = fraction * np.abs(want).max() + 1e-4
+    np.testing.assert_allclose(got, want, rtol=0, atol=limit, err_msg=name)
+
+
+def compare_gradients(gradients: Any, wanted: Any) -> None:
+    assert jax.tree.structure(gradients) == jax.tree.structure(wanted)
+    for (path, got), want in zip(
+        jax.tree.leaves_with_path(gradients), jax.tree.leaves(wanted), strict=True
+    ):
+        # Float32 against float64 through normalized layers.
+        assert_close(got, want, 2e-3, jax.tree_util.keystr(path))
+
+
+def test_drop_path_follows_the_authors_three_schedules():
+    # keep = 1 - 0.3 * done, 1 - 0.3 * (cell + 1) / cells, and 1 - 0.3 * both.
+    def keep(config: AmoebaNetD) -> Any:
+        return drop_path_keep(config, 0.25, 3, 10)
+
+    assert keep(AmoebaNetD(drop_path_keep=0.7)) == pytest.approx(0.925)
+    deep = AmoebaNetD(drop_path_keep=0.7, drop_path_schedule="depth")
+    assert keep(deep) == pytest.approx(0.88)
+    both = AmoebaNetD(drop_path_keep=0.7, drop_path_schedule="time_and_depth")
+    assert keep(both) == pytest.approx(0.97)
+
+
+def test_what_is_dropped_depends_on_the_examples_key_and_keeps_the_mean():
+    config = AmoebaNetD(
+        num_cells=3, num_filters=16, stem_width=4, has_auxiliary_head=False, drop_path_keep=0.5
+    )
+    keys = jax.random.split(jax.random.key(0), 512)
+    moment = TrainingMoment(keys, jnp.float32(1.0))
+    factors = np.asarray(amoebanet._drop_path_draws(config, moment, 7))
+    assert set(np.unique(factors)) == {0.0, 2.0}
+    assert abs(factors.mean() - 1) < 0.02  # 35,840 draws: standard error 0.005
+    some = amoebanet._drop_path_draws(config, TrainingMoment(keys[5:7], jnp.float32(1.0)), 7)
+    np.testing.assert_array_equal(some, factors[5:7])
+    start = amoebanet._drop_path_draws(config, TrainingMoment(keys, jnp.float32(0.0)), 7)
+    np.testing.assert_array_equal(start, np.ones_like(start))
