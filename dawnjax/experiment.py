@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import typing
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.cifar10 import Cifar10
@@ -27,6 +27,22 @@ from dawnjax.models.resnet import ResNet
 from dawnjax.models.resnet9 import ResNet9
 from dawnjax.models.wide_resnet import WideResNet
 from dawnjax.processes import ProcessOptions
+from dawnjax.update_rules import (
+    Constant,
+    Cyclic,
+    Exponential,
+    Lamb,
+    Lars,
+    Muon,
+    OneCycle,
+    PiecewiseLinear,
+    PiecewiseStep,
+    Polynomial,
+    RmsProp,
+    Sgd,
+    WarmupCosine,
+    WarmupLinear,
+)
 
 DatasetConfig = Digits | Cifar10 | Synthetic
 ModelConfig = ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD
@@ -76,111 +92,22 @@ class Evaluation:
     stop_at_target: bool = True
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sgd:
-    """Stochastic gradient descent with momentum and coupled weight decay.
+OptimizerConfig = Sgd | Muon | Lars | Lamb | RmsProp
 
-    Attributes:
-      base_learning_rate: The peak learning rate at `reference_batch_size` examples.
-      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
-        takes the base rate as it is.
-      momentum: Decay of the velocity, v = momentum * v + gradient.
-      nesterov: Whether the step looks ahead along the velocity.
-      weight_decay: Added to the gradient as weight_decay * parameter.
-      decay_norm_and_bias: Whether the decay covers one-dimensional parameters too (biases,
-        normalization scales).
+ScheduleConfig = (
+    WarmupCosine
+    | WarmupLinear
+    | Constant
+    | Polynomial
+    | Exponential
+    | PiecewiseStep
+    | PiecewiseLinear
+    | OneCycle
+    | Cyclic
+)
 
-    Source: linear scaling and warm-up, Goyal et al. 2017 (arXiv 1706.02677), section 2.1.
-    """
-
-    TAG: ClassVar[str] = "sgd"
-    base_learning_rate: float
-    reference_batch_size: int = 0
-    momentum: float = 0.9
-    nesterov: bool = True
-    weight_decay: float = 0.0
-    decay_norm_and_bias: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Muon:
-    """Orthogonalized momentum for convolution kernels, SGD for the rest.
-
-    Attributes:
-      base_learning_rate: Step size of the orthogonalized updates, at the schedule's peak.
-      momentum: Nesterov momentum of the orthogonalized parameters.
-      newton_schulz_steps: Iterations of the quintic that orthogonalizes an update.
-      bias_learning_rate: Peak rate of one-dimensional parameters (biases, normalization).
-      head_learning_rate: Peak rate of the classifier's matrix.
-      whitening_bias_epochs: Epochs over which the whitening bias's rate falls to 0.
-      sgd_momentum: Nesterov momentum of the parameters that are not orthogonalized.
-      sgd_weight_decay: Their weight decay, relative to each one's learning rate.
-
-    Source: K. Jordan, "Muon: an optimizer for hidden layers in neural networks" (2024), and the
-    recipe of the CIFAR-10 speed record that it came from.
-    """
-
-    TAG: ClassVar[str] = "muon"
-    base_learning_rate: float = 0.24
-    momentum: float = 0.6
-    newton_schulz_steps: int = 3
-    bias_learning_rate: float = 0.053
-    head_learning_rate: float = 0.67
-    whitening_bias_epochs: float = 3.0
-    sgd_momentum: float = 0.85
-    sgd_weight_decay: float = 0.004
-
-
-OptimizerConfig = Sgd | Muon
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WarmupCosine:
-    """Linear warm-up to the peak, then a half cosine down to `final_fraction` of the peak.
-
-    Attributes:
-      warmup_epochs: Length of the warm-up in epochs.
-      initial_fraction: The first step's rate, as a fraction of the peak.
-      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
-    """
-
-    TAG: ClassVar[str] = "warmup_cosine"
-    warmup_epochs: float = 0.0
-    initial_fraction: float = 0.0
-    final_fraction: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WarmupLinear:
-    """Linear warm-up to the peak, then a straight line down to `final_fraction` of the peak.
-
-    Attributes:
-      warmup_epochs: Length of the warm-up in epochs.
-      initial_fraction: The first step's rate, as a fraction of the peak.
-      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
-    """
-
-    TAG: ClassVar[str] = "warmup_linear"
-    warmup_epochs: float = 0.0
-    initial_fraction: float = 0.0
-    final_fraction: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Constant:
-    """Linear warm-up to the peak, which then stays.
-
-    Attributes:
-      warmup_epochs: Length of the warm-up in epochs.
-      initial_fraction: The first step's rate, as a fraction of the peak.
-    """
-
-    TAG: ClassVar[str] = "constant"
-    warmup_epochs: float = 0.0
-    initial_fraction: float = 0.0
-
-
-ScheduleConfig = WarmupCosine | WarmupLinear | Constant
+_WEIGHT_DECAYS = ("weight_decay", "sgd_weight_decay")
+"""Fields that are rates; the other `..._decay` are fractions that a step keeps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,8 +148,14 @@ class Experiment:
         statistics. It is part of the mathematics, so the number of devices does not change the
         result; devices that hold whole groups need no communication inside layers.
       label_smoothing: Probability spread evenly over all classes.
-      compute_dtype: Dtype of activations and products; all else is float32.
+      compute_dtype: Dtype of activations and products; all else is float32. float16 has dynamic
+        loss scaling with it.
+      accumulation_steps: Parts that a batch's gradient is computed in, one after the other, to
+        need less memory for activations. The result is the same but for rounding: each part has
+        whole normalization groups.
       ema_decay: Decay a step of the moving average of the parameters; 0 keeps none.
+      ema_has_warmup: Whether the decay is no more than (1 + n) / (10 + n) after n steps, so that
+        the average forgets its start.
       max_seconds: Time after `run_start` at which the run ends, found at the next end of an epoch
         or evaluation; 0 sets no limit.
       targets: All must hold at one evaluation.
@@ -244,7 +177,9 @@ class Experiment:
     batch_norm_group_size: int
     label_smoothing: float = 0.0
     compute_dtype: ComputeDtype = "float32"
+    accumulation_steps: int = 1
     ema_decay: float = 0.0
+    ema_has_warmup: bool = False
     max_seconds: float = 0.0
     targets: tuple[Target, ...]
     target_note: str = ""
@@ -320,6 +255,13 @@ class Experiment:
         _require(
             0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "lie in [0, 1)"
         )
+        parts = self.accumulation_steps
+        _require(
+            parts >= 1 and self.global_batch_size // group % parts == 0,
+            "accumulation_steps",
+            parts,
+            f"divide the {self.global_batch_size // group} normalization groups of a batch",
+        )
         _require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
         _require(self.max_seconds >= 0, "max_seconds", self.max_seconds, "be 0 (no limit) or more")
         warmup = self.schedule.warmup_epochs
@@ -329,16 +271,51 @@ class Experiment:
             warmup,
             f"be shorter than the run of {self.num_epochs:g} epochs",
         )
+        self._validate_schedule()
         self._validate_optimizer()
         self._validate_evaluation(spec)
+
+    def _validate_schedule(self) -> None:
+        schedule = self.schedule
+        for name in ("initial_fraction", "final_fraction", "least_fraction"):
+            value = getattr(schedule, name, 0.0)
+            _require(0 <= value <= 1, f"schedule.{name}", value, "lie in [0, 1]")
+        for name in ("power", "rate", "every_epochs", "cycle_epochs", "height_factor"):
+            value = getattr(schedule, name, 1.0)
+            _require(value > 0, f"schedule.{name}", value, "be above 0")
+        for places, values in (("boundary_epochs", "factors"), ("knot_epochs", "fractions")):
+            epochs, levels = getattr(schedule, places, ()), getattr(schedule, values, ())
+            _require(
+                len(epochs) == len(levels),
+                f"schedule.{values}",
+                levels,
+                f"have as many values as schedule.{places}={epochs!r}",
+            )
+            is_ascending = list(epochs) == sorted(epochs) and min(epochs, default=0) >= 0
+            _require(is_ascending, f"schedule.{places}", epochs, "be 0 or more and ascend")
+            is_positive = min(levels, default=0) >= 0
+            _require(is_positive, f"schedule.{values}", levels, "be 0 or more")
+        if isinstance(schedule, PiecewiseLinear):
+            _require(bool(schedule.knot_epochs), "schedule.knot_epochs", (), "name a knot")
+        if isinstance(schedule, PiecewiseStep) and schedule.boundary_epochs:
+            _require(
+                schedule.boundary_epochs[0] >= schedule.warmup_epochs,
+                "schedule.boundary_epochs",
+                schedule.boundary_epochs,
+                f"not lie within the warm-up of {schedule.warmup_epochs:g} epochs",
+            )
 
     def _validate_optimizer(self) -> None:
         for field in dataclasses.fields(self.optimizer):
             value = getattr(self.optimizer, field.name)
-            if field.name.endswith("momentum"):
+            if field.name.endswith(("momentum", "_decay")) and field.name not in _WEIGHT_DECAYS:
                 _require(0 <= value < 1, f"optimizer.{field.name}", value, "lie in [0, 1)")
             elif not isinstance(value, bool | str):
                 _require(value >= 0, f"optimizer.{field.name}", value, "be 0 or more")
+        if isinstance(self.optimizer, RmsProp):
+            _require(
+                self.optimizer.decay < 1, "optimizer.decay", self.optimizer.decay, "be below 1"
+            )
 
     def _validate_evaluation(self, spec: DatasetSpec) -> None:
         evaluation = self.evaluation

@@ -7,17 +7,18 @@ statistics ride with the scalars.
 
 import dataclasses
 import itertools
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from dawnjax import classification
+from dawnjax import classification, loss_scaling
 from dawnjax.experiment import Experiment
 from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.mesh import batch_shards
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import PureModel, Tree, pure_model
@@ -41,6 +42,8 @@ class TrainState:
       batch_stats: Nested dict of float32 running statistics.
       opt_state: The optimizer's state.
       ema_params: Moving average of `params`; empty where the experiment keeps none.
+      loss_scale: What float16 gradients are scaled with, and the steps since it last changed; empty
+        for other dtypes.
       first_nonfinite_step: int32, the first step, from 1, with a NaN or infinite loss; 0 if none.
     """
 
@@ -49,6 +52,7 @@ class TrainState:
     batch_stats: Tree
     opt_state: optax.OptState
     ema_params: Tree
+    loss_scale: Tree
     first_nonfinite_step: jax.Array
 
 
@@ -80,6 +84,7 @@ class Recipe:
             batch_stats=batch_stats,
             opt_state=self.optimizer.init(params),
             ema_params=params if self.experiment.ema_decay else {},
+            loss_scale=loss_scaling.start() if self.experiment.compute_dtype == "float16" else {},
             first_nonfinite_step=jnp.zeros((), jnp.int32),
         )
 
@@ -123,18 +128,22 @@ class Recipe:
         )
 
         moment = self._moment(state.step, batch["index"], root_key)
-
-        def mean_loss(params: Tree) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
-            heads, batch_stats = self.model.apply(params, state.batch_stats, images, True, moment)
-            losses = self._losses(heads, batch["label"])
-            return losses.mean(), (losses, batch_stats)
-
-        gradients, (losses, group_stats) = jax.grad(mean_loss, has_aux=True)(state.params)
+        gradients, losses, group_stats = self._gradients(state, images, batch["label"], moment)
         loss, batch_stats = _mean_over_groups(
             losses, group_stats, experiment.global_batch_size // experiment.batch_norm_group_size
         )
+        gradients, loss_scale, are_finite = loss_scaling.unscale(gradients, state.loss_scale)
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
         params = cast(Tree, optax.apply_updates(state.params, updates))
+        ema_decay = _ema_decay(experiment, state.step)
+        ema_params = _moving_average(state.ema_params, params, ema_decay)
+        if loss_scale:
+            # An overflow costs the step: all stays as it was, but for the scale.
+            params, batch_stats, opt_state, ema_params = jax.tree.map(
+                lambda new, old: jnp.where(are_finite, new, old),
+                (params, batch_stats, opt_state, ema_params),
+                (state.params, state.batch_stats, state.opt_state, state.ema_params),
+            )
         step = state.step + 1
         is_first_nonfinite = ~jnp.isfinite(loss) & (state.first_nonfinite_step == 0)
         return (
@@ -143,13 +152,63 @@ class Recipe:
                 params=params,
                 batch_stats=batch_stats,
                 opt_state=opt_state,
-                ema_params=_moving_average(state.ema_params, params, experiment.ema_decay),
+                ema_params=ema_params,
+                loss_scale=loss_scale,
                 first_nonfinite_step=jnp.where(
                     is_first_nonfinite, step, state.first_nonfinite_step
                 ),
             ),
             loss,
         )
+
+    def _gradients(
+        self,
+        state: TrainState,
+        images: jax.Array,
+        labels: jax.Array,
+        moment: TrainingMoment | None,
+    ) -> tuple[Tree, jax.Array, Tree]:
+        """Gives the gradients of the mean loss, times the loss scale where there is one.
+
+        Returns:
+          The gradients, each example's loss, and statistics of each normalization group. In several
+          parts the last two come in another order of groups, which their means do not see.
+        """
+
+        def mean_loss(params: Tree, part: Any) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
+            images, labels, moment = part
+            arguments = (params, state.batch_stats, images, True, moment)
+            heads, batch_stats = self.model.apply(*arguments)
+            losses = self._losses(heads, labels)
+            return loss_scaling.scale(losses.mean(), state.loss_scale), (losses, batch_stats)
+
+        gradient = jax.grad(mean_loss, has_aux=True)
+        count = self.experiment.accumulation_steps
+        whole = (images, labels, moment)
+        if count == 1:
+            gradients, (losses, group_stats) = gradient(state.params, whole)
+            return gradients, losses, group_stats
+
+        shards = batch_shards(self.mesh)
+        num_groups = self.experiment.global_batch_size // self.experiment.batch_norm_group_size
+        # Each device takes a part of its own examples, where its groups divide so.
+        shards = shards if num_groups % (shards * count) == 0 else 1
+
+        def parts_of(array: jax.Array) -> jax.Array:
+            if array.ndim == 0:
+                return jnp.broadcast_to(array, (count,))
+            rows = array.reshape(shards, count, len(array) // (shards * count), *array.shape[1:])
+            rows = rows.swapaxes(0, 1)
+            return rows.reshape(count, len(array) // count, *array.shape[1:])
+
+        def add(total: Tree, part: Any) -> tuple[Tree, tuple[jax.Array, Tree]]:
+            gradients, aux = gradient(state.params, part)
+            return jax.tree.map(lambda a, b: a + b / count, total, gradients), aux
+
+        zeros = jax.tree.map(jnp.zeros_like, state.params)
+        gradients, aux = jax.lax.scan(add, zeros, jax.tree.map(parts_of, whole))
+        losses, group_stats = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), aux)
+        return gradients, losses, group_stats
 
     def _moment(
         self, step: jax.Array, index: jax.Array, root_key: jax.Array
@@ -248,7 +307,18 @@ def _mean_over_groups(
     return means[0], jax.tree.unflatten(structure, stats)
 
 
-def _moving_average(average: Tree, params: Tree, decay: float) -> Tree:
-    if not decay:
+def _ema_decay(experiment: Experiment, step: jax.Array) -> jax.Array | float:
+    """Gives the decay of the moving average after `step` earlier steps.
+
+    Source: `num_updates` of TensorFlow's `ExponentialMovingAverage`, for the warm-up.
+    """
+    if not experiment.ema_has_warmup:
+        return experiment.ema_decay
+    count = step.astype(jnp.float32)
+    return jnp.minimum(experiment.ema_decay, (1 + count) / (10 + count))
+
+
+def _moving_average(average: Tree, params: Tree, decay: jax.Array | float) -> Tree:
+    if not average:
         return average
     return cast(Tree, optax.incremental_update(params, average, 1 - decay))

@@ -1,0 +1,56 @@
+"""Dynamic loss scaling: float16 gradients that neither vanish nor overflow.
+
+The loss is multiplied by a scale before it is differentiated and the gradients are divided by it in
+float32. A step whose gradients are not all finite changes nothing and halves the scale; after
+`STEPS_TO_GROW` finite ones in a row it doubles.
+
+Source: Micikevicius et al. 2018, "Mixed Precision Training" (arXiv 1710.03740), section 3.2; the
+constants are those of PyTorch's `GradScaler`.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Tree = dict[str, Any]
+
+INITIAL_SCALE = 2.0**16
+LARGEST_SCALE = 2.0**24
+STEPS_TO_GROW = 2000
+
+
+def start() -> Tree:
+    """Gives the scale before the first step, and the finite steps since it last changed."""
+    return {"scale": jnp.float32(INITIAL_SCALE), "finite_steps": jnp.zeros((), jnp.int32)}
+
+
+def scale(loss: jax.Array, state: Tree) -> jax.Array:
+    """Gives the loss times the scale; as it is where `state` is empty."""
+    return loss * state["scale"] if state else loss
+
+
+def unscale(gradients: Tree, state: Tree) -> tuple[Tree, Tree, jax.Array]:
+    """Gives the gradients of the loss itself.
+
+    Args:
+      gradients: Of the scaled loss, float32.
+      state: As `start` or this function gave it; empty where nothing is scaled.
+
+    Returns:
+      The gradients, the next state, and whether all gradients are finite (True where nothing is
+      scaled).
+    """
+    if not state:
+        return gradients, state, jnp.bool_(True)
+    are_finite = jnp.all(
+        jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients)])
+    )
+    finite_steps = jnp.where(are_finite, state["finite_steps"] + 1, 0)
+    grows = finite_steps == STEPS_TO_GROW
+    factor = jnp.where(are_finite, jnp.where(grows, 2.0, 1.0), 0.5)
+    next_state = {
+        "scale": jnp.clip(state["scale"] * factor, 1.0, LARGEST_SCALE),
+        "finite_steps": jnp.where(grows, 0, finite_steps),
+    }
+    return jax.tree.map(lambda leaf: leaf / state["scale"], gradients), next_state, are_finite

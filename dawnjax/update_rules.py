@@ -1,0 +1,308 @@
+"""Optimizers and learning rate schedules that an experiment chooses from, as frozen configs.
+
+`optimizers` makes Optax transformations of them.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sgd:
+    """Stochastic gradient descent with momentum and coupled weight decay.
+
+    Attributes:
+      base_learning_rate: The peak learning rate at `reference_batch_size` examples.
+      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
+        takes the base rate as it is.
+      momentum: Decay of the velocity, v = momentum * v + gradient.
+      nesterov: Whether the step looks ahead along the velocity.
+      weight_decay: Added to the gradient as weight_decay * parameter.
+      decay_norm_and_bias: Whether the decay covers one-dimensional parameters too (biases,
+        normalization scales).
+
+    Source: linear scaling and warm-up, Goyal et al. 2017 (arXiv 1706.02677), section 2.1.
+    """
+
+    TAG: ClassVar[str] = "sgd"
+    base_learning_rate: float
+    reference_batch_size: int = 0
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 0.0
+    decay_norm_and_bias: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Muon:
+    """Orthogonalized momentum for convolution kernels, SGD for the rest.
+
+    Attributes:
+      base_learning_rate: Step size of the orthogonalized updates, at the schedule's peak.
+      momentum: Nesterov momentum of the orthogonalized parameters.
+      newton_schulz_steps: Iterations of the quintic that orthogonalizes an update.
+      bias_learning_rate: Peak rate of one-dimensional parameters (biases, normalization).
+      head_learning_rate: Peak rate of the classifier's matrix.
+      whitening_bias_epochs: Epochs over which the whitening bias's rate falls to 0.
+      sgd_momentum: Nesterov momentum of the parameters that are not orthogonalized.
+      sgd_weight_decay: Their weight decay, relative to each one's learning rate.
+
+    Source: K. Jordan, "Muon: an optimizer for hidden layers in neural networks" (2024), and the
+    recipe of the CIFAR-10 speed record that it came from.
+    """
+
+    TAG: ClassVar[str] = "muon"
+    base_learning_rate: float = 0.24
+    momentum: float = 0.6
+    newton_schulz_steps: int = 3
+    bias_learning_rate: float = 0.053
+    head_learning_rate: float = 0.67
+    whitening_bias_epochs: float = 3.0
+    sgd_momentum: float = 0.85
+    sgd_weight_decay: float = 0.004
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lars:
+    """Layer-wise adaptive rate scaling: SGD whose rate follows each parameter's norm.
+
+    With gradient g, decay b and parameter w, v = momentum * v + rate * ratio * (g + b w), where
+    ratio = trust_coefficient * |w| / (|g| + b |w| + epsilon), and w = w - v. One-dimensional
+    parameters (biases, normalization) have ratio 1 and no decay.
+
+    Attributes:
+      base_learning_rate: The peak learning rate at `reference_batch_size` examples.
+      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
+        takes the base rate as it is.
+      momentum: Decay of the velocity.
+      weight_decay: b above.
+      trust_coefficient: How far a step may move a parameter relative to its norm.
+      epsilon: Added to the denominator.
+
+    Source: You, Gitman and Ginsburg 2017 (arXiv 1708.03888), algorithm 1; the exemption and
+    `epsilon` as in the ResNet-50 submissions to MLPerf training v0.6.
+    """
+
+    TAG: ClassVar[str] = "lars"
+    base_learning_rate: float
+    reference_batch_size: int = 0
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    trust_coefficient: float = 0.001
+    epsilon: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lamb:
+    """Layer-wise adaptive moments: Adam whose steps follow each parameter's norm.
+
+    Attributes:
+      base_learning_rate: The peak learning rate at `reference_batch_size` examples.
+      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
+        takes the base rate as it is.
+      first_decay: Of the mean of gradients.
+      second_decay: Of the mean of squared gradients.
+      epsilon: Added to the root of the second.
+      weight_decay: Decoupled decay of parameters that are not one-dimensional.
+
+    Source: You et al. 2020 (arXiv 1904.00962), algorithm 2, as `optax.lamb`.
+    """
+
+    TAG: ClassVar[str] = "lamb"
+    base_learning_rate: float
+    reference_batch_size: int = 0
+    first_decay: float = 0.9
+    second_decay: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RmsProp:
+    """RMSProp with momentum, as TensorFlow computes it.
+
+    The mean of squares s starts at 1; s = decay * s + (1 - decay) * g^2 and v = momentum * v +
+    rate * g / sqrt(s + epsilon): epsilon lies inside the root.
+
+    Attributes:
+      base_learning_rate: The peak learning rate at `reference_batch_size` examples.
+      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
+        takes the base rate as it is.
+      decay: Of the mean of squares.
+      momentum: Decay of the velocity.
+      epsilon: Added to the mean of squares.
+      weight_decay: Added to the gradient as weight_decay * parameter; not for one-dimensional
+        parameters.
+      clip_global_norm: The gradient, decay included, is scaled down to this norm; 0 clips nothing.
+
+    Source: `tf.train.RMSPropOptimizer`; the defaults are those of AmoebaNet's program,
+    `models/official/amoeba_net/amoeba_net_model.py` in https://github.com/tensorflow/tpu.
+    """
+
+    TAG: ClassVar[str] = "rmsprop"
+    base_learning_rate: float
+    reference_batch_size: int = 0
+    decay: float = 0.9
+    momentum: float = 0.9
+    epsilon: float = 1.0
+    weight_decay: float = 4e-5
+    clip_global_norm: float = 10.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmupCosine:
+    """Linear warm-up to the peak, then a half cosine down to `final_fraction` of the peak.
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
+    """
+
+    TAG: ClassVar[str] = "warmup_cosine"
+    warmup_epochs: float = 0.0
+    initial_fraction: float = 0.0
+    final_fraction: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmupLinear:
+    """Linear warm-up to the peak, then a straight line down to `final_fraction` of the peak.
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
+    """
+
+    TAG: ClassVar[str] = "warmup_linear"
+    warmup_epochs: float = 0.0
+    initial_fraction: float = 0.0
+    final_fraction: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Constant:
+    """Linear warm-up to the peak, which then stays.
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+    """
+
+    TAG: ClassVar[str] = "constant"
+    warmup_epochs: float = 0.0
+    initial_fraction: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Polynomial:
+    """Linear warm-up to the peak, then (1 - progress)^power down to `final_fraction` of it.
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
+      power: Of what is left of the run after the warm-up.
+    """
+
+    TAG: ClassVar[str] = "polynomial"
+    warmup_epochs: float = 0.0
+    initial_fraction: float = 0.0
+    final_fraction: float = 0.0
+    power: float = 2.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exponential:
+    """Linear warm-up to the peak, then `rate` to the power of the epochs of the run so far.
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs; decay counts from the start of the run.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+      rate: What the learning rate is multiplied with in each `every_epochs`.
+      every_epochs: The interval of `rate`.
+      is_staircase: Whether the rate falls in steps, at the end of each interval.
+      final_fraction: The rate never falls below this fraction of the peak.
+    """
+
+    TAG: ClassVar[str] = "exponential"
+    warmup_epochs: float = 0.0
+    initial_fraction: float = 0.0
+    rate: float = 0.97
+    every_epochs: float = 1.0
+    is_staircase: bool = True
+    final_fraction: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PiecewiseStep:
+    """Linear warm-up to the peak, which is multiplied at each boundary.
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+      boundary_epochs: Where the rate changes, in epochs of the run, ascending.
+      factors: What the rate is multiplied with at each boundary.
+    """
+
+    TAG: ClassVar[str] = "piecewise_step"
+    warmup_epochs: float = 0.0
+    initial_fraction: float = 0.0
+    boundary_epochs: tuple[float, ...] = (30.0, 60.0, 80.0)
+    factors: tuple[float, ...] = (0.1, 0.1, 0.1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PiecewiseLinear:
+    """Straight lines between knots; before the first and after the last the rate stays.
+
+    Attributes:
+      knot_epochs: Epochs of the run, ascending; two equal ones make a step, of which the later
+        holds from there on.
+      fractions: The rate at each knot, as a fraction of the peak.
+    """
+
+    TAG: ClassVar[str] = "piecewise_linear"
+    warmup_epochs: ClassVar[float] = 0.0
+    knot_epochs: tuple[float, ...] = (0.0, 5.0, 24.0)
+    fractions: tuple[float, ...] = (0.0, 1.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneCycle:
+    """One cycle over the run: half a cosine up to the peak, half a cosine down.
+
+    Attributes:
+      warmup_epochs: Length of the way up in epochs.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
+
+    Source: Smith and Topin 2017, "Super-Convergence" (arXiv 1708.07120), with cosines in place of
+    straight lines, as in PyTorch's `OneCycleLR`.
+    """
+
+    TAG: ClassVar[str] = "one_cycle"
+    warmup_epochs: float = 10.0
+    initial_fraction: float = 0.04
+    final_fraction: float = 4e-6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cyclic:
+    """Triangles between a least rate and the peak, over and over.
+
+    Attributes:
+      cycle_epochs: Epochs from one least rate to the next.
+      least_fraction: The least rate, as a fraction of the peak.
+      height_factor: What the height of the triangles is multiplied with from cycle to cycle; 0.5 is
+        the paper's `triangular2`.
+
+    Source: Smith 2017, "Cyclical Learning Rates" (arXiv 1506.01186), section 3.2.
+    """
+
+    TAG: ClassVar[str] = "cyclic"
+    warmup_epochs: ClassVar[float] = 0.0
+    cycle_epochs: float = 4.0
+    least_fraction: float = 0.1
+    height_factor: float = 1.0

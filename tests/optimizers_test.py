@@ -1,0 +1,239 @@
+"""Update rules and schedules against values computed by hand or by Optax."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from dawnjax.errors import ConfigError
+from dawnjax.experiment import (
+    Constant,
+    Cyclic,
+    Experiment,
+    Exponential,
+    Lamb,
+    Lars,
+    OneCycle,
+    OptimizerConfig,
+    PiecewiseLinear,
+    PiecewiseStep,
+    Polynomial,
+    RmsProp,
+    ScheduleConfig,
+    Sgd,
+    from_json,
+    to_json,
+)
+from dawnjax.experiment_flags import load_experiment
+from dawnjax.optimizers import make_optimizer, peak_learning_rate, relative_schedule
+
+DIGITS = load_experiment("digits")
+SPEC = dataclasses.replace(DIGITS.data.spec(), num_train_examples=1000)
+
+
+def experiment(**fields: Any) -> Experiment:
+    """Gives an experiment of ten epochs of ten steps."""
+    return dataclasses.replace(
+        DIGITS, num_epochs=10, global_batch_size=100, batch_norm_group_size=20, **fields
+    )
+
+
+def rates(schedule: ScheduleConfig, steps: list[int]) -> list[float]:
+    relative = relative_schedule(experiment(schedule=schedule), SPEC)
+    return [float(relative(jnp.int32(step))) for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "steps", "want"),
+    [
+        (
+            Polynomial(warmup_epochs=2, power=2, final_fraction=0.0),
+            [0, 10, 20, 60, 100],
+            [0.0, 0.5, 1.0, 0.25, 0.0],
+        ),
+        # 0.88 an epoch in a staircase, counted from the start of the run.
+        (
+            Exponential(warmup_epochs=3, rate=0.88),
+            [0, 15, 30, 39, 40, 99],
+            [0.0, 0.5, 0.88**3, 0.88**3, 0.88**4, 0.88**9],
+        ),
+        (Exponential(rate=0.5, is_staircase=False), [0, 5, 10], [1.0, 0.5**0.5, 0.5]),
+        (Exponential(rate=0.1, final_fraction=0.005), [0, 90], [1.0, 0.005]),
+        (
+            PiecewiseStep(warmup_epochs=1, boundary_epochs=(3, 6), factors=(0.1, 0.5)),
+            [0, 5, 10, 29, 30, 59, 60, 99],
+            [0.0, 0.5, 1.0, 1.0, 0.1, 0.1, 0.05, 0.05],
+        ),
+        (
+            PiecewiseLinear(knot_epochs=(0, 4, 4, 8), fractions=(0.5, 1.0, 0.2, 0.0)),
+            [0, 20, 40, 60, 80, 99],
+            [0.5, 0.75317, 0.2, 0.1, 0.0, 0.0],  # (0.5 + 0.5 * 20 / 39.5)
+        ),
+        (
+            Cyclic(cycle_epochs=4, least_fraction=0.1, height_factor=0.5),
+            [0, 10, 20, 30, 40, 60, 80],
+            [0.1, 0.55, 1.0, 0.55, 0.1, 0.55, 0.1],
+        ),
+    ],
+)
+def test_schedules_have_the_values_computed_by_hand(schedule, steps, want):
+    np.testing.assert_allclose(rates(schedule, steps), want, atol=2e-5)
+
+
+def test_one_cycle_is_optaxs():
+    config = OneCycle(warmup_epochs=3, initial_fraction=1 / 25, final_fraction=1 / 25e4)
+    wanted = optax.cosine_onecycle_schedule(100, 1.0, 0.3, 25.0, 1e4)
+    steps = [0, 7, 29, 30, 31, 77, 100]
+    np.testing.assert_allclose(
+        rates(config, steps), [float(wanted(step)) for step in steps], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", [Sgd, Lars, Lamb, RmsProp])
+def test_the_rate_follows_the_batch_where_asked(kind):
+    assert peak_learning_rate(experiment(optimizer=kind(base_learning_rate=0.1))) == 0.1
+    scaled = kind(base_learning_rate=0.1, reference_batch_size=25)
+    assert peak_learning_rate(experiment(optimizer=scaled)) == pytest.approx(0.4)
+
+
+PARAMS = {
+    "kernel": np.array([[3.0, 0.0], [0.0, 4.0]], np.float32),
+    "bias": np.array([1.0, -2.0], np.float32),
+}
+GRADIENTS = [
+    {"kernel": np.array([[0.6, 0.0], [0.8, 0.0]], np.float32), "bias": np.array([0.5, 1.0])},
+    {"kernel": np.array([[0.0, -2.0], [0.0, 0.0]], np.float32), "bias": np.array([-1.0, 0.0])},
+]
+
+
+def after(optimizer: OptimizerConfig) -> dict[str, np.ndarray]:
+    """Gives the parameters after the two gradients, at a constant rate."""
+    transformation = make_optimizer(experiment(optimizer=optimizer, schedule=Constant()), SPEC)
+    params: Any = jax.tree.map(jnp.asarray, PARAMS)
+    state = transformation.init(params)
+    for gradient in GRADIENTS:
+        gradient = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), gradient)
+        updates, state = transformation.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    return {name: np.asarray(value) for name, value in params.items()}
+
+
+def test_lars_is_the_papers():
+    config = Lars(
+        base_learning_rate=2.0, momentum=0.5, weight_decay=0.1, trust_coefficient=0.01, epsilon=0.5
+    )
+    kernel, bias = PARAMS["kernel"].astype(float), PARAMS["bias"].astype(float)
+    kernel_velocity, bias_velocity = 0.0, 0.0
+    for gradient in GRADIENTS:
+        weight_norm = math.sqrt((kernel**2).sum())
+        gradient_norm = math.sqrt((gradient["kernel"] ** 2).sum())
+        ratio = 0.01 * weight_norm / (gradient_norm + 0.1 * weight_norm + 0.5)
+        decayed = gradient["kernel"] + 0.1 * kernel
+        kernel_velocity = 0.5 * kernel_velocity + 2.0 * ratio * decayed
+        bias_velocity = 0.5 * bias_velocity + 2.0 * gradient["bias"]
+        kernel, bias = kernel - kernel_velocity, bias - bias_velocity
+    got = after(config)
+    np.testing.assert_allclose(got["kernel"], kernel, rtol=1e-5)
+    np.testing.assert_allclose(got["bias"], bias, rtol=1e-5)
+
+
+def test_lars_leaves_parameters_of_norm_0_their_gradient():
+    config = Lars(base_learning_rate=1.0, weight_decay=0.0)
+    transformation = make_optimizer(experiment(optimizer=config, schedule=Constant()), SPEC)
+    params = {"kernel": jnp.zeros((2, 2))}
+    gradient = {"kernel": jnp.full((2, 2), 0.5)}
+    updates, _ = transformation.update(gradient, transformation.init(params), params)
+    np.testing.assert_array_equal(optax.tree.sum(updates), -2.0)
+    nothing = {"kernel": jnp.zeros((2, 2))}
+    updates, _ = transformation.update(nothing, transformation.init(params), params)
+    np.testing.assert_array_equal(updates["kernel"], nothing["kernel"])
+
+
+def test_rmsprop_is_tensorflows():
+    config = RmsProp(
+        base_learning_rate=0.1,
+        decay=0.8,
+        momentum=0.5,
+        epsilon=0.3,
+        weight_decay=0.1,
+        clip_global_norm=1.0,
+    )
+    params = {name: value.astype(float) for name, value in PARAMS.items()}
+    squares: dict[str, Any] = {"kernel": 1.0, "bias": 1.0}
+    velocity: dict[str, Any] = {"kernel": 0.0, "bias": 0.0}
+    for gradient in GRADIENTS:
+        decayed = {
+            "kernel": gradient["kernel"] + 0.1 * params["kernel"],
+            "bias": gradient["bias"],
+        }
+        norm = math.sqrt(sum((value**2).sum() for value in decayed.values()))
+        for name, value in decayed.items():
+            value = value / max(norm, 1.0)
+            squares[name] = 0.8 * squares[name] + 0.2 * value**2
+            velocity[name] = 0.5 * velocity[name] + 0.1 * value / np.sqrt(squares[name] + 0.3)
+            params[name] = params[name] - velocity[name]
+    for name, value in after(config).items():
+        np.testing.assert_allclose(value, params[name], rtol=1e-5)
+
+
+def test_lamb_is_the_papers():
+    params = {name: value.astype(float) for name, value in PARAMS.items()}
+    mean, square = {"kernel": 0.0, "bias": 0.0}, {"kernel": 0.0, "bias": 0.0}
+    for count, gradient in enumerate(GRADIENTS, start=1):
+        for name, g in gradient.items():
+            mean[name] = 0.9 * mean[name] + 0.1 * g
+            square[name] = 0.99 * square[name] + 0.01 * g**2
+            root = np.sqrt(square[name] / (1 - 0.99**count)) + 1e-3
+            step = mean[name] / (1 - 0.9**count) / root
+            step = step + (0.1 * params[name] if name == "kernel" else 0.0)
+            ratio = np.linalg.norm(params[name]) / np.linalg.norm(step)
+            params[name] = params[name] - 0.2 * ratio * step
+    config = Lamb(base_learning_rate=0.2, second_decay=0.99, epsilon=1e-3, weight_decay=0.1)
+    for name, value in after(config).items():
+        np.testing.assert_allclose(value, params[name], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"schedule": PiecewiseStep(boundary_epochs=(1.0,))}, "schedule.factors"),
+        ({"schedule": PiecewiseStep(boundary_epochs=(5, 2), factors=(1, 1))}, "ascend"),
+        (
+            {"schedule": PiecewiseStep(warmup_epochs=3, boundary_epochs=(2,), factors=(1,))},
+            "within the warm-up",
+        ),
+        ({"schedule": PiecewiseLinear(knot_epochs=(), fractions=())}, "name a knot"),
+        ({"schedule": Cyclic(cycle_epochs=0)}, "schedule.cycle_epochs=0 must be above 0"),
+        ({"schedule": OneCycle(final_fraction=2)}, "schedule.final_fraction=2 must lie in"),
+        ({"schedule": Exponential(rate=0)}, "schedule.rate=0 must be above 0"),
+        ({"optimizer": Lars(base_learning_rate=-1)}, "optimizer.base_learning_rate=-1"),
+        ({"optimizer": Lamb(base_learning_rate=1, second_decay=1)}, "optimizer.second_decay=1"),
+        ({"optimizer": RmsProp(base_learning_rate=1, decay=1)}, "optimizer.decay=1"),
+    ],
+)
+def test_impossible_values_are_refused_in_one_line(fields, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        experiment(**fields).validate(SPEC)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"optimizer": Lars(base_learning_rate=1.0), "schedule": Polynomial()},
+        {"optimizer": Lamb(base_learning_rate=1.0), "schedule": OneCycle(warmup_epochs=2)},
+        {"optimizer": RmsProp(base_learning_rate=1.0), "schedule": Exponential()},
+        {"schedule": PiecewiseStep()},
+        {"schedule": PiecewiseLinear()},
+        {"schedule": Cyclic()},
+    ],
+)
+def test_each_choice_is_valid_and_is_read_back_from_its_record(fields):
+    made = experiment(**fields)
+    made.validate(SPEC)
+    assert from_json(Experiment, to_json(made)) == made

@@ -1,0 +1,162 @@
+"""The train step's switches: accumulation, moving averages, float16 and its loss scale."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dawnjax import loss_scaling
+from dawnjax.errors import ConfigError
+from dawnjax.experiment import Constant, Experiment, MeshShape, Sgd
+from dawnjax.experiment_flags import load_experiment
+from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.mesh import make_mesh
+from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
+
+SPEC = DatasetSpec(
+    num_train_examples=32,
+    num_eval_examples=8,
+    image_shape=(8, 8, 1),
+    num_classes=10,
+    mean=(0.5,),
+    std=(0.25,),
+    fingerprint="0" * 16,
+)
+BASE = dataclasses.replace(
+    load_experiment("synthetic_image"),
+    global_batch_size=16,
+    batch_norm_group_size=2,
+    optimizer=Sgd(base_learning_rate=0.1),
+    schedule=Constant(),
+)
+
+
+def recipe_of(experiment: Experiment, num_devices: int = 1, spec: DatasetSpec = SPEC) -> Recipe:
+    experiment.validate(spec)
+    return make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:num_devices]))
+
+
+def batch(spec: DatasetSpec = SPEC, size: int = 16) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "image": rng.integers(0, 256, (size, *spec.image_shape)).astype(np.uint8),
+        "label": rng.integers(0, spec.num_classes, size).astype(np.int32),
+        "index": np.arange(size, dtype=np.int32),
+        "epoch": np.zeros(size, np.int32),
+    }
+
+
+def trained(recipe: Recipe, num_steps: int, state: TrainState | None = None) -> Any:
+    """Gives the state after some steps on one batch, and the losses."""
+    key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
+    state = state or jax.jit(recipe.initial_state)(key)
+    step = jax.jit(recipe.train_step)
+    losses = []
+    for _ in range(num_steps):
+        state, loss = step(state, batch(), key)
+        losses.append(float(loss))
+    return state, losses
+
+
+def test_accumulation_in_parts_gives_the_same_steps():
+    whole, losses = trained(recipe_of(BASE), 3)
+    for num_devices, parts in ((1, 2), (4, 2), (1, 8), (4, 8)):
+        experiment = dataclasses.replace(BASE, accumulation_steps=parts)
+        state, found = trained(recipe_of(experiment, num_devices), 3)
+        # Sums in another order: rounding, which three steps do not magnify beyond 1e-5.
+        np.testing.assert_allclose(found, losses, atol=1e-5)
+        for got, want in zip(
+            jax.tree.leaves((state.params, state.batch_stats)),
+            jax.tree.leaves((whole.params, whole.batch_stats)),
+            strict=True,
+        ):
+            np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+def test_accumulation_refuses_parts_that_split_normalization_groups():
+    with pytest.raises(ConfigError, match="accumulation_steps=3 must divide the 8 normalization"):
+        dataclasses.replace(BASE, accumulation_steps=3).validate(SPEC)
+
+
+@pytest.mark.parametrize("has_warmup", [False, True])
+def test_the_moving_average_is_that_computed_by_hand(has_warmup):
+    experiment = dataclasses.replace(BASE, ema_decay=0.5, ema_has_warmup=has_warmup)
+    recipe = recipe_of(experiment)
+    state, _ = trained(recipe, 0, None)
+    average = np.asarray(state.ema_params["classifier"]["bias"], np.float64)
+    for step in range(3):
+        state, _ = trained(recipe, 1, state)
+        # TensorFlow's: 1/10, 2/11, 3/12, all below 0.5.
+        decay = (1 + step) / (10 + step) if has_warmup else 0.5
+        average = decay * average + (1 - decay) * np.asarray(state.params["classifier"]["bias"])
+        np.testing.assert_allclose(state.ema_params["classifier"]["bias"], average, rtol=1e-5)
+
+
+def test_float16_learns_what_float32_does():
+    _, wanted = trained(recipe_of(BASE), 4)
+    state, losses = trained(recipe_of(dataclasses.replace(BASE, compute_dtype="float16")), 4)
+    # Float16 has eleven bits: the first loss differs by rounding, later ones by its growth.
+    assert abs(losses[0] - wanted[0]) < 5e-3
+    np.testing.assert_allclose(losses, wanted, atol=5e-2)
+    assert losses[-1] < losses[0]
+    assert int(state.loss_scale["finite_steps"]) == 4
+    assert not trained(recipe_of(BASE), 0)[0].loss_scale
+
+
+def test_a_step_that_overflows_changes_nothing_but_the_scale():
+    recipe = recipe_of(dataclasses.replace(BASE, compute_dtype="float16", ema_decay=0.5))
+    state, _ = trained(recipe, 1)
+    huge = {"scale": jnp.float32(2.0**40), "finite_steps": jnp.int32(7)}
+    state = dataclasses.replace(state, loss_scale=huge)
+    after, _ = trained(recipe, 1, state)
+    for name in ("params", "batch_stats", "opt_state", "ema_params"):
+        for got, want in zip(
+            jax.tree.leaves(getattr(after, name)),
+            jax.tree.leaves(getattr(state, name)),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(got, want)
+    assert int(after.step) == 2 and int(after.first_nonfinite_step) == 0
+    assert float(after.loss_scale["scale"]) == loss_scaling.LARGEST_SCALE  # half of it, clipped
+    assert int(after.loss_scale["finite_steps"]) == 0
+
+
+def test_the_loss_scale_doubles_after_2000_finite_steps_and_halves_at_an_overflow():
+    gradients = {"w": jnp.float32([8.0, -4.0])}
+    state = {"scale": jnp.float32(4.0), "finite_steps": jnp.int32(1998)}
+    unscaled, state, are_finite = loss_scaling.unscale(gradients, state)
+    np.testing.assert_array_equal(unscaled["w"], [2.0, -1.0])
+    assert bool(are_finite) and float(state["scale"]) == 4.0
+    _, state, _ = loss_scaling.unscale(gradients, state)
+    assert float(state["scale"]) == 8.0 and int(state["finite_steps"]) == 0
+    _, state, are_finite = loss_scaling.unscale({"w": jnp.float32([jnp.inf, 0.0])}, state)
+    assert not bool(are_finite) and float(state["scale"]) == 4.0
+
+
+def test_auxiliary_loss_and_drop_path_do_not_depend_on_the_number_of_devices():
+    spec = dataclasses.replace(SPEC, image_shape=(131, 131, 3), mean=(0.5,) * 3, std=(0.25,) * 3)
+    model = AmoebaNetD(num_cells=3, num_filters=16, stem_width=4, drop_path_keep=0.5)
+    experiment = dataclasses.replace(BASE, model=model, global_batch_size=4, num_epochs=1)
+    examples = batch(spec, 4)
+    key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
+    losses = []
+    for num_devices in (1, 2):
+        recipe = recipe_of(experiment, num_devices, spec)
+        # With no step done nothing is dropped yet; late in the run half of the paths are.
+        for step in (0, 7):
+            state = jax.eval_shape(recipe.initial_state, key)
+            assert recipe._moment(jnp.int32(step), examples["index"], key) is not None
+            shapes = jax.eval_shape(recipe.train_step, state, examples, key)
+            assert shapes[1].shape == ()
+        moment = recipe._moment(jnp.int32(7), jnp.asarray(examples["index"]), key)
+        losses.append(jax.random.key_data(moment.keys))
+        assert float(moment.progress) == 7 / 8
+    np.testing.assert_array_equal(losses[0], losses[1])
+    assert len({tuple(row) for row in np.asarray(losses[0])}) == 4
+    heads = (jnp.zeros((1, 10)), jnp.zeros((1, 10)))
+    loss = recipe_of(experiment, 1, spec)._losses(heads, jnp.zeros(1, jnp.int32))
+    np.testing.assert_allclose(loss, 1.4 * np.log(10), rtol=1e-6)
