@@ -18,6 +18,7 @@ from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.input_pipeline.digits import Digits
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
+from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.execution import ComputeDtype
@@ -44,7 +45,7 @@ from dawnjax.update_rules import (
     WarmupLinear,
 )
 
-DatasetConfig = Digits | Cifar10 | Synthetic
+DatasetConfig = Digits | Cifar10 | ImageNet | Synthetic
 ModelConfig = ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD
 
 
@@ -271,9 +272,28 @@ class Experiment:
             warmup,
             f"be shorter than the run of {self.num_epochs:g} epochs",
         )
+        self._validate_augmentation(spec)
         self._validate_schedule()
         self._validate_optimizer()
         self._validate_evaluation(spec)
+
+    def _validate_augmentation(self, spec: DatasetSpec) -> None:
+        config = self.augmentation
+        side = min(spec.image_shape[:2])
+        _require(
+            0 <= config.crop_pixels <= side,
+            "augmentation.crop_pixels",
+            config.crop_pixels,
+            f"lie in 0 (no crop) to {side}, the images' shorter side",
+        )
+        area, aspect = config.crop_min_area, config.crop_max_aspect
+        _require(0 < area <= 1, "augmentation.crop_min_area", area, "lie in (0, 1]")
+        _require(aspect >= 1, "augmentation.crop_max_aspect", aspect, "be 1 or more")
+        if config.crop_pixels and (config.max_translation_pixels or config.max_scale_fraction):
+            raise ConfigError(
+                f"augmentation.crop_pixels={config.crop_pixels} takes the place of "
+                "max_translation_pixels and max_scale_fraction, which must be 0"
+            )
 
     def _validate_schedule(self) -> None:
         schedule = self.schedule

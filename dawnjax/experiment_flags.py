@@ -50,8 +50,12 @@ def experiment_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(experiments.__path__))
 
 
-def load_experiment(name: str) -> Experiment:
+def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
     """Gives an experiment by its name, or from a Python file that defines `EXPERIMENT`.
+
+    Args:
+      name: Name or path.
+      is_tiny: Whether to give its variant `TINY`, which takes two steps.
 
     Raises:
       ConfigError: There is none of that name (with the nearest), or the file does not define one.
@@ -66,9 +70,10 @@ def load_experiment(name: str) -> Experiment:
         raise ConfigError(
             f"no experiment {name!r}; {hint} (or give a path to a .py file that defines EXPERIMENT)"
         )
-    experiment = getattr(module, "EXPERIMENT", None)
+    constant = "TINY" if is_tiny else "EXPERIMENT"
+    experiment = getattr(module, constant, None)
     if not isinstance(experiment, Experiment):
-        raise ConfigError(f"{name} does not define EXPERIMENT = Experiment(...)")
+        raise ConfigError(f"{name} does not define {constant} = Experiment(...)")
     return experiment
 
 
@@ -130,11 +135,17 @@ def parse_request(command: str, argv: list[str]) -> tuple[Request, list[str]]:
         upper_bound=2**31 - 1,
         flag_values=flag_values,
     )
+    flags.DEFINE_boolean(
+        "tiny",
+        False,
+        "Take the experiment's tiny variant: two steps on made-up data, to try a machine.",
+        flag_values=flag_values,
+    )
     options = FlagTree(RunOptions, RunOptions(), argv)
     options.define(flag_values)
     recipe = None
     if name is not None:
-        experiment = load_experiment(name)
+        experiment = load_experiment(name, is_tiny=_is_set(argv, "tiny"))
         try:
             recipe = FlagTree(Experiment, experiment, argv)
             recipe.define(flag_values)
@@ -378,6 +389,20 @@ def _value_in(argv: list[str], name: str) -> str | None:
         elif text == name and index + 1 < len(argv):
             value = argv[index + 1]
     return value
+
+
+def _is_set(argv: list[str], name: str) -> bool:
+    """Says whether a command line sets a boolean flag, as absl reads it."""
+    is_set = False
+    for argument in argv:
+        if argument == "--":
+            break
+        text = argument.lstrip("-") if argument.startswith("-") else ""
+        if text in (name, f"no{name}"):
+            is_set = text == name
+        elif text.startswith(name + "="):
+            is_set = text[len(name) + 1 :].lower() in ("true", "t", "1")
+    return is_set
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:

@@ -247,7 +247,8 @@ class Recipe:
             [batch], False for padding.
           totals: As `classification.zero_totals` gives them.
         """
-        images = image_augmentation.normalize(batch["image"], self.spec.mean, self.spec.std)
+        cropped = image_augmentation.center_crop(self.experiment.augmentation, batch["image"])
+        images = image_augmentation.normalize(cropped, self.spec.mean, self.spec.std)
         logits = jnp.zeros((), jnp.float32)
         views = image_augmentation.views(self.experiment.evaluation.test_time_augmentation, images)
         for weight, view in views:
@@ -264,7 +265,9 @@ def make_recipe(experiment: Experiment, spec: DatasetSpec, mesh: Mesh) -> Recipe
     )
     model = pure_model(
         lambda rngs: experiment.model.build(
-            image_shape=spec.image_shape,
+            image_shape=image_augmentation.model_image_shape(
+                experiment.augmentation, spec.image_shape
+            ),
             num_classes=spec.num_classes,
             execution=execution,
             rngs=rngs,

@@ -18,6 +18,7 @@ from dawnjax.experiment import Evaluation, Experiment, Muon, Target, WarmupLinea
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.record_net import RecordNet
+from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="cifar10_record",
@@ -38,3 +39,5 @@ EXPERIMENT = Experiment(
         first_epoch=7.0, test_time_augmentation="flip_and_translate", global_batch_size=2000
     ),
 )
+
+TINY = tiny(EXPERIMENT, model=RecordNet(group_widths=(24, 32, 32)))

@@ -16,6 +16,7 @@ from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import ResNet
+from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="cifar10_resnet18",
@@ -32,3 +33,5 @@ EXPERIMENT = Experiment(
     targets=(Target(value=0.94),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=15.0, global_batch_size=2000),
 )
+
+TINY = tiny(EXPERIMENT, model=ResNet(stage_sizes=(1, 1, 1, 1), stage_widths=(8, 16, 16, 16)))

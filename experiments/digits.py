@@ -21,6 +21,7 @@ from dawnjax.experiment import Evaluation, Experiment, Observation, Sgd, Target,
 from dawnjax.input_pipeline.digits import Digits
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import ResNet
+from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="digits",
@@ -52,3 +53,5 @@ EXPERIMENT = Experiment(
         ),
     ),
 )
+
+TINY = tiny(EXPERIMENT, image_side=8, image_channels=1)

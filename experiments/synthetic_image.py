@@ -12,6 +12,7 @@ The time says nothing about any benchmark: how hard the task is depends on the f
 from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
+from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="synthetic_image",
@@ -26,3 +27,5 @@ EXPERIMENT = Experiment(
     target_note="an arbitrary level of a made-up task",
     evaluation=Evaluation(),
 )
+
+TINY = tiny(EXPERIMENT, image_side=8, image_channels=1)

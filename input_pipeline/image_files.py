@@ -21,6 +21,10 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_START_OF_SCAN = 0xDA
 
 
+LARGEST_PIXELS = 2**27
+"""The most pixels that are decoded: 400 MB as RGB."""
+
+
 def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
     """Gives the RGB image uint8 [height, width, 3] in a JPEG or PNG file.
 
@@ -32,19 +36,60 @@ def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
     Raises:
       DataError: Another format, another size, cut short or damaged; the message names no file.
     """
-    import cv2  # here because every command would pay for the import, and few decode
-
-    if content.startswith(_PNG_START):
-        size = _png_size(content)
-    elif content.startswith(_JPEG_START):
-        size = _jpeg_size(content)
-    else:
-        raise DataError("is neither JPEG nor PNG")
+    size = image_size(content)
     if size != (height, width):
         raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
+    return _decode(content, size)
+
+
+def decode_square(content: bytes, side: int) -> np.ndarray:
+    """Gives the middle square of an image of any size, resized: uint8 [side, side, 3].
+
+    That is the same as resizing the shorter side and cutting off what the longer one has more. An
+    image is averaged over areas where it shrinks and interpolated linearly where it grows.
+
+    Args:
+      content: The whole file; grey, CMYK and 16-bit images become 8-bit RGB, transparency and
+        orientation marks are dropped.
+      side: Height and width of the result, in pixels.
+
+    Raises:
+      DataError: Another format, too many pixels, cut short or damaged; the message names no file.
+    """
+    import cv2
+
+    height, width = size = image_size(content)
+    if not 0 < height * width <= LARGEST_PIXELS:
+        raise DataError(f"is {width}x{height} pixels; {LARGEST_PIXELS:,} pixels are the limit")
+    image = _decode(content, size)
+    least = min(size)
+    top, left = (height - least) // 2, (width - least) // 2
+    square = image[top : top + least, left : left + least]
+    if least == side:
+        return np.ascontiguousarray(square)
+    method = cv2.INTER_AREA if least > side else cv2.INTER_LINEAR
+    return cv2.resize(square, (side, side), interpolation=method)
+
+
+def image_size(content: bytes) -> tuple[int, int]:
+    """Gives (height, width) of a JPEG or PNG file, whatever its name; it must have its end.
+
+    Raises:
+      DataError: Another format, cut short or damaged.
+    """
+    if content.startswith(_PNG_START):
+        return _png_size(content)
+    if content.startswith(_JPEG_START):
+        return _jpeg_size(content)
+    raise DataError("is neither JPEG nor PNG")
+
+
+def _decode(content: bytes, size: tuple[int, int]) -> np.ndarray:
+    import cv2  # here because every command would pay for the import, and few decode
+
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     image = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
-    if image is None or image.shape != (height, width, 3):
+    if image is None or image.shape != (*size, 3):
         raise DataError("cannot be decoded")
     return image[:, :, ::-1]
 

@@ -153,6 +153,26 @@ def read_split(
     return {"image": images, "label": labels}
 
 
+def map_split(
+    directory: pathlib.Path, description: Description, split: Split
+) -> dict[str, np.ndarray]:
+    """Gives what `read_split` does, but images unread: for splits too large to read at each start.
+
+    Sizes and headers were compared by `read_description`; labels are verified here, images are not.
+
+    Raises:
+      DataError: Labels that are damaged or out of range, or images that cannot be mapped.
+    """
+    labels = _read_array(directory, description, f"{split}_labels.npy")
+    _check_labels(str(directory / f"{split}_labels.npy"), labels, len(description.classes))
+    path = directory / f"{split}_images.npy"
+    try:
+        images = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from None
+    return {"image": images, "label": labels}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Examples:
     """Both splits of a labelled image dataset in memory.
@@ -199,35 +219,40 @@ def write(
       DataError: `read_examples` raised it, the directory holds something else, another process
         writes to it, or it cannot be written.
     """
-    _refuse_other_files(directory, overwrite)
-    with _only_writer(directory):
+    refuse_other_files(directory, overwrite)
+    with only_writer(directory):
         examples = read_examples()
         arrays = _arrays(examples)
-        mean, std = _channel_statistics(examples.images["train"])
+        mean, std = channel_statistics(examples.images["train"])
         description = Description(
             dataset=dataset,
             classes=examples.classes,
             train_mean=mean,
             train_std=std,
             source=examples.source,
-            files={name: _record(array) for name, array in arrays.items()},
+            files={name: record_of(array) for name, array in arrays.items()},
         )
         if _holds(directory, description, overwrite):
             return description, "unchanged"
         # From here to the end no description exists, so a reader cannot mistake the files.
-        with _named_write_errors(directory / DESCRIPTION_FILE):
+        with named_write_errors(directory / DESCRIPTION_FILE):
             (directory / DESCRIPTION_FILE).unlink(missing_ok=True)
         for name, array in arrays.items():
             _write_synced(directory / name, _blocks(array))
-        partial = directory / f"{DESCRIPTION_FILE}.partial"
-        _write_synced(partial, [_format(description)])
-        with _named_write_errors(directory / DESCRIPTION_FILE):
-            os.replace(partial, directory / DESCRIPTION_FILE)
-            _sync_directory(directory)
+        write_description(directory, description)
     return description, "written"
 
 
-def _refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
+def write_description(directory: pathlib.Path, description: Description) -> None:
+    """Writes `dataset.json`, whole or not at all; the arrays must be on disk before."""
+    partial = directory / f"{DESCRIPTION_FILE}.partial"
+    _write_synced(partial, [_format(description)])
+    with named_write_errors(directory / DESCRIPTION_FILE):
+        os.replace(partial, directory / DESCRIPTION_FILE)
+        _sync_directory(directory)
+
+
+def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
     if not directory.exists():
         return
     if not directory.is_dir():
@@ -243,7 +268,7 @@ def _refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def _only_writer(directory: pathlib.Path) -> Iterator[None]:
+def only_writer(directory: pathlib.Path) -> Iterator[None]:
     """Marks the directory as unfinished until the body is done, and keeps other writers out.
 
     The mark stays if the process is killed or interrupted, or if files could not be written; it
@@ -253,7 +278,7 @@ def _only_writer(directory: pathlib.Path) -> Iterator[None]:
     existed = directory.exists()
     was_unfinished = existed and is_prepared(directory)
     with contextlib.ExitStack() as stack:
-        with _named_write_errors(directory):
+        with named_write_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
             marker = stack.enter_context(path.open("ab"))
         try:
@@ -275,7 +300,7 @@ def _only_writer(directory: pathlib.Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _named_write_errors(path: pathlib.Path) -> Iterator[None]:
+def named_write_errors(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -346,7 +371,7 @@ def _blocks(array: np.ndarray) -> Iterator[bytes | memoryview]:
         yield data[start : start + BLOCK_BYTES]
 
 
-def _record(array: np.ndarray) -> FileRecord:
+def record_of(array: np.ndarray) -> FileRecord:
     blocks = list(_blocks(array))
     return FileRecord(
         dtype=array.dtype.name,
@@ -357,7 +382,7 @@ def _record(array: np.ndarray) -> FileRecord:
 
 
 def _write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> None:
-    with _named_write_errors(path), path.open("wb") as file:
+    with named_write_errors(path), path.open("wb") as file:
         for block in blocks:
             file.write(block)
         file.flush()
@@ -372,7 +397,7 @@ def _sync_directory(directory: pathlib.Path) -> None:
         os.close(descriptor)
 
 
-def _channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Gives mean and standard deviation of pixel / 255 per channel, from exact counts of levels."""
     channels = images.shape[-1]
     counts = np.zeros((channels, 256), np.int64)

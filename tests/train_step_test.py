@@ -137,26 +137,29 @@ def test_the_loss_scale_doubles_after_2000_finite_steps_and_halves_at_an_overflo
     assert not bool(are_finite) and float(state["scale"]) == 4.0
 
 
-def test_auxiliary_loss_and_drop_path_do_not_depend_on_the_number_of_devices():
+def test_a_model_that_draws_is_told_the_examples_keys_and_the_progress():
     spec = dataclasses.replace(SPEC, image_shape=(131, 131, 3), mean=(0.5,) * 3, std=(0.25,) * 3)
     model = AmoebaNetD(num_cells=3, num_filters=16, stem_width=4, drop_path_keep=0.5)
     experiment = dataclasses.replace(BASE, model=model, global_batch_size=4, num_epochs=1)
-    examples = batch(spec, 4)
+    recipe = recipe_of(experiment, 2, spec)
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
-    losses = []
-    for num_devices in (1, 2):
-        recipe = recipe_of(experiment, num_devices, spec)
-        # With no step done nothing is dropped yet; late in the run half of the paths are.
-        for step in (0, 7):
-            state = jax.eval_shape(recipe.initial_state, key)
-            assert recipe._moment(jnp.int32(step), examples["index"], key) is not None
-            shapes = jax.eval_shape(recipe.train_step, state, examples, key)
-            assert shapes[1].shape == ()
-        moment = recipe._moment(jnp.int32(7), jnp.asarray(examples["index"]), key)
-        losses.append(jax.random.key_data(moment.keys))
-        assert float(moment.progress) == 7 / 8
-    np.testing.assert_array_equal(losses[0], losses[1])
-    assert len({tuple(row) for row in np.asarray(losses[0])}) == 4
-    heads = (jnp.zeros((1, 10)), jnp.zeros((1, 10)))
-    loss = recipe_of(experiment, 1, spec)._losses(heads, jnp.zeros(1, jnp.int32))
-    np.testing.assert_allclose(loss, 1.4 * np.log(10), rtol=1e-6)
+    index = jnp.asarray([3, 9, 3, 5])
+    moment = recipe._moment(jnp.int32(2), index, key)
+    assert moment is not None and float(moment.progress) == 2 / 8
+    rows = [tuple(row) for row in np.asarray(jax.random.key_data(moment.keys))]
+    assert rows[0] == rows[2] and len(set(rows)) == 3
+    later = recipe._moment(jnp.int32(3), index, key)
+    assert later is not None
+    assert not (jax.random.key_data(later.keys) == jax.random.key_data(moment.keys)).all(1).any()
+    assert recipe_of(BASE)._moment(jnp.int32(2), index, key) is None
+
+
+def test_an_auxiliary_heads_loss_is_added_with_its_weight():
+    spec = dataclasses.replace(SPEC, image_shape=(131, 131, 3), mean=(0.5,) * 3, std=(0.25,) * 3)
+    model = AmoebaNetD(num_cells=3, num_filters=16, stem_width=4)
+    recipe = recipe_of(dataclasses.replace(BASE, model=model), 1, spec)
+    logits, labels = jnp.zeros((1, 10)), jnp.zeros(1, jnp.int32)
+    np.testing.assert_allclose(
+        recipe._losses((logits, logits), labels), 1.4 * np.log(10), rtol=1e-6
+    )
+    np.testing.assert_allclose(recipe._losses(logits, labels), np.log(10), rtol=1e-6)

@@ -8,9 +8,10 @@ from absl import flags
 
 from dawnjax.commands import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.input_pipeline import cifar10, prepared
+from dawnjax.input_pipeline import cifar10, imagenet, prepared
+from dawnjax.input_pipeline.dataset import Split
 
-USAGE = "dawnjax prepare --dataset=cifar10 --from=PATH [--out=DIR] [--overwrite]"
+USAGE = "dawnjax prepare --dataset=cifar10|imagenet --from=PATH [--out=DIR] [--overwrite]"
 
 DESCRIPTION = """
 Converts a dataset into plain arrays with checksums, which runs map into memory. For cifar10, PATH
@@ -22,14 +23,18 @@ is one of these, told apart by content:
   arrays                 an .npz of train_x, train_y, test_x, test_y
   TensorFlow Datasets    a data directory with ArrayRecord files
 
-Nothing of an archive is unpacked to disk. Done again with the same content, it changes nothing.
+For imagenet, PATH is a folder with train/<class>/* and val/<class>/* (JPEG or PNG), or a TensorFlow
+Datasets directory with ArrayRecord files; each photograph becomes a square of 256 pixels, 197 KB.
+
+Nothing of an archive is unpacked to disk. Done again with the same content, it changes nothing;
+interrupted, imagenet goes on where it was.
 """
 
 WITHOUT_PREPARATION = {
     "digits": "its images come with scikit-learn",
     "synthetic": "its images are made from a seed",
 }
-DATASETS = ("cifar10",)
+DATASETS = ("cifar10", "imagenet")
 
 SECONDS_BETWEEN_LINES = 2.0
 
@@ -45,7 +50,7 @@ def main(argv: list[str]) -> int:
         "out",
         None,
         "Directory to write to; without it, where the dataset is looked for: "
-        "$DAWNJAX_DATA/cifar10, or ./data/cifar10.",
+        "$DAWNJAX_DATA/DATASET, or ./data/DATASET.",
         flag_values=flag_values,
     )
     flags.DEFINE_bool(
@@ -65,9 +70,13 @@ def main(argv: list[str]) -> int:
     if not flag_values["from"].value:
         raise ConfigError("--from is missing: the archive, folder or .npz to convert")
     source = pathlib.Path(flag_values["from"].value).expanduser()
-    out = pathlib.Path(flag_values["out"].value or cifar10.default_directory()).expanduser()
+    default_directory, convert = {
+        "cifar10": (cifar10.default_directory, _prepare_cifar10),
+        "imagenet": (imagenet.default_directory, _prepare_imagenet),
+    }[str(flag_values["dataset"].value)]
+    out = pathlib.Path(flag_values["out"].value or default_directory()).expanduser()
     try:
-        _prepare_cifar10(source, out, overwrite=bool(flag_values["overwrite"].value))
+        convert(source, out, overwrite=bool(flag_values["overwrite"].value))
     except KeyboardInterrupt:
         print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
         return ExitStatus.INTERRUPTED
@@ -96,6 +105,29 @@ def _prepare_cifar10(source: pathlib.Path, out: pathlib.Path, *, overwrite: bool
         dataset="cifar10",
         overwrite=overwrite,
     )
+    _report(out, description, outcome, progress.seconds)
+    _note_part("CIFAR-10", description, cifar10.NUM_EXAMPLES)
+
+
+def _prepare_imagenet(source: pathlib.Path, out: pathlib.Path, *, overwrite: bool) -> None:
+    from dawnjax.input_pipeline import imagenet_sources, photograph_writer
+
+    progress = _Progress()
+    description, outcome = photograph_writer.write(
+        out,
+        imagenet_sources.open_source(source),
+        dataset="imagenet",
+        side=imagenet.SIDE,
+        overwrite=overwrite,
+        progress=progress.add,
+    )
+    _report(out, description, outcome, progress.seconds)
+    _note_part("ImageNet", description, imagenet.NUM_EXAMPLES)
+
+
+def _report(
+    out: pathlib.Path, description: prepared.Description, outcome: str, seconds: float
+) -> None:
     counts = {split: description.num_examples(split) for split in ("train", "eval")}
     height, width, channels = description.image_shape
     mean = " ".join(f"{value:.4f}" for value in description.train_mean)
@@ -104,12 +136,14 @@ def _prepare_cifar10(source: pathlib.Path, out: pathlib.Path, *, overwrite: bool
     print(
         f"{out}: {done}: {counts['train']:,} train and {counts['eval']:,} eval images "
         f"{height}x{width}x{channels} in {len(description.classes)} classes, from "
-        f"{description.source['kind']}, in {progress.seconds:.1f} s; train mean {mean}, std {std}"
+        f"{description.source['kind']}, in {seconds:.1f} s; train mean {mean}, std {std}"
     )
-    if counts != cifar10.NUM_EXAMPLES:
-        whole = cifar10.NUM_EXAMPLES
+
+
+def _note_part(name: str, description: prepared.Description, whole: dict[Split, int]) -> None:
+    if any(description.num_examples(split) != count for split, count in whole.items()):
         print(
-            f"note: this is a part of CIFAR-10, which has {whole['train']:,} train and "
+            f"note: this is a part of {name}, which has {whole['train']:,} train and "
             f"{whole['eval']:,} eval images"
         )
 

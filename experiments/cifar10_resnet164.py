@@ -1,0 +1,46 @@
+"""CIFAR-10 to 94 %: the pre-activation ResNet-164, DAWNBench's seed.
+
+    dawnjax prepare --dataset=cifar10 --from=cifar-10-python.tar.gz --out=data/cifar10
+    dawnjax train --experiment=cifar10_resnet164 --data.data_dir=data/cifar10
+
+SGD with momentum at 0.1 in batches of 128, a tenth of it for the first 400 steps, divided by ten
+after 32,000 and 48,000 steps; random crops and flips.
+
+Not yet measured: it wants an accelerator (an epoch is 75 TFLOP). The seed (one P100, PyTorch 0.1.12)
+reached 94.19 % after 138 epochs and 3.0 hours, with a schedule of its own; the paper states 5.46 %
+error (median of five).
+
+Source: He et al. 2016, "Identity Mappings in Deep Residual Networks" (arXiv 1603.05027), appendix,
+"Implementation Details", and table 2; the entry `dawn_resnet164_b_1p100-dawn_pytorch` of
+https://github.com/stanford-futuredata/dawn-bench-entries.
+"""
+
+from dawnjax.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
+from dawnjax.input_pipeline.cifar10 import Cifar10
+from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
+from dawnjax.models.preactivation_resnet import PreactivationResNet
+from dawnjax.tiny import tiny
+
+EXPERIMENT = Experiment(
+    name="cifar10_resnet164",
+    model=PreactivationResNet(),
+    data=Cifar10(),
+    augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random"),
+    optimizer=Sgd(base_learning_rate=0.1, nesterov=False, weight_decay=1e-4),
+    # 400, 32,000 and 48,000 steps of 128 in epochs of 50,000.
+    schedule=PiecewiseLinear(
+        knot_epochs=(0.0, 1.024, 1.024, 81.92, 81.92, 122.88, 122.88),
+        fractions=(0.1, 0.1, 1.0, 1.0, 0.1, 0.1, 0.01),
+    ),
+    num_epochs=164,
+    global_batch_size=128,
+    batch_norm_group_size=128,
+    compute_dtype="float32",
+    targets=(Target(value=0.94),),
+    evaluation=Evaluation(every_epochs=1.0, first_epoch=80.0, global_batch_size=2000),
+)
+
+TINY = tiny(
+    EXPERIMENT,
+    model=PreactivationResNet(stem_width=8, stage_sizes=(1, 1, 1), stage_widths=(16, 32, 32)),
+)

@@ -1,0 +1,50 @@
+"""ImageNet to 93 % top-5: AmoebaNet-D N6 F256, DAWNBench's cheapest entry of its first round.
+
+    dawnjax prepare --dataset=imagenet --from=ILSVRC2012 --out=data/imagenet
+    dawnjax train --experiment=imagenet_amoebanet_d --data.data_dir=data/imagenet
+
+RMSProp as TensorFlow computes it, 2.56 at a batch of 1,024, the rate times 0.88 after each epoch,
+warm-up over the first hundredth of the run, an auxiliary head, dropout before the classifier, and
+the moving average of the weights for evaluation. The statistics of BatchNorm are not averaged
+beyond their own momentum, unlike in the source.
+
+Not yet measured here. The entry (one Cloud TPU v2, TensorFlow 1.8) reached 93.04 % top-5 after 33 of
+35 epochs and 7.5 hours, 93.11 % and 76.20 % top-1 at the end.
+
+Source: the entry `google_amoeba_net_d_tpu_tensorflow18` of
+https://github.com/stanford-futuredata/dawn-bench-entries for batch, rates, decay and epochs;
+`models/official/amoeba_net` in https://github.com/tensorflow/tpu for the rest.
+"""
+
+from dawnjax.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
+from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
+from dawnjax.input_pipeline.imagenet import ImageNet
+from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.tiny import tiny
+
+EXPERIMENT = Experiment(
+    name="imagenet_amoebanet_d",
+    model=AmoebaNetD(),
+    data=ImageNet(),
+    augmentation=ImageAugmentation(crop_pixels=224, flip="random"),
+    optimizer=RmsProp(base_learning_rate=0.64, reference_batch_size=256),
+    schedule=Exponential(warmup_epochs=0.35, rate=0.88),
+    num_epochs=35,
+    global_batch_size=1024,
+    batch_norm_group_size=128,
+    label_smoothing=0.1,
+    compute_dtype="bfloat16",
+    ema_decay=0.9999,
+    ema_has_warmup=True,
+    targets=(Target(metric="top_5_accuracy", value=0.93),),
+    evaluation=Evaluation(
+        every_epochs=1.0, first_epoch=25.0, weights="ema", global_batch_size=1000
+    ),
+)
+
+TINY = tiny(
+    EXPERIMENT,
+    model=AmoebaNetD(num_cells=3, num_filters=16, stem_width=8, drop_path_keep=0.8),
+    image_side=144,
+    augmentation=ImageAugmentation(crop_pixels=136, flip="random"),
+)

@@ -1,0 +1,201 @@
+"""ImageNet in the forms in which it is found: image folders, or TensorFlow Datasets on disk.
+
+- image folders: `train/<class>/*` and `val/<class>/*` (or `validation`, `eval`, `test`), JPEG or
+  PNG whatever their names end with;
+- TensorFlow Datasets: a directory of `imagenet2012` in ArrayRecord files, read without TensorFlow.
+
+A source is listed first, then its images are read in any order.
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dawnjax.input_pipeline.dataset import DataError, Split
+from dawnjax.input_pipeline.image_files import decode_square
+
+_EVAL_FOLDERS = ("val", "validation", "eval", "test")
+_INFO_FILE = "dataset_info.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Photographs:
+    """The photographs of one split.
+
+    Attributes:
+      labels: int32 [n], positions in the source's classes.
+      read: Gives the file of one photograph, and its name for messages.
+    """
+
+    labels: np.ndarray
+    read: Callable[[int], tuple[bytes, str]]
+
+    def square(self, index: int, side: int) -> np.ndarray:
+        """Gives one photograph as uint8 [side, side, 3].
+
+        Raises:
+          DataError: It cannot be read or decoded; one line that names it.
+        """
+        content, name = self.read(index)
+        try:
+            return decode_square(content, side)
+        except DataError as error:
+            raise DataError(f"{name} {error}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A listed source.
+
+    Attributes:
+      kind: What it is, in words.
+      classes: Name of each class, sorted.
+      splits: Its photographs.
+      listing: Hash of all names and sizes: another one means other data.
+    """
+
+    kind: str
+    classes: tuple[str, ...]
+    splits: dict[Split, Photographs]
+    listing: str
+
+
+def open_source(path: pathlib.Path) -> Source:
+    """Lists a source, without reading an image.
+
+    Raises:
+      DataError: Not found, in no known form, or not whole.
+    """
+    if not path.is_dir():
+        what = "is no folder" if path.exists() else "does not exist"
+        raise DataError(
+            f"{path}: {what}; ImageNet is read from train/<class>/* and val/<class>/*, or from a "
+            "TFDS directory"
+        )
+    version = _tfds_version(path)
+    return _open_tfds(version) if version else _open_folders(path)
+
+
+def _open_folders(path: pathlib.Path) -> Source:
+    folders: dict[Split, pathlib.Path] = {"train": path / "train"}
+    found = [name for name in _EVAL_FOLDERS if (path / name).is_dir()]
+    if not folders["train"].is_dir() or not found:
+        raise DataError(
+            f"{path}: holds no known form of ImageNet (train/<class>/* and val/<class>/*, or TFDS "
+            "ArrayRecord files)"
+        )
+    folders["eval"] = path / found[0]
+    classes = tuple(sorted(entry.name for entry in folders["train"].iterdir() if entry.is_dir()))
+    if not classes:
+        raise DataError(f"{folders['train']}: has no class folders")
+    splits: dict[Split, Photographs] = {}
+    digest = hashlib.sha256(json.dumps(classes).encode())
+    for split, folder in folders.items():
+        files, labels = [], []
+        for entry in sorted(folder.iterdir()):
+            if entry.name.startswith("."):
+                continue
+            if not entry.is_dir():
+                raise DataError(f"{entry}: lies outside the class folders")
+            if entry.name not in classes:
+                raise DataError(f"{entry}: is of no class that {folders['train']} has")
+            for file in sorted(entry.iterdir()):
+                if file.name.startswith("."):
+                    continue
+                if not file.is_file():
+                    raise DataError(f"{file}: is no file")
+                files.append(file)
+                labels.append(classes.index(entry.name))
+                named = [split, entry.name, file.name, file.stat().st_size]
+                digest.update(json.dumps(named).encode())
+        if not files:
+            raise DataError(f"{folder}: has no images")
+        splits[split] = Photographs(np.array(labels, np.int32), _file_reader(files))
+    return Source("image folders", classes, splits, digest.hexdigest()[:16])
+
+
+def _file_reader(files: Sequence[pathlib.Path]) -> Callable[[int], tuple[bytes, str]]:
+    def read(index: int) -> tuple[bytes, str]:
+        path = files[index]
+        try:
+            return path.read_bytes(), f"{path}:"
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+    return read
+
+
+def _tfds_version(path: pathlib.Path) -> pathlib.Path | None:
+    for pattern in (_INFO_FILE, f"[0-9]*/{_INFO_FILE}", f"imagenet2012/[0-9]*/{_INFO_FILE}"):
+        versions = sorted(found.parent for found in path.glob(pattern))
+        if versions:
+            return versions[-1]
+    return None
+
+
+def _open_tfds(version: pathlib.Path) -> Source:
+    path = version / _INFO_FILE
+    try:
+        info = json.loads(path.read_bytes())
+        file_format = info.get("fileFormat", "tfrecord")
+        names = {split["name"] for split in info["splits"]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: damaged or unreadable ({error!r})") from None
+    if file_format != "array_record":
+        raise DataError(
+            f"{path}: is in the format {file_format!r}; only array_record can be read without "
+            "TensorFlow: build it with tfds.builder(..., file_format='array_record')"
+        )
+    evaluated = next((name for name in ("validation", "test") if name in names), None)
+    if "train" not in names or evaluated is None:
+        raise DataError(f"{path}: has no splits train and validation")
+    try:
+        import tensorflow_datasets as tfds  # an optional dependency
+
+        builder = tfds.builder_from_directory(str(version))
+        classes = tuple(builder.info.features["label"].names)
+        sources: dict[Split, Any] = {
+            split: builder.as_data_source(
+                split=name, decoders={"image": tfds.decode.SkipDecoding()}
+            )
+            for split, name in (("train", "train"), ("eval", evaluated))
+        }
+        splits: dict[Split, Photographs] = {
+            split: Photographs(_tfds_labels(source), _tfds_reader(source, f"{version}: {split}"))
+            for split, source in sources.items()
+        }
+    except ImportError as error:
+        raise DataError(
+            f"{version}: reading TensorFlow Datasets needs packages that are not installed "
+            f"({error}): pip install 'dawnjax[tfds]'"
+        ) from None
+    except DataError:
+        raise
+    except Exception as error:
+        # ArrayRecord and TFDS raise many kinds of errors on damaged files.
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise DataError(f"{version}: damaged or cut short: {reason}") from None
+    text = json.dumps([info.get("name"), info.get("version"), info["splits"]], sort_keys=True)
+    listing = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Source("TensorFlow Datasets (ArrayRecord)", classes, splits, listing)
+
+
+def _tfds_labels(source: Any) -> np.ndarray:
+    """Gives all labels; each record is read, but no image decoded."""
+    return np.array([source[index]["label"] for index in range(len(source))], np.int32)
+
+
+def _tfds_reader(source: Any, name: str) -> Callable[[int], tuple[bytes, str]]:
+    def read(index: int) -> tuple[bytes, str]:
+        try:
+            return bytes(source[index]["image"]), f"{name} example {index}:"
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise DataError(f"{name} example {index}: cannot be read ({reason})") from None
+
+    return read

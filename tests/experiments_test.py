@@ -1,0 +1,70 @@
+"""Every experiment's tiny variant runs; the full ones are valid and have the shapes they state."""
+
+import dataclasses
+import json
+import math
+
+import jax
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.experiment import Experiment, MeshShape, from_json, to_json
+from dawnjax.experiment_flags import experiment_names, load_experiment
+from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.mesh import make_mesh
+from dawnjax.train_step import make_recipe
+
+IMAGENET = DatasetSpec(
+    num_train_examples=1_281_167,
+    num_eval_examples=50_000,
+    image_shape=(256, 256, 3),
+    num_classes=1000,
+    mean=(0.5,) * 3,
+    std=(0.25,) * 3,
+    fingerprint="0" * 16,
+)
+CIFAR10 = dataclasses.replace(
+    IMAGENET,
+    num_train_examples=50_000,
+    num_eval_examples=10_000,
+    image_shape=(32, 32, 3),
+    num_classes=10,
+)
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
+    name, tmp_path, compile_cache, capsys
+):
+    run_dir = tmp_path / "run"
+    status = main(
+        ["train", f"--experiment={name}", "--tiny", f"--run_dir={run_dir}", compile_cache]
+    )
+    assert status in (0, 3), capsys.readouterr().err
+    result = json.loads((run_dir / "result.json").read_text())
+    last = result["evaluations"][-1]
+    assert last["step"] == 2 and math.isfinite(last["loss"])
+    made = json.loads((run_dir / "experiment.json").read_text())["experiment"]
+    assert made["compute_dtype"] == load_experiment(name).compute_dtype
+    assert made["optimizer"]["tag"] == load_experiment(name).optimizer.TAG
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "num_params"),
+    [
+        ("imagenet_resnet50", IMAGENET, 25_557_032),
+        ("imagenet_resnet50_mlperf", IMAGENET, 25_557_032),
+        ("imagenet_amoebanet_d", IMAGENET, 46_758_756),
+        ("cifar10_resnet18", CIFAR10, 11_173_962),
+        ("cifar10_wide_resnet34", CIFAR10, 16_631_130),
+        ("cifar10_resnet164", CIFAR10, 1_703_258),
+        ("cifar10_record", CIFAR10, 1_971_640),
+    ],
+)
+def test_the_full_size_is_valid_and_has_its_parameters(name, spec, num_params):
+    experiment = load_experiment(name)
+    experiment.validate(spec)
+    assert from_json(Experiment, to_json(experiment)) == experiment
+    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:4]))
+    state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
+    assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)) == num_params

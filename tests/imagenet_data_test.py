@@ -1,0 +1,313 @@
+"""ImageNet's path from photographs to batches, on real ones where they are."""
+
+import io
+import json
+import pathlib
+import tarfile
+
+import cv2
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.input_pipeline import image_augmentation, photograph_writer, prepared
+from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
+from dawnjax.input_pipeline.image_files import decode_square
+from dawnjax.input_pipeline.imagenet import ImageNet
+from dawnjax.input_pipeline.imagenet_sources import open_source
+
+
+def jpeg(height: int, width: int, seed: int = 0, kind: str = ".jpg", grey: bool = False) -> bytes:
+    """Gives the file of a smooth random image."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (4, 5) if grey else (4, 5, 3), np.uint8)
+    image = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    return cv2.imencode(kind, image)[1].tobytes()
+
+
+@pytest.fixture
+def folders(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Seven training photographs and three for evaluation, of two classes."""
+    root = tmp_path / "photographs"
+    for index in range(10):
+        split, label = ("train", index % 2) if index < 7 else ("val", index % 2)
+        folder = root / split / f"n0000000{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"image_{index}.JPEG").write_bytes(jpeg(270 + 10 * index, 400, index))
+    return root
+
+
+def prepare(source: pathlib.Path, out: pathlib.Path, *flags: str) -> int:
+    return main(["prepare", "--dataset=imagenet", f"--from={source}", f"--out={out}", *flags])
+
+
+def test_photographs_become_squares_with_their_labels(folders, tmp_path, capsys):
+    out = tmp_path / "imagenet"
+    assert prepare(folders, out) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        "written: 7 train and 3 eval images 256x256x3 in 2 classes, from image folders" in lines[0]
+    )
+    assert lines[1].startswith("note: this is a part of ImageNet, which has 1,281,167 train")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "dataset.json",
+        "eval_images.npy",
+        "eval_labels.npy",
+        "train_images.npy",
+        "train_labels.npy",
+    ]
+    data = ImageNet(data_dir=str(out))
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples, spec.num_classes) == (7, 3, 2)
+    train = data.load("train")
+    np.testing.assert_array_equal(train["label"], [0, 0, 0, 0, 1, 1, 1])
+    first = cv2.imread(str(folders / "train/n00000000/image_0.JPEG"))[:, :, ::-1]
+    # 270 x 400: the middle 270 columns, shrunk to 256.
+    wanted = cv2.resize(first[:, 65:335], (256, 256), interpolation=cv2.INTER_AREA)
+    np.testing.assert_array_equal(train["image"][0], wanted)
+    assert prepare(folders, out) == 0
+    assert "holds this already, nothing written" in capsys.readouterr().out
+
+
+def test_other_content_is_not_replaced_unasked(folders, tmp_path, capsys):
+    out = tmp_path / "imagenet"
+    assert prepare(folders, out) == 0
+    (folders / "train/n00000001/image_1.JPEG").unlink()
+    assert prepare(folders, out) != 0
+    error = capsys.readouterr().err
+    assert "holds other content" in error and "Traceback" not in error
+    assert prepare(folders, out, "--overwrite") == 0
+    assert ImageNet(data_dir=str(out)).spec().num_train_examples == 6
+
+
+def test_a_killed_prepare_goes_on_where_it_was(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(photograph_writer, "ROWS_AT_ONCE", 2)
+    source = open_source(folders)
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    description, _ = photograph_writer.write(whole, source, dataset="imagenet", side=256)
+    seen: list[int] = []
+
+    class Killed(BaseException):
+        pass
+
+    def kill_after_two_parts(count: int) -> None:
+        seen.append(count)
+        if len(seen) == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        photograph_writer.write(
+            out, source, dataset="imagenet", side=256, progress=kill_after_two_parts
+        )
+    with pytest.raises(DataError, match="half-converted"):
+        ImageNet(data_dir=str(out)).spec()
+    # A kill can also leave a torn line.
+    with (out / photograph_writer.JOURNAL_FILE).open("a") as journal:
+        journal.write('{"split": "train", "ro')
+    again: list[int] = []
+    resumed, outcome = photograph_writer.write(
+        out, source, dataset="imagenet", side=256, progress=again.append
+    )
+    assert (sum(seen), sum(again), outcome) == (4, 6, "written")
+    assert resumed == description and resumed.fingerprint == description.fingerprint
+    np.testing.assert_array_equal(
+        ImageNet(data_dir=str(out)).load("train")["image"],
+        ImageNet(data_dir=str(whole)).load("train")["image"],
+    )
+
+
+def test_another_source_does_not_go_on_with_the_first_ones_parts(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(photograph_writer, "ROWS_AT_ONCE", 2)
+    out = tmp_path / "out"
+
+    def stop(count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        photograph_writer.write(
+            out, open_source(folders), dataset="imagenet", side=256, progress=stop
+        )
+    (folders / "train/n00000000/image_0.JPEG").write_bytes(jpeg(300, 300, 99))
+    done: list[int] = []
+    photograph_writer.write(
+        out, open_source(folders), dataset="imagenet", side=256, progress=done.append
+    )
+    assert sum(done) == 10
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (jpeg(300, 300)[:2000], "image_0.JPEG: is cut short"),
+        (b"this is text", "image_0.JPEG: is neither JPEG nor PNG"),
+        (b"", "image_0.JPEG: is neither JPEG nor PNG"),
+    ],
+)
+def test_a_damaged_photograph_ends_in_one_line_that_names_it(
+    folders, tmp_path, capsys, content, message
+):
+    (folders / "train/n00000000/image_0.JPEG").write_bytes(content)
+    assert prepare(folders, tmp_path / "out") != 0
+    error = capsys.readouterr().err
+    assert message in error and len(error.strip().splitlines()) == 1
+
+
+def test_grey_misnamed_and_small_photographs_are_converted():
+    grey = decode_square(jpeg(280, 300, grey=True), 256)
+    assert grey.shape == (256, 256, 3) and (grey[..., 0] == grey[..., 2]).all()
+    # A PNG whatever its name says; a small one is enlarged.
+    small = decode_square(jpeg(100, 120, kind=".png"), 256)
+    assert small.shape == (256, 256, 3)
+    np.testing.assert_array_equal(
+        decode_square(jpeg(256, 256, kind=".png"), 256),
+        cv2.imdecode(np.frombuffer(jpeg(256, 256, kind=".png"), np.uint8), 1)[:, :, ::-1],
+    )
+
+
+def test_a_cmyk_photograph_is_converted():
+    image_module = pytest.importorskip("PIL.Image", reason="Pillow, which writes CMYK, is absent")
+    colour = np.zeros((300, 300, 3), np.uint8)
+    colour[:, :150] = (255, 0, 0)
+    colour[:, 150:] = (0, 0, 255)
+    file = io.BytesIO()
+    image_module.fromarray(colour).convert("CMYK").save(file, "JPEG")
+    square = decode_square(file.getvalue(), 256).astype(int)
+    # Conversions differ in the colours' strength, not in which colour is where.
+    assert (square[:, :120, 0] > square[:, :120, 2] + 100).all()
+    assert (square[:, 136:, 2] > square[:, 136:, 0] + 100).all()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda root: (root / "train/stray.JPEG").write_bytes(b"x"), "outside the class folders"),
+        (lambda root: (root / "val/n09999999").mkdir(), "of no class that"),
+        (lambda root: (root / "val").rename(root / "other"), "holds no known form of ImageNet"),
+        (lambda root: (root / "train/n00000000/folder").mkdir(), "is no file"),
+    ],
+)
+def test_folders_that_are_not_whole_are_refused(folders, break_it, message):
+    break_it(folders)
+    with pytest.raises(DataError, match=message):
+        open_source(folders)
+
+
+def test_large_images_are_mapped_unread_and_labels_checked(folders, tmp_path):
+    out = tmp_path / "out"
+    prepare(folders, out)
+    description = prepared.read_description(out)
+    mapped = prepared.map_split(out, description, "train")
+    assert isinstance(mapped["image"], np.memmap)
+    np.testing.assert_array_equal(
+        mapped["image"], prepared.read_split(out, description, "train")["image"]
+    )
+    content = bytearray((out / "train_labels.npy").read_bytes())
+    content[-4] ^= 1
+    (out / "train_labels.npy").write_bytes(content)
+    with pytest.raises(DataError, match="train_labels.npy: damaged"):
+        prepared.map_split(out, description, "train")
+
+
+def crops(images: np.ndarray, **fields) -> np.ndarray:
+    keys = jax.random.split(jax.random.key(0), len(images))
+    result = image_augmentation.augment(
+        ImageAugmentation(**fields),
+        jnp.asarray(images, jnp.float32),
+        step_keys=keys,
+        example_keys=keys,
+        epochs=jnp.zeros(len(images), jnp.int32),
+    )
+    return np.asarray(result)
+
+
+def test_a_crop_of_the_whole_image_is_the_customary_resizing():
+    images = np.random.default_rng(0).uniform(0, 1, (2, 32, 32, 3)).astype(np.float32)
+    for side in (32, 24, 12):
+        found = crops(images, crop_pixels=side, crop_min_area=1.0, crop_max_aspect=1.0)
+        wanted = jax.image.resize(images, (2, side, side, 3), "linear", antialias=True)
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_crops_are_rectangles_of_the_drawn_areas_and_shapes():
+    # Channel 0 is the row and channel 1 the column that a pixel comes from.
+    rows, columns = np.meshgrid(np.arange(64.0), np.arange(64.0), indexing="ij")
+    images = np.broadcast_to(np.stack([rows, columns], -1), (2000, 64, 64, 2))
+    found = crops(images, crop_pixels=8, crop_min_area=0.25, crop_max_aspect=1.5)
+    # From the third to the sixth of eight pixels is three eighths of a side; borders are apart.
+    heights = (found[:, 5, 4, 0] - found[:, 2, 4, 0]) * 8 / 3
+    widths = (found[:, 4, 5, 1] - found[:, 4, 2, 1]) * 8 / 3
+    areas, aspects = heights * widths / 64**2, widths / heights
+    assert areas.min() > 0.2499 and areas.max() < 1.0001
+    assert abs(np.quantile(areas, 0.25) - 0.4375) < 0.03  # of uniform on 0.25 to 1, 2,000 draws
+    assert 1 / 1.5001 < aspects.min() < 0.7 and 1.43 < aspects.max() < 1.5001
+    assert abs(np.log(aspects).mean()) < 0.02
+    assert (found >= 0).all() and (found <= 63).all()
+    mirrored = crops(images, crop_pixels=8, crop_min_area=0.25, crop_max_aspect=1.5, flip="random")
+    is_mirrored = mirrored[:, 0, 0, 1] > mirrored[:, 0, -1, 1]
+    np.testing.assert_allclose(mirrored[~is_mirrored], found[~is_mirrored])
+    np.testing.assert_allclose(mirrored[is_mirrored], found[is_mirrored][:, :, ::-1])
+    assert 0.45 < is_mirrored.mean() < 0.55
+
+
+def test_an_evaluation_sees_the_middle():
+    images = jnp.arange(2 * 6 * 8 * 1).reshape(2, 6, 8, 1)
+    middle = image_augmentation.center_crop(ImageAugmentation(crop_pixels=4), images)
+    np.testing.assert_array_equal(middle, images[:, 1:5, 2:6])
+    assert image_augmentation.center_crop(ImageAugmentation(), images) is images
+
+
+@pytest.fixture(scope="module")
+def real_photographs(tmp_path_factory) -> pathlib.Path:
+    """The 300 real photographs as class folders: 240 to train on, and every fifth."""
+    import os
+
+    directory = os.environ.get("DAWNJAX_TEST_DATA")
+    if not directory:
+        pytest.skip("DAWNJAX_TEST_DATA is not set: the real data sets are not here")
+    root = tmp_path_factory.mktemp("imagenet")
+    path = pathlib.Path(directory) / "imagenet_sample" / "imagenet_sample_300.tar"
+    with tarfile.open(path) as archive:
+        members = sorted(
+            (item for item in archive if item.name.endswith(".JPEG")), key=lambda item: item.name
+        )
+        for index, member in enumerate(members):
+            file = archive.extractfile(member)
+            assert file is not None
+            # Ten classes in place of 300 of one photograph each.
+            folder = root / ("val" if index % 5 == 0 else "train") / f"class_{index // 30}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / pathlib.Path(member.name).name).write_bytes(file.read())
+    return root
+
+
+def test_real_photographs_are_prepared_trained_on_and_evaluated(
+    real_photographs, tmp_path, capsys, compile_cache
+):
+    out = tmp_path / "imagenet"
+    assert prepare(real_photographs, out) == 0
+    text = capsys.readouterr().out
+    assert "written: 240 train and 60 eval images 256x256x3 in 10 classes" in text
+    train = ImageNet(data_dir=str(out)).load("train")["image"]
+    # The sample's own means lie near the usual constants of ImageNet.
+    np.testing.assert_allclose((train / 255).mean((0, 1, 2)), (0.485, 0.456, 0.406), atol=0.05)
+    run_dir = tmp_path / "run"
+    status = main(
+        [
+            "train",
+            "--experiment=imagenet_resnet50",
+            "--tiny",
+            "--data=imagenet",
+            f"--data.data_dir={out}",
+            "--num_epochs=0.13",  # 31.2 of 240 images: two batches of 16
+            "--data_placement=host",
+            f"--run_dir={run_dir}",
+            compile_cache,
+        ]
+    )
+    result = json.loads((run_dir / "result.json").read_text())
+    assert status in (0, 3)
+    assert result["evaluations"][-1]["step"] == 2
+    # 60 images in batches of 16: each counted once, or `evaluate` would have raised.
+    assert 0 <= result["evaluations"][-1]["top_5_accuracy"] <= 1
