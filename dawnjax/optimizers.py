@@ -1,7 +1,7 @@
 """The update rules and learning rate schedules of an experiment, as Optax transformations."""
 
 import math
-from typing import assert_never
+from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +65,7 @@ def relative_schedule(experiment: Experiment, spec: DatasetSpec) -> optax.Schedu
 
 
 def _exponential(config: Exponential, warmup_steps: int, steps_per_epoch: float) -> optax.Schedule:
-    def decay(count: jax.Array) -> jax.Array:
+    def decay(count: Any) -> Any:
         intervals = (count + warmup_steps) / (config.every_epochs * steps_per_epoch)
         if config.is_staircase:
             # Without the offset a quotient a rounding below a whole number counts one less.
@@ -97,7 +97,7 @@ def _piecewise_linear(config: PiecewiseLinear, steps_per_epoch: float) -> optax.
 def _cyclic(config: Cyclic, steps_per_epoch: float) -> optax.Schedule:
     length = config.cycle_epochs * steps_per_epoch
 
-    def triangles(count: jax.Array) -> jax.Array:
+    def triangles(count: Any) -> Any:
         cycle = jnp.floor(count / length)
         height = 1 - jnp.abs(2 * (count / length - cycle) - 1)
         swing = (1 - config.least_fraction) * jnp.power(config.height_factor, cycle)
@@ -107,7 +107,7 @@ def _cyclic(config: Cyclic, steps_per_epoch: float) -> optax.Schedule:
 
 
 def _half_cosine(start: float, end: float, num_steps: int) -> optax.Schedule:
-    def schedule(count: jax.Array) -> jax.Array:
+    def schedule(count: Any) -> Any:
         progress = jnp.clip(count / num_steps, 0, 1)
         return end + (start - end) * (1 + jnp.cos(math.pi * progress)) / 2
 
@@ -129,7 +129,7 @@ def make_optimizer(experiment: Experiment, spec: DatasetSpec) -> optax.GradientT
     relative = relative_schedule(experiment, spec)
     peak = peak_learning_rate(experiment)
 
-    def rate(count: jax.Array) -> jax.Array:
+    def rate(count: Any) -> Any:
         return peak * relative(count)
 
     match config:

@@ -1,4 +1,4 @@
-"""Tiny variants: an experiment's own optimizer, schedule and dtype on made-up images, for two steps.
+"""Tiny variants: an experiment's optimizer, schedule and dtype on made-up images, for two steps.
 
 `dawnjax train --experiment=NAME --tiny` runs the constant TINY of the experiment's module: a
 minute's proof that the whole of a recipe compiles, steps and evaluates on this machine.

@@ -5,14 +5,14 @@
 
 WRN-34-6: 17.5 epochs up to the peak rate, as many down, and 5 to next to nothing.
 
-Not yet measured: it wants an accelerator (an epoch is 720 TFLOP). The entry that this follows (fast.ai
-and students, "Custom Wide Resnet", eight V100) reached 94.03 % after 35 of 40 epochs and 174 s.
+Not yet measured: it wants an accelerator (an epoch is 720 TFLOP). The entry that this follows
+(fast.ai and students, "Custom Wide Resnet", eight V100) reached 94.03 % after 35 epochs and 174 s.
 
 Source: the recipe is that of the entry `fastai_pytorch` of
 https://github.com/stanford-futuredata/dawn-bench-entries and of `cifar10/dawn_submission` in
-https://github.com/fastai/imagenet-fast: 40 epochs, one eighth of them at the end, batches of 8 x 128,
-rates 1.3 / 50 to 1.3, weight decay 2e-4. It cycles the momentum from 0.95 to 0.85 too, which is 0.9
-here. Its network has 22 layers with the same six-fold width; no entry with 34 was found.
+https://github.com/fastai/imagenet-fast: 40 epochs, one eighth of them at the end, batches of 8 x
+128, rates 1.3 / 50 to 1.3, weight decay 2e-4. It cycles the momentum from 0.95 to 0.85 too, which
+is 0.9 here. Its network has 22 layers with the same six-fold width; no entry with 34 was found.
 """
 
 from dawnjax.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target

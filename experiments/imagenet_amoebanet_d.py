@@ -1,4 +1,4 @@
-"""ImageNet to 93 % top-5: AmoebaNet-D N6 F256, DAWNBench's cheapest entry of its first round.
+"""ImageNet to 93 % top-5: AmoebaNet-D N6 F256, as Google entered it in DAWNBench.
 
     dawnjax prepare --dataset=imagenet --from=ILSVRC2012 --out=data/imagenet
     dawnjax train --experiment=imagenet_amoebanet_d --data.data_dir=data/imagenet
@@ -8,7 +8,7 @@ warm-up over the first hundredth of the run, an auxiliary head, dropout before t
 the moving average of the weights for evaluation. The statistics of BatchNorm are not averaged
 beyond their own momentum, unlike in the source.
 
-Not yet measured here. The entry (one Cloud TPU v2, TensorFlow 1.8) reached 93.04 % top-5 after 33 of
+Not yet measured here. The entry (one Cloud TPU, TensorFlow 1.8) reached 93.04 % top-5 after 33 of
 35 epochs and 7.5 hours, 93.11 % and 76.20 % top-1 at the end.
 
 Source: the entry `google_amoeba_net_d_tpu_tensorflow18` of

@@ -11,7 +11,7 @@ Not yet measured: it wants a slice of an accelerator pod and ImageNet.
 Source: `models/official/resnet/lars_util.py` in https://github.com/tensorflow/tpu for rate, warm-up
 and power at this batch; Ying et al. 2018, "Image Classification at Supercomputer Scale" (arXiv
 1811.06992), section 2. The target is MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a
-choice; the entries of v0.5 log between 60 and 72.
+choice of this recipe.
 """
 
 from dawnjax.experiment import Evaluation, Experiment, Lars, Polynomial, Target

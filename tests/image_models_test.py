@@ -267,7 +267,7 @@ def test_cells_of_amoebanet_are_those_of_pytorch_in_float64(stride):
     weights = rng.standard_normal(out_shape).astype(np.float32)
 
     def weighted_sum(params: Any, inputs: Any, previous: Any) -> Any:
-        cell = nnx.merge(graph, nnx.State(params), nnx.State(stats))
+        cell: Any = nnx.merge(graph, nnx.State(params), nnx.State(stats))
         assert cell.out_shape == out_shape[1:]
         result = cell(inputs, previous, train=True, factors=None)
         return (result * weights).sum(), result
@@ -310,7 +310,7 @@ def test_amoebanet_is_that_of_pytorch_in_float64():
 
 def run_once(function: Callable, *arguments: Any) -> Any:
     """Runs a function compiled in the quickest way."""
-    quick = {"xla_backend_optimization_level": 0}
+    quick: Any = {"xla_backend_optimization_level": "0"}
     return jax.jit(function).lower(*arguments).compile(quick)(*arguments)
 
 

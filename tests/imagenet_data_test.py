@@ -27,6 +27,12 @@ def jpeg(height: int, width: int, seed: int = 0, kind: str = ".jpg", grey: bool 
     return cv2.imencode(kind, image)[1].tobytes()
 
 
+def decoded(content: bytes) -> np.ndarray:
+    image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+    assert image is not None
+    return image[:, :, ::-1]
+
+
 @pytest.fixture
 def folders(tmp_path: pathlib.Path) -> pathlib.Path:
     """Seven training photographs and three for evaluation, of two classes."""
@@ -63,7 +69,7 @@ def test_photographs_become_squares_with_their_labels(folders, tmp_path, capsys)
     assert (spec.num_train_examples, spec.num_eval_examples, spec.num_classes) == (7, 3, 2)
     train = data.load("train")
     np.testing.assert_array_equal(train["label"], [0, 0, 0, 0, 1, 1, 1])
-    first = cv2.imread(str(folders / "train/n00000000/image_0.JPEG"))[:, :, ::-1]
+    first = decoded((folders / "train/n00000000/image_0.JPEG").read_bytes())
     # 270 x 400: the middle 270 columns, shrunk to 256.
     wanted = cv2.resize(first[:, 65:335], (256, 256), interpolation=cv2.INTER_AREA)
     np.testing.assert_array_equal(train["image"][0], wanted)
@@ -162,7 +168,7 @@ def test_grey_misnamed_and_small_photographs_are_converted():
     assert small.shape == (256, 256, 3)
     np.testing.assert_array_equal(
         decode_square(jpeg(256, 256, kind=".png"), 256),
-        cv2.imdecode(np.frombuffer(jpeg(256, 256, kind=".png"), np.uint8), 1)[:, :, ::-1],
+        decoded(jpeg(256, 256, kind=".png")),
     )
 
 

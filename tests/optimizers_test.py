@@ -44,7 +44,7 @@ def experiment(**fields: Any) -> Experiment:
 
 
 def rates(schedule: ScheduleConfig, steps: list[int]) -> list[float]:
-    relative = relative_schedule(experiment(schedule=schedule), SPEC)
+    relative: Any = relative_schedule(experiment(schedule=schedule), SPEC)
     return [float(relative(jnp.int32(step))) for step in steps]
 
 
@@ -87,7 +87,7 @@ def test_schedules_have_the_values_computed_by_hand(schedule, steps, want):
 
 def test_one_cycle_is_optaxs():
     config = OneCycle(warmup_epochs=3, initial_fraction=1 / 25, final_fraction=1 / 25e4)
-    wanted = optax.cosine_onecycle_schedule(100, 1.0, 0.3, 25.0, 1e4)
+    wanted: Any = optax.cosine_onecycle_schedule(100, 1.0, 0.3, 25.0, 1e4)
     steps = [0, 7, 29, 30, 31, 77, 100]
     np.testing.assert_allclose(
         rates(config, steps), [float(wanted(step)) for step in steps], atol=1e-6
@@ -146,12 +146,10 @@ def test_lars_leaves_parameters_of_norm_0_their_gradient():
     config = Lars(base_learning_rate=1.0, weight_decay=0.0)
     transformation = make_optimizer(experiment(optimizer=config, schedule=Constant()), SPEC)
     params = {"kernel": jnp.zeros((2, 2))}
-    gradient = {"kernel": jnp.full((2, 2), 0.5)}
-    updates, _ = transformation.update(gradient, transformation.init(params), params)
-    np.testing.assert_array_equal(optax.tree.sum(updates), -2.0)
-    nothing = {"kernel": jnp.zeros((2, 2))}
-    updates, _ = transformation.update(nothing, transformation.init(params), params)
-    np.testing.assert_array_equal(updates["kernel"], nothing["kernel"])
+    for value, want in ((0.5, -0.5), (0.0, 0.0)):
+        gradient = {"kernel": jnp.full((2, 2), value)}
+        updates: Any = transformation.update(gradient, transformation.init(params), params)[0]
+        np.testing.assert_array_equal(updates["kernel"], np.full((2, 2), want))
 
 
 def test_rmsprop_is_tensorflows():
@@ -209,7 +207,10 @@ def test_lamb_is_the_papers():
         ),
         ({"schedule": PiecewiseLinear(knot_epochs=(), fractions=())}, "name a knot"),
         ({"schedule": Cyclic(cycle_epochs=0)}, "schedule.cycle_epochs=0 must be above 0"),
-        ({"schedule": OneCycle(final_fraction=2)}, "schedule.final_fraction=2 must lie in"),
+        (
+            {"schedule": OneCycle(warmup_epochs=1, final_fraction=2)},
+            "schedule.final_fraction=2",
+        ),
         ({"schedule": Exponential(rate=0)}, "schedule.rate=0 must be above 0"),
         ({"optimizer": Lars(base_learning_rate=-1)}, "optimizer.base_learning_rate=-1"),
         ({"optimizer": Lamb(base_learning_rate=1, second_decay=1)}, "optimizer.second_decay=1"),
