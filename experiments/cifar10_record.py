@@ -40,4 +40,4 @@ EXPERIMENT = Experiment(
     ),
 )
 
-TINY = tiny(EXPERIMENT, model=RecordNet(group_widths=(24, 32, 32)))
+TINY = tiny(EXPERIMENT, model=RecordNet(group_widths=(24, 32, 32)), image_side=16)
