@@ -245,9 +245,10 @@ def test_crops_are_rectangles_of_the_drawn_areas_and_shapes():
     heights = (found[:, 5, 4, 0] - found[:, 2, 4, 0]) * 8 / 3
     widths = (found[:, 4, 5, 1] - found[:, 4, 2, 1]) * 8 / 3
     areas, aspects = heights * widths / 64**2, widths / heights
-    assert areas.min() > 0.2499 and areas.max() < 1.0001
+    assert 0.245 < areas.min() < 0.27 and areas.max() < 1.01
     assert abs(np.quantile(areas, 0.25) - 0.4375) < 0.03  # of uniform on 0.25 to 1, 2,000 draws
-    assert 1 / 1.5001 < aspects.min() < 0.7 and 1.43 < aspects.max() < 1.5001
+    # The weights at whole pixels are not quite centred: up to a hundredth of a length.
+    assert 1 / 1.52 < aspects.min() < 0.7 and 1.43 < aspects.max() < 1.52
     assert abs(np.log(aspects).mean()) < 0.02
     assert (found >= 0).all() and (found <= 63).all()
     mirrored = crops(images, crop_pixels=8, crop_min_area=0.25, crop_max_aspect=1.5, flip="random")
