@@ -39,7 +39,7 @@ def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
     size = image_size(content)
     if size != (height, width):
         raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
-    return _decode(content, size)
+    return _decode(content, size)[:, :, ::-1]
 
 
 def decode_square(content: bytes, side: int) -> np.ndarray:
@@ -65,10 +65,10 @@ def decode_square(content: bytes, side: int) -> np.ndarray:
     least = min(size)
     top, left = (height - least) // 2, (width - least) // 2
     square = image[top : top + least, left : left + least]
-    if least == side:
-        return np.ascontiguousarray(square)
-    method = cv2.INTER_AREA if least > side else cv2.INTER_LINEAR
-    return cv2.resize(square, (side, side), interpolation=method)
+    if least != side:
+        method = cv2.INTER_AREA if least > side else cv2.INTER_LINEAR
+        square = cv2.resize(square, (side, side), interpolation=method)
+    return np.ascontiguousarray(square[:, :, ::-1])
 
 
 def image_size(content: bytes) -> tuple[int, int]:
@@ -85,13 +85,14 @@ def image_size(content: bytes) -> tuple[int, int]:
 
 
 def _decode(content: bytes, size: tuple[int, int]) -> np.ndarray:
+    """Gives the image as OpenCV has it: blue, green, red."""
     import cv2  # here because every command would pay for the import, and few decode
 
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     image = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
     if image is None or image.shape != (*size, 3):
         raise DataError("cannot be decoded")
-    return image[:, :, ::-1]
+    return image
 
 
 def _png_size(content: bytes) -> tuple[int, int]:

@@ -94,7 +94,7 @@ def test_default_place_is_where_a_run_looks(source: pathlib.Path, capsys, monkey
         (("--dataset=cifar10",), "--from is missing: the archive, folder or .npz to convert"),
         (("--datset=cifar10",), "unknown flag --datset; did you mean --dataset?"),
         (("--dataset=cifar",), "--dataset=cifar is not known; did you mean cifar10?"),
-        (("--dataset=imagenet",), "--dataset=imagenet is not known; known: cifar10"),
+        (("--dataset=coco",), "--dataset=coco is not known; known: cifar10, imagenet"),
         (("--dataset=digits",), "needs no preparation: its images come with scikit-learn"),
         (("--dataset=synthetic",), "needs no preparation: its images are made from a seed"),
         (("--dataset=cifar10", "a.zip"), "unexpected argument 'a.zip'; the source is given as"),
