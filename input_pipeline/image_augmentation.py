@@ -64,6 +64,22 @@ class ImageAugmentation:
     crop_min_area: float = 0.08
     crop_max_aspect: float = 4 / 3
 
+    def __post_init__(self) -> None:
+        """Refuses what no image could be changed by.
+
+        Raises:
+          ValueError: Names the field, its value and the limit.
+        """
+        for name in ("max_translation_pixels", "cutout_pixels", "crop_pixels"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be 0 or more")
+        if not 0 <= self.max_scale_fraction < 1:
+            raise ValueError(f"max_scale_fraction={self.max_scale_fraction} must lie in [0, 1)")
+        if not 0 < self.crop_min_area <= 1:
+            raise ValueError(f"crop_min_area={self.crop_min_area} must lie in (0, 1]")
+        if self.crop_max_aspect < 1:
+            raise ValueError(f"crop_max_aspect={self.crop_max_aspect} must be 1 or more")
+
 
 def model_image_shape(
     config: ImageAugmentation, image_shape: tuple[int, int, int]
@@ -80,18 +96,6 @@ def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
         return images
     top, left = ((size - side) // 2 for size in images.shape[1:3])
     return images[:, top : top + side, left : left + side]
-
-    def __post_init__(self) -> None:
-        """Refuses what no image could be changed by.
-
-        Raises:
-          ValueError: Names the field, its value and the limit.
-        """
-        for name in ("max_translation_pixels", "cutout_pixels"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be 0 or more")
-        if not 0 <= self.max_scale_fraction < 1:
-            raise ValueError(f"max_scale_fraction={self.max_scale_fraction} must lie in [0, 1)")
 
 
 def normalize(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
