@@ -286,9 +286,6 @@ class Experiment:
             config.crop_pixels,
             f"lie in 0 (no crop) to {side}, the images' shorter side",
         )
-        area, aspect = config.crop_min_area, config.crop_max_aspect
-        _require(0 < area <= 1, "augmentation.crop_min_area", area, "lie in (0, 1]")
-        _require(aspect >= 1, "augmentation.crop_max_aspect", aspect, "be 1 or more")
         if config.crop_pixels and (config.max_translation_pixels or config.max_scale_fraction):
             raise ConfigError(
                 f"augmentation.crop_pixels={config.crop_pixels} takes the place of "
