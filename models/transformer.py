@@ -1,0 +1,513 @@
+"""The Transformer that translates: encoder and decoder with attention only.
+
+Source: Vaswani et al. 2017, "Attention Is All You Need" (arXiv 1706.03762), sections 3.1 to 3.5.
+Three choices are those of its later implementations. The normalization stands before each sublayer
+and once more at the end of each stack ("pre-norm"; the paper's stands after each addition), as in
+the MLPerf v0.5 reference: it trains at high rates with a short warm-up, where post-norm diverges
+(Xiong et al. 2020, arXiv 2002.04745). Projections of the attention have no biases, as there. One
+matrix embeds source and target, scaled by sqrt(width), and gives the logits (section 3.4).
+
+Several sentences may share a row. Each token has a segment, counted from 1 along its row; 0 marks
+padding. A token sees its own segment only, and positions start again in each.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from dawnjax.models.execution import Execution
+
+NORM_EPSILON = 1e-6
+"""Added to the variance; as in the MLPerf v0.5 reference implementation of the Transformer."""
+
+MASKED = -1e9
+"""The score of a position that must not be seen; finite, so that a row of padding gives no NaN."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Transformer:
+    """An encoder and a decoder of the same depth and width.
+
+    The defaults are the paper's base model: 63,047,680 parameters with a vocabulary of 37,000.
+
+    Attributes:
+      num_layers: Layers of the encoder, and of the decoder.
+      width: Channels of a token between layers.
+      hidden_width: Channels inside the feed-forward sublayers.
+      num_heads: Heads of each attention; they share the width.
+      dropout_rate: Dropout of each sublayer's output and of the embeddings (section 5.4).
+      attention_dropout_rate: Dropout of the attention weights.
+      hidden_dropout_rate: Dropout inside the feed-forward sublayers.
+    """
+
+    TAG: ClassVar[str] = "transformer"
+
+    num_layers: int = 6
+    width: int = 512
+    hidden_width: int = 2048
+    num_heads: int = 8
+    dropout_rate: float = 0.1
+    attention_dropout_rate: float = 0.0
+    hidden_dropout_rate: float = 0.0
+
+    def build(
+        self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs
+    ) -> "TransformerModule":
+        """Makes the network for a joint vocabulary.
+
+        Raises:
+          ValueError: A field outside its range.
+        """
+        for name in ("num_layers", "width", "hidden_width", "num_heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model.{name}={getattr(self, name)} must be 1 or more")
+        if self.width % (2 * self.num_heads):
+            raise ValueError(
+                f"model.width={self.width} must be a multiple of twice the {self.num_heads} heads"
+            )
+        for name in ("dropout_rate", "attention_dropout_rate", "hidden_dropout_rate"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"model.{name}={getattr(self, name)} must lie in [0, 1)")
+        return TransformerModule(self, vocabulary_size, execution, rngs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Arithmetic:
+    """The dtypes of a Transformer's computation; parameters, softmax and logits are float32.
+
+    Attributes:
+      activations: Of what passes between layers.
+      products: Of the factors inside linear layers; sums are float32.
+    """
+
+    activations: Any
+    products: Any
+
+
+def arithmetic_of(execution: Execution) -> Arithmetic:
+    """Chooses the dtypes for a platform.
+
+    On a CPU, bfloat16 pays inside products only, with float32 results: there a 2048 x 256 x 1024
+    product takes 5.9 ms of CPU time, against 15.6 ms in float32 and 16.0 ms with bfloat16 results
+    (AMD EPYC with avx512_bf16, jax 0.10.2).
+    """
+    compute = jnp.dtype(execution.compute_dtype)
+    activations = jnp.dtype("float32") if execution.platform == "cpu" else compute
+    return Arithmetic(activations, compute)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def linear(hidden: jax.Array, kernel: jax.Array, products: Any, result: Any) -> jax.Array:
+    """Multiplies [..., in] by a kernel [in, out].
+
+    The gradients too are products of factors in the dtype `products`; left to itself, JAX would
+    multiply float32 gradients by lower factors, in float32.
+
+    Args:
+      hidden: [..., in].
+      kernel: float32 [in, out].
+      products: The dtype that both are rounded to.
+      result: The dtype of the result.
+    """
+    return _product("...i,io->...o", hidden, kernel, products, result)
+
+
+def _linear_forward(hidden: jax.Array, kernel: jax.Array, products: Any, result: Any) -> Any:
+    return linear(hidden, kernel, products, result), (hidden, kernel)
+
+
+def _linear_backward(products: Any, result: Any, kept: Any, gradient: jax.Array) -> Any:
+    del result
+    hidden, kernel = kept
+    to_hidden = _product("...o,io->...i", gradient, kernel, products, hidden.dtype)
+    rows = hidden.reshape(-1, hidden.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
+    to_kernel = _product("ri,ro->io", *rows, products, kernel.dtype)
+    return to_hidden, to_kernel
+
+
+def _product(axes: str, left: jax.Array, right: jax.Array, products: Any, result: Any) -> jax.Array:
+    factors = left.astype(products), right.astype(products)
+    return jnp.einsum(axes, *factors, preferred_element_type=jnp.float32).astype(result)
+
+
+linear.defvjp(_linear_forward, _linear_backward)
+
+
+class Cache(NamedTuple):
+    """What decoding keeps of the source and of the tokens so far, a list entry for each layer.
+
+    Attributes:
+      source_visible: bool [batch, source length].
+      source_keys: [batch, source length, heads, channels].
+      source_values: The same.
+      keys: [batch, beams, target length, heads, channels], filled up to the current position.
+      values: The same.
+    """
+
+    source_visible: jax.Array
+    source_keys: list[jax.Array]
+    source_values: list[jax.Array]
+    keys: list[jax.Array]
+    values: list[jax.Array]
+
+
+class Dropout:
+    """Draws a mask at each call, from keys that are folded in call by call.
+
+    A mask is drawn for the whole batch at once, so it does not depend on the number of devices.
+    Rates are rounded to multiples of 2^-16: a mask then needs half a random word an element.
+    """
+
+    def __init__(self, key: jax.Array | None):
+        """Args:
+        key: Where the masks come from; None drops nothing.
+        """
+        self._key = key
+        self._count = 0
+
+    def __call__(self, values: jax.Array, rate: float) -> jax.Array:
+        """Zeroes a part of the values, whose last size is even, and scales up the rest."""
+        threshold = round(rate * 2**16)
+        if self._key is None or threshold == 0:
+            return values
+        key = jax.random.fold_in(self._key, self._count)
+        self._count += 1
+        words = jax.random.bits(key, (*values.shape[:-1], values.shape[-1] // 2), jnp.uint32)
+        halves = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(values.shape)
+        scale = jnp.asarray(1 / (1 - threshold / 2**16), values.dtype)
+        return jnp.where(halves >= threshold, values * scale, jnp.zeros((), values.dtype))
+
+
+class TransformerModule(nnx.Module):
+    """Embedding, encoder, decoder, and the embedding again as the classifier."""
+
+    def __init__(
+        self, config: Transformer, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs
+    ):
+        self.config = config
+        self.arithmetic = arithmetic_of(execution)
+        self.dtype = self.arithmetic.activations
+        initial = jax.random.normal(rngs.params(), (vocabulary_size, config.width), jnp.float32)
+        self.embedding = nnx.Param(initial * config.width**-0.5)
+        names = [f"layer_{number}" for number in range(1, config.num_layers + 1)]
+        self.encoder = nnx.Dict(
+            {name: EncoderLayer(config, self.arithmetic, rngs) for name in names}
+        )
+        self.encoder_norm = LayerNorm(config.width)
+        self.decoder = nnx.Dict(
+            {name: DecoderLayer(config, self.arithmetic, rngs) for name in names}
+        )
+        self.decoder_norm = LayerNorm(config.width)
+
+    def __call__(
+        self,
+        source: jax.Array,
+        source_segments: jax.Array,
+        target_inputs: jax.Array,
+        target_segments: jax.Array,
+        *,
+        dropout_key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Gives the logits of every next token.
+
+        Args:
+          source: int [batch, source length] tokens.
+          source_segments: int [batch, source length], 0 for padding.
+          target_inputs: int [batch, target length]: each segment's tokens, moved on by one.
+          target_segments: int [batch, target length]; a segment sees the source's of its number.
+          dropout_key: The step's key in training, else None.
+
+        Returns:
+          float32 [batch, target length, vocabulary].
+        """
+        dropout = Dropout(dropout_key)
+        encoded = self.encode(source, source_segments, dropout)
+        hidden = self.decode(encoded, source_segments, target_inputs, target_segments, dropout)
+        return self.logits(hidden)
+
+    def embed(self, tokens: jax.Array, positions: jax.Array, length: int) -> jax.Array:
+        """Gives scaled embeddings plus positions below `length`: [..., width]."""
+        scale = math.sqrt(self.config.width)
+        table = jnp.asarray(position_encoding(length, self.config.width))
+        return (self.embedding[...][tokens] * scale + table[positions]).astype(self.dtype)
+
+    def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
+        """Gives what the decoder sees of the source: [batch, source length, width]."""
+        embedded = self.embed(source, segment_positions(segments), source.shape[1])
+        hidden = dropout(embedded, self.config.dropout_rate)
+        visible = same_segment(segments, segments)
+        for layer in self.encoder.values():
+            hidden = layer(hidden, visible, dropout)
+        return self.encoder_norm(hidden)
+
+    def decode(
+        self,
+        encoded: jax.Array,
+        source_segments: jax.Array,
+        target_inputs: jax.Array,
+        target_segments: jax.Array,
+        dropout: Dropout,
+    ) -> jax.Array:
+        """Gives the decoder's output for whole targets: [batch, target length, width]."""
+        length = target_inputs.shape[1]
+        embedded = self.embed(target_inputs, segment_positions(target_segments), length)
+        hidden = dropout(embedded, self.config.dropout_rate)
+        earlier = jnp.tril(jnp.ones((length, length), bool))
+        visible = same_segment(target_segments, target_segments) & earlier
+        source_visible = same_segment(target_segments, source_segments)
+        for layer in self.decoder.values():
+            hidden = layer(hidden, encoded, visible, source_visible, dropout)
+        return self.decoder_norm(hidden)
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """Gives float32 logits [..., vocabulary] by the transposed embedding."""
+        classifier = self.embedding[...].T
+        return linear(hidden, classifier, self.arithmetic.products, jnp.dtype("float32"))
+
+    def start_cache(
+        self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int
+    ) -> Cache:
+        """Encodes sources, one a row, and gives the cache for targets of up to `length` tokens."""
+        encoded = self.encode(source, source_segments, Dropout(None))
+        attentions = [layer.source_attention for layer in self.decoder.values()]
+        channels = self.config.width // self.config.num_heads
+        shape = (len(source), num_beams, length, self.config.num_heads, channels)
+        return Cache(
+            source_visible=source_segments > 0,
+            source_keys=[attention.project(encoded, attention.key) for attention in attentions],
+            source_values=[attention.project(encoded, attention.value) for attention in attentions],
+            keys=[jnp.zeros(shape, self.dtype) for _ in attentions],
+            values=[jnp.zeros(shape, self.dtype) for _ in attentions],
+        )
+
+    def decode_next(
+        self, cache: Cache, tokens: jax.Array, position: jax.Array
+    ) -> tuple[jax.Array, Cache]:
+        """Gives the logits of the token after the given ones.
+
+        Args:
+          cache: Holds the earlier positions.
+          tokens: int [batch, beams], the decoder's input at `position`.
+          position: int, the same for all rows.
+
+        Returns:
+          float32 [batch, beams, vocabulary], and the cache with this position in it.
+        """
+        length = cache.keys[0].shape[2]
+        hidden = self.embed(tokens, jnp.full_like(tokens, position), length)
+        visible = jnp.arange(length) <= position
+        keys, values = [], []
+        for index, layer in enumerate(self.decoder.values()):
+            normed = layer.attention_norm(hidden)
+            attention = layer.attention
+            new_key = attention.project(normed, attention.key)[:, :, None]
+            new_value = attention.project(normed, attention.value)[:, :, None]
+            start = (0, 0, position, 0, 0)
+            keys.append(jax.lax.dynamic_update_slice(cache.keys[index], new_key, start))
+            values.append(jax.lax.dynamic_update_slice(cache.values[index], new_value, start))
+            query = attention.project(normed, attention.query)
+            # A beam's own past: one query against [length] keys, row by row and beam by beam.
+            scores = jnp.einsum(
+                "bkhd,bkmhd->bkhm", query, keys[-1], preferred_element_type=jnp.float32
+            )
+            weights = softmax(scores, visible, query.shape[-1])
+            seen = jnp.einsum("bkhm,bkmhd->bkhd", weights.astype(self.dtype), values[-1])
+            hidden = hidden + attention.join(seen)
+            # The beams of a row see the same source, as the positions of one target do.
+            hidden = hidden + layer.source_attention.attend(
+                layer.source_norm(hidden),
+                cache.source_keys[index],
+                cache.source_values[index],
+                cache.source_visible[:, None],
+                Dropout(None),
+            )
+            hidden = hidden + layer.feed_forward(layer.feed_forward_norm(hidden), Dropout(None))
+        logits = self.logits(self.decoder_norm(hidden))
+        return logits, cache._replace(keys=keys, values=values)
+
+
+class EncoderLayer(nnx.Module):
+    """Self-attention and feed-forward, each added to its normalized input's origin."""
+
+    def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
+        self.dropout_rate = config.dropout_rate
+        self.attention_norm = LayerNorm(config.width)
+        self.attention = Attention(config, arithmetic, rngs)
+        self.feed_forward_norm = LayerNorm(config.width)
+        self.feed_forward = FeedForward(config, arithmetic, rngs)
+
+    def __call__(self, hidden: jax.Array, visible: jax.Array, dropout: Dropout) -> jax.Array:
+        """Maps [batch, length, width] to the same."""
+        normed = self.attention_norm(hidden)
+        hidden = hidden + dropout(
+            self.attention(normed, normed, visible, dropout), self.dropout_rate
+        )
+        normed = self.feed_forward_norm(hidden)
+        return hidden + dropout(self.feed_forward(normed, dropout), self.dropout_rate)
+
+
+class DecoderLayer(nnx.Module):
+    """Self-attention, attention to the source and feed-forward."""
+
+    def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
+        self.dropout_rate = config.dropout_rate
+        self.attention_norm = LayerNorm(config.width)
+        self.attention = Attention(config, arithmetic, rngs)
+        self.source_norm = LayerNorm(config.width)
+        self.source_attention = Attention(config, arithmetic, rngs)
+        self.feed_forward_norm = LayerNorm(config.width)
+        self.feed_forward = FeedForward(config, arithmetic, rngs)
+
+    def __call__(
+        self,
+        hidden: jax.Array,
+        encoded: jax.Array,
+        visible: jax.Array,
+        source_visible: jax.Array,
+        dropout: Dropout,
+    ) -> jax.Array:
+        """Maps [batch, target length, width] to the same."""
+        normed = self.attention_norm(hidden)
+        hidden = hidden + dropout(
+            self.attention(normed, normed, visible, dropout), self.dropout_rate
+        )
+        attended = self.source_attention(self.source_norm(hidden), encoded, source_visible, dropout)
+        hidden = hidden + dropout(attended, self.dropout_rate)
+        normed = self.feed_forward_norm(hidden)
+        return hidden + dropout(self.feed_forward(normed, dropout), self.dropout_rate)
+
+
+class Attention(nnx.Module):
+    """Scaled dot-product attention of several heads (section 3.2)."""
+
+    def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
+        self.num_heads, self.arithmetic = config.num_heads, arithmetic
+        self.dropout_rate = config.attention_dropout_rate
+        self.query = _kernel(config.width, config.width, rngs)
+        self.key = _kernel(config.width, config.width, rngs)
+        self.value = _kernel(config.width, config.width, rngs)
+        self.output = _kernel(config.width, config.width, rngs)
+
+    def __call__(
+        self, queried: jax.Array, seen: jax.Array, visible: jax.Array, dropout: Dropout
+    ) -> jax.Array:
+        """Maps [batch, queries, width] and [batch, keys, width] to [batch, queries, width]."""
+        keys, values = self.project(seen, self.key), self.project(seen, self.value)
+        return self.attend(queried, keys, values, visible, dropout)
+
+    def attend(
+        self,
+        queried: jax.Array,
+        keys: jax.Array,
+        values: jax.Array,
+        visible: jax.Array,
+        dropout: Dropout,
+    ) -> jax.Array:
+        """The same from projected keys and values [batch, keys, heads, channels].
+
+        Args:
+          queried: [batch, queries, width].
+          keys: Projected.
+          values: Projected.
+          visible: bool, broadcast to [batch, queries, keys].
+          dropout: Of the weights.
+        """
+        query = self.project(queried, self.query)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", query, keys, preferred_element_type=jnp.float32)
+        weights = softmax(scores, visible[:, None], query.shape[-1])
+        weights = dropout(weights, self.dropout_rate)
+        return self.join(jnp.einsum("bhqk,bkhd->bqhd", weights.astype(values.dtype), values))
+
+    def project(self, hidden: jax.Array, kernel: nnx.Param) -> jax.Array:
+        """Maps [..., width] to [..., heads, channels]."""
+        arithmetic = self.arithmetic
+        projected: jax.Array = linear(
+            hidden, kernel[...], arithmetic.products, arithmetic.activations
+        )
+        return projected.reshape(*projected.shape[:-1], self.num_heads, -1)
+
+    def join(self, heads: jax.Array) -> jax.Array:
+        """Maps [..., heads, channels] to [..., width]."""
+        joined = heads.reshape(*heads.shape[:-2], -1)
+        arithmetic = self.arithmetic
+        return linear(joined, self.output[...], arithmetic.products, arithmetic.activations)
+
+
+class FeedForward(nnx.Module):
+    """Two linear layers with a ReLU between, at each position (section 3.3)."""
+
+    def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
+        self.arithmetic, self.dropout_rate = arithmetic, config.hidden_dropout_rate
+        self.kernel_1 = _kernel(config.width, config.hidden_width, rngs)
+        self.bias_1 = nnx.Param(jnp.zeros(config.hidden_width, jnp.float32))
+        self.kernel_2 = _kernel(config.hidden_width, config.width, rngs)
+        self.bias_2 = nnx.Param(jnp.zeros(config.width, jnp.float32))
+
+    def __call__(self, hidden: jax.Array, dropout: Dropout) -> jax.Array:
+        """Maps [..., width] to the same."""
+        products, dtype = self.arithmetic.products, self.arithmetic.activations
+        hidden = linear(hidden, self.kernel_1[...], products, dtype)
+        hidden = jax.nn.relu(hidden + self.bias_1[...].astype(dtype))
+        hidden = dropout(hidden, self.dropout_rate)
+        hidden = linear(hidden, self.kernel_2[...], products, dtype)
+        return hidden + self.bias_2[...].astype(dtype)
+
+
+class LayerNorm(nnx.Module):
+    """Normalization over channels, in float32.
+
+    Source: Ba et al. 2016, "Layer Normalization" (arXiv 1607.06450), section 3.
+    """
+
+    def __init__(self, width: int):
+        self.scale = nnx.Param(jnp.ones(width, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
+
+    def __call__(self, hidden: jax.Array) -> jax.Array:
+        """Maps [..., width] to the same, in the same dtype."""
+        centered = hidden.astype(jnp.float32)
+        centered = centered - centered.mean(-1, keepdims=True)
+        variance = jnp.square(centered).mean(-1, keepdims=True)
+        normed = centered * jax.lax.rsqrt(variance + NORM_EPSILON)
+        return (normed * self.scale[...] + self.bias[...]).astype(hidden.dtype)
+
+
+def softmax(scores: jax.Array, visible: jax.Array, channels: int) -> jax.Array:
+    """Gives float32 weights of scores divided by sqrt(channels); 0 where not visible."""
+    return jax.nn.softmax(jnp.where(visible, scores / math.sqrt(channels), MASKED), axis=-1)
+
+
+def position_encoding(length: int, width: int) -> np.ndarray:
+    """Gives float32 [length, width]: sines in even channels, cosines in odd ones (section 3.5)."""
+    rates = 10_000.0 ** (-np.arange(0, width, 2) / width)
+    angles = np.arange(length)[:, None] * rates
+    return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(length, width).astype(np.float32)
+
+
+def segment_positions(segments: jax.Array) -> jax.Array:
+    """Gives each token's position in its segment, int32 [batch, length], from 0."""
+    index = jnp.arange(segments.shape[1])[None]
+    before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)))
+    starts = jnp.where(segments != before, index, 0)
+    return index - jax.lax.cummax(starts, axis=1)
+
+
+def same_segment(queries: jax.Array, keys: jax.Array) -> jax.Array:
+    """Gives bool [batch, queries, keys]: which keys are of a query's own segment."""
+    return (queries[:, :, None] == keys[:, None, :]) & (keys[:, None, :] > 0)
+
+
+def _kernel(in_width: int, out_width: int, rngs: nnx.Rngs) -> nnx.Param:
+    """Gives a kernel [in, out], uniform with variance 2 / (in + out), as in the MLPerf reference.
+
+    Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward
+    neural networks", equation 16.
+    """
+    initialize = jax.nn.initializers.glorot_uniform()
+    return nnx.Param(initialize(rngs.params(), (in_width, out_width), jnp.float32))
