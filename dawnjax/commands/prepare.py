@@ -3,6 +3,7 @@
 import pathlib
 import sys
 import time
+from typing import Any
 
 from absl import flags
 
@@ -11,7 +12,10 @@ from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.input_pipeline import cifar10, imagenet, prepared
 from dawnjax.input_pipeline.dataset import Split
 
-USAGE = "dawnjax prepare --dataset=cifar10|imagenet --from=PATH [--out=DIR] [--overwrite]"
+USAGE = """dawnjax prepare --dataset=cifar10|imagenet --from=PATH [--out=DIR] [--overwrite]
+       dawnjax prepare --dataset=parallel_text --train_source=FILES --train_target=FILES
+         --eval_source=FILE --eval_target=FILE --vocabulary_size=N --row_length=N --out=DIR
+         [--vocabulary=FILE] [--overwrite]"""
 
 DESCRIPTION = """
 Converts a dataset into plain arrays with checksums, which runs map into memory. For cifar10, PATH
@@ -28,15 +32,29 @@ Datasets directory with ArrayRecord files; each photograph becomes a square of 2
 
 Nothing of an archive is unpacked to disk. Done again with the same content, it changes nothing;
 interrupted, imagenet goes on where it was.
+
+For parallel_text, the files are UTF-8 or .gz, line n of the target being the translation of line n
+of the source. It trains a joint SentencePiece vocabulary on the training text, encodes, and packs
+whole pairs into rows of row_length tokens; --vocabulary takes one that was trained before
+(vocabulary.model in a prepared directory).
 """
 
 WITHOUT_PREPARATION = {
     "digits": "its images come with scikit-learn",
     "synthetic": "its images are made from a seed",
 }
-DATASETS = ("cifar10", "imagenet")
+DATASETS = ("cifar10", "imagenet", "parallel_text")
 
 SECONDS_BETWEEN_LINES = 2.0
+
+_TEXT_FLAGS = {
+    "train_source": "Files of source sentences to train on, separated by commas.",
+    "train_target": "Files of their translations, in the same order.",
+    "eval_source": "The file of source sentences to evaluate.",
+    "eval_target": "The file of their reference translations.",
+    "vocabulary": "A SentencePiece model to use instead of training one.",
+}
+"""Flags of parallel text."""
 
 
 def main(argv: list[str]) -> int:
@@ -59,6 +77,15 @@ def main(argv: list[str]) -> int:
         "Replace other content in the directory, or write beside other files.",
         flag_values=flag_values,
     )
+    for name, text in _TEXT_FLAGS.items():
+        flags.DEFINE_string(name, None, text, flag_values=flag_values)
+    flags.DEFINE_integer("vocabulary_size", None, "Tokens.", flag_values=flag_values)
+    flags.DEFINE_integer(
+        "row_length",
+        None,
+        "Room of a packed row, in tokens of the side that has more.",
+        flag_values=flag_values,
+    )
     try:
         rest = command_line.parse("prepare", flag_values, argv)
     except command_line.HelpRequested:
@@ -67,6 +94,8 @@ def main(argv: list[str]) -> int:
     if rest:
         raise ConfigError(f"unexpected argument {rest[0]!r}; the source is given as --from=PATH")
     _check_dataset(flag_values["dataset"].value)
+    if flag_values["dataset"].value == "parallel_text":
+        return _prepare_parallel_text(flag_values)
     if not flag_values["from"].value:
         raise ConfigError("--from is missing: the archive, folder or .npz to convert")
     source = pathlib.Path(flag_values["from"].value).expanduser()
@@ -146,6 +175,49 @@ def _note_part(name: str, description: prepared.Description, whole: dict[Split, 
             f"note: this is a part of {name}, which has {whole['train']:,} train and "
             f"{whole['eval']:,} eval images"
         )
+
+
+def _prepare_parallel_text(flag_values: flags.FlagValues) -> int:
+    from dawnjax.input_pipeline import parallel_text_sources
+
+    values: dict[str, Any] = {name: flag_values[name].value for name in flag_values}
+    needed = [name for name in _TEXT_FLAGS if name != "vocabulary"]
+    for name in [*needed, "vocabulary_size", "row_length", "out"]:
+        if not values[name]:
+            raise ConfigError(f"--{name} is missing: parallel_text needs it")
+    if values["from"]:
+        raise ConfigError("--from is not for parallel_text; its files have four flags")
+
+    def paths(name: str) -> tuple[pathlib.Path, ...]:
+        return tuple(pathlib.Path(part).expanduser() for part in values[name].split(",") if part)
+
+    out = pathlib.Path(values["out"]).expanduser()
+    corpus = parallel_text_sources.Corpus(
+        train_sources=paths("train_source"),
+        train_targets=paths("train_target"),
+        eval_source=pathlib.Path(values["eval_source"]).expanduser(),
+        eval_target=pathlib.Path(values["eval_target"]).expanduser(),
+        vocabulary_size=values["vocabulary_size"],
+        row_length=values["row_length"],
+        vocabulary_file=(
+            pathlib.Path(values["vocabulary"]).expanduser() if values["vocabulary"] else None
+        ),
+    )
+    started = time.perf_counter()
+    try:
+        description, outcome = parallel_text_sources.prepare(
+            corpus,
+            out,
+            overwrite=values["overwrite"],
+            say=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+    except KeyboardInterrupt:
+        print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
+        return ExitStatus.INTERRUPTED
+    done = "holds this already, nothing written" if outcome == "unchanged" else "written"
+    seconds = time.perf_counter() - started
+    print(f"{out}: {done} in {seconds:.1f} s: {parallel_text_sources.describe(description)}")
+    return ExitStatus.DONE
 
 
 class _Progress:

@@ -1,0 +1,206 @@
+"""Parallel text for translation, as `dawnjax prepare --dataset=parallel_text` wrote it.
+
+A prepared directory holds
+
+    vocabulary.model                       the joint SentencePiece vocabulary
+    train_{source,target}.npy              uint16 [rows, length]: several pairs in each row
+    train_{source,target}_segments.npy     uint8 [rows, length]: the pair of each token, from 1
+    eval_{source,target}.npy               uint16 [pairs, longest]: one pair a row, shortest first
+    eval_references.txt                    the target sentences as they were, in the same order
+    dataset.json                           counts, lengths, and size and hash of each file
+
+It appears whole or not at all.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dawnjax.input_pipeline import vocabulary
+from dawnjax.input_pipeline.dataset import DataError, Split, TextSpec
+
+SCHEMA_VERSION = 1
+DESCRIPTION_FILE = "dataset.json"
+VOCABULARY_FILE = "vocabulary.model"
+REFERENCES_FILE = "eval_references.txt"
+_AGAIN = "run `dawnjax prepare --dataset=parallel_text` again"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParallelText:
+    """Sentence pairs of two languages.
+
+    An example of the training split is a packed row, not a sentence: `global_batch_size` counts
+    rows, each of nearly `row_length` source and target tokens.
+
+    Attributes:
+      corpus: Name of the corpus and the direction; the directory that is looked for.
+      vocabulary_size: Tokens of the joint vocabulary; the prepared one must have as many.
+      row_length: Room of a training row, in tokens of the side that has more; the prepared rows
+        must have as much.
+      data_dir: The prepared directory. Empty takes one named as the corpus in the directory that
+        the environment variable DAWNJAX_DATA names, or in `./data` without it.
+    """
+
+    TAG: ClassVar[str] = "parallel_text"
+    corpus: str
+    vocabulary_size: int
+    row_length: int
+    data_dir: str = ""
+
+    def spec(self) -> TextSpec:
+        """Gives counts and shapes; reads `dataset.json` and the files' sizes only.
+
+        Raises:
+          DataError: Missing or damaged.
+          ValueError: It was prepared with another vocabulary size or row length.
+        """
+        directory = self._directory()
+        description = self._description()
+        spec = spec_of(description)
+        longer = max(spec.source_length, spec.target_length)
+        for name, found in (("vocabulary_size", spec.vocabulary_size), ("row_length", longer)):
+            wanted = getattr(self, name)
+            if found != wanted:
+                raise ValueError(
+                    f"data.{name}={wanted}, but {directory} was prepared with {found}; prepare it "
+                    f"with --{name}={wanted} --overwrite, or give --data.{name}={found}"
+                )
+        return spec
+
+    def load(self, split: Split) -> dict[str, np.ndarray]:
+        """Gives the verified arrays of a split, memory-mapped and read only.
+
+        Raises:
+          DataError: A file that is missing, damaged, or holds a token out of range.
+        """
+        directory, description = self._directory(), self._description()
+        spec = spec_of(description)
+        arrays = {}
+        for name, (shape, dtype) in spec.example_shapes(split).items():
+            file = f"{split}_{name}.npy"
+            _verified_bytes(directory, description, file)
+            array = np.load(directory / file, mmap_mode="r", allow_pickle=False)
+            count = spec.num_train_examples if split == "train" else spec.num_eval_examples
+            if (array.shape, array.dtype.name) != ((count, *shape), dtype):
+                raise DataError(f"{directory / file}: holds {array.dtype} {array.shape}; {_AGAIN}")
+            if dtype == "uint16" and int(array.max()) >= spec.vocabulary_size:
+                raise DataError(f"{directory / file}: a token is no token of the vocabulary")
+            arrays[name] = array
+        return arrays
+
+    def vocabulary(self) -> vocabulary.Vocabulary:
+        """Gives the vocabulary, verified.
+
+        Raises:
+          DataError: It is missing or damaged.
+        """
+        return _read_vocabulary(self._directory())
+
+    def references(self) -> tuple[str, ...]:
+        """Gives the target sentences to evaluate, in the order of the split.
+
+        Raises:
+          DataError: They are missing or damaged.
+        """
+        return _read_references(self._directory())
+
+    def _directory(self) -> pathlib.Path:
+        if self.data_dir:
+            return pathlib.Path(self.data_dir).expanduser()
+        return default_directory(self.corpus)
+
+    def _description(self) -> dict[str, Any]:
+        directory = self._directory()
+        if not (directory / DESCRIPTION_FILE).exists():
+            raise DataError(
+                f"{directory}: no prepared parallel text there; `dawnjax prepare "
+                f"--dataset=parallel_text --vocabulary_size={self.vocabulary_size} "
+                f"--row_length={self.row_length} --out={directory}` makes it from text files "
+                "(--data.data_dir names another place)"
+            )
+        return read_description(directory)
+
+
+def default_directory(corpus: str) -> pathlib.Path:
+    """Gives where a corpus is looked for unless a place is named."""
+    return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / corpus
+
+
+def read_description(directory: pathlib.Path) -> dict[str, Any]:
+    """Gives the content of `dataset.json`; all files are there, with the right sizes.
+
+    Raises:
+      DataError: Missing or damaged; one line that names the file.
+    """
+    path = directory / DESCRIPTION_FILE
+    try:
+        body = json.loads(path.read_bytes())
+        found = body.pop("sha256")
+        whole = found == digest_of(body)
+    except FileNotFoundError:
+        raise DataError(f"{directory}: no prepared dataset there") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DataError(f"{path}: damaged (no complete description); {_AGAIN}") from None
+    if not whole:
+        raise DataError(f"{path}: damaged (its hash does not fit); {_AGAIN}")
+    if (body.get("dataset"), body.get("schema_version")) != ("parallel_text", SCHEMA_VERSION):
+        raise DataError(
+            f"{path}: describes {body.get('dataset')} of schema version "
+            f"{body.get('schema_version')}, not parallel text of version {SCHEMA_VERSION}"
+        )
+    for name, file in body["files"].items():
+        try:
+            size = (directory / name).stat().st_size
+        except OSError as error:
+            raise DataError(f"{directory / name}: {error.strerror}; {_AGAIN}") from None
+        if size != file["num_bytes"]:
+            change = "truncated" if size < file["num_bytes"] else "too long"
+            raise DataError(
+                f"{directory / name}: {change} ({size:,} of {file['num_bytes']:,} bytes); {_AGAIN}"
+            )
+    return body
+
+
+def digest_of(body: dict[str, Any]) -> str:
+    """Gives the hash of a description, 64 hex digits."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def spec_of(description: dict[str, Any]) -> TextSpec:
+    """Gives the counts and shapes that a description holds."""
+    content = {name: file["sha256"] for name, file in description["files"].items()}
+    names = [field.name for field in dataclasses.fields(TextSpec)]
+    counts = {name: description[name] for name in names if name in description}
+    return TextSpec(end=vocabulary.END, fingerprint=digest_of(content)[:16], **counts)
+
+
+def _verified_bytes(directory: pathlib.Path, description: dict[str, Any], name: str) -> bytes:
+    path = directory / name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {_AGAIN}") from None
+    if hashlib.sha256(content).hexdigest() != description["files"][name]["sha256"]:
+        raise DataError(f"{path}: damaged (its hash does not fit); {_AGAIN}")
+    return content
+
+
+@functools.lru_cache(maxsize=2)
+def _read_vocabulary(directory: pathlib.Path) -> vocabulary.Vocabulary:
+    content = _verified_bytes(directory, read_description(directory), VOCABULARY_FILE)
+    return vocabulary.Vocabulary(content, str(directory / VOCABULARY_FILE))
+
+
+@functools.lru_cache(maxsize=2)
+def _read_references(directory: pathlib.Path) -> tuple[str, ...]:
+    content = _verified_bytes(directory, read_description(directory), REFERENCES_FILE)
+    return tuple(content.decode("utf8").removesuffix("\n").split("\n"))

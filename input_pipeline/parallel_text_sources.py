@@ -1,0 +1,285 @@
+"""From text files to prepared parallel text: vocabulary, tokens, packed rows.
+
+Files are UTF-8, plain or gzip (.gz), one sentence a line, line n of the source beside line n of the
+target. A training pair with an empty side, or with a side longer than a row, is left out and
+counted; no pair to evaluate ever is.
+"""
+
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import pathlib
+import shutil
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from dawnjax.input_pipeline import packing, vocabulary
+from dawnjax.input_pipeline.dataset import DataError, TextSpec
+from dawnjax.input_pipeline.parallel_text import (
+    DESCRIPTION_FILE,
+    REFERENCES_FILE,
+    SCHEMA_VERSION,
+    VOCABULARY_FILE,
+    digest_of,
+    read_description,
+    spec_of,
+)
+
+ROW_LENGTHS = (8, 510)
+"""Shortest and longest row: segments are stored as uint8, and a sentence has two tokens or more."""
+
+Outcome = Literal["written", "unchanged"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """What is prepared.
+
+    Attributes:
+      train_sources: Files of source sentences.
+      train_targets: The same number of files of their translations.
+      eval_source: The file of sentences to translate at evaluations.
+      eval_target: The file of their reference translations.
+      vocabulary_size: Tokens of the joint vocabulary.
+      row_length: Room of a row, in tokens of the side that has more.
+      vocabulary_file: A SentencePiece model to use; None trains one on the training text.
+    """
+
+    train_sources: tuple[pathlib.Path, ...]
+    train_targets: tuple[pathlib.Path, ...]
+    eval_source: pathlib.Path
+    eval_target: pathlib.Path
+    vocabulary_size: int
+    row_length: int
+    vocabulary_file: pathlib.Path | None = None
+
+
+def prepare(
+    corpus: Corpus,
+    out: pathlib.Path,
+    *,
+    overwrite: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[dict[str, Any], Outcome]:
+    """Writes the prepared form of a corpus, or finds that it is there already.
+
+    It is written beside the directory and renamed into place, so an interruption leaves nothing
+    half-made there.
+
+    Args:
+      corpus: The files and sizes.
+      out: The directory.
+      overwrite: Replace another prepared corpus there.
+      say: Called with a line of progress.
+
+    Returns:
+      The description, and "unchanged" where the directory held the same content.
+
+    Raises:
+      DataError: A file that cannot be read, sides of different length, or a directory that holds
+        something else.
+    """
+    low, high = ROW_LENGTHS
+    if not low <= corpus.row_length <= high:
+        raise DataError(f"row_length={corpus.row_length} must lie in {low} to {high}")
+    is_ours = (out / DESCRIPTION_FILE).exists()
+    if out.exists() and not is_ours and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(f"{out}: holds something else; choose another directory")
+    files, counts = _contents(corpus, say)
+    body: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "dataset": "parallel_text",
+        **counts,
+        "files": {
+            name: {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in files.items()
+        },
+    }
+    if is_ours and _holds(out, body, overwrite):
+        return body, "unchanged"
+    text = json.dumps({**body, "sha256": digest_of(body)}, indent=1) + "\n"
+    partial = out.with_name(out.name + ".partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for name, content in {**files, DESCRIPTION_FILE: text.encode()}.items():
+            (partial / name).write_bytes(content)
+        if is_ours:
+            shutil.rmtree(out)
+        partial.replace(out)
+    except OSError as error:
+        raise DataError(f"{out}: cannot be written ({error.strerror})") from None
+    return body, "written"
+
+
+def _holds(out: pathlib.Path, wanted: dict[str, Any], overwrite: bool) -> bool:
+    try:
+        found = read_description(out)
+        same = spec_of(found) == spec_of(wanted)
+    except DataError as error:
+        if not overwrite:
+            raise DataError(f"{error}, with --overwrite") from None
+        return False
+    if not same and not overwrite:
+        raise DataError(f"{out}: holds other parallel text; give --overwrite to replace it")
+    return same
+
+
+def _contents(
+    corpus: Corpus, say: Callable[[str], None]
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Gives the files' contents, and what the description says of them."""
+    if len(corpus.train_sources) != len(corpus.train_targets) or not corpus.train_sources:
+        raise DataError(
+            f"{len(corpus.train_sources)} source and {len(corpus.train_targets)} target files to "
+            "train on; each source file needs its target file"
+        )
+    sources: list[str] = []
+    targets: list[str] = []
+    for files in zip(corpus.train_sources, corpus.train_targets, strict=True):
+        source, target = _read_pairs(*files)
+        sources += source
+        targets += target
+    whole = [index for index, pair in enumerate(zip(sources, targets, strict=True)) if all(pair)]
+    num_empty = len(sources) - len(whole)
+    sources, targets = [sources[index] for index in whole], [targets[index] for index in whole]
+    if not sources:
+        raise DataError(f"{corpus.train_sources[0]}: no sentence pairs")
+    eval_sources, eval_targets = _read_pairs(corpus.eval_source, corpus.eval_target)
+    if not eval_sources:
+        raise DataError(f"{corpus.eval_source}: no sentence pairs")
+
+    model = _vocabulary_model(corpus, [*sources, *targets], say)
+    words = vocabulary.Vocabulary(model)
+    if words.size != corpus.vocabulary_size:
+        raise DataError(
+            f"the vocabulary has {words.size} tokens, not vocabulary_size={corpus.vocabulary_size}"
+        )
+    say(f"{len(sources):,} pairs to encode and pack")
+    packed, counts = _packed_rows(words.encode(sources), words.encode(targets), corpus.row_length)
+    source_tokens, target_tokens = words.encode(eval_sources), words.encode(eval_targets)
+    # Sentences of like length are translated together, so that a batch ends soon.
+    order = sorted(range(len(source_tokens)), key=lambda row: (len(source_tokens[row]), row))
+    arrays = {
+        **packed,
+        "eval_source.npy": _padded([source_tokens[row] for row in order]),
+        "eval_target.npy": _padded([target_tokens[row] for row in order]),
+    }
+    references = "".join(eval_targets[row] + "\n" for row in order)
+    contents = {name: _npy_bytes(array) for name, array in arrays.items()}
+    contents[VOCABULARY_FILE] = model
+    contents[REFERENCES_FILE] = references.encode()
+    return contents, {
+        **counts,
+        "num_empty_pairs": num_empty,
+        "num_eval_examples": len(order),
+        "eval_source_length": arrays["eval_source.npy"].shape[1],
+        "eval_target_length": arrays["eval_target.npy"].shape[1],
+        "vocabulary_size": words.size,
+    }
+
+
+def _vocabulary_model(corpus: Corpus, sentences: list[str], say: Callable[[str], None]) -> bytes:
+    if corpus.vocabulary_file is not None:
+        try:
+            return corpus.vocabulary_file.read_bytes()
+        except OSError as error:
+            raise DataError(f"{corpus.vocabulary_file}: {error.strerror}") from None
+    say(f"a vocabulary of {corpus.vocabulary_size:,} tokens from {len(sentences):,} sentences")
+    return vocabulary.train_vocabulary(sentences, corpus.vocabulary_size)
+
+
+def _packed_rows(
+    sources: list[np.ndarray], targets: list[np.ndarray], row_length: int
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Gives the arrays of the training split, and their counts."""
+    source_lengths = np.array([len(row) for row in sources])
+    target_lengths = np.array([len(row) for row in targets])
+    source_room, target_room = packing.row_lengths(source_lengths, target_lengths, row_length)
+    fits = np.flatnonzero((source_lengths <= source_room) & (target_lengths <= target_room))
+    if not fits.size:
+        raise DataError(f"no pair fits row_length={row_length}; take a larger one")
+    rows = packing.pack(source_lengths[fits], target_lengths[fits], source_room, target_room)
+    arrays = {}
+    for side, tokens, room in (("source", sources, source_room), ("target", targets, target_room)):
+        filled = np.zeros((len(rows), room), np.uint16)
+        segments = np.zeros((len(rows), room), np.uint8)
+        for number, row in enumerate(rows):
+            start = 0
+            for segment, position in enumerate(row, start=1):
+                sentence = tokens[fits[position]]
+                filled[number, start : start + len(sentence)] = sentence
+                segments[number, start : start + len(sentence)] = segment
+                start += len(sentence)
+        arrays[f"train_{side}.npy"], arrays[f"train_{side}_segments.npy"] = filled, segments
+    num_tokens = [int(lengths[fits].sum()) for lengths in (source_lengths, target_lengths)]
+    return arrays, {
+        "num_train_examples": len(rows),
+        "num_train_pairs": int(fits.size),
+        "num_too_long_pairs": len(sources) - int(fits.size),
+        "source_length": source_room,
+        "target_length": target_room,
+        "num_source_tokens": num_tokens[0],
+        "num_target_tokens": num_tokens[1],
+        "source_padding_fraction": 1 - num_tokens[0] / (len(rows) * source_room),
+        "target_padding_fraction": 1 - num_tokens[1] / (len(rows) * target_room),
+    }
+
+
+def _read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], list[str]]:
+    sides = _read_lines(source), _read_lines(target)
+    if len(sides[0]) != len(sides[1]):
+        raise DataError(
+            f"{source} has {len(sides[0]):,} lines and {target} {len(sides[1]):,}; line n of one "
+            "must be the translation of line n of the other"
+        )
+    return sides
+
+
+def _read_lines(path: pathlib.Path) -> list[str]:
+    """Gives the lines, split at newlines only, each stripped of white space at its ends."""
+    try:
+        content = path.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+        text = content.decode("utf8")
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: damaged gzip file ({error})") from None
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}: line {line} is not UTF-8") from None
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from None
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [line.strip() for line in lines]
+
+
+def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+    filled = np.zeros((len(rows), max(len(row) for row in rows)), np.uint16)
+    for number, row in enumerate(rows):
+        filled[number, : len(row)] = row
+    return filled
+
+
+def _npy_bytes(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def describe(description: dict[str, Any]) -> str:
+    """Gives one line that says what was prepared."""
+    spec: TextSpec = spec_of(description)
+    padding = [description[f"{side}_padding_fraction"] for side in ("source", "target")]
+    left_out = description["num_too_long_pairs"] + description["num_empty_pairs"]
+    return (
+        f"{spec.num_train_pairs:,} pairs in {spec.num_train_examples:,} rows of "
+        f"{spec.source_length} + {spec.target_length} tokens ({left_out:,} pairs left out, too "
+        f"long or empty), padding {padding[0]:.2%} and {padding[1]:.2%}; "
+        f"{spec.num_eval_examples:,} pairs to evaluate; vocabulary of {spec.vocabulary_size:,}"
+    )

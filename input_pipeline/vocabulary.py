@@ -1,0 +1,127 @@
+"""The joint vocabulary of source and target: SentencePiece, byte-pair encoding, lossless.
+
+Text goes in as it is and comes out as it was, but for white space: it is not normalized, and a
+character that the vocabulary lacks becomes its UTF-8 bytes. So a translation needs no
+detokenization before it is scored.
+
+Source: Kudo and Richardson 2018, "SentencePiece" (arXiv 1808.06226); Sennrich et al. 2016 (arXiv
+1508.07909) for the encoding.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dawnjax.input_pipeline.dataset import DataError
+
+PAD, END, UNKNOWN = 0, 1, 2
+"""The first tokens. A target sentence begins with `PAD` as the decoder's first input."""
+
+SMALLEST_SIZE = 300
+"""256 bytes, the three tokens above, and a few characters."""
+
+LARGEST_SIZE = 2**16
+"""Tokens are stored as uint16."""
+
+MOST_TRAINING_SENTENCES = 2_000_000
+"""Of a larger corpus, evenly spaced lines: training time and memory grow with them."""
+
+
+class Vocabulary:
+    """Text to tokens and back."""
+
+    def __init__(self, model: bytes, where: str = "the vocabulary"):
+        """Reads a model.
+
+        Args:
+          model: The content of a SentencePiece model file.
+          where: Its name in errors.
+
+        Raises:
+          DataError: It is none, or its first tokens are others than those of this module.
+        """
+        self._processor = _sentencepiece().SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)
+        except Exception:  # a RuntimeError of the C++ library, or a TypeError of its wrapper
+            raise DataError(f"{where}: is no SentencePiece model") from None
+        processor = self._processor
+        found = (processor.pad_id(), processor.eos_id(), processor.unk_id())
+        if found != (PAD, END, UNKNOWN):
+            raise DataError(
+                f"{where}: padding, end and unknown are tokens {found}, wanted "
+                f"{(PAD, END, UNKNOWN)}; train it with `dawnjax prepare`"
+            )
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return self._processor.GetPieceSize()
+
+    def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
+        """Gives the tokens of each sentence, uint16, `END` last."""
+        rows: Any = self._processor.Encode(list(sentences), add_eos=True, num_threads=1)
+        return [np.array(row, np.uint16) for row in rows]
+
+    def decode(self, tokens: np.ndarray) -> list[str]:
+        """Gives the text of each row up to its end; padding and tokens after the end are left out.
+
+        Args:
+          tokens: int [sentences, length].
+        """
+        texts = []
+        for row in tokens.tolist():
+            end = row.index(END) if END in row else len(row)
+            texts.append([token for token in row[:end] if token != PAD])
+        return self._processor.Decode(texts)
+
+
+def train_vocabulary(sentences: Sequence[str], size: int) -> bytes:
+    """Gives the model of a vocabulary trained on sentences of both languages.
+
+    Args:
+      sentences: All training text.
+      size: Number of tokens.
+
+    Returns:
+      The content of a model file: the same bytes for the same sentences and library version.
+
+    Raises:
+      DataError: The size does not fit the text.
+    """
+    if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
+        raise DataError(
+            f"a vocabulary of {size} tokens must lie in {SMALLEST_SIZE} to {LARGEST_SIZE}"
+        )
+    stride = -(-len(sentences) // MOST_TRAINING_SENTENCES)
+    model = io.BytesIO()
+    try:
+        _sentencepiece().SentencePieceTrainer.Train(
+            sentence_iterator=iter(sentences[::stride]),
+            model_writer=model,
+            vocab_size=size,
+            model_type="bpe",
+            normalization_rule_name="identity",
+            byte_fallback=True,
+            character_coverage=0.9999,
+            pad_id=PAD,
+            eos_id=END,
+            unk_id=UNKNOWN,
+            bos_id=-1,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"no vocabulary of {size} tokens can be trained: {reason}") from None
+    return model.getvalue()
+
+
+def _sentencepiece() -> Any:
+    try:
+        import sentencepiece
+    except ImportError:
+        raise DataError("parallel text needs SentencePiece: pip install 'dawnjax[text]'") from None
+    return sentencepiece

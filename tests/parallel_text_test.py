@@ -1,0 +1,264 @@
+"""Parallel text: vocabulary, packing, the prepared form, and how each goes wrong."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dawnjax.__main__ import main
+from dawnjax.input_pipeline import packing, parallel_text_sources
+from dawnjax.input_pipeline.dataset import DataError, num_bytes
+from dawnjax.input_pipeline.parallel_text import ParallelText
+
+pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'dawnjax[text]')")
+from dawnjax.input_pipeline.vocabulary import END, PAD, Vocabulary, train_vocabulary
+
+WORDS = [
+    "the",
+    "a",
+    "man",
+    "woman",
+    "dog",
+    "red",
+    "blue",
+    "runs",
+    "sits",
+    "sees",
+    "big",
+    "small",
+    "house",
+    "tree",
+    "über",
+    "Straße",
+]
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, random.integers(1, 12))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def model() -> bytes:
+    return train_vocabulary(sentences(300, 0), 330)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_any_text_comes_back_as_it_was(text):
+    words = Vocabulary(train_once())
+    (tokens,) = words.encode([text])
+    assert tokens[-1] == END and tokens.dtype == np.uint16 and PAD not in tokens
+    assert words.decode(np.pad(tokens, (0, 3))[None].astype(np.int32)) == [text.replace("▁", " ")]
+
+
+_TRAINED: list[bytes] = []
+
+
+def train_once() -> bytes:
+    if not _TRAINED:
+        _TRAINED.append(train_vocabulary(sentences(300, 0), 330))
+    return _TRAINED[0]
+
+
+def test_the_same_text_gives_the_same_vocabulary(model):
+    assert model == train_vocabulary(sentences(300, 0), 330)
+    assert Vocabulary(model).size == 330
+
+
+def test_decoding_ends_at_the_end(model):
+    words = Vocabulary(model)
+    (tokens,) = words.encode(["a man runs"])
+    after = np.concatenate([tokens, words.encode(["dog"])[0]])[None]
+    assert words.decode(after) == ["a man runs"]
+    assert words.decode(np.zeros((1, 4), np.int32)) == [""]
+
+
+@pytest.mark.parametrize("size", [10, 70_000])
+def test_impossible_vocabularies_are_refused(size):
+    with pytest.raises(DataError, match="must lie in 300 to 65536"):
+        train_vocabulary(["a b"], size)
+
+
+def test_a_vocabulary_larger_than_its_text_is_refused():
+    with pytest.raises(DataError, match="no vocabulary of 5000 tokens can be trained"):
+        train_vocabulary(["a b c"], 5000)
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 10)), max_size=80))
+@settings(max_examples=100, deadline=None)
+def test_every_pair_is_in_one_row_and_rows_hold_no_more_than_their_room(pairs):
+    source = np.array([pair[0] for pair in pairs], int)
+    target = np.array([pair[1] for pair in pairs], int)
+    rows = packing.pack(source, target, 12, 10)
+    assert sorted(index for row in rows for index in row) == list(range(len(pairs)))
+    for row in rows:
+        assert row and source[row].sum() <= 12 and target[row].sum() <= 10
+
+
+def test_a_pair_that_fits_no_row_is_refused():
+    with pytest.raises(ValueError, match="do not fit 1 to 12"):
+        packing.pack(np.array([13]), np.array([2]), 12, 10)
+
+
+def test_rows_have_room_in_proportion():
+    assert packing.row_lengths(np.array([9, 9]), np.array([10, 14]), 64) == (48, 64)
+    assert packing.row_lengths(np.array([10, 14]), np.array([9, 9]), 64) == (64, 48)
+
+
+def test_three_percent_of_padding_on_real_text(test_data, tmp_path):
+    folder = test_data / "translation" / "multi30k"
+    corpus = parallel_text_sources.Corpus(
+        train_sources=(folder / "train.en.gz",),
+        train_targets=(folder / "train.de.gz",),
+        eval_source=folder / "test_2016_flickr.en.gz",
+        eval_target=folder / "test_2016_flickr.de.gz",
+        vocabulary_size=8000,
+        row_length=64,
+    )
+    out = tmp_path / "multi30k"
+    description, outcome = parallel_text_sources.prepare(corpus, out)
+    assert outcome == "written"
+    data = ParallelText(corpus="multi30k", vocabulary_size=8000, row_length=64, data_dir=str(out))
+    spec, train = data.spec(), data.load("train")
+    assert (spec.num_train_pairs, spec.num_eval_examples) == (29_000, 1_000)
+    assert description["num_too_long_pairs"] == description["num_empty_pairs"] == 0
+    padding = {side: float((train[side] == PAD).mean()) for side in ("source", "target")}
+    print(f"padding {padding} in {spec.num_train_examples} rows")
+    assert max(padding.values()) <= 0.03  # seen: 0.0097 and 0.0088
+    assert description["source_padding_fraction"] == pytest.approx(padding["source"], abs=1e-9)
+    # Every sentence ends once, so the ends count the pairs; segments are beside their tokens.
+    assert (train["source"] == END).sum() == (train["target"] == END).sum() == 29_000
+    np.testing.assert_array_equal(train["source_segments"] > 0, train["source"] != PAD)
+    np.testing.assert_array_equal(
+        train["source_segments"].max(axis=1), train["target_segments"].max(axis=1)
+    )
+    # A row's segments are translations of each other, and all lines are there.
+    lines = gzip.decompress((folder / "train.en.gz").read_bytes()).decode().splitlines()
+    others = gzip.decompress((folder / "train.de.gz").read_bytes()).decode().splitlines()
+    known = dict.fromkeys(zip(lines, others, strict=True))
+    words = data.vocabulary()
+    for row in range(0, spec.num_train_examples, 100):
+        for segment in range(1, train["source_segments"][row].max() + 1):
+            pair = [
+                words.decode(train[side][row][train[f"{side}_segments"][row] == segment][None])[0]
+                for side in ("source", "target")
+            ]
+            assert tuple(pair) in known
+    # The references are the lines themselves, in the order of the sentences to evaluate.
+    evaluated = data.load("eval")
+    assert words.decode(evaluated["target"][:50]) == list(data.references()[:50])
+    assert len(data.references()) == 1_000
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Small text files, and the command line that prepares them."""
+    for name, count, seed in (("train", 200, 1), ("eval", 11, 2)):
+        text = "\n".join(sentences(count, seed)) + "\n"
+        (tmp_path / f"{name}.en").write_text(text, encoding="utf8")
+        (tmp_path / f"{name}.de.gz").write_bytes(
+            gzip.compress(("\n".join(sentences(count, seed + 9)) + "\n").encode())
+        )
+    return tmp_path, [
+        "prepare",
+        "--dataset=parallel_text",
+        f"--train_source={tmp_path / 'train.en'}",
+        f"--train_target={tmp_path / 'train.de.gz'}",
+        f"--eval_source={tmp_path / 'eval.en'}",
+        f"--eval_target={tmp_path / 'eval.de.gz'}",
+        "--vocabulary_size=330",
+        "--row_length=40",
+        f"--out={tmp_path / 'out'}",
+    ]
+
+
+def data_of(folder, **fields) -> ParallelText:
+    defaults = {"corpus": "x", "vocabulary_size": 330, "row_length": 40}
+    return ParallelText(**{**defaults, **fields}, data_dir=str(folder / "out"))
+
+
+def test_prepare_twice_changes_nothing_and_another_corpus_needs_overwrite(files, capsys):
+    folder, command = files
+    assert main(command) == 0
+    assert "written" in capsys.readouterr().out
+    spec = data_of(folder).spec()
+    before = {path.name: path.stat().st_mtime_ns for path in (folder / "out").iterdir()}
+    assert main(command) == 0
+    assert "holds this already" in capsys.readouterr().out
+    assert {path.name: path.stat().st_mtime_ns for path in (folder / "out").iterdir()} == before
+    # The vocabulary can be taken from there, and gives the same.
+    again = [*command, f"--vocabulary={folder / 'out' / 'vocabulary.model'}"]
+    assert main(again) == 0 and "holds this already" in capsys.readouterr().out
+    other = [*command[:-2], "--row_length=30", command[-1]]
+    assert main(other) != 0
+    assert "give --overwrite" in capsys.readouterr().err
+    assert main([*other, "--overwrite"]) == 0
+    assert data_of(folder, row_length=30).spec().fingerprint != spec.fingerprint
+    total = sum(array.nbytes for split in ("train", "eval") for array in loaded(folder, split))
+    assert num_bytes(data_of(folder, row_length=30).spec()) == total
+
+
+def loaded(folder, split):
+    return data_of(folder, row_length=30).load(split).values()
+
+
+def test_pairs_that_are_empty_or_too_long_are_counted(files):
+    folder, command = files
+    lines = (folder / "train.en").read_text(encoding="utf8").splitlines()
+    lines[3], lines[5] = "  ", "tree " * 100
+    (folder / "train.en").write_text("\n".join(lines) + "\n", encoding="utf8")
+    assert main(command) == 0
+    description = json.loads((folder / "out" / "dataset.json").read_text())
+    assert description["num_empty_pairs"] == 1 and description["num_too_long_pairs"] == 1
+    assert description["num_train_pairs"] == 198
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda f: (f / "train.en").write_text("one line\n"), "has 1 lines and .* 200"),
+        (lambda f: (f / "train.en").write_bytes(b"ok\n\xff\n"), "train.en: line 2 is not UTF-8"),
+        (lambda f: (f / "eval.de.gz").write_bytes(b"\x1f\x8b junk"), "damaged gzip file"),
+        (lambda f: (f / "eval.en").unlink(), "eval.en: No such file"),
+    ],
+)
+def test_bad_files_end_in_one_line(files, capsys, damage, message):
+    folder, command = files
+    damage(folder)
+    assert main(command) != 0
+    error = capsys.readouterr().err
+    assert re.search(message, error) and "Traceback" not in error
+    assert not (folder / "out").exists()
+
+
+def test_damage_and_other_settings_are_named(files):
+    folder, command = files
+    with pytest.raises(DataError, match="no prepared parallel text there; `dawnjax prepare"):
+        data_of(folder).spec()
+    assert main(command) == 0
+    with pytest.raises(ValueError, match="data.vocabulary_size=400, but .* prepared with 330"):
+        data_of(folder, vocabulary_size=400).spec()
+    with pytest.raises(ValueError, match="data.row_length=64, but .* prepared with 40"):
+        data_of(folder, row_length=64).spec()
+    path = folder / "out" / "train_source.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    data_of(folder).load("eval")
+    with pytest.raises(DataError, match="train_source.npy: damaged"):
+        data_of(folder).load("train")
+    path.write_bytes(content[:-1])
+    with pytest.raises(DataError, match="train_source.npy: truncated"):
+        data_of(folder).spec()
+
+
+@pytest.mark.parametrize("missing", ["train_target", "row_length", "vocabulary_size", "out"])
+def test_a_missing_flag_is_named(files, capsys, missing):
+    _, command = files
+    assert main([flag for flag in command if not flag.startswith(f"--{missing}=")]) == 2
+    assert f"--{missing} is missing" in capsys.readouterr().err
