@@ -23,7 +23,7 @@ from dawnjax.evaluation import reaches
 from dawnjax.experiment import to_json
 from dawnjax.experiment_flags import Request
 from dawnjax.hosts import HostSampler
-from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.preemption import Preemption
 from dawnjax.progress import Display
 from dawnjax.run_directory import (
@@ -68,7 +68,7 @@ class Attempt:
     def __init__(
         self,
         request: Request,
-        spec: DatasetSpec,
+        spec: AnySpec,
         mesh: Mesh,
         clock: RunClock,
         watchdog: Watchdog,
@@ -261,7 +261,7 @@ class Attempt:
         """Tells whether it is time to record the steps that ended."""
         return time.perf_counter() - self._last_record > self._record_seconds
 
-    def record_evaluation(self, step: int, metrics: dict[str, float]) -> bool:
+    def record_evaluation(self, step: int, metrics: dict[str, Any]) -> bool:
         """Logs an evaluation, whose end is now; tells whether it reached the target."""
         reached = reaches(self._request.experiment.targets, metrics)
         epoch = self._request.experiment.epoch_of_step(step, self._spec)
@@ -274,7 +274,8 @@ class Attempt:
             durable=reached,
         )
         self.display.evaluation(step, epoch, metrics, reached, self.run_seconds())
-        self.scalars.write(step, {f"eval/{name}": value for name, value in metrics.items()})
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
+        self.scalars.write(step, {f"eval/{name}": value for name, value in numbers.items()})
         return reached
 
     def reached_before(self) -> bool:
@@ -374,7 +375,7 @@ class Attempt:
         }
 
 
-def _open_directory(request: Request, spec: DatasetSpec) -> tuple[RunDirectory, dict[str, Any]]:
+def _open_directory(request: Request, spec: AnySpec) -> tuple[RunDirectory, dict[str, Any]]:
     """Gives the run directory, and the record of its run: a new one, or the one to go on with."""
     experiment, options = request.experiment, request.options
     own = {

@@ -1,10 +1,11 @@
 """Exact evaluation: the whole split, in padded batches whose padding counts nowhere."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from dawnjax import classification
 from dawnjax.experiment import Target
 from dawnjax.feed import Arrays, InputShapes
 from dawnjax.mesh import batch_sharding, local_rows, place, place_local, replicated
@@ -25,10 +26,11 @@ class EvaluationFeed:
         Args:
           shapes: The shapes that the programs were compiled for.
           mesh: The devices.
-          examples: The split: `image` uint8 [n, height, width, channels], `label` int32 [n].
+          examples: The split, arrays [n, ...] as the specification says.
         """
         self._sharding = batch_sharding(mesh, 0)
         self._examples = examples
+        self._num_examples = shapes.spec.num_eval_examples
         self._rows = shapes.eval_batch_size
         on_device = shapes.placement == "device"
         self.resident: Arrays = (
@@ -47,11 +49,11 @@ class EvaluationFeed:
                 yield self._place(start)
 
     def _starts(self) -> range:
-        return range(0, len(self._examples["label"]), self._rows)
+        return range(0, self._num_examples, self._rows)
 
     def _place(self, start: int) -> Arrays:
         index = np.arange(start, start + self._rows, dtype=np.int32)
-        mask = index < len(self._examples["label"])
+        mask = index < self._num_examples
         index = np.where(mask, index, 0).astype(np.int32)
         arrays = {"index": place(index, self._sharding), "mask": place(mask, self._sharding)}
         if not self.resident:
@@ -68,7 +70,7 @@ def evaluate(
     state: TrainState,
     feed: EvaluationFeed,
     in_flight: int,
-) -> dict[str, float]:
+) -> dict[str, float | str]:
     """Measures the whole evaluation split.
 
     Args:
@@ -79,7 +81,8 @@ def evaluate(
       in_flight: The most calls that may wait for the devices.
 
     Returns:
-      The metrics: accuracies as fractions from 0 to 1, the mean loss in nats.
+      The metrics: accuracies as fractions from 0 to 1, BLEU from 0 to 100, the mean loss in nats,
+      and texts that say how one was computed.
 
     Raises:
       RuntimeError: The counts do not add up to the split.
@@ -90,15 +93,15 @@ def evaluate(
         totals = programs.add_batch(params, state.batch_stats, feed.resident, inputs, totals)
         if count % in_flight == 0:
             jax.block_until_ready(totals)  # the bound on calls in flight
-    numbers = {name: value.item() for name, value in jax.device_get(totals).items()}
-    if numbers["examples"] != recipe.spec.num_eval_examples:
+    on_host = jax.device_get(totals)
+    if on_host["examples"] != recipe.spec.num_eval_examples:
         raise RuntimeError(
-            f"evaluation counted {numbers['examples']} of {recipe.spec.num_eval_examples} examples"
+            f"evaluation counted {on_host['examples']} of {recipe.spec.num_eval_examples} examples"
         )
-    return classification.metrics_of(numbers, recipe.spec.num_classes)
+    return recipe.metrics_of(on_host)
 
 
-def reaches(targets: tuple[Target, ...], metrics: dict[str, float]) -> bool:
+def reaches(targets: tuple[Target, ...], metrics: dict[str, Any]) -> bool:
     """Tells whether metrics reach every target: compared as float32, and equal is reached."""
     for target in targets:
         metric, value = np.float32(metrics[target.metric]), np.float32(target.value)

@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.cifar10 import Cifar10
-from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
 from dawnjax.input_pipeline.digits import Digits
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
+from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.execution import ComputeDtype
@@ -26,12 +27,15 @@ from dawnjax.models.preactivation_resnet import PreactivationResNet
 from dawnjax.models.record_net import RecordNet
 from dawnjax.models.resnet import ResNet
 from dawnjax.models.resnet9 import ResNet9
+from dawnjax.models.transformer import Transformer
 from dawnjax.models.wide_resnet import WideResNet
 from dawnjax.processes import ProcessOptions
 from dawnjax.update_rules import (
+    Adam,
     Constant,
     Cyclic,
     Exponential,
+    InverseSquareRoot,
     Lamb,
     Lars,
     Muon,
@@ -45,8 +49,10 @@ from dawnjax.update_rules import (
     WarmupLinear,
 )
 
-DatasetConfig = Digits | Cifar10 | ImageNet | Synthetic
-ModelConfig = ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD
+DatasetConfig = Digits | Cifar10 | ImageNet | Synthetic | ParallelText
+ModelConfig = (
+    ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD | Transformer
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,8 +71,27 @@ class Target:
     direction: Literal["at_least", "at_most"] = "at_least"
 
 
-METRICS = ("top_1_accuracy", "top_5_accuracy", "loss")
+CLASSIFICATION_METRICS = ("top_1_accuracy", "top_5_accuracy", "loss")
 """The metrics that an evaluation of a classifier gives."""
+
+TRANSLATION_METRICS = ("bleu", "loss")
+"""The metrics that an evaluation of a translator gives; BLEU is 0 to 100."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How a translation is searched for.
+
+    Attributes:
+      num_beams: Hypotheses kept by the beam search; 1 is greedy search.
+      length_penalty: The exponent alpha of the length penalty; no use to greedy search.
+      max_extra_tokens: A translation ends this many tokens past its source's length at the latest
+        (Vaswani et al. 2017, section 6.1, has 50).
+    """
+
+    num_beams: int = 1
+    length_penalty: float = 0.6
+    max_extra_tokens: int = 50
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +108,7 @@ class Evaluation:
       global_batch_size: Examples in one evaluation batch over all devices; the last is padded and
         the padding is masked out of every metric.
       stop_at_target: End the run at the first evaluation that reaches the target.
+      decoding: How a translator's output is searched for.
     """
 
     every_epochs: float = 1.0
@@ -91,14 +117,16 @@ class Evaluation:
     test_time_augmentation: Literal["none", "flip", "flip_and_translate"] = "none"
     global_batch_size: int = 1000
     stop_at_target: bool = True
+    decoding: Decoding = Decoding()
 
 
-OptimizerConfig = Sgd | Muon | Lars | Lamb | RmsProp
+OptimizerConfig = Sgd | Muon | Adam | Lars | Lamb | RmsProp
 
 ScheduleConfig = (
     WarmupCosine
     | WarmupLinear
     | Constant
+    | InverseSquareRoot
     | Polynomial
     | Exponential
     | PiecewiseStep
@@ -144,10 +172,11 @@ class Experiment:
       optimizer: Update rule, one of `OptimizerConfig`.
       schedule: Learning rate over the run relative to the peak, one of `ScheduleConfig`.
       num_epochs: Length of the run in epochs; the budget, should the target not be reached.
-      global_batch_size: Examples a step, over all devices and hosts.
+      global_batch_size: Examples a step, over all devices and hosts. Of packed text they are rows.
       batch_norm_group_size: Consecutive examples of the global batch that share normalization
         statistics. It is part of the mathematics, so the number of devices does not change the
-        result; devices that hold whole groups need no communication inside layers.
+        result; devices that hold whole groups need no communication inside layers. 0 says that
+        the model has no such normalization.
       label_smoothing: Probability spread evenly over all classes.
       compute_dtype: Dtype of activations and products; all else is float32. float16 has dynamic
         loss scaling with it.
@@ -175,7 +204,7 @@ class Experiment:
     schedule: ScheduleConfig
     num_epochs: float
     global_batch_size: int
-    batch_norm_group_size: int
+    batch_norm_group_size: int = 0
     label_smoothing: float = 0.0
     compute_dtype: ComputeDtype = "float32"
     accumulation_steps: int = 1
@@ -188,19 +217,19 @@ class Experiment:
     mlperf_benchmark: str = ""
     observations: tuple[Observation, ...] = ()
 
-    def steps_per_epoch(self, spec: DatasetSpec) -> float:
+    def steps_per_epoch(self, spec: AnySpec) -> float:
         """Gives the steps in an epoch; a fraction where the batch does not divide the split."""
         return spec.num_train_examples / self.global_batch_size
 
-    def num_steps(self, spec: DatasetSpec) -> int:
+    def num_steps(self, spec: AnySpec) -> int:
         """Gives the steps of the whole run; the last one may reach a little past `num_epochs`."""
         return math.ceil(round(self.num_epochs * self.steps_per_epoch(spec), 6))
 
-    def epoch_of_step(self, step: int, spec: DatasetSpec) -> float:
+    def epoch_of_step(self, step: int, spec: AnySpec) -> float:
         """Gives the epochs seen after `step` steps."""
         return step * self.global_batch_size / spec.num_train_examples
 
-    def evaluation_steps(self, spec: DatasetSpec) -> list[int]:
+    def evaluation_steps(self, spec: AnySpec) -> list[int]:
         """Gives the steps after which the evaluation split is measured, ascending."""
         last = self.num_steps(spec)
         steps = {last}
@@ -212,7 +241,7 @@ class Experiment:
                 steps.add(min(last, math.ceil(round(epoch * self.steps_per_epoch(spec), 6))))
         return sorted(steps)
 
-    def identity_fields(self, spec: DatasetSpec) -> dict[str, Any]:
+    def identity_fields(self, spec: AnySpec) -> dict[str, Any]:
         """Gives all that decides what a run computes, as plain JSON values."""
         fields = to_json(self)
         for name in ("name", "observations", "target_note", "mlperf_benchmark"):
@@ -222,12 +251,12 @@ class Experiment:
         fields["data"]["fingerprint"] = spec.fingerprint
         return fields
 
-    def identity(self, spec: DatasetSpec) -> str:
+    def identity(self, spec: AnySpec) -> str:
         """Gives the hash of the mathematics, data, evaluation and target; 16 hex digits."""
         text = json.dumps(self.identity_fields(spec), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def validate(self, spec: DatasetSpec) -> None:
+    def validate(self, spec: AnySpec) -> None:
         """Refuses impossible values and combinations.
 
         Args:
@@ -246,9 +275,11 @@ class Experiment:
             self.global_batch_size,
             f"not exceed the {spec.num_train_examples} training examples",
         )
+        self._validate_task(spec)
         group = self.batch_norm_group_size
+        is_translation = isinstance(self.model, Transformer)
         _require(
-            group >= 1 and self.global_batch_size % group == 0,
+            (group == 0 and is_translation) or group >= 1 and self.global_batch_size % group == 0,
             "batch_norm_group_size",
             group,
             f"divide the global batch of {self.global_batch_size}",
@@ -256,12 +287,12 @@ class Experiment:
         _require(
             0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "lie in [0, 1)"
         )
-        parts = self.accumulation_steps
+        parts, num_groups = self.accumulation_steps, self.global_batch_size // max(1, group)
         _require(
-            parts >= 1 and self.global_batch_size // group % parts == 0,
+            parts >= 1 and num_groups % parts == 0,
             "accumulation_steps",
             parts,
-            f"divide the {self.global_batch_size // group} normalization groups of a batch",
+            f"divide the {num_groups} normalization groups of a batch",
         )
         _require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
         _require(self.max_seconds >= 0, "max_seconds", self.max_seconds, "be 0 (no limit) or more")
@@ -272,7 +303,8 @@ class Experiment:
             warmup,
             f"be shorter than the run of {self.num_epochs:g} epochs",
         )
-        self._validate_augmentation(spec)
+        if not isinstance(spec, TextSpec):
+            self._validate_augmentation(spec)
         self._validate_schedule()
         self._validate_optimizer()
         self._validate_evaluation(spec)
@@ -322,10 +354,46 @@ class Experiment:
                 f"not lie within the warm-up of {schedule.warmup_epochs:g} epochs",
             )
 
+    def _validate_task(self, spec: AnySpec) -> None:
+        """Refuses a model for another kind of data, and settings that its task does not have."""
+        is_translation = isinstance(self.model, Transformer)
+        if is_translation != isinstance(spec, TextSpec):
+            raise ConfigError(
+                f"model={self.model.TAG} does not fit data={self.data.TAG}: the transformer "
+                "translates parallel text, the other models classify images"
+            )
+        evaluation = self.evaluation
+        if is_translation:
+            if self.compute_dtype == "float16":
+                raise ConfigError("compute_dtype=float16 is for images; take bfloat16 for text")
+            if self.accumulation_steps != 1:
+                raise ConfigError("accumulation_steps is for images, not text")
+            if self.augmentation != ImageAugmentation():
+                raise ConfigError("augmentation changes images, and this is parallel text")
+            if evaluation.test_time_augmentation != "none":
+                raise ConfigError("evaluation.test_time_augmentation is for images, not text")
+        elif evaluation.decoding != Decoding():
+            raise ConfigError("evaluation.decoding is for translation; an image has none")
+        decoding = evaluation.decoding
+        for name, low, high in (
+            ("num_beams", 1, 64),
+            ("length_penalty", 0, 10),
+            ("max_extra_tokens", 0, 1000),
+        ):
+            value = getattr(decoding, name)
+            text = f"lie in {low} to {high}"
+            _require(low <= value <= high, f"evaluation.decoding.{name}", value, text)
+        if isinstance(self.schedule, InverseSquareRoot):
+            warmup = self.schedule.warmup_epochs
+            _require(warmup > 0, "schedule.warmup_epochs", warmup, "be above 0 for this schedule")
+
     def _validate_optimizer(self) -> None:
         for field in dataclasses.fields(self.optimizer):
             value = getattr(self.optimizer, field.name)
-            if field.name.endswith(("momentum", "_decay")) and field.name not in _WEIGHT_DECAYS:
+            is_fraction = field.name.endswith(("momentum", "_decay")) or field.name.startswith(
+                "beta_"
+            )
+            if is_fraction and field.name not in _WEIGHT_DECAYS:
                 _require(0 <= value < 1, f"optimizer.{field.name}", value, "lie in [0, 1)")
             elif not isinstance(value, bool | str):
                 _require(value >= 0, f"optimizer.{field.name}", value, "be 0 or more")
@@ -334,7 +402,7 @@ class Experiment:
                 self.optimizer.decay < 1, "optimizer.decay", self.optimizer.decay, "be below 1"
             )
 
-    def _validate_evaluation(self, spec: DatasetSpec) -> None:
+    def _validate_evaluation(self, spec: AnySpec) -> None:
         evaluation = self.evaluation
         _require(
             evaluation.every_epochs >= 0.001,
@@ -359,12 +427,23 @@ class Experiment:
         if not self.targets:
             raise ConfigError("targets is empty: a run needs at least one (metric, value) to reach")
         for index, target in enumerate(self.targets):
-            if target.metric not in METRICS:
+            is_text = isinstance(spec, TextSpec)
+            metrics = TRANSLATION_METRICS if is_text else CLASSIFICATION_METRICS
+            if target.metric not in metrics:
                 raise ConfigError(
                     f"targets.{index}.metric={target.metric!r} is not measured; "
-                    f"known metrics: {', '.join(METRICS)}"
+                    f"known metrics: {', '.join(metrics)}"
                 )
-            if target.metric == "top_5_accuracy" and spec.num_classes <= 5:
+            if target.metric == "bleu" and not 1 < target.value <= 100:
+                raise ConfigError(
+                    f"targets.{index}.value={target.value:g} must lie in 1 to 100: BLEU is no "
+                    "fraction"
+                )
+            if (
+                not isinstance(spec, TextSpec)
+                and target.metric == "top_5_accuracy"
+                and spec.num_classes <= 5
+            ):
                 raise ConfigError(
                     f"targets.{index}.metric=top_5_accuracy says nothing with "
                     f"{spec.num_classes} classes"

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from dawnjax.experiment import Experiment, RunOptions
 from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
-from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.dataset import AnySpec, Split, num_bytes
 from dawnjax.input_pipeline.prefetch import Prefetch
 from dawnjax.mesh import batch_sharding, batch_shards, local_rows, place, place_local, replicated
 
@@ -44,25 +44,25 @@ class InputShapes:
     """
 
     experiment: Experiment
-    spec: DatasetSpec
+    spec: AnySpec
     placement: Placement
     eval_batch_size: int
 
     @property
     def train_resident(self) -> Shapes:
         """The training split on the device; empty if it stays on the host."""
-        return self._resident(self.spec.num_train_examples)
+        return self._resident("train", self.spec.num_train_examples)
 
     @property
     def eval_resident(self) -> Shapes:
         """The evaluation split on the device; empty if it stays on the host."""
-        return self._resident(self.spec.num_eval_examples)
+        return self._resident("eval", self.spec.num_eval_examples)
 
     def train_inputs(self, steps_per_call: int) -> Shapes:
         """Gives the inputs of one call: arrays [steps, batch, ...]."""
         rows = (steps_per_call, self.experiment.global_batch_size)
         inputs = {name: jax.ShapeDtypeStruct(rows, np.int32) for name in ("index", "epoch")}
-        return inputs if self.placement == "device" else {**inputs, **self._examples(rows)}
+        return inputs if self.placement == "device" else {**inputs, **self._examples("train", rows)}
 
     @property
     def eval_inputs(self) -> Shapes:
@@ -72,33 +72,31 @@ class InputShapes:
             "index": jax.ShapeDtypeStruct(rows, np.int32),
             "mask": jax.ShapeDtypeStruct(rows, np.bool_),
         }
-        return inputs if self.placement == "device" else {**inputs, **self._examples(rows)}
+        return inputs if self.placement == "device" else {**inputs, **self._examples("eval", rows)}
 
     @property
     def initialization_images(self) -> jax.ShapeDtypeStruct:
         """The first training images, those that the model looks at before the first step."""
         count = getattr(self.experiment.model, "num_initialization_images", 0)
-        return self._examples((min(count, self.spec.num_train_examples),))["image"]
+        return self._examples("train", (min(count, self.spec.num_train_examples),))["image"]
 
-    def _resident(self, num_examples: int) -> Shapes:
-        return self._examples((num_examples,)) if self.placement == "device" else {}
+    def _resident(self, split: Split, num_examples: int) -> Shapes:
+        return self._examples(split, (num_examples,)) if self.placement == "device" else {}
 
-    def _examples(self, rows: tuple[int, ...]) -> Shapes:
+    def _examples(self, split: Split, rows: tuple[int, ...]) -> Shapes:
         return {
-            "image": jax.ShapeDtypeStruct((*rows, *self.spec.image_shape), np.uint8),
-            "label": jax.ShapeDtypeStruct(rows, np.int32),
+            name: jax.ShapeDtypeStruct((*rows, *shape), np.dtype(dtype))
+            for name, (shape, dtype) in self.spec.example_shapes(split).items()
         }
 
 
 def input_shapes(
-    experiment: Experiment, spec: DatasetSpec, options: RunOptions, mesh: Mesh
+    experiment: Experiment, spec: AnySpec, options: RunOptions, mesh: Mesh
 ) -> InputShapes:
     """Chooses where the dataset lies, and gives the shapes that follow."""
     placement = options.data_placement
     if placement == "auto":
-        examples = spec.num_train_examples + spec.num_eval_examples
-        num_bytes = examples * int(np.prod(spec.image_shape))
-        placement = "device" if num_bytes <= LARGEST_RESIDENT_BYTES else "host"
+        placement = "device" if num_bytes(spec) <= LARGEST_RESIDENT_BYTES else "host"
     shards = batch_shards(mesh)
     rows = min(experiment.evaluation.global_batch_size, spec.num_eval_examples)
     return InputShapes(experiment, spec, placement, -(-rows // shards) * shards)
@@ -125,8 +123,8 @@ class TrainFeed:
         Args:
           shapes: The shapes that the programs were compiled for.
           mesh: The devices.
-          examples: The training split: `image` uint8 [n, height, width, channels], `label` int32
-            [n]; it may be a memory map.
+          examples: The training split, arrays [n, ...] as the specification says; they may be
+            memory maps.
           seed: The trial's seed, from which the order of examples follows.
           steps_per_call: Rows of a call's inputs.
         """

@@ -9,11 +9,13 @@ import optax
 
 from dawnjax import muon
 from dawnjax.experiment import Experiment
-from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.update_rules import (
+    Adam,
     Constant,
     Cyclic,
     Exponential,
+    InverseSquareRoot,
     Lamb,
     Lars,
     Muon,
@@ -28,7 +30,7 @@ from dawnjax.update_rules import (
 )
 
 
-def relative_schedule(experiment: Experiment, spec: DatasetSpec) -> optax.Schedule:
+def relative_schedule(experiment: Experiment, spec: AnySpec) -> optax.Schedule:
     """Gives the learning rate as a fraction of its peak, from the count of steps already done."""
     config = experiment.schedule
     steps_per_epoch = experiment.steps_per_epoch(spec)
@@ -56,6 +58,10 @@ def relative_schedule(experiment: Experiment, spec: DatasetSpec) -> optax.Schedu
             decay = _exponential(config, warmup_steps, steps_per_epoch)
         case PiecewiseStep():
             decay = _piecewise_step(config, warmup_steps, steps_per_epoch)
+        case InverseSquareRoot():
+            steps = max(1, warmup_steps)
+            # `join_schedules` asks for the steps before it too, and does not use the answer.
+            decay = lambda count: (steps / (steps + jnp.maximum(count, 0))) ** 0.5  # noqa: E731
         case _:
             assert_never(config)
     if warmup_steps == 0:
@@ -117,13 +123,13 @@ def _half_cosine(start: float, end: float, num_steps: int) -> optax.Schedule:
 def peak_learning_rate(experiment: Experiment) -> float:
     """Gives the schedule's peak rate at the experiment's batch size."""
     config = experiment.optimizer
-    if not isinstance(config, Muon) and config.reference_batch_size:
+    if not isinstance(config, Muon | Adam) and config.reference_batch_size:
         scale = experiment.global_batch_size / config.reference_batch_size
         return config.base_learning_rate * scale
     return config.base_learning_rate
 
 
-def make_optimizer(experiment: Experiment, spec: DatasetSpec) -> optax.GradientTransformation:
+def make_optimizer(experiment: Experiment, spec: AnySpec) -> optax.GradientTransformation:
     """Gives the transformation from gradients to parameter updates."""
     config = experiment.optimizer
     relative = relative_schedule(experiment, spec)
@@ -168,6 +174,15 @@ def make_optimizer(experiment: Experiment, spec: DatasetSpec) -> optax.GradientT
                     eps_in_sqrt=True,
                     momentum=config.momentum,
                 ),
+            )
+        case Adam():
+            return optax.adamw(
+                rate,
+                b1=config.beta_1,
+                b2=config.beta_2,
+                eps=config.epsilon,
+                weight_decay=config.weight_decay,
+                mask=_is_matrix,
             )
         case Muon():
             return muon.muon(

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from dawnjax import classification, compilation
+from dawnjax import compilation
 from dawnjax.call_queue import CallMetrics
 from dawnjax.feed import Arrays, InputShapes, Shapes
 from dawnjax.mesh import batch_sharding, replicated, shardings_of
@@ -84,7 +84,7 @@ def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> E
     """
     whole = replicated(recipe.mesh)
     state = state_shapes(recipe)
-    totals = _placed(jax.eval_shape(classification.zero_totals), whole)
+    totals = _placed(jax.eval_shape(recipe.zero_totals), whole)
 
     def add_batch(
         params: Tree, batch_stats: Tree, resident: Arrays, inputs: Arrays, totals: Arrays
@@ -100,7 +100,7 @@ def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> E
         totals,
     )
     return EvaluationPrograms(
-        zero_totals=_compile("zero_totals", classification.zero_totals, (), whole, (), record),
+        zero_totals=_compile("zero_totals", recipe.zero_totals, (), whole, (), record),
         add_batch=_compile("evaluate", add_batch, arguments, whole, (4,), record),
     )
 

@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from jax.sharding import Mesh
 from rich.console import Console, RenderableType
@@ -12,7 +13,7 @@ from rich.text import Text
 from dawnjax.analysis.run_summary import RunResult
 from dawnjax.call_queue import CallQueue
 from dawnjax.experiment import Experiment
-from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.dataset import AnySpec
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
@@ -37,7 +38,7 @@ class _Console(Console):
 class Display:
     """Shows a run on standard error; the closing table goes to standard output."""
 
-    def __init__(self, experiment: Experiment, spec: DatasetSpec, *, enabled: bool):
+    def __init__(self, experiment: Experiment, spec: AnySpec, *, enabled: bool):
         """Args:
         experiment: What is run.
         spec: The dataset's shapes and counts.
@@ -114,7 +115,7 @@ class Display:
             self._line(text)
 
     def evaluation(
-        self, step: int, epoch: float, metrics: dict[str, float], reached: bool, run_seconds: float
+        self, step: int, epoch: float, metrics: dict[str, Any], reached: bool, run_seconds: float
     ) -> None:
         """Shows an evaluation."""
         for target in self._experiment.targets:
@@ -122,7 +123,9 @@ class Display:
             best = self._best.get(target.metric, value)
             choose = max if target.direction == "at_least" else min
             self._best[target.metric] = choose(best, value)
-        shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        shown = "  ".join(
+            f"{name} {value:.4f}" for name, value in metrics.items() if isinstance(value, float)
+        )
         mark = "  target reached" if reached else ""
         self._line(f"{run_seconds:8.2f} s  epoch {epoch:6.2f}  step {step}  {shown}{mark}")
 

@@ -28,10 +28,13 @@ class PureModel:
         otherwise as they were given. Models that draw random numbers in training take a
         `TrainingMoment` as a fifth argument there. Models with an auxiliary head give the pair of
         both heads' logits in training.
+      bind: From `(params, batch_stats)` to the module that holds them, for models with more than
+        one entry; it lives inside a trace and goes no further.
     """
 
     init: Callable[[jax.Array], tuple[Tree, Tree]]
     apply: Callable[..., tuple[Any, Tree]]
+    bind: Callable[[Tree, Tree], Any]
 
 
 def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
@@ -54,6 +57,10 @@ def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
         _, params, batch_stats, _ = nnx.split(build(nnx.Rngs(key)), nnx.Param, nnx.BatchStat, ...)
         return _text_keys(nnx.to_pure_dict(params)), _text_keys(nnx.to_pure_dict(batch_stats))
 
+    def bind(params: Tree, batch_stats: Tree) -> Any:
+        states = (nnx.State(_number_keys(params)), nnx.State(_number_keys(batch_stats)))
+        return nnx.merge(graph, *states, rest)
+
     def apply(
         params: Tree,
         batch_stats: Tree,
@@ -61,13 +68,12 @@ def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
         train: bool,
         moment: TrainingMoment | None = None,
     ) -> tuple[Any, Tree]:
-        states = (nnx.State(_number_keys(params)), nnx.State(_number_keys(batch_stats)))
-        module = nnx.merge(graph, *states, rest)
+        module = bind(params, batch_stats)
         told = {} if moment is None else {"moment": moment}
         logits = module(images, train=train, **told)
         return logits, _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.BatchStat)))
 
-    return PureModel(init, apply)
+    return PureModel(init, apply, bind)
 
 
 def _text_keys(tree: Any) -> Any:

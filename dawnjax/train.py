@@ -286,8 +286,8 @@ def _warm_up(
 
     mesh, whole = recipe.mesh, replicated(recipe.mesh)
     state = programs.initialize(root_key)
-    images = shapes.initialization_images
     if programs.initialize_from_data is not None:
+        images = shapes.initialization_images
         state = programs.initialize_from_data(state, place(np.zeros(images.shape, np.uint8), whole))
     inputs = zeros(shapes.train_inputs(programs.steps_per_call), batch_sharding(mesh, 1))
     state, _ = programs.train(

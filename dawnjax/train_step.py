@@ -11,13 +11,14 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 
 from dawnjax import classification, loss_scaling
 from dawnjax.experiment import Experiment
 from dawnjax.input_pipeline import image_augmentation
-from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
 from dawnjax.mesh import batch_shards
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.optimizers import make_optimizer
@@ -58,7 +59,9 @@ class TrainState:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """An experiment's pure functions on a mesh, before they are compiled.
+    """A classifier's pure functions on a mesh, before they are compiled.
+
+    `translation.TranslationRecipe` is that of a translator.
 
     Attributes:
       experiment: The experiment.
@@ -132,6 +135,16 @@ class Recipe:
         loss, batch_stats = _mean_over_groups(
             losses, group_stats, experiment.global_batch_size // experiment.batch_norm_group_size
         )
+        return self.updated(state, gradients, loss, batch_stats)
+
+    def updated(
+        self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
+    ) -> tuple[TrainState, jax.Array]:
+        """Gives the state after an update by gradients of the mean loss, and that loss.
+
+        The gradients are those of the loss times the state's loss scale, where it has one.
+        """
+        experiment = self.experiment
         gradients, loss_scale, are_finite = loss_scaling.unscale(gradients, state.loss_scale)
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
         params = cast(Tree, optax.apply_updates(state.params, updates))
@@ -255,16 +268,27 @@ class Recipe:
             logits += weight * self.model.apply(params, batch_stats, view, False)[0]
         return classification.add_totals(totals, logits, batch["label"], batch["mask"])
 
+    def zero_totals(self) -> Arrays:
+        """Gives the totals of no examples."""
+        return classification.zero_totals()
 
-def make_recipe(experiment: Experiment, spec: DatasetSpec, mesh: Mesh) -> Recipe:
+    def metrics_of(self, totals: dict[str, np.ndarray]) -> dict[str, float | str]:
+        """Gives the metrics of an evaluation from its totals, which lie on the host."""
+        numbers = {name: value.item() for name, value in totals.items()}
+        return {**classification.metrics_of(numbers, self.spec.num_classes)}
+
+
+def make_recipe(experiment: Experiment, spec: AnySpec, mesh: Mesh) -> Recipe:
     """Gives the pure functions of an experiment for the devices of a mesh."""
-    execution = Execution(
-        platform=platform_of(mesh),
-        compute_dtype=experiment.compute_dtype,
-        batch_norm_group_size=experiment.batch_norm_group_size,
-    )
+    if isinstance(spec, TextSpec):
+        # Imported here: that module builds on this one.
+        from dawnjax.translation import make_translation_recipe
+
+        return make_translation_recipe(experiment, spec, mesh)
+    execution = execution_of(experiment, mesh)
+    build: Any = experiment.model.build
     model = pure_model(
-        lambda rngs: experiment.model.build(
+        lambda rngs: build(
             image_shape=image_augmentation.model_image_shape(
                 experiment.augmentation, spec.image_shape
             ),
@@ -274,6 +298,15 @@ def make_recipe(experiment: Experiment, spec: DatasetSpec, mesh: Mesh) -> Recipe
         )
     )
     return Recipe(experiment, spec, mesh, model, make_optimizer(experiment, spec))
+
+
+def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
+    """Gives what the layers must know of the machine and the recipe."""
+    return Execution(
+        platform=platform_of(mesh),
+        compute_dtype=experiment.compute_dtype,
+        batch_norm_group_size=experiment.batch_norm_group_size,
+    )
 
 
 def platform_of(mesh: Mesh) -> Platform:

@@ -306,3 +306,44 @@ class Cyclic:
     cycle_epochs: float = 4.0
     least_fraction: float = 0.1
     height_factor: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Adam:
+    """Adam with bias correction, and decoupled weight decay of matrices where it is above 0.
+
+    Attributes:
+      base_learning_rate: The rate at the schedule's peak.
+      beta_1: Decay of the mean gradient.
+      beta_2: Decay of the mean squared gradient.
+      epsilon: Added to the root of the mean square.
+      weight_decay: Times the learning rate and the parameter; 0 is plain Adam.
+
+    Source: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; the decay, Loshchilov and Hutter 2019
+    (arXiv 1711.05101). The defaults of beta_2 and epsilon are those of Vaswani et al. 2017, section
+    5.3.
+    """
+
+    TAG: ClassVar[str] = "adam"
+    base_learning_rate: float
+    beta_1: float = 0.9
+    beta_2: float = 0.98
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InverseSquareRoot:
+    """Linear warm-up to the peak, then the peak times sqrt(warm-up / steps done).
+
+    Attributes:
+      warmup_epochs: Length of the warm-up in epochs, above 0.
+      initial_fraction: The first step's rate, as a fraction of the peak.
+
+    Source: Vaswani et al. 2017 (arXiv 1706.03762), equation 3; there the peak is
+    (width * warm-up steps) ** -0.5.
+    """
+
+    TAG: ClassVar[str] = "inverse_square_root"
+    warmup_epochs: float
+    initial_fraction: float = 0.0

@@ -85,7 +85,7 @@ def test_a_variant_is_chosen_and_has_its_own_flags():
         (["--experiment=digits", "--global_batch_size=1e3"], "--global_batch_size=1e3"),
         (["--experiment=digits", "--num_epochs=many"], "--num_epochs=many"),
         (["--experiment=digits", "--num_epochs=inf"], "finite"),
-        (["--experiment=digits", "--optimizer=adam"], "choose one of sgd, muon"),
+        (["--experiment=digits", "--optimizer=adagrad"], "choose one of sgd, muon"),
         (["--experiment=digits", "--model.stage_sizes=1,b"], "integers|int"),
         (["--experiment=digits", "--compute_dtype=float8"], "compute_dtype"),
         (["--experiment=digits", "--seed=-1"], "seed"),

@@ -1,0 +1,212 @@
+"""Translation: the loss that is trained, and evaluation by BLEU of what the model writes.
+
+Training rows hold several sentence pairs; the loss is the mean over all target tokens of the global
+batch, so it is the same on any number of devices. In an evaluation every device translates its own
+sentences, and the tokens are gathered by the sentence's place in the split: each host then has all
+translations, and computes the same BLEU.
+"""
+
+import dataclasses
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from dawnjax import bleu, decoding
+from dawnjax.experiment import Experiment
+from dawnjax.input_pipeline.dataset import TextSpec
+from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.mesh import BATCH_AXES
+from dawnjax.optimizers import make_optimizer
+from dawnjax.pure_model import Tree, pure_model
+from dawnjax.train_step import MODEL, Arrays, Recipe, TrainState, execution_of
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslationRecipe(Recipe):
+    """A translator's pure functions on a mesh, before they are compiled."""
+
+    spec: TextSpec  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def train_step(
+        self, state: TrainState, batch: Arrays, root_key: jax.Array
+    ) -> tuple[TrainState, jax.Array]:
+        """Makes one step.
+
+        Args:
+          state: The state.
+          batch: The arrays of `TextSpec` for training, [batch, length].
+          root_key: The trial's key.
+
+        Returns:
+          The next state, and the mean loss of the batch's target tokens before the update.
+        """
+        step_key = jax.random.fold_in(jax.random.fold_in(root_key, MODEL), state.step)
+        targets = batch["target"].astype(jnp.int32)
+        segments = batch["target_segments"].astype(jnp.int32)
+        arguments = (
+            batch["source"].astype(jnp.int32),
+            batch["source_segments"].astype(jnp.int32),
+            decoder_inputs(targets, segments),
+            segments,
+        )
+
+        def summed_loss(params: Tree) -> tuple[jax.Array, jax.Array]:
+            logits = self.model.bind(params, {})(*arguments, dropout_key=step_key)
+            losses = token_losses(logits, targets, self.experiment.label_smoothing)
+            real = segments > 0
+            sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
+            sums = sums.sum((1, 2))  # one reduction over devices, for the loss and the count
+            return sums[0], sums
+
+        # Sums are differentiated and divided once, by the count of all devices.
+        gradients, (loss, count) = jax.grad(summed_loss, has_aux=True)(state.params)
+        gradients = jax.tree.map(lambda gradient: gradient / count, gradients)
+        return self.updated(state, gradients, loss / count, {})
+
+    @property
+    def longest_translation(self) -> int:
+        """The most tokens that a translation may have."""
+        extra = self.experiment.evaluation.decoding.max_extra_tokens
+        return self.spec.eval_source_length + extra
+
+    def zero_totals(self) -> Arrays:
+        """Gives the totals of no examples."""
+        shape = (self.spec.num_eval_examples, self.longest_translation)
+        return {
+            "examples": jnp.zeros((), jnp.int32),
+            "target_tokens": jnp.zeros((), jnp.int32),
+            "loss": jnp.zeros((), jnp.float32),
+            "translations": jnp.zeros(shape, jnp.int32),
+        }
+
+    def evaluation_step(
+        self, params: Tree, batch_stats: Tree, batch: Arrays, totals: Arrays
+    ) -> Arrays:
+        """Adds one evaluation batch to the totals.
+
+        Args:
+          params: The raw or averaged parameters.
+          batch_stats: Empty.
+          batch: `source` and `target` [batch, length], `index` int32 [batch], `mask` bool [batch],
+            False for padding.
+          totals: As `zero_totals` gives them: counts, the sum of the unsmoothed losses, and the
+            translations so far, each at its place in the split.
+        """
+        del batch_stats
+        mask = batch["mask"]
+        source = jnp.where(mask[:, None], batch["source"].astype(jnp.int32), decoding.PAD)
+        targets = jnp.where(mask[:, None], batch["target"].astype(jnp.int32), decoding.PAD)
+        real = targets != decoding.PAD
+        segments = real.astype(jnp.int32)
+        logits = self.model.bind(params, {})(
+            source, (source != decoding.PAD).astype(jnp.int32), decoder_inputs(targets, segments),
+            segments,
+        )  # fmt: skip
+        losses = jnp.where(real, token_losses(logits, targets, 0.0), 0.0)
+        rows = PartitionSpec(BATCH_AXES)
+        translate = jax.shard_map(
+            lambda params, source: self.translate(params, source).tokens,
+            mesh=self.mesh,
+            in_specs=(PartitionSpec(), rows),
+            out_specs=rows,
+            check_vma=False,
+        )
+        translations = translate(params, source)
+        place = jnp.where(mask, batch["index"], self.spec.num_eval_examples)  # out of range: none
+        return {
+            "examples": totals["examples"] + mask.sum(dtype=jnp.int32),
+            "target_tokens": totals["target_tokens"] + real.sum(dtype=jnp.int32),
+            "loss": totals["loss"] + losses.sum(),
+            "translations": totals["translations"].at[place].set(translations, mode="drop"),
+        }
+
+    def translate(self, params: Tree, source: jax.Array) -> decoding.Decoded:
+        """Searches for the translations of sentences.
+
+        Args:
+          params: The parameters.
+          source: int32 [batch, source length]; a row of padding alone gives an empty translation.
+        """
+        config = self.experiment.evaluation.decoding
+        module = self.model.bind(params, {})
+        real = source != decoding.PAD
+        lengths = real.sum(axis=1)
+        limits = jnp.where(lengths > 0, lengths + config.max_extra_tokens, 0)
+        longest = source.shape[1] + config.max_extra_tokens
+        cache = module.start_cache(source, real.astype(jnp.int32), config.num_beams, longest)
+        search = {
+            "max_length": longest,
+            "end": self.spec.end,
+            "alpha": config.length_penalty,
+        }
+        if config.num_beams == 1:
+            return decoding.greedy_search(module.decode_next, cache, limits, **search)
+        return decoding.beam_search(
+            module.decode_next, cache, limits, num_beams=config.num_beams, **search
+        )
+
+    def metrics_of(self, totals: dict[str, np.ndarray]) -> dict[str, float | str]:
+        """Gives the metrics of an evaluation.
+
+        Args:
+          totals: The totals, on the host.
+
+        Returns:
+          `bleu` from 0 to 100, `loss` in nats a target token, and `bleu_signature`, which says how
+          BLEU was computed.
+        """
+        data = cast(ParallelText, self.experiment.data)
+        texts = data.vocabulary().decode(totals["translations"])
+        score, signature = bleu.corpus_bleu(texts, data.references())
+        loss = totals["loss"].item() / totals["target_tokens"].item()
+        return {"bleu": score, "loss": loss, "bleu_signature": signature}
+
+
+def decoder_inputs(targets: jax.Array, segments: jax.Array) -> jax.Array:
+    """Gives each segment's tokens moved on by one: what the decoder sees before each token.
+
+    Args:
+      targets: int32 [batch, length].
+      segments: int32 [batch, length].
+    """
+    before = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
+    segment_before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)))
+    return jnp.where(segments == segment_before, before, decoding.PAD)
+
+
+def token_losses(logits: jax.Array, targets: jax.Array, label_smoothing: float) -> jax.Array:
+    """Gives each token's cross entropy against smoothed labels, in nats.
+
+    Args:
+      logits: float32 [batch, length, vocabulary].
+      targets: int32 [batch, length].
+      label_smoothing: The probability that is spread evenly over all tokens, the true one too.
+
+    Source: Szegedy et al. 2016 (arXiv 1512.00567), section 7; Vaswani et al. 2017, section 5.4.
+    """
+    normalizer = jax.nn.logsumexp(logits, axis=-1)
+    own = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    losses = normalizer - (1 - label_smoothing) * own
+    return losses - label_smoothing * logits.mean(-1) if label_smoothing else losses
+
+
+def make_translation_recipe(
+    experiment: Experiment, spec: TextSpec, mesh: Mesh
+) -> TranslationRecipe:
+    """Gives the pure functions of a translator for the devices of a mesh.
+
+    Raises:
+      ConfigError: sacreBLEU is not installed.
+      ValueError: The model's fields do not fit together.
+    """
+    bleu.require_sacrebleu()
+    execution = execution_of(experiment, mesh)
+    build: Any = experiment.model.build
+    model = pure_model(
+        lambda rngs: build(vocabulary_size=spec.vocabulary_size, execution=execution, rngs=rngs)
+    )
+    optimizer = make_optimizer(experiment, spec)
+    return TranslationRecipe(experiment, cast(Any, spec), mesh, model, optimizer)

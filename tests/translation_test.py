@@ -1,0 +1,330 @@
+"""Translation from a flag to a result: tiny variants, devices, BLEU, resuming."""
+
+import dataclasses
+import json
+import math
+import re
+import signal
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'dawnjax[text]')")
+pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+from small_text import FLAGS, NUM_EVALUATED, prepare_small_text
+from trained import final_state_of
+
+from dawnjax import bleu
+from dawnjax.__main__ import main
+from dawnjax.attempt import Attempt
+from dawnjax.call_queue import CallQueue
+from dawnjax.errors import ConfigError
+from dawnjax.evaluation import EvaluationFeed, evaluate
+from dawnjax.experiment import Decoding, RunOptions
+from dawnjax.experiment_flags import load_experiment, parse_request
+from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.input_pipeline.dataset import TextSpec
+from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.mesh import make_mesh, place, replicated
+from dawnjax.programs import compile_evaluation, compile_training
+from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+from dawnjax.translation import TranslationRecipe, decoder_inputs, token_losses
+
+EXPERIMENTS = ["multi30k_transformer", "wmt_transformer_base", "wmt_transformer_big"]
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory) -> Path:
+    return prepare_small_text(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture
+def train(tmp_path, compile_cache, text):
+    """Runs `dawnjax train` on the small text; gives the exit status and the result."""
+
+    def run(*flags, run_dir="run", experiment="multi30k_transformer"):
+        directory = tmp_path / run_dir
+        own = [f"--experiment={experiment}", f"--data.data_dir={text}", compile_cache]
+        status = main(["train", *own, *FLAGS, f"--run_dir={directory}", *flags])
+        file = directory / "result.json"
+        return status, json.loads(file.read_text()) if file.exists() else None
+
+    return run
+
+
+def test_decoder_inputs_move_on_inside_each_segment():
+    targets = jnp.array([[7, 8, 1, 9, 1, 0]])
+    segments = jnp.array([[1, 1, 1, 2, 2, 0]])
+    assert decoder_inputs(targets, segments)[0, :5].tolist() == [0, 7, 8, 0, 9]
+
+
+def test_the_smoothed_loss_by_hand():
+    logits = jnp.log(jnp.array([[[0.5, 0.25, 0.125, 0.125]]]))
+    losses = token_losses(logits, jnp.array([[1]]), 0.2)
+    logs = [math.log(0.5), math.log(0.25), math.log(0.125), math.log(0.125)]
+    assert float(losses[0, 0]) == pytest.approx(-0.8 * logs[1] - 0.2 * sum(logs) / 4, abs=1e-6)
+    plain = token_losses(logits + 5, jnp.array([[1]]), 0.0)
+    assert float(plain[0, 0]) == pytest.approx(-math.log(0.25), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_tiny_variant_of_every_experiment_steps_and_evaluates(name, train, tmp_path, capsys):
+    # Its own dtype, optimizer, schedule and search, on 4 simulated devices.
+    status, result = train(experiment=name)
+    assert status == 3  # the target is out of reach, and that is a result
+    assert result["num_devices"] == 4 and result["steps"] >= 2
+    assert all(math.isfinite(loss) for loss in result["first_losses"])
+    row = result["evaluations"][-1]
+    assert 0 <= row["bleu"] <= 100 and 3 < row["loss"] < 9
+    assert row["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    capsys.readouterr()
+    # The checkpoint, evaluated by itself, gives the same numbers.
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {key: again[key] for key in ("bleu", "loss", "bleu_signature", "examples")} == {
+        **{key: row[key] for key in ("bleu", "loss", "bleu_signature")},
+        "examples": NUM_EVALUATED,
+    }
+
+
+@pytest.mark.parametrize(
+    "name, parameters",
+    [
+        ("multi30k_transformer", 7_569_408),
+        # As counted in transformer_test, with 32,768 tokens.
+        ("wmt_transformer_base", 6 * (3_150_336 + 4_199_936) + 2_048 + 32_768 * 512),
+        ("wmt_transformer_big", 6 * (12_592_128 + 16_788_480) + 4_096 + 32_768 * 1024),
+    ],
+)
+def test_full_sizes_by_shape_evaluation(name, parameters):
+    experiment = load_experiment(name)
+    data = experiment.data
+    assert isinstance(data, ParallelText)
+    spec = TextSpec(
+        num_train_examples=100_000,
+        num_train_pairs=900_000,
+        num_eval_examples=3003,
+        source_length=data.row_length - 3,
+        target_length=data.row_length,
+        eval_source_length=150,
+        eval_target_length=160,
+        vocabulary_size=data.vocabulary_size,
+        end=1,
+        fingerprint="",
+    )
+    experiment.validate(spec)
+    recipe = make_recipe(experiment, spec, make_mesh(RunOptions().mesh, jax.devices()))
+    assert isinstance(recipe, TranslationRecipe)
+    shapes = input_shapes(experiment, spec, RunOptions(), recipe.mesh)
+    key = jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
+    state = jax.eval_shape(recipe.initial_state, key)
+    assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)) == parameters
+    rows = (experiment.global_batch_size,)
+    batch = {
+        name: jax.ShapeDtypeStruct((*rows, *shape), np.dtype(dtype))
+        for name, (shape, dtype) in spec.example_shapes("train").items()
+    }
+    after, loss = jax.eval_shape(recipe.train_step, state, batch, key)
+    assert loss.shape == () and loss.dtype == np.float32
+    same = jax.tree.map(lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), state, after)
+    assert all(jax.tree.leaves(same))
+    totals = jax.eval_shape(recipe.zero_totals)
+    assert totals["translations"].shape == (3003, 150 + 50)
+    inputs = {
+        name: jax.ShapeDtypeStruct((shapes.eval_batch_size, *shape), np.dtype(dtype))
+        for name, (shape, dtype) in spec.example_shapes("eval").items()
+    }
+    inputs["index"] = jax.ShapeDtypeStruct((shapes.eval_batch_size,), np.int32)
+    inputs["mask"] = jax.ShapeDtypeStruct((shapes.eval_batch_size,), np.bool_)
+    out = jax.eval_shape(recipe.evaluation_step, state.params, {}, inputs, totals)
+    assert out["translations"].shape == totals["translations"].shape
+
+
+def build(text, num_devices, *flags):
+    request, _ = parse_request(
+        "train",
+        ["--experiment=multi30k_transformer", f"--data.data_dir={text}", *FLAGS, *flags],
+    )
+    experiment = request.experiment
+    spec = experiment.data.spec()
+    experiment.validate(spec)
+    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
+    recipe = make_recipe(experiment, spec, mesh)
+    return recipe, input_shapes(experiment, spec, request.options, mesh)
+
+
+def run_steps(text, num_devices, *flags, steps=6):
+    """Gives the losses of the first steps, the metrics after them, and the train program."""
+    recipe, shapes = build(text, num_devices, *flags)
+    mesh = recipe.mesh
+    programs = compile_training(recipe, shapes, 1, lambda *_: None)
+    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
+    data = recipe.experiment.data
+    feed = TrainFeed(shapes, mesh, data.load("train"), seed=3, steps_per_call=1)
+    feed.start([(step, 1) for step in range(steps)])
+    state, one = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
+    losses = []
+    for step in range(steps):
+        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one, key)
+        losses.append(float(metrics.losses[0]))
+    feed.close()
+    evaluation = compile_evaluation(recipe, shapes, lambda *_: None)
+    split = EvaluationFeed(shapes, mesh, data.load("eval"))
+    metrics = evaluate(recipe, evaluation, state, split, in_flight=2)
+    return losses, metrics, programs
+
+
+def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics(text):
+    one, metrics, _ = run_steps(text, 1)
+    assert np.isfinite(one).all() and len(set(one)) == 6
+    # Sums are split differently: the last bits differ and grow step by step.
+    for devices, flags in ((4, []), (4, ["--data_placement=host", "--mesh.fsdp=2"])):
+        losses, other, _ = run_steps(text, devices, *flags)
+        np.testing.assert_allclose(losses, one, atol=2e-5)
+        assert other["loss"] == pytest.approx(metrics["loss"], abs=2e-5)
+        assert other["bleu"] == metrics["bleu"]
+
+
+def test_the_loss_is_the_mean_over_tokens_and_not_over_rows(text):
+    recipe, _ = build(text, 1, "--label_smoothing=0", "--model.dropout_rate=0")
+    key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
+    state = recipe.initial_state(key)
+    rows = {
+        name: jnp.array(array[:4]) for name, array in recipe.experiment.data.load("train").items()
+    }
+    # One row is left with a single sentence, so that means over rows and over tokens differ.
+    first = rows["target_segments"] == 1
+    keep = first | (jnp.arange(4) > 0)[:, None]
+    rows["target"] = jnp.where(keep, rows["target"], 0)
+    rows["target_segments"] = jnp.where(keep, rows["target_segments"], 0)
+    _, loss = jax.jit(recipe.train_step)(state, rows, key)
+    segments = rows["target_segments"].astype(int)
+    logits = recipe.model.bind(state.params, {})(
+        rows["source"].astype(int),
+        rows["source_segments"].astype(int),
+        decoder_inputs(rows["target"].astype(int), segments),
+        segments,
+    )
+    probabilities = np.array(jax.nn.softmax(logits), np.float64)
+    losses = [
+        -math.log(probabilities[row, position, int(rows["target"][row, position])])
+        for row in range(4)
+        for position in range(segments.shape[1])
+        if segments[row, position]
+    ]
+    assert float(loss) == pytest.approx(sum(losses) / len(losses), abs=1e-5)
+
+
+def test_data_parallel_reduces_gradients_and_two_scalars_at_once(text):
+    recipe, shapes = build(text, 4)
+    programs = compile_training(recipe, shapes, 1, lambda *_: None)
+    hlo = re.sub(r"/\*.*?\*/", "", programs.train.as_text())
+    for other in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
+        assert not re.search(rf"= \S+ {other}", hlo), other
+    reduced = 0
+    for found in re.findall(r"= (\(?[^=]*?) all-reduce(?:-start)?\(", hlo):
+        for dims in re.findall(r"\w+\[([\d,]*)\]", found):
+            reduced += math.prod(int(size) for size in dims.split(",") if size)
+    state = jax.eval_shape(
+        recipe.initial_state, jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
+    )
+    params = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    # The tied embedding's gradient has two parts, of source and target lookups and of the logits.
+    assert params + 2 <= reduced <= 3 * params + 2
+
+
+def test_evaluation_is_exact_whatever_the_batch(text):
+    """13 sentences in batches of 8, which pads, or of all at once, which pads for the devices."""
+    padded = run_steps(text, 4, steps=1)[1]
+    whole = run_steps(text, 1, "--evaluation.global_batch_size=13", steps=1)[1]
+    assert whole["bleu"] == padded["bleu"]
+    assert whole["loss"] == pytest.approx(padded["loss"], abs=1e-5)
+
+
+def test_a_translator_learns_and_bleu_is_that_of_its_sentences(text, monkeypatch):
+    seen = {}
+    real = bleu.corpus_bleu
+
+    def record(hypotheses, references):
+        seen["pairs"] = list(zip(hypotheses, references, strict=True))
+        return real(hypotheses, references)
+
+    monkeypatch.setattr(bleu, "corpus_bleu", record)
+    flags = [
+        "--num_epochs=40",
+        "--model.width=64",
+        "--model.hidden_width=128",
+        "--model.dropout_rate=0",
+        "--evaluation.weights=raw",
+        "--optimizer.base_learning_rate=5e-3",
+        "--schedule.warmup_epochs=2",
+    ]
+    losses, metrics, _ = run_steps(text, 1, *flags, steps=120)
+    assert losses[-1] < losses[0] - 2
+    assert float(metrics["bleu"]) > 30
+    assert len(seen["pairs"]) == NUM_EVALUATED
+    lines = (text.parent / "eval.b").read_text().splitlines()
+    assert sorted(reference for _, reference in seen["pairs"]) == sorted(lines)
+
+
+def test_resume_in_the_middle_changes_nothing(train, tmp_path, monkeypatch, capsys):
+    flags = ["--checkpoint.every_steps=1", "--num_epochs=1.6", "--seed=5"]
+    status, whole = train(*flags, run_dir="whole")
+    assert status == 3 and whole["steps"] >= 6
+    steps_seen = []
+    record = Attempt.record_steps
+
+    def interrupt(self, queue: CallQueue, waited: float) -> bool:
+        fine = record(self, queue, waited)
+        steps_seen.append(self.step)
+        if self.step == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return fine
+
+    monkeypatch.setattr(Attempt, "record_steps", interrupt)
+    status, _ = train(*flags, run_dir="parts")
+    assert status == 5 and max(steps_seen) < whole["steps"]
+    monkeypatch.undo()
+    status, parts = train(*flags, run_dir="parts")
+    assert status == 3 and parts["interruptions"] == 1
+    assert parts["first_losses"] == whole["first_losses"]
+    names = ("step", "bleu", "loss", "bleu_signature")
+    rows = [[{n: row[n] for n in names} for row in r["evaluations"]] for r in (whole, parts)]
+    assert rows[0] == rows[1]
+    step, state = final_state_of(tmp_path / "parts")
+    whole_step, whole_state = final_state_of(tmp_path / "whole")
+    assert step == whole_step
+    np.testing.assert_array_equal(state, whole_state)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--targets.0.metric=top_1_accuracy"], "known metrics: bleu, loss"),
+        (["--targets.0.value=0.35"], "BLEU is no fraction"),
+        (["--evaluation.decoding.num_beams=0"], "num_beams=0 must lie in 1 to 64"),
+        (["--model.num_heads=3"], "must be a multiple of twice the 3 heads"),
+        (["--evaluation.test_time_augmentation=flip"], "is for images"),
+        (["--augmentation.flip=random"], "augmentation changes images"),
+        (["--optimizer.beta_2=1.0"], "beta_2=1.0 must lie in"),
+        (["--data.row_length=99"], "prepared with 24"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(train, capsys, flags, message):
+    status, _ = train(*flags)
+    error = capsys.readouterr().err
+    assert status == 2 and message in error and "Traceback" not in error
+
+
+def test_decoding_and_the_transformer_are_for_translation_only():
+    translator = load_experiment("multi30k_transformer").model
+    digits = load_experiment("digits")
+    with pytest.raises(ConfigError, match="model=transformer does not fit data=digits"):
+        dataclasses.replace(digits, model=translator).validate(digits.data.spec())
+    evaluation = dataclasses.replace(digits.evaluation, decoding=Decoding(num_beams=4))
+    wrong = dataclasses.replace(digits, evaluation=evaluation)
+    with pytest.raises(ConfigError, match="an image has none"):
+        wrong.validate(digits.data.spec())
