@@ -8,6 +8,7 @@ COMMANDS = {
     "train": ("train", "train one trial of an experiment to its target quality"),
     "list": ("list_experiments", "list the experiments: task, target, data, what was seen where"),
     "launch": ("launch", "run a command as several processes on this machine"),
+    "profile": ("profile", "where the time of a step goes: communication, utilization, roofline"),
     "prepare": ("prepare", "convert a data set into its on-disk form, once"),
     "evaluate": ("evaluate", "measure a run's checkpoint on the evaluation split"),
     "import": ("import_results", "read official DAWNBench and MLPerf results into entries"),

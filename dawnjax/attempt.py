@@ -18,6 +18,7 @@ from dawnjax.analysis import run_summary
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.checkpoint import Checkpoints
 from dawnjax.clock import Phase, Phases, RunClock, boot_id
+from dawnjax.device_counters import DeviceCounters
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import reaches
 from dawnjax.experiment import to_json
@@ -25,6 +26,8 @@ from dawnjax.experiment_flags import Request
 from dawnjax.hosts import HostSampler
 from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.preemption import Preemption
+from dawnjax.profile import run_profile
+from dawnjax.profile.capture import Trainer
 from dawnjax.progress import Display
 from dawnjax.run_directory import (
     RunDirectory,
@@ -61,6 +64,7 @@ class Attempt:
       checkpoints: The saved states.
       finished: The status that an earlier attempt ended the trial with, or None.
       run_started: Whether the run's clock is running.
+      profile: Where the time goes: windows inside the run, and what is seen after it.
       step: Steps done, as far as the loop has reported them.
       first_step: Steps that this attempt began after.
     """
@@ -156,9 +160,15 @@ class Attempt:
         self.scalars = ScalarWriter(
             self.directory.tensorboard if writes_scalars else None, self.warn
         )
+        self.profile = run_profile.RunProfile(
+            options.profile,
+            self.directory.profile / f"process_{jax.process_index():05d}",
+            self.warn,
+        )
         self._sampler = HostSampler(
             record=lambda sample: log.append("host_sample", **sample),
             devices=jax.local_devices(),
+            counters=DeviceCounters(platform_of(self._mesh)),
         )
         self._sampler.start()
         self.run_started = run_summary.run_started(log.earlier_events)
@@ -183,6 +193,9 @@ class Attempt:
         self.watchdog.report(name, self.step)
         self.log.append("phase", name=name)
         self.display.phase(name)
+        sampler = getattr(self, "_sampler", None)  # none yet in the first phase
+        if sampler is not None and sampler.has_counters:
+            sampler.sample()  # so that a phase's energy can be told
 
     def warn(self, message: str) -> None:
         """Records what a reader of the result should know, and shows it."""
@@ -326,13 +339,32 @@ class Attempt:
         """Gives an event that is not logged, for what the clock says at this moment."""
         return {"event": "host_sample", "attempt": self.log.attempt, **self._clock.moment()}
 
+    def take_profile(self, trainer: Trainer, queue: CallQueue) -> None:
+        """Sees where the time of a step goes, once the run has ended; all processes call it alike.
+
+        Args:
+          trainer: Makes further real steps.
+          queue: The run's calls, for how long a step took.
+        """
+        self.checkpoints.wait()  # a save that goes on beside it would be seen
+        self.enter("profile")
+        steps = step_statistics(queue)
+        seconds = None if steps is None else steps["p50"]
+        self.profile.after_run(trainer, seconds, self.record_program)
+
     def finish(self, status: str, step: int, queue: CallQueue, input_wait_seconds: float) -> None:
         """Ends the attempt: hosts are summed up, the log is closed, the result is written."""
         self.enter("checkpoint")
         self.checkpoints.close()
         self.enter("other")
         own = self._host_summary(queue, input_wait_seconds)
-        self.log.append("host_summary", hosts=processes.gather(own))
+        hosts = processes.gather(own)
+        straggler = self.profile.straggler()
+        self.log.append("host_summary", hosts=hosts, straggler=straggler)
+        for message in run_profile.disagreements(hosts):
+            self.log.append("warning", message=message)
+        if straggler is not None:
+            self.log.append("warning", message=straggler["message"])
         self._sampler.stop()
         self.log.append("attempt_end", durable=True, status=status, step=step)
         result = run_summary.summarize(self.log.events)
@@ -365,13 +397,15 @@ class Attempt:
         started, first = self._host_start
         last, seconds = self._sampler.sample(), self._clock.now() - started
         stepping = queue.total_seconds
+        input_wait_fraction = round(input_wait_seconds / stepping, 6) if stepping else None
         return {
             "process_index": jax.process_index(),
             "hostname": socket.gethostname(),
             "seconds": round(seconds, 6),
             "step_seconds": step_statistics(queue),
-            "input_wait_fraction": round(input_wait_seconds / stepping, 6) if stepping else None,
+            "input_wait_fraction": input_wait_fraction,
             **self._sampler.summary(first, last, seconds),
+            **self.profile.host_fields(input_wait_fraction),
         }
 
 

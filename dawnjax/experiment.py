@@ -490,6 +490,50 @@ class CheckpointOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """What is seen of where the time goes.
+
+    Attributes:
+      after_run: Take a profile when the run has ended: outside the time to accuracy, as its own
+        phase.
+      steps: Windows inside the run to trace too, such as `100:110,500:520`: from after step 100 to
+        after step 110. They count as time of the run, and the result says that there were some.
+      seconds: About how long the trace after the run shall be; it has 2 to 20 steps.
+      twin: Time the step against its ablation twin, which needs one more compilation.
+      measured_peaks: Measure the device's peaks where they are not known from before.
+      slow_process: A process that is slowed on purpose, to see a straggler; -1 slows none.
+      slow_seconds: By how much each of its calls is slowed.
+    """
+
+    after_run: bool = True
+    steps: str = ""
+    seconds: float = 1.0
+    twin: bool = True
+    measured_peaks: bool = True
+    slow_process: int = -1
+    slow_seconds: float = 0.0
+
+    def windows(self) -> list[tuple[int, int]]:
+        """Gives the windows inside the run, ascending.
+
+        Raises:
+          ConfigError: One is not written as FIRST:LAST, or overlaps another.
+        """
+        windows = []
+        for part in filter(None, self.steps.split(",")):
+            first, _, last = part.partition(":")
+            if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
+                raise ConfigError(
+                    f"profile.steps={self.steps!r}: {part!r} must be FIRST:LAST, such as 100:110"
+                )
+            windows.append((int(first), int(last)))
+        windows.sort()
+        for (_, end), (begin, _) in zip(windows, windows[1:], strict=False):
+            _require(end <= begin, "profile.steps", self.steps, "have windows that do not overlap")
+        return windows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How this machine runs an experiment; no part of the experiment's identity.
 
@@ -507,6 +551,7 @@ class RunOptions:
       compile_cache_dir: Directory of compiled programs, kept between runs; empty takes
         `~/.cache/dawnjax/compiled`, `none` keeps nothing.
       processes: How this process finds the others, and when it gives them up.
+      profile: What is seen of where the time goes.
     """
 
     run_dir: str = ""
@@ -518,6 +563,7 @@ class RunOptions:
     price_per_hour_usd: float | None = None
     compile_cache_dir: str = ""
     processes: ProcessOptions = ProcessOptions()
+    profile: ProfileOptions = ProfileOptions()
 
     def validate(self) -> None:
         """Refuses impossible values.
@@ -534,6 +580,11 @@ class RunOptions:
         _require(every >= 0, "checkpoint.every_steps", every, "be 0 (never) or more")
         seconds = self.checkpoint.every_seconds
         _require(seconds >= 0, "checkpoint.every_seconds", seconds, "be 0 (never) or more")
+        self.profile.windows()
+        seconds = self.profile.seconds
+        _require(0 < seconds <= 60, "profile.seconds", seconds, "lie above 0, up to 60")
+        slow = self.profile.slow_seconds
+        _require(slow >= 0, "profile.slow_seconds", slow, "be 0 or more")
         _require(self.mesh.model == 1, "mesh.model", self.mesh.model, "be 1: no layer is split")
 
 

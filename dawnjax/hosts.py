@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+from dawnjax.device_counters import DeviceCounters, energy_joules
+
 _LOOPBACK = ("lo", "lo0")
 
 
@@ -28,6 +30,8 @@ class HostSampler:
         and must not be summed over them. Null where the system does not tell.
       device_memory_peak_bytes: The most device memory in use so far, on the fullest device of this
         process; null where the platform does not tell, as on CPU.
+      device_counters: One row a device of the machine, as `DeviceCounters.read` gives it; absent
+        without a driver that counts.
 
     Attributes:
       devices: This process's devices, whose memory is sampled; none until they are known, since
@@ -41,6 +45,7 @@ class HostSampler:
         *,
         period_seconds: float = 1.0,
         devices: Sequence[Any] = (),
+        counters: DeviceCounters | None = None,
     ):
         """Makes a sampler that is not yet running.
 
@@ -49,7 +54,9 @@ class HostSampler:
             dropped: a full disk must not end the heartbeat that a later record may resume.
           period_seconds: The longest time between two samples.
           devices: See the attribute.
+          counters: What the driver counts, if it does; closed by `stop`.
         """
+        self._counters = counters
         self.devices = devices
         self.failed_records = 0
         self._record = record
@@ -69,6 +76,13 @@ class HostSampler:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
+        if self._counters is not None:
+            self._counters.close()
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether a driver counts what the devices do."""
+        return self._counters is not None and bool(self._counters.source)
 
     def sample(self) -> dict[str, Any]:
         """Takes a sample, records it and gives it."""
@@ -80,6 +94,8 @@ class HostSampler:
                 "network_bytes": _network_bytes(),
                 "device_memory_peak_bytes": _device_memory_peak_bytes(self.devices),
             }
+            if self._counters is not None and self._counters.source:
+                sample["device_counters"] = self._counters.read()
             try:
                 self._record(sample)
             except Exception:
@@ -100,6 +116,8 @@ class HostSampler:
           cpu_fraction: CPU time over the time that the visible cores had; 1 is all cores busy.
           memory_bytes, cores, device_memory_peak_bytes: As in the later sample.
           network_bytes: `sent` and `received` in between; `machine_wide` is true.
+          energy_joules: With counters: of all devices of the machine, whichever processes use them;
+            None where no driver counts it, and then `energy_reason` says why.
         """
         cpu_seconds = last["cpu_seconds"] - first["cpu_seconds"]
         network = None
@@ -115,6 +133,19 @@ class HostSampler:
             "cores": last["cores"],
             "device_memory_peak_bytes": last["device_memory_peak_bytes"],
             "network_bytes": network,
+            **self._energy(first, last),
+        }
+
+    def _energy(self, first: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
+        if self._counters is None:
+            return {}
+        rows = [sample.get("device_counters", []) for sample in (first, last)]
+        energy = energy_joules(*rows)
+        if energy is not None:
+            return {"energy_joules": energy}
+        return {
+            "energy_joules": None,
+            "energy_reason": self._counters.reason or "the driver does not count energy",
         }
 
     def _run(self) -> None:

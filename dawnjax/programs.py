@@ -100,8 +100,8 @@ def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> E
         totals,
     )
     return EvaluationPrograms(
-        zero_totals=_compile("zero_totals", recipe.zero_totals, (), whole, (), record),
-        add_batch=_compile("evaluate", add_batch, arguments, whole, (4,), record),
+        zero_totals=compile_program("zero_totals", recipe.zero_totals, (), whole, (), record),
+        add_batch=compile_program("evaluate", add_batch, arguments, whole, (4,), record),
     )
 
 
@@ -131,19 +131,19 @@ def compile_training(
     initialize_from_data = None
     if hasattr(recipe.experiment.model, "initialize_from_data"):
         arguments = (state, _placed(shapes.initialization_images, whole))
-        initialize_from_data = _compile(
+        initialize_from_data = compile_program(
             "initialize_from_data", recipe.state_from_data, arguments, state_shardings, (0,), record
         )
     # It runs once, and on a CPU LLVM takes four times as long to optimize its random numbers.
     quick = {"xla_backend_optimization_level": 0} if platform_of(recipe.mesh) == "cpu" else {}
     return TrainPrograms(
-        initialize=_compile(
+        initialize=compile_program(
             "initialize", recipe.initial_state, (key,), state_shardings, (), record, quick
         ),
         initialize_from_data=initialize_from_data,
-        train=_compile(
+        train=compile_program(
             "train",
-            _call_of_steps(recipe, steps_per_call),
+            call_of_steps(recipe, steps_per_call),
             train_arguments,
             (state_shardings, whole),
             (0,),
@@ -153,8 +153,8 @@ def compile_training(
     )
 
 
-def _call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
-    """Gives the function of one call, as `TrainPrograms.train` says."""
+def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
+    """Gives the function of one call, as `TrainPrograms.train` says, not yet compiled."""
 
     def one_step(state: TrainState, resident: Arrays, row: Arrays, key: jax.Array) -> Any:
         return recipe.train_step(state, _batch_of(resident, row), key)
@@ -215,7 +215,7 @@ def _is_jaxpr(value: Any) -> bool:
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
 
-def _compile(
+def compile_program(
     name: str,
     function: Callable,
     arguments: tuple,
@@ -224,7 +224,17 @@ def _compile(
     record: Record,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Compiles a function for arguments whose shapes carry their shardings."""
+    """Compiles a function for arguments whose shapes carry their shardings.
+
+    Args:
+      name: What `record` is told.
+      function: The function.
+      arguments: Its arguments, or their shapes.
+      out: Shardings of the result; None leaves them to the function.
+      donated: Positions of arguments whose memory the program takes over.
+      record: Called with the program.
+      compiler_options: Of XLA.
+    """
     jitted = jax.jit(function, out_shardings=out, donate_argnums=donated)
     started = time.perf_counter()
     with compilation.watch_cache() as cache:

@@ -197,6 +197,8 @@ def closing_table(result: RunResult) -> Table:
         "-" if rate is None else f"{rate:,.0f} examples/s",
         f"{result.steps} steps of {result.global_batch_size}, {result.epochs:.2f} epochs",
     )
+    for host in result.hosts:
+        _add_profile_rows(table, host, len(result.hosts) > 1)
     cost = result.cost_usd
     table.add_row(
         "cost",
@@ -209,6 +211,27 @@ def closing_table(result: RunResult) -> Table:
         f"{result.num_processes} process(es)",
     )
     return table
+
+
+def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> None:
+    """Adds what the profile says of a host, where there is one."""
+    communication, used = host.get("communication"), host.get("utilization")
+    if not communication or not used or communication["method"] is None:
+        return
+    which = f", host {host['process_index']}" if name_host else ""
+    ablation = communication["ablation_exposed_fraction"]
+    table.add_row(
+        f"exposed communication{which}",
+        f"{100 * communication['exposed_fraction']:.1f} %",
+        "of a traced step, waiting for the slowest device included"
+        + ("" if ablation is None else f"; ablation twin: {100 * ablation:.1f} % without"),
+    )
+    mfu = used["mfu"]
+    table.add_row(
+        f"model FLOP utilization{which}",
+        "-" if mfu is None else f"{100 * mfu:.1f} %",
+        used["reasons"].get("mfu") or f"peak: {used['peak_source']}",
+    )
 
 
 def _cache_note(result: RunResult) -> str:

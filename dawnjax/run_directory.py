@@ -38,6 +38,11 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
+    def profile(self) -> Path:
+        """The profiles, one folder a process."""
+        return self.path / "profile"
+
+    @property
     def tensorboard(self) -> Path:
         """The scalars for TensorBoard."""
         return self.path / "tensorboard"

@@ -23,6 +23,7 @@ from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, InputShapes, TrainFeed, input_shapes
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
+from dawnjax.profile.capture import Trainer
 from dawnjax.programs import (
     EvaluationPrograms,
     TrainPrograms,
@@ -140,7 +141,8 @@ def _train(recipe: Recipe, options: RunOptions, seed: int, attempt: Attempt) -> 
 
     step = 0 if restored is None else restored.step
     evaluation_steps = set(experiment.evaluation_steps(spec))
-    stops = [stop for stop in _stops(experiment, spec, options) if stop > step]
+    stops = {*_stops(experiment, spec, options), *attempt.profile.stops()}
+    stops = [stop for stop in sorted(stops) if step < stop <= experiment.num_steps(spec)]
     # The bound is in steps: it is also how long a signal or a NaN can go unanswered.
     in_flight = max(2, IN_FLIGHT[platform_of(mesh)] // programs.steps_per_call)
     queue = CallQueue(in_flight, first_losses=max(0, FIRST_LOSSES - step))
@@ -152,12 +154,12 @@ def _train(recipe: Recipe, options: RunOptions, seed: int, attempt: Attempt) -> 
     feed.start(_calls(step, stops, programs.steps_per_call))
     for stop in stops:
         attempt.enter("train")
-        state, step, interrupted = train_until(
-            stop, state, step, programs, feed, queue, attempt, counts, root_key
-        )
-
-        # The host waits for the devices here, so that what follows is not charged with train steps.
-        queue.drain()
+        with attempt.profile.window(step, stop):
+            state, step, interrupted = train_until(
+                stop, state, step, programs, feed, queue, attempt, counts, root_key
+            )
+            # The host waits for the devices here: what follows is not charged with train steps.
+            queue.drain()
         if not attempt.record_steps(queue, feed.wait_seconds):
             status = "diverged"
             break
@@ -183,6 +185,12 @@ def _train(recipe: Recipe, options: RunOptions, seed: int, attempt: Attempt) -> 
     if status != "diverged":
         attempt.enter("checkpoint")
         attempt.save(step, state)
+    if status in ("reached", "not_reached"):
+        # The same real steps again, traced, and against their twin: the state is of no more use.
+        attempt.take_profile(
+            Trainer(recipe, programs, feed, state, step, counts, root_key, in_flight), queue
+        )
+        feed.close()
     attempt.finish(status, step, queue, feed.wait_seconds)
     return status
 
@@ -219,9 +227,13 @@ def train_until(
     for count, (first, num_steps) in enumerate(_calls(step, [stop], programs.steps_per_call), 1):
         step = first + num_steps
         attempt.watchdog.report("input", step)
-        inputs = feed.inputs(first, num_steps)
+        with attempt.profile.span("input"):
+            inputs = feed.inputs(first, num_steps)
         attempt.watchdog.report("train", step)
-        state, metrics = programs.train(state, feed.resident, inputs, counts[num_steps], root_key)
+        with attempt.profile.span("call"):
+            state, metrics = programs.train(
+                state, feed.resident, inputs, counts[num_steps], root_key
+            )
         queue.add(metrics, num_steps)
         if attempt.preemption.requested(step):
             return state, step, True

@@ -40,6 +40,7 @@ SMALL = [
     "--tensorboard=false",
     "--steps_per_call=2",
     "--checkpoint.every_steps=10",
+    "--profile.after_run=false",
 ]
 NEVER = "--targets.0.value=0.0"
 
@@ -404,7 +405,10 @@ def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(
     assert "Traceback" not in done.stderr
 
 
-DIGITS = [sys.executable, "-m", "dawnjax", "train", "--experiment=digits"]
+DIGITS = [
+    *(sys.executable, "-m", "dawnjax", "train", "--experiment=digits"),
+    "--profile.after_run=false",
+]
 
 
 def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cache):

@@ -66,6 +66,7 @@ def test_flax_stays_behind_one_door():
         "dawnjax/analysis",
         "dawnjax/official",
         "dawnjax/report",
+        "dawnjax/profile",
         "input_pipeline",
     ):
         for path in python_files(folder):
@@ -96,6 +97,10 @@ def test_no_file_imports_the_folders_under_their_second_name():
         "dawnjax.commands.report",
         "dawnjax.report.page",
         "dawnjax.report.writing",
+        "dawnjax.commands.profile",
+        "dawnjax.hardware",
+        "dawnjax.profile.figures",
+        "dawnjax.profile.host_profile",
     ],
 )
 def test_reading_results_needs_no_jax(module):

@@ -1,11 +1,15 @@
 """The sampler of a host: what a sample says, how often one is taken, and what cannot stop it."""
 
 import os
+import sys
 import threading
 import time
+import types
+from typing import Any
 
 import pytest
 
+from dawnjax.device_counters import DeviceCounters
 from dawnjax.hosts import HostSampler, visible_cores
 
 
@@ -101,3 +105,66 @@ def test_a_summary_is_the_difference_of_two_samples():
     blind = sample(2.0, 0, 0) | {"network_bytes": None}
     assert sampler.summary(blind, sample(3.0, 1, 1), 1.0)["network_bytes"] is None
     assert sampler.summary(blind, blind, 0.0)["cpu_fraction"] is None
+
+
+class Driver:
+    """Stands for NVIDIA's library: two devices, the second without an energy counter."""
+
+    millijoules = 1_000_000.0
+    count = 1
+    is_closed = False
+
+    def nvmlInit(self):
+        pass
+
+    def nvmlShutdown(self):
+        self.is_closed = True
+
+    def nvmlDeviceGetCount(self):
+        return self.count
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return index
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle):
+        if handle == 1:
+            raise RuntimeError("Not Supported")
+        return self.millijoules
+
+    def nvmlDeviceGetPowerUsage(self, handle):
+        return 250_000
+
+    def nvmlDeviceGetUtilizationRates(self, handle):
+        return types.SimpleNamespace(gpu=40)
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return types.SimpleNamespace(used=7)
+
+
+def test_a_driver_s_counters_give_the_energy_between_two_samples(monkeypatch):
+    driver: Any = Driver()
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    counters = DeviceCounters("gpu")
+    sampler = HostSampler(lambda sample: None, counters=counters)
+    assert sampler.has_counters and counters.source == "nvml"
+    first = sampler.sample()
+    assert first["device_counters"] == [
+        {"energy_joules": 1000.0, "power_watts": 250.0, "active_fraction": 0.4, "memory_bytes": 7}
+    ]
+    driver.millijoules += 42_000
+    assert sampler.summary(first, sampler.sample(), 1.0)["energy_joules"] == 42.0
+    sampler.stop()
+    assert driver.is_closed
+    driver.count = 2  # one device does not tell: a sum would be too small
+    partial = HostSampler(lambda sample: None, counters=DeviceCounters("gpu"))
+    summary = partial.summary(partial.sample(), partial.sample(), 1.0)
+    assert summary["energy_joules"] is None and "does not count" in summary["energy_reason"]
+
+
+def test_without_a_driver_the_reason_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "not installed" in DeviceCounters("gpu").reason
+    sampler = HostSampler(lambda sample: None, counters=DeviceCounters("cpu"))
+    sample = sampler.sample()
+    assert "device_counters" not in sample and not sampler.has_counters
+    assert "no device counters" in sampler.summary(sample, sample, 1.0)["energy_reason"]

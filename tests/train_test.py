@@ -31,6 +31,7 @@ SMALL = [
     "--model.stage_sizes=1",
     "--model.stage_widths=16",
     "--tensorboard=false",
+    "--profile.after_run=false",
 ]
 UNREACHABLE = "--targets.0.value=1.0"
 

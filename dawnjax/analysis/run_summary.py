@@ -70,7 +70,10 @@ class RunResult:
         hosts; None if one has no price.
       allocated_cost_usd: The same of `total_seconds`.
       evaluations: Step, epoch, seconds since `run_start` and metrics of each evaluation.
-      hosts: For each process, what its host saw in the last attempt.
+      hosts: For each process, what its host saw in the last attempt; `communication` and
+        `utilization` say where the time of its steps went.
+      straggler: The host that the others waited for in the profile, and what that cost each of them
+        a step; None without one.
       versions: Python, jax and the other libraries.
       run_options: How the last attempt was run.
       reasons: Why a field is None.
@@ -112,6 +115,7 @@ class RunResult:
     allocated_cost_usd: float | None
     evaluations: list[dict[str, Any]]
     hosts: list[dict[str, Any]]
+    straggler: dict[str, Any] | None
     versions: dict[str, str]
     run_options: dict[str, Any]
     reasons: dict[str, str]
@@ -372,6 +376,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         allocated_cost_usd=_rounded(allocated),
         evaluations=evaluations,
         hosts=[] if host_summary is None else host_summary["hosts"],
+        straggler=None if host_summary is None else host_summary.get("straggler"),
         versions=start.get("versions", {}),
         run_options=record["run_options"],
         reasons=reasons,

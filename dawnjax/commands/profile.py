@@ -1,0 +1,91 @@
+"""`dawnjax profile`: where the time of a step goes, of a run that was, or of a few fresh steps."""
+
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.profile import figures, host_profile
+
+_USAGE = "dawnjax profile RUN_DIR [--figures=false] | --experiment=NAME [--FLAG=VALUE...]"
+_DESCRIPTION = """Shows for each host communication, utilization and the ops that lose most time.
+
+With RUN_DIR it reads the profiles that a run left there; with --experiment it makes a few fresh
+steps, as `dawnjax train` would, and profiles them (--run_dir says where to; --profile.seconds how
+long). CSV and SVG are written next to each profile. --experiment=NAME --help lists its flags."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status."""
+    own = [text for text in argv if text.lstrip("-").partition("=")[0] in ("figures", "nofigures")]
+    rest = [text for text in argv if text not in own]
+    flag_values = flags.FlagValues()
+    flags.DEFINE_boolean(
+        "figures", True, "Write SVG figures next to each profile.", flag_values=flag_values
+    )
+    if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
+        command_line.parse("profile", flag_values, own)
+        return _fresh(rest, bool(flag_values["figures"].value))
+    try:
+        paths = command_line.parse("profile", flag_values, argv)
+    except command_line.HelpRequested:
+        text = command_line.help_text(_USAGE, _DESCRIPTION, flag_values)
+        raise command_line.HelpRequested(text) from None
+    if len(paths) != 1:
+        raise ConfigError(f"one run directory, or --experiment, is needed; {len(paths)} given")
+    return show(Path(paths[0]), bool(flag_values["figures"].value))
+
+
+def _fresh(argv: list[str], with_figures: bool) -> int:
+    from dawnjax.experiment_flags import parse_request
+
+    request, positional = parse_request("profile", argv)
+    if positional:
+        raise ConfigError(f"{positional[0]!r}: give a run directory or --experiment, not both")
+    # Imported here: wrong use is answered before JAX is loaded to compute.
+    from dawnjax.profile.fresh import profile_experiment
+
+    run_dir, is_first = profile_experiment(request)
+    return show(run_dir, with_figures) if is_first else ExitStatus.DONE
+
+
+def show(run_dir: Path, with_figures: bool) -> int:
+    """Shows the newest profile of each process in a run directory, and writes its files.
+
+    Raises:
+      ConfigError: There is none.
+    """
+    profiles = [
+        host_profile.read_profile(folder) for folder in host_profile.newest_captures(run_dir)
+    ]
+    print(figures.tables(profiles))
+    for profile in profiles:
+        host = profile.capture["process_index"]
+        if profile.failure:
+            print(f"host {host}: {profile.failure}")
+        if profile.disagreement:
+            print(profile.disagreement)
+    if profiles[0].shares_cores:
+        print(
+            f"the machine's {profiles[0].capture['machine_devices']} simulated devices share "
+            f"{profiles[0].capture['machine_cores']} cores: an op's time holds waiting for a core"
+        )
+    straggler = host_profile.straggler_of(profiles)
+    if straggler is not None:
+        print(straggler.line())
+    written = []
+    for profile in profiles:
+        written += figures.write_csv(profile, profile.folder)
+        if with_figures:
+            try:
+                written += figures.write_figures(profile, profile.folder)
+            except ImportError:
+                with_figures = False
+                print(
+                    "no figures: matplotlib is not installed (the extra `figures` has it)",
+                    file=sys.stderr,
+                )
+    print(f"{len(written)} files under {run_dir / 'profile'}")
+    return ExitStatus.DONE

@@ -1,0 +1,388 @@
+"""Taking a profile: a few real steps traced, and the same steps against their ablation twin.
+
+Every process of the run does this at the same time. What it sees goes into a folder of its own:
+the trace, the compiled program as text, and `capture.json` with all else that reading them needs.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import gzip
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dawnjax import hardware, processes
+from dawnjax.experiment import Experiment, ProfileOptions
+from dawnjax.feed import TrainFeed
+from dawnjax.hosts import visible_cores
+from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.mesh import batch_shards
+from dawnjax.profile import host_profile, twin
+from dawnjax.profile.hlo import analyze
+from dawnjax.profile.measured_peaks import measured_peaks
+from dawnjax.profile.model_flops import train_flops_per_example
+from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN, WINDOW_SPAN
+from dawnjax.profile.xplane import TraceError
+from dawnjax.programs import Record, TrainPrograms
+from dawnjax.train_step import Recipe, TrainState, platform_of
+
+SCHEMA_VERSION = 1
+
+ROUNDS = 5
+"""Pairs of a stretch of real steps and one of the twin's."""
+
+LONGEST_TRACE_STEPS = 20
+
+BLOCK_SECONDS = 0.15
+"""About how long a stretch of a pair is; on a large model it is one step."""
+
+
+class Trainer:
+    """Real calls of a run's train program, for a profile.
+
+    Attributes:
+      step: Steps handed to the devices.
+      state: The state.
+      delay_seconds: By how much each call is slowed on purpose.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        programs: TrainPrograms,
+        feed: TrainFeed,
+        state: TrainState,
+        step: int,
+        counts: dict[int, jax.Array],
+        root_key: jax.Array,
+        in_flight: int,
+    ):
+        """Args:
+        recipe: What the programs were compiled from.
+        programs: The compiled programs.
+        feed: The training split; batches from the host are read by it when asked.
+        state: The state, whose memory is taken over.
+        step: Steps done.
+        counts: Each number of steps that a call can make, on the devices.
+        root_key: The trial's key.
+        in_flight: The most calls that may wait for the devices.
+        """
+        self.recipe, self.programs, self.feed = recipe, programs, feed
+        self.state, self.step = state, step
+        self.delay_seconds = 0.0
+        self._counts, self._root_key, self._in_flight = counts, root_key, in_flight
+
+    def inputs(self, num_steps: int) -> Any:
+        """Gives the inputs of the next call."""
+        return self.feed.inputs(self.step, num_steps)
+
+    def calls(self, num_calls: int, num_steps: int) -> None:
+        """Makes calls of some steps each, and waits for the last."""
+        pending: collections.deque[Any] = collections.deque()
+        for _ in range(num_calls):
+            with jax.profiler.TraceAnnotation(INPUT_SPAN):
+                time.sleep(self.delay_seconds)
+                inputs = self.inputs(num_steps)
+            with jax.profiler.TraceAnnotation(CALL_SPAN):
+                self.state, metrics = self.programs.train(
+                    self.state, self.feed.resident, inputs, self._counts[num_steps], self._root_key
+                )
+            self.step += num_steps
+            pending.append(metrics.losses)
+            # Simulated devices deadlock with many collectives queued.
+            if len(pending) > self._in_flight:
+                pending.popleft().block_until_ready()
+        jax.block_until_ready((self.state, list(pending)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How many steps are made; the same on all processes.
+
+    Attributes:
+      call_steps: Steps of one call.
+      trace_calls: Calls that are traced.
+      block_calls: Calls of one stretch against the twin.
+    """
+
+    call_steps: int
+    trace_calls: int
+    block_calls: int
+
+    @property
+    def all_calls(self) -> int:
+        """Real calls that a whole profile makes."""
+        return 1 + self.trace_calls + (ROUNDS + 1) * self.block_calls
+
+
+def make_plan(step_seconds: float, steps_per_call: int, options: ProfileOptions) -> Plan:
+    """Gives how many steps a profile makes, from how long one takes.
+
+    Args:
+      step_seconds: A step's duration on process 0.
+      steps_per_call: The most steps in a call.
+      options: How long the trace shall be.
+    """
+    wanted = int(np.clip(options.seconds / max(step_seconds, 1e-6), 2, LONGEST_TRACE_STEPS))
+    # Several calls, so that what is between two is seen.
+    call_steps = max(1, min(steps_per_call, wanted // 4))
+    block_calls = max(1, round(BLOCK_SECONDS / (step_seconds * call_steps)))
+    return Plan(call_steps, max(2, wanted // call_steps), min(block_calls, 50))
+
+
+def profile_run(
+    trainer: Trainer,
+    options: ProfileOptions,
+    folder: Path,
+    step_seconds: float | None,
+    record: Record,
+) -> host_profile.HostProfile:
+    """Takes the profile of a run's train step: all processes call it alike.
+
+    Args:
+      trainer: Makes the real calls.
+      options: What is wanted.
+      folder: This process's folder.
+      step_seconds: A step's duration so far; None to find out.
+      record: Called with each program that is compiled.
+
+    Returns:
+      What the profile says of this host.
+    """
+    if step_seconds is None:
+        _start_feed(trainer, [1, 1])
+        trainer.calls(1, 1)
+        started = time.perf_counter()
+        trainer.calls(1, 1)
+        step_seconds = time.perf_counter() - started
+    told = processes.gather(step_seconds)
+    plan = make_plan(told[0], trainer.programs.steps_per_call, options)
+    _start_feed(trainer, [plan.call_steps] * plan.all_calls)
+    real, ablated, reason = _against_twin(trainer, plan, options, record)
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    trace_seconds = _traced(trainer, plan, folder)
+    return finish_capture(
+        trainer.recipe,
+        trainer.programs,
+        folder,
+        first_step=trainer.step - plan.call_steps * plan.trace_calls,
+        num_steps=plan.call_steps * plan.trace_calls,
+        step_seconds=float(np.median(real)),
+        window_seconds=trace_seconds,
+        extra={
+            "real_step_seconds": real,
+            "twin_step_seconds": ablated,
+            "twin_reason": reason,
+            "in_run": False,
+        },
+        measured=options.measured_peaks,
+    )
+
+
+def finish_capture(
+    recipe: Recipe,
+    programs: TrainPrograms,
+    folder: Path,
+    *,
+    first_step: int,
+    num_steps: int,
+    step_seconds: float,
+    window_seconds: float,
+    extra: dict[str, Any],
+    measured: bool,
+) -> host_profile.HostProfile:
+    """Writes what reading the trace needs, tells the other processes, and reads it.
+
+    All processes must call it alike.
+
+    Args:
+      recipe: What the programs were compiled from.
+      programs: The compiled programs.
+      folder: This process's folder, with the trace.
+      first_step: Steps done before the trace.
+      num_steps: Steps traced.
+      step_seconds: A step that was not traced.
+      window_seconds: The traced stretch.
+      extra: Further fields of the capture.
+      measured: Whether to measure the device's peaks, where they are not known yet.
+    """
+    experiment, spec, mesh = recipe.experiment, recipe.spec, recipe.mesh
+    text = programs.train.as_text()  # type: ignore[attr-defined]
+    with contextlib.suppress(OSError), gzip.open(folder / host_profile.PROGRAM_FILE, "wt") as file:
+        file.write(text)  # a full disk costs the profile's files, not the result
+    program = analyze(text)
+    dtypes = {op.product_dtype: 0 for op in program.ops.values() if op.product_dtype}
+    for op in program.ops.values():
+        if op.product_dtype:
+            dtypes[op.product_dtype] += op.product_flops * op.runs
+    product_dtype = max(dtypes, key=lambda dtype: dtypes[dtype], default="f32")
+    device = mesh.local_devices[0]
+    platform = platform_of(mesh)
+    executed = hardware.executed_dtype(platform, product_dtype, device.device_kind)
+    hosts = processes.gather([socket.gethostname(), len(mesh.local_devices)])
+    name = socket.gethostname()
+    on_machine = sum(count for host, count in hosts if host == name)
+    flops, flops_reason = _model_flops(experiment, spec)
+    capture = {
+        "schema_version": SCHEMA_VERSION,
+        "process_index": jax.process_index(),
+        "platform": platform,
+        "device_kind": device.device_kind,
+        "num_devices": mesh.devices.size,
+        "machine_devices": on_machine,
+        "machine_processes": sum(host == name for host, _ in hosts),
+        "machine_cores": visible_cores(),
+        "module": program.name,
+        "steps": [first_step, first_step + num_steps],
+        "step_seconds": step_seconds,
+        "window_seconds": window_seconds,
+        "model_flops_per_step": (
+            None if flops is None else flops * experiment.global_batch_size / batch_shards(mesh)
+        ),
+        "model_flops_reason": flops_reason,
+        "executed_dtype": executed,
+        "measured_peaks": _shared_peaks(device, executed, hosts) if measured else None,
+        **extra,
+    }
+    shortest, failure = host_profile.own_shortest(folder, capture)
+    everyone = processes.gather([shortest, failure])
+    capture["shortest_runs"] = host_profile.joint_shortest([part for part, _ in everyone])
+    with contextlib.suppress(OSError):
+        host_profile.write_capture(folder, capture)
+    profile = host_profile.build_profile(folder, capture, program)
+    waits = processes.gather(profile.wait_seconds_per_step)
+    return dataclasses.replace(profile, host_waits=waits)
+
+
+@contextlib.contextmanager
+def trace_window(folder: Path) -> Iterator[None]:
+    """Traces a block into a folder; the block must leave nothing in flight.
+
+    Raises:
+      TraceError: The profiler does not start; the block has not run then.
+    """
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # the loop's own spans say enough, and cost less
+    options.host_tracer_level = 2  # the level at which the CPU's ops are seen
+    try:
+        jax.profiler.start_trace(str(folder), profiler_options=options)
+    except Exception as error:  # another profiler runs in this process
+        raise TraceError(f"cannot take a trace: {str(error).splitlines()[0]}") from None
+    try:
+        with jax.profiler.TraceAnnotation(WINDOW_SPAN):
+            yield
+    finally:
+        # A trace that cannot be written is missed when it is read, with the reason.
+        with contextlib.suppress(OSError, RuntimeError):
+            jax.profiler.stop_trace()
+
+
+def _traced(trainer: Trainer, plan: Plan, folder: Path) -> float:
+    processes.gather("trace")  # all begin together, or the first collective waits for the last
+    started = time.perf_counter()
+    try:
+        with trace_window(folder):
+            started = time.perf_counter()
+            trainer.calls(plan.trace_calls, plan.call_steps)
+            return time.perf_counter() - started
+    except TraceError:
+        # No trace here, but the other processes wait for these steps.
+        trainer.calls(plan.trace_calls, plan.call_steps)
+        return time.perf_counter() - started
+
+
+def _against_twin(
+    trainer: Trainer, plan: Plan, options: ProfileOptions, record: Record
+) -> tuple[list[float], list[float], str]:
+    """Gives seconds a step of real and twin stretches in pairs, and why there is no twin."""
+    reason = twin.why_not(trainer.recipe) if options.twin else "profile.twin=false"
+    inputs = trainer.inputs(plan.call_steps)
+    other: Any = None
+    if not reason:
+        try:
+            other = twin.make_twin(
+                trainer.recipe,
+                trainer.programs.steps_per_call,
+                trainer.state,
+                trainer.feed.resident,
+                inputs,
+                record,
+            )
+        except (RuntimeError, ValueError, TypeError) as error:
+            # Such as too little memory for a second state: the run itself has ended well.
+            reason = f"the twin cannot be made: {str(error).splitlines()[0]}"
+    reason = next((text for text in processes.gather(reason) if text), "")
+    if reason:
+        other = None
+
+    def real_stretch() -> float:
+        return _timed(lambda: trainer.calls(plan.block_calls, plan.call_steps))
+
+    def twin_stretch() -> float:
+        def calls() -> None:
+            losses = []
+            for _ in range(plan.block_calls):
+                time.sleep(trainer.delay_seconds)
+                # What the host does for a real call; batches that it reads are read ahead.
+                if trainer.feed.resident:
+                    trainer.inputs(plan.call_steps)
+                losses.append(other.call(inputs, plan.call_steps))
+            jax.block_until_ready((other.state, losses))
+
+        return _timed(calls)
+
+    steps = plan.block_calls * plan.call_steps
+    real, ablated = [], []
+    for number in range(-1, ROUNDS):  # the first pair warms up
+        order = ((real, real_stretch), (ablated, twin_stretch))
+        for seconds, run in order if number % 2 == 0 else order[::-1]:
+            if seconds is ablated and other is None:
+                continue
+            processes.gather("stretch")  # all begin together
+            duration = run() / steps
+            if number >= 0:
+                seconds.append(duration)
+    return real, ablated, reason
+
+
+def _timed(run: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def _start_feed(trainer: Trainer, call_steps: list[int]) -> None:
+    step, calls = trainer.step, []
+    for num_steps in call_steps:
+        calls.append((step, num_steps))
+        step += num_steps
+    trainer.feed.start(calls)
+
+
+def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] | None:
+    """Gives the measured peaks of this machine's devices; one process of a machine measures."""
+    names = [host for host, _ in hosts]
+    leader = names.index(socket.gethostname())
+    own = None
+    if leader == jax.process_index():
+        with contextlib.suppress(RuntimeError):  # such as too little memory left
+            own = measured_peaks(device, _measurable(dtype)).to_json()
+    return processes.gather(own)[leader]
+
+
+def _measurable(dtype: str) -> str:
+    return {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
+
+
+def _model_flops(experiment: Experiment, spec: DatasetSpec) -> tuple[int | None, str]:
+    try:
+        return train_flops_per_example(experiment, spec), ""
+    except ValueError as error:
+        return None, str(error)

@@ -1,0 +1,293 @@
+"""How long the devices of a host communicate, how much of it nothing hides, and who waited.
+
+Definitions, all a step and for one host:
+  communication: length of the union of the collectives' intervals on a device.
+  exposed: that union without the moments at which the device also computes.
+  skew: a collective's duration less the shortest duration of the same collective on any device of
+    the run: the time it waited for the slowest. `wire` is the rest.
+A device's figures are averaged over the host's devices; the largest is kept beside the mean.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dawnjax.profile.hlo import Program
+from dawnjax.profile.trace import (
+    Event,
+    Interval,
+    Trace,
+    TraceError,
+    intersect,
+    length,
+    subtract,
+    union,
+)
+
+PICOSECONDS = 10**12
+
+Shortest = dict[str, list[int]]
+"""For each collective, the shortest duration of its first, second, ... run on any device."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceTime:
+    """Where a device's time went in a stretch, as disjoint intervals in order; picoseconds.
+
+    Attributes:
+      window: The stretch.
+      compute: Moments at which it computes.
+      communication: Moments at which a collective runs.
+      skew: Moments of collectives that wait for the slowest device.
+    """
+
+    window: Interval
+    compute: list[Interval]
+    communication: list[Interval]
+    skew: list[Interval]
+
+    @property
+    def exposed(self) -> list[Interval]:
+        """Communication while nothing is computed."""
+        return subtract(self.communication, self.compute)
+
+    @property
+    def exposed_skew(self) -> list[Interval]:
+        """The part of the exposed communication that waits for the slowest device."""
+        return intersect(self.exposed, self.skew)
+
+    @property
+    def gaps(self) -> list[Interval]:
+        """Moments at which nothing runs."""
+        return subtract([self.window], union([*self.compute, *self.communication]))
+
+
+def collective_runs(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Gives each collective's runs on a device, in order.
+
+    Where a collective is asynchronous the one in flight counts, not its start and its end; without
+    such an event, the one that moves the data.
+    """
+    runs: dict[str, list[Event]] = {}
+    in_flight = {event.op for event in events if event.kind and event.is_async}
+    for event in events:
+        if not event.kind or "-done" in event.op:
+            continue
+        if event.op in in_flight and not event.is_async:
+            continue
+        runs.setdefault(event.op or event.kernel, []).append(event)
+    return runs
+
+
+def shortest_runs(trace: Trace) -> Shortest:
+    """Gives the shortest duration of each run of each collective over a host's devices."""
+    return merge_shortest(
+        [
+            {name: [run.end - run.start for run in runs]}
+            for events in trace.devices.values()
+            for name, runs in collective_runs(events).items()
+        ]
+    )
+
+
+def merge_shortest(parts: Sequence[Mapping[str, Sequence[int]]]) -> Shortest:
+    """Gives the shortest durations over several devices or hosts."""
+    merged: Shortest = {}
+    for part in parts:
+        for name, durations in part.items():
+            own = merged.setdefault(name, list(durations))
+            for index, duration in enumerate(durations):
+                if index < len(own):
+                    own[index] = min(own[index], duration)
+                else:
+                    own.append(duration)
+    return merged
+
+
+def longest_waits(trace: Trace, shortest: Mapping[str, Sequence[int]]) -> dict[int, float]:
+    """Gives the seconds that each device of a host waited in collectives for slower ones."""
+    return {
+        number: sum(wait for _, _, wait in _waits(events, shortest)) / PICOSECONDS
+        for number, events in trace.devices.items()
+    }
+
+
+def _waits(
+    events: Iterable[Event], shortest: Mapping[str, Sequence[int]]
+) -> Iterable[tuple[str, Event, int]]:
+    """Gives each run of each collective with its skew."""
+    for name, runs in collective_runs(events).items():
+        known = shortest.get(name, ())
+        for index, run in enumerate(runs):
+            duration = run.end - run.start
+            wait = duration - known[index] if index < len(known) else 0
+            yield name, run, max(0, wait)
+
+
+def device_time(
+    events: Sequence[Event], window: Interval, shortest: Mapping[str, Sequence[int]]
+) -> DeviceTime:
+    """Gives where a device's time went in a stretch.
+
+    Args:
+      events: The device's events.
+      window: The stretch.
+      shortest: The shortest durations over all devices of the run.
+    """
+
+    def inside(intervals: Iterable[Interval]) -> list[Interval]:
+        return intersect(union(intervals), [window])
+
+    return DeviceTime(
+        window=window,
+        compute=inside((e.start, e.end) for e in events if not e.kind),
+        communication=inside((e.start, e.end) for e in events if e.kind),
+        # A collective's data moves when the last device has come: at its end.
+        skew=inside((run.start, run.start + wait) for _, run, wait in _waits(events, shortest)),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Communication:
+    """A host's communication a step; seconds, fractions of the step, bytes of one device.
+
+    Attributes:
+      step_seconds: The step, while it was traced.
+      seconds_per_step: Communication, the mean over the host's devices.
+      max_seconds_per_step: The same of the device with the most.
+      exposed_seconds_per_step: The part that no computation hides.
+      max_exposed_seconds_per_step: The same of the device with the most.
+      exposed_skew_seconds_per_step: The exposed part that waits for the slowest device.
+      skew_seconds_per_step: All waiting for the slowest device, hidden or not.
+      bytes_per_step: Bytes that a device gives to collectives; None without the program.
+      by_kind: For each kind of collective: seconds, skew and wire seconds, bytes, runs a step, and
+        the algorithm bandwidth, bytes over wire time.
+      by_layer: The same for each named scope, its seconds shared out by bytes.
+    """
+
+    step_seconds: float
+    seconds_per_step: float
+    max_seconds_per_step: float
+    exposed_seconds_per_step: float
+    max_exposed_seconds_per_step: float
+    exposed_skew_seconds_per_step: float
+    skew_seconds_per_step: float
+    bytes_per_step: int | None
+    by_kind: dict[str, dict[str, float | None]]
+    by_layer: dict[str, dict[str, float | None]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives the fields of a result, with the fractions of the step."""
+        step = self.step_seconds
+        return {
+            "seconds_per_step": _round(self.seconds_per_step),
+            "exposed_seconds_per_step": _round(self.exposed_seconds_per_step),
+            "fraction": _fraction(self.seconds_per_step, step),
+            "exposed_fraction": _fraction(self.exposed_seconds_per_step, step),
+            "skew_fraction": _fraction(self.skew_seconds_per_step, step),
+            "exposed_skew_fraction": _fraction(self.exposed_skew_seconds_per_step, step),
+            "bytes_per_step": self.bytes_per_step,
+            "max_seconds_per_step": _round(self.max_seconds_per_step),
+            "max_exposed_seconds_per_step": _round(self.max_exposed_seconds_per_step),
+            "by_kind": self.by_kind,
+            "by_layer": self.by_layer,
+        }
+
+
+def measure_communication(
+    trace: Trace,
+    window: Interval,
+    num_steps: int,
+    shortest: Mapping[str, Sequence[int]],
+    program: Program | None,
+) -> Communication:
+    """Gives a host's communication a step.
+
+    Args:
+      trace: The events of the train program on the host's devices.
+      window: The stretch in which the steps ran.
+      num_steps: Steps in it.
+      shortest: The shortest durations over all devices of the run.
+      program: The compiled program of one step, for bytes and layers.
+
+    Raises:
+      TraceError: No device ran, or no step.
+    """
+    if not trace.devices or num_steps < 1 or window[1] <= window[0]:
+        raise TraceError("the trace holds no step of any device")
+    times = {d: device_time(e, window, shortest) for d, e in trace.devices.items()}
+    scale = PICOSECONDS * num_steps
+    totals = [length(time.communication) / scale for time in times.values()]
+    exposed = [length(time.exposed) / scale for time in times.values()]
+    exposed_skew = [length(time.exposed_skew) / scale for time in times.values()]
+    by_name: dict[str, list[float]] = {}
+    kinds: dict[str, str] = {}
+    for events in trace.devices.values():
+        for name, run, wait in _waits(events, shortest):
+            own = by_name.setdefault(name, [0.0, 0.0, 0.0])
+            share = 1 / (scale * len(times))
+            own[0] += (run.end - run.start) * share
+            own[1] += wait * share
+            own[2] += 1 / (num_steps * len(times))
+            kinds[name] = run.kind
+    by_kind = _grouped(by_name, program, lambda name: {kinds[name]: 1.0})
+    by_layer = _grouped(by_name, program, lambda name: _layer_shares(name, program))
+    skew = sum(values[1] for values in by_name.values())
+    return Communication(
+        step_seconds=(window[1] - window[0]) / scale,
+        seconds_per_step=_mean(totals),
+        max_seconds_per_step=max(totals),
+        exposed_seconds_per_step=_mean(exposed),
+        max_exposed_seconds_per_step=max(exposed),
+        exposed_skew_seconds_per_step=_mean(exposed_skew),
+        skew_seconds_per_step=skew,
+        bytes_per_step=None if program is None else sum(program.collective_bytes.values()),
+        by_kind=by_kind,
+        by_layer=by_layer,
+    )
+
+
+def _layer_shares(name: str, program: Program | None) -> dict[str, float]:
+    collective = None if program is None else program.collectives.get(name)
+    if collective is None or not collective.num_bytes:
+        return {"": 1.0}
+    return {s: b / collective.num_bytes for s, b in collective.scope_bytes.items()}
+
+
+def _grouped(by_name: dict[str, list[float]], program: Program | None, shares: Any) -> dict:
+    """Sums collectives by what `shares` gives for each: group and the part that is its."""
+    groups: dict[str, list[float]] = {}
+    for name, (seconds, skew, runs) in by_name.items():
+        collective = None if program is None else program.collectives.get(name)
+        num_bytes = collective.num_bytes * collective.runs if collective else 0
+        for group, share in shares(name).items():
+            own = groups.setdefault(group, [0.0, 0.0, 0.0, 0.0])
+            for index, value in enumerate((seconds, skew, num_bytes, runs)):
+                own[index] += value * share
+    return {
+        group: {
+            "seconds_per_step": _round(seconds),
+            "skew_seconds_per_step": _round(skew),
+            "wire_seconds_per_step": _round(seconds - skew),
+            "bytes_per_step": round(num_bytes) if num_bytes else None,
+            "runs_per_step": round(runs, 3),
+            "algorithm_bytes_per_second": (
+                round(num_bytes / (seconds - skew)) if num_bytes and seconds > skew else None
+            ),
+        }
+        for group, (seconds, skew, num_bytes, runs) in sorted(
+            groups.items(), key=lambda item: -item[1][0]
+        )
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _fraction(part: float, whole: float) -> float:
+    return round(part / whole, 6)
+
+
+def _round(seconds: float) -> float:
+    return round(seconds, 9)

@@ -1,0 +1,314 @@
+"""Tables for the terminal, CSV, and figures of hosts' profiles. Needs no JAX.
+
+Figures are SVG and the same for the same profile: no date, no random names.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax.profile.communication import device_time
+from dawnjax.profile.host_profile import HostProfile
+from dawnjax.profile.roofline import OpTime, largest_losses, peak_use_cdf, throughput_cdf
+from dawnjax.profile.trace import subtract
+from dawnjax.profile.utilization import PARTS
+
+TIMELINE_STEPS = 3
+"""Steps that the timeline shows: more are too thin to see."""
+
+_COLORS = {
+    "compute": "#4477aa",
+    "exposed_wire": "#ee6677",
+    "exposed_skew": "#ccbb44",
+    "input_wait": "#228833",
+    "host": "#66ccee",
+    "shared_core": "#aa3377",
+    "idle": "#bbbbbb",
+}
+
+
+def tables(profiles: Sequence[HostProfile]) -> str:
+    """Gives what a person wants to know first, as aligned text."""
+    return "\n\n".join(
+        part
+        for part in (_host_table(profiles), _kind_table(profiles), _loss_table(profiles))
+        if part
+    )
+
+
+def _host_table(profiles: Sequence[HostProfile]) -> str:
+    rows = [["host", "step ms", *PARTS, "attributed", "mfu", "hfu", "ablation exposed"]]
+    for profile in profiles:
+        host = str(profile.capture["process_index"])
+        used = profile.utilization_json()
+        step = f"{1000 * profile.capture['step_seconds']:.3g}"
+        if profile.attribution is None:
+            rows.append([host, step, *["-"] * len(PARTS), "-", _percent(used["mfu"]), "-", "-"])
+            continue
+        attribution = profile.attribution
+        shares = [attribution.parts[name] / attribution.step_seconds for name in PARTS]
+        rows.append(
+            [
+                host,
+                step,
+                *map(_percent, shares),
+                _percent(attribution.attributed_fraction),
+                _percent(used["mfu"]),
+                _percent(used["hfu"]),
+                _percent(profile.ablation_exposed_fraction),
+            ]
+        )
+    return _aligned([[cell.replace("_", " ") for cell in row] for row in rows])
+
+
+def _kind_table(profiles: Sequence[HostProfile]) -> str:
+    head = ["host", "collective", "ms a step", "skew ms", "wire ms", "MB", "runs", "MB/s on wire"]
+    rows = [head]
+    for profile in profiles:
+        for kind, row in ({} if profile.measured is None else profile.measured.by_kind).items():
+            speed, num_bytes = row["algorithm_bytes_per_second"], row["bytes_per_step"]
+            rows.append(
+                [
+                    str(profile.capture["process_index"]),
+                    kind,
+                    _milliseconds(row["seconds_per_step"]),
+                    _milliseconds(row["skew_seconds_per_step"]),
+                    _milliseconds(row["wire_seconds_per_step"]),
+                    "-" if num_bytes is None else f"{num_bytes / 1e6:.3g}",
+                    f"{row['runs_per_step']:.3g}",
+                    "-" if speed is None else f"{speed / 1e6:.4g}",
+                ]
+            )
+    return _aligned(rows) if len(rows) > 1 else ""
+
+
+def _loss_table(profiles: Sequence[HostProfile]) -> str:
+    for profile in profiles:
+        ops = largest_losses(profile.ops)
+        if ops:
+            break
+    else:
+        return ""
+    rows = [["op that loses most (first host)", "ms a step", "lost ms", "FLOP/byte", "line"]]
+    rows += [
+        [
+            op.name,
+            _milliseconds(op.seconds),
+            _milliseconds(op.lost_seconds),
+            "-" if op.intensity is None else f"{op.intensity:.3g}",
+            _short_line(op.source_line),
+        ]
+        for op in ops
+    ]
+    return _aligned(rows)
+
+
+def write_csv(profile: HostProfile, folder: Path) -> list[Path]:
+    """Writes parts, communication by layer, ops and distributions as CSV; gives the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+
+    def write(name: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows([[_cell(value) for value in row] for row in rows])
+        path = folder / name
+        path.write_text(text.getvalue())
+        written.append(path)
+
+    if profile.attribution is not None:
+        devices = profile.attribution.devices
+        write(
+            "parts.csv",
+            ["device", *(f"{name}_seconds" for name in PARTS)],
+            [[number, *(own[name] for name in PARTS)] for number, own in devices.items()],
+        )
+    if profile.measured is not None:
+        layers = profile.measured.by_layer
+        names = list(next(iter(layers.values()), {}))
+        write("layers.csv", ["layer", *names], [[n, *row.values()] for n, row in layers.items()])
+    names = ["name", "kind", "seconds", "product_flops", "flops", "num_bytes", "roofline_seconds"]
+    names += ["lost_seconds", "peak_fraction", "scope", "source_line"]
+    write("ops.csv", names, [[getattr(op, name) for name in names] for op in profile.ops])
+    for name, points in (
+        ("peak_use_cdf.csv", peak_use_cdf(profile.ops)),
+        ("throughput_cdf.csv", throughput_cdf(profile.ops)),
+    ):
+        write(name, ["value", "fraction_of_time"], points)
+    return written
+
+
+def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
+    """Writes timeline, layers, roofline and distributions as SVG; gives the files.
+
+    Raises:
+      ImportError: matplotlib is not installed.
+    """
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib.figure import Figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with matplotlib.rc_context({"svg.hashsalt": "dawnjax", "font.size": 9}):
+        for name, draw in (
+            ("timeline", _draw_timeline),
+            ("layers", _draw_layers),
+            ("roofline", _draw_roofline),
+            ("distributions", _draw_distributions),
+        ):
+            figure = Figure(figsize=(8, 3.5), layout="constrained")
+            if draw(figure, profile):
+                path = folder / f"{name}.svg"
+                figure.savefig(path, metadata={"Date": None})
+                written.append(path)
+    return written
+
+
+def _draw_timeline(figure: Any, profile: HostProfile) -> bool:
+    if profile.trace is None:
+        return False
+    axes = figure.subplots()
+    start, end = profile.window
+    shown = start + (end - start) * min(1.0, TIMELINE_STEPS / profile.num_steps)
+    shortest = profile.capture["shortest_runs"]
+    for row, (_, events) in enumerate(profile.trace.devices.items()):
+        time = device_time(events, profile.window, shortest)
+        exposed = time.exposed
+        for name, intervals in (
+            ("compute", time.compute),
+            ("exposed_skew", time.exposed_skew),
+            ("exposed_wire", subtract(exposed, time.exposed_skew)),
+        ):
+            bars = [
+                ((a - start) / 1e9, (b - a) / 1e9) for a, b in intervals if a < shown
+            ]  # milliseconds
+            axes.broken_barh(bars, (row - 0.4, 0.8), color=_COLORS[name], linewidth=0)
+    axes.set_xlim(0, (shown - start) / 1e9)
+    axes.set_yticks(
+        range(len(profile.trace.devices)), [f"device {n}" for n in profile.trace.devices]
+    )
+    axes.set_xlabel("ms; white: nothing runs on the device")
+    axes.set_title(f"host {profile.capture['process_index']}, the first steps of the trace")
+    _legend(axes, ("compute", "exposed_wire", "exposed_skew"))
+    return True
+
+
+def _draw_layers(figure: Any, profile: HostProfile) -> bool:
+    layers = {} if profile.measured is None else profile.measured.by_layer
+    if not layers:
+        return False
+    rows = list(layers.items())[:20][::-1]
+    axes = figure.subplots()
+    wire = [1000 * (row["wire_seconds_per_step"] or 0.0) for _, row in rows]
+    skew = [1000 * (row["skew_seconds_per_step"] or 0.0) for _, row in rows]
+    names = [name or "(no scope)" for name, _ in rows]
+    axes.barh(names, wire, color=_COLORS["exposed_wire"])
+    axes.barh(names, skew, left=wire, color=_COLORS["exposed_skew"])
+    axes.set_xlabel("ms of communication a step, shared out by bytes")
+    _legend(axes, ("exposed_wire", "exposed_skew"), ("wire", "skew"))
+    return True
+
+
+def _draw_roofline(figure: Any, profile: HostProfile) -> bool:
+    ops = [op for op in profile.ops if op.intensity and op.seconds and not op.kind]
+    if not ops:
+        return False
+    axes = figure.subplots()
+    total = sum(op.seconds for op in ops)
+    for has_products, label in ((True, "with products"), (False, "element-wise")):
+        own = [op for op in ops if bool(op.product_flops) == has_products]
+        axes.scatter(
+            [op.intensity for op in own],
+            [op.flops / op.seconds for op in own],
+            s=[4 + 400 * op.seconds / total for op in own],
+            alpha=0.6,
+            label=label,
+            color=_COLORS["compute" if has_products else "host"],
+        )
+    peak, bandwidth, source, _ = profile.peaks
+    if peak and bandwidth:
+        low = min(op.intensity or 1.0 for op in ops)
+        high = max(max(op.intensity or 1.0 for op in ops), 2 * peak / bandwidth)
+        points = [low, peak / bandwidth, high]
+        axes.plot(points, [min(peak, x * bandwidth) for x in points], color="black", label=source)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("FLOP a byte, as if nothing stayed in a cache")
+    axes.set_ylabel("FLOP/s of one device")
+    axes.legend(fontsize=7)
+    return True
+
+
+def _draw_distributions(figure: Any, profile: HostProfile) -> bool:
+    curves = (
+        (peak_use_cdf(profile.ops), "fraction of the peak used by products"),
+        (throughput_cdf(profile.ops), "FLOP/s of the op that runs"),
+    )
+    curves = [(points, label) for points, label in curves if points]
+    if not curves:
+        return False
+    for axes, (points, label) in zip(
+        figure.subplots(1, len(curves), squeeze=False)[0], curves, strict=True
+    ):
+        values = [value for value, _ in points]
+        axes.step(values, [share for _, share in points], where="post", color=_COLORS["compute"])
+        axes.set_xlabel(label)
+        axes.set_ylabel("fraction of computing time")
+        axes.set_ylim(0, 1.02)
+    return True
+
+
+def _legend(axes: Any, names: Sequence[str], labels: Sequence[str] = ()) -> None:
+    from matplotlib.patches import Patch
+
+    texts = labels or [name.replace("_", " ") for name in names]
+    handles = [Patch(color=_COLORS[n], label=t) for n, t in zip(names, texts, strict=True)]
+    axes.legend(handles=handles, fontsize=7, loc="upper right")
+
+
+def loss_json(ops: Sequence[OpTime]) -> list[dict[str, Any]]:
+    """Gives the ten ops that lose most time, as a result keeps them."""
+    return [
+        {
+            "op": op.name,
+            "layer": op.scope,
+            "line": _short_line(op.source_line),
+            "seconds_per_step": round(op.seconds, 9),
+            "lost_seconds_per_step": round(op.lost_seconds or 0.0, 9),
+        }
+        for op in largest_losses(ops)
+    ]
+
+
+def _short_line(line: str) -> str:
+    """Gives a source line without the folders above its package: they name a machine."""
+    return "/".join(line.split("/")[-2:])
+
+
+def _cell(value: Any) -> Any:
+    """Keeps a spreadsheet from taking a text for a formula."""
+    if value is None:
+        return ""
+    text = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r", "\0")
+    return "'" + value if text else value
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.3g}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,77 @@
+"""A profile of a few fresh steps of an experiment, without a run."""
+
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from dawnjax import compilation, processes
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.experiment_flags import Request
+from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.mesh import batch_shards, make_mesh, place, replicated
+from dawnjax.profile.capture import Trainer, profile_run
+from dawnjax.programs import compile_training
+from dawnjax.train import IN_FLIGHT
+from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe, platform_of
+
+
+def profile_experiment(request: Request) -> tuple[Path, bool]:
+    """Makes some steps of an experiment from its initial state, and profiles them.
+
+    Returns:
+      The directory whose `profile/` holds what was seen, and whether this is the first process.
+
+    Raises:
+      ConfigError: The experiment does not fit the data or the devices, or the directory holds a
+        profile already.
+      RunError: There are no devices.
+    """
+    experiment, options = request.experiment, request.options
+    try:
+        spec = experiment.data.spec()
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    experiment.validate(spec)
+    options.validate()
+    name = f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    compilation.configure(options.compile_cache_dir)
+    processes.join(options.processes)
+    try:
+        mesh = make_mesh(options.mesh, jax.devices())
+    except RuntimeError as error:
+        raise RunError(f"JAX finds no devices to use: {str(error).splitlines()[0]}") from None
+    if experiment.global_batch_size % batch_shards(mesh):
+        raise ConfigError(
+            f"global_batch_size={experiment.global_batch_size} does not divide among "
+            f"{batch_shards(mesh)} devices"
+        )
+    directory = Path(options.run_dir or Path("profiles") / processes.same_text(name))
+    folder = directory / "profile" / f"process_{jax.process_index():05d}" / "fresh"
+    if folder.exists():
+        raise ConfigError(f"{folder} exists; choose another --run_dir")
+    recipe = make_recipe(experiment, spec, mesh)
+    shapes = input_shapes(experiment, spec, options, mesh)
+    programs = compile_training(recipe, shapes, options.steps_per_call, lambda *_: None)
+    make_key = jax.jit(
+        lambda: jax.random.key(request.seed, impl=PRNG_IMPLEMENTATION),
+        out_shardings=replicated(mesh),
+    )
+    key = make_key()
+    feed = TrainFeed(
+        shapes, mesh, experiment.data.load("train"), request.seed, programs.steps_per_call
+    )
+    counts = {
+        n: place(np.array(n, np.int32), replicated(mesh))
+        for n in range(programs.steps_per_call + 1)
+    }
+    in_flight = max(2, IN_FLIGHT[platform_of(mesh)] // programs.steps_per_call)
+    state = programs.initialize(key)
+    trainer = Trainer(recipe, programs, feed, state, 0, counts, key, in_flight)
+    if options.profile.slow_process == jax.process_index():
+        trainer.delay_seconds = options.profile.slow_seconds
+    profile_run(trainer, options.profile, folder, None, lambda *_: None)
+    feed.close()
+    processes.gather("written")  # the first process reads what all have written
+    return directory, jax.process_index() == 0

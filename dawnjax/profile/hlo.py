@@ -1,0 +1,580 @@
+"""What a compiled program computes, moves and sends: FLOPs, bytes and collectives of each op.
+
+Counting rules. FLOPs of matrix products and convolutions are 2 x multiply-adds of whole windows:
+positions of the padding count (hardware computes them and model FLOPs count them), the zeros that a
+dilation inserts do not. Other floating-point operations count one an element and are kept apart.
+Bytes are what an op reads and writes if nothing stays in a cache; a fused slice counts as the
+slice, an update in place as the update. A loop's body counts as often as it runs. An asynchronous
+pair counts once, where it starts.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import re
+
+import numpy as np
+
+from dawnjax.profile.hlo_text import (
+    Computation,
+    Instruction,
+    Module,
+    Shape,
+    parse_module,
+    scope_of,
+)
+
+COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+
+# fmt: off
+_FREE = frozenset((
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id",
+    "replica-id", "opt-barrier", "add-dependency", "domain", "iota", "async-done", "async-update",
+    "copy-done", "send-done", "recv-done", "all-reduce-done", "all-gather-done",
+    "collective-permute-done",
+))
+# fmt: on
+"""Operations that move and compute nothing, or were counted where they started."""
+
+# fmt: off
+_ARITHMETIC = frozenset((
+    "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "power", "negate",
+    "abs", "sign", "sqrt", "rsqrt", "cbrt", "exponential", "exponential-minus-one", "log",
+    "log-plus-one", "logistic", "tanh", "sine", "cosine", "tan", "erf", "atan2", "floor", "ceil",
+    "round-nearest-afz", "round-nearest-even", "clamp",
+))
+# fmt: on
+
+_FLOATS = ("f", "b", "c")  # f32, bf16, f8e4m3, c64; `pred`, `s32`, `u8` are none
+
+_CONVOLUTION_CALLS = {
+    "__cudnn$convForward": "forward",
+    "__cudnn$convBiasActivationForward": "forward",
+    "__cudnn$convForwardGraph": "forward",
+    "__cudnn$convBackwardInput": "input_gradient",
+    "__cudnn$convBackwardFilter": "kernel_gradient",
+}
+
+_MATMUL_CALLS = ("__cublas$", "__onednn$matmul", "__triton_gemm", "__cutlass")
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """What one op of a program costs, each time it runs.
+
+    Attributes:
+      name: The instruction's name, by which a trace names it.
+      opcode: The instruction's operation.
+      product_flops: FLOPs of matrix products and convolutions.
+      other_flops: Other floating-point operations.
+      num_bytes: Bytes read and written.
+      runs: How often it runs in one call of the program.
+      product_dtype: Dtype of the products' operands; empty without products.
+      passes: Times that the hardware's own product is made for one product of this precision.
+      scope: The named scopes it was traced under, such as `stage_1_block_1/conv_1`.
+      source_line: `file:line`; empty where unknown.
+    """
+
+    name: str
+    opcode: str
+    product_flops: int
+    other_flops: int
+    num_bytes: int
+    runs: int
+    product_dtype: str
+    passes: int
+    scope: str
+    source_line: str
+
+    @property
+    def flops(self) -> int:
+        """All FLOPs of one run."""
+        return self.product_flops + self.other_flops
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One collective of a program.
+
+    Attributes:
+      name: The instruction's name; that of the start where it is asynchronous.
+      kind: One of `COLLECTIVES`.
+      num_bytes: Bytes of one device's part: what it gives to a reduction, a scatter or an exchange,
+        what it receives of a gather.
+      group_size: Devices that take part in one group.
+      runs: How often it runs in one call of the program.
+      scope_bytes: The bytes by named scope of what produced them.
+    """
+
+    name: str
+    kind: str
+    num_bytes: int
+    group_size: int
+    runs: int
+    scope_bytes: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A compiled program, counted; for one device.
+
+    Attributes:
+      name: The module's name.
+      num_devices: Devices that run it together.
+      ops: Each op, by name; loops and calls stand for what is in them.
+      collectives: Each collective, by name.
+      containers: Names of loops, calls and conditionals, whose time is that of ops in them.
+      unknown_loops: Loops whose number of rounds the program does not say; counted as told.
+    """
+
+    name: str
+    num_devices: int
+    ops: dict[str, Op]
+    collectives: dict[str, Collective]
+    containers: frozenset[str]
+    unknown_loops: tuple[str, ...]
+
+    @property
+    def product_flops(self) -> int:
+        """FLOPs of matrix products and convolutions in one call."""
+        return sum(op.product_flops * op.runs for op in self.ops.values())
+
+    @property
+    def flops(self) -> int:
+        """All FLOPs in one call."""
+        return sum(op.flops * op.runs for op in self.ops.values())
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that all ops read and write in one call."""
+        return sum(op.num_bytes * op.runs for op in self.ops.values())
+
+    @property
+    def collective_bytes(self) -> dict[str, int]:
+        """Bytes of one device in one call, by kind of collective."""
+        totals: dict[str, int] = {}
+        for one in self.collectives.values():
+            totals[one.kind] = totals.get(one.kind, 0) + one.num_bytes * one.runs
+        return totals
+
+
+def analyze(text: str, unknown_trip_count: int = 1) -> Program:
+    """Counts a compiled program.
+
+    Args:
+      text: What `compiled.as_text()` gives.
+      unknown_trip_count: Rounds of a loop that the text does not tell, such as one over a number of
+        steps that is an argument.
+
+    Raises:
+      ProgramTextError: The text is no compiled program.
+    """
+    return _Counter(parse_module(text), unknown_trip_count).count()
+
+
+class _Counter:
+    """Counts one module; holds what is found on the way."""
+
+    def __init__(self, module: Module, unknown_trip_count: int):
+        self._module = module
+        self._unknown_trip_count = unknown_trip_count
+        self._ops: dict[str, Op] = {}
+        self._collectives: dict[str, Collective] = {}
+        self._containers: set[str] = set()
+        self._unknown_loops: list[str] = []
+
+    def count(self) -> Program:
+        self._walk(self._module.entry, 1)
+        return Program(
+            self._module.name,
+            self._module.num_devices,
+            self._ops,
+            self._collectives,
+            frozenset(self._containers),
+            tuple(self._unknown_loops),
+        )
+
+    def _walk(self, name: str, runs: int) -> None:
+        computation = self._module.computations.get(name)
+        if computation is None:
+            return
+        for instruction in computation.instructions.values():
+            match instruction.opcode:
+                case opcode if opcode in _FREE:
+                    continue
+                case "while":
+                    self._containers.add(instruction.name)
+                    rounds = self._trip_count(computation, instruction)
+                    self._walk(instruction.called("body"), runs * rounds)
+                    self._walk(instruction.called("condition"), runs * rounds)
+                case "call":
+                    self._containers.add(instruction.name)
+                    self._walk(instruction.called("to_apply"), runs)
+                case "conditional":
+                    self._containers.add(instruction.name)
+                    self._walk(self._largest_branch(instruction), runs)
+                case "async-start":
+                    self._async(computation, instruction, runs)
+                case opcode if opcode.removesuffix("-start") in COLLECTIVES:
+                    self._add_collective(computation, instruction, instruction, runs)
+                    self._add_op(computation, instruction, runs)
+                case opcode if opcode.endswith("-done"):
+                    continue
+                case _:
+                    self._add_op(computation, instruction, runs)
+
+    def _async(self, computation: Computation, start: Instruction, runs: int) -> None:
+        """Counts what an asynchronous start calls, under the name of the start."""
+        inner = self._module.computations.get(start.called("calls"))
+        wrapped = None if inner is None else inner.root
+        if inner is not None and wrapped is not None and wrapped.opcode in COLLECTIVES:
+            self._add_collective(inner, wrapped, start, runs, outer=computation)
+        elif inner is not None:
+            self._containers.add(start.name)
+            self._walk(inner.name, runs)
+
+    def _add_collective(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        named: Instruction,
+        runs: int,
+        outer: Computation | None = None,
+    ) -> None:
+        kind = instruction.opcode.removesuffix("-start")
+        group_size = self._group_size(instruction)
+        factor = group_size if kind == "all-gather" else 1
+        scope_bytes: dict[str, int] = {}
+        operands = computation.operands(instruction)
+        for index, operand in enumerate(operands):
+            scope_name = _producer_scope(computation, operand)
+            if outer is not None and operand.opcode == "parameter":
+                given = outer.operands(named)
+                if index < len(given):
+                    scope_name = _producer_scope(outer, given[index])
+            scope_name = scope_name or scope_of(instruction.op_name)
+            scope_bytes[scope_name] = scope_bytes.get(scope_name, 0) + operand.num_bytes * factor
+        self._collectives[named.name] = Collective(
+            named.name, kind, sum(scope_bytes.values()), group_size, runs, scope_bytes
+        )
+
+    def _group_size(self, instruction: Instruction) -> int:
+        pairs = instruction.attribute("source_target_pairs")
+        if pairs:
+            return 2
+        return group_size(instruction.attribute("replica_groups"), self._module.num_devices)
+
+    def _trip_count(self, computation: Computation, loop: Instruction) -> int:
+        known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
+        if known:
+            return int(known[1])
+        counted = self._counted_loop(computation, loop)
+        if counted is not None:
+            return counted
+        self._unknown_loops.append(loop.name)
+        return self._unknown_trip_count
+
+    def _counted_loop(self, computation: Computation, loop: Instruction) -> int | None:
+        """Gives the rounds of `while i < constant` from `i = constant` by steps of 1, or None."""
+        condition = self._module.computations.get(loop.called("condition"))
+        if condition is None or condition.root.opcode != "compare":
+            return None
+        if condition.root.attribute("direction") != "LT":
+            return None
+        sides = condition.operands(condition.root)
+        if len(sides) != 2 or sides[0].opcode != "get-tuple-element":
+            return None
+        bound = _literal(sides[1])
+        index = sides[0].attribute("index")
+        initial = computation.operands(loop)
+        if bound is None or not initial or initial[0].opcode != "tuple" or not index.isdigit():
+            return None
+        values = computation.operands(initial[0])
+        body = self._module.computations.get(loop.called("body"))
+        if int(index) >= len(values) or body is None or body.root.opcode != "tuple":
+            return None
+        start, updates = _literal(values[int(index)]), body.operands(body.root)
+        if start is None or int(index) >= len(updates) or updates[int(index)].opcode != "add":
+            return None
+        step = [_literal(one) for one in body.operands(updates[int(index)])]
+        return max(0, bound - start) if 1 in step else None
+
+    def _largest_branch(self, instruction: Instruction) -> str:
+        names = re.findall(r"%?([\w.\-]+)", instruction.attribute("branch_computations"))
+        names += [instruction.called(f"{side}_computation") for side in ("true", "false")]
+        known = [name for name in names if name in self._module.computations]
+        return max(known, key=lambda name: sum(self._flops(name)[:2]), default="")
+
+    def _add_op(self, computation: Computation, instruction: Instruction, runs: int) -> None:
+        product, other, dtype, passes = self._instruction_flops(computation, instruction)
+        self._ops[instruction.name] = Op(
+            name=instruction.name,
+            opcode=instruction.opcode,
+            product_flops=product,
+            other_flops=other,
+            num_bytes=self._bytes(computation, instruction),
+            runs=runs,
+            product_dtype=dtype,
+            passes=passes,
+            scope=scope_of(instruction.op_name),
+            source_line=self._module.source_line(instruction),
+        )
+
+    @functools.cache  # noqa: B019  The counter lives as long as one count.
+    def _flops(self, name: str) -> tuple[int, int, str, int]:
+        """Gives product FLOPs, other FLOPs, the products' dtype and passes of a computation."""
+        computation = self._module.computations.get(name)
+        product, other, dtype, passes, largest = 0, 0, "", 1, 0
+        for instruction in computation.instructions.values() if computation else ():
+            own = self._instruction_flops(computation, instruction)  # type: ignore[arg-type]
+            product, other = product + own[0], other + own[1]
+            if own[0] > largest:
+                largest, dtype, passes = own[0], own[2], own[3]
+        return product, other, dtype, passes
+
+    def _instruction_flops(
+        self, computation: Computation, instruction: Instruction
+    ) -> tuple[int, int, str, int]:
+        opcode, operands = instruction.opcode, computation.operands(instruction)
+        if opcode in ("fusion", "call"):
+            called = instruction.called("calls") or instruction.called("to_apply")
+            return self._flops(called)
+        if opcode == "dot" and operands:
+            contracted = _dims(instruction.attribute("lhs_contracting_dims"))
+            lhs = operands[0].shapes[0]
+            depth = math.prod(lhs.dims[dim] for dim in contracted)
+            flops = 2 * instruction.size * depth
+            return flops, 0, lhs.dtype, _passes(instruction, lhs.dtype)
+        if opcode == "convolution" and len(operands) == 2:
+            lhs, rhs = operands[0].shapes[0], operands[1].shapes[0]
+            adds = convolution_multiply_adds(instruction, rhs, instruction.shapes[0])
+            # A TPU reads uint8 images as they are; the product is that of the other operand.
+            dtype = lhs.dtype if lhs.dtype.startswith(_FLOATS) else rhs.dtype
+            return 2 * adds, 0, dtype, _passes(instruction, dtype)
+        if opcode == "custom-call":
+            return _custom_call_flops(instruction, operands)
+        if not instruction.shapes or not instruction.shapes[0].dtype.startswith(_FLOATS):
+            return 0, 0, "", 1
+        if opcode in _ARITHMETIC:
+            return 0, instruction.size, "", 1
+        if opcode == "reduce" and operands:
+            return 0, operands[0].size, "", 1
+        if opcode in ("reduce-window", "select-and-scatter"):
+            window = _window(instruction.attribute("window"))
+            return 0, instruction.size * math.prod(dim.size for dim in window), "", 1
+        return 0, 0, "", 1
+
+    def _bytes(self, computation: Computation, instruction: Instruction) -> int:
+        opcode, operands = instruction.opcode, computation.operands(instruction)
+        read = sum(operand.num_bytes for operand in operands)
+        match opcode:
+            case "slice" | "dynamic-slice" | "gather":
+                return 2 * instruction.num_bytes
+            case "dynamic-update-slice" | "scatter":
+                updates = operands[-1 if opcode == "scatter" else 1 :][:1]
+                return 2 * sum(update.num_bytes for update in updates)
+            case "fusion":
+                inner = self._module.computations.get(instruction.called("calls"))
+                if inner is not None:
+                    return _fusion_bytes(inner, instruction)
+            case "copy-start":
+                return 2 * (operands[0].num_bytes if operands else 0)
+            case _ if opcode.endswith("-start"):
+                return 2 * read  # the result holds the operands again
+        return read + instruction.num_bytes
+
+
+def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
+    """Gives the bytes that a fusion reads and writes; slices of operands count as slices."""
+    total = 0
+    root = inner.root
+    roots = inner.operands(root) if root.opcode == "tuple" else [root]
+    updated = {
+        one.operands[0] for one in roots if one.opcode == "dynamic-update-slice" and one.operands
+    }
+    for instruction in inner.instructions.values():
+        if instruction.opcode != "parameter" or instruction.name in updated:
+            continue
+        users = inner.users[instruction.name]
+        slices = [u for u in users if u.opcode in ("slice", "dynamic-slice", "gather")]
+        sliced = sum(user.num_bytes for user in slices)
+        whole = instruction.num_bytes
+        total += min(sliced, whole) if users and len(slices) == len(users) else whole
+    for one in roots:
+        if one.opcode == "dynamic-update-slice" and len(one.operands) > 1:
+            update = inner.instructions.get(one.operands[1])
+            total += 2 * (update.num_bytes if update else 0)
+        else:
+            total += one.num_bytes
+    return total or fusion.num_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class _WindowDim:
+    size: int
+    stride: int = 1
+    low: int = 0
+    high: int = 0
+    lhs_dilation: int = 1
+    rhs_dilation: int = 1
+
+
+def _window(text: str) -> list[_WindowDim]:
+    """Parses `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2 rhs_dilate=1x1}`."""
+    fields = dict(part.split("=", 1) for part in text.strip("{}").split() if "=" in part)
+    sizes = [int(size) for size in fields.get("size", "").split("x") if size]
+    dims = []
+    for index, size in enumerate(sizes):
+
+        def number(name: str, default: int, index: int = index) -> int:
+            return int(fields[name].split("x")[index]) if name in fields else default
+
+        low, high = 0, 0
+        if "pad" in fields:
+            low, high = (int(p) for p in fields["pad"].split("x")[index].split("_"))
+        dims.append(
+            _WindowDim(
+                size,
+                number("stride", 1),
+                low,
+                high,
+                number("lhs_dilate", 1),
+                number("rhs_dilate", 1),
+            )
+        )
+    return dims
+
+
+def convolution_multiply_adds(instruction: Instruction, rhs: Shape, result: Shape) -> int:
+    """Gives the multiply-adds of a convolution: whole windows, without the holes of a dilation.
+
+    Args:
+      instruction: Has `window` and `dim_labels`.
+      rhs: The kernel operand.
+      result: The result.
+    """
+    labels = re.match(r"(\w+)_(\w+)->(\w+)", instruction.attribute("dim_labels"))
+    if labels is None:
+        return 0
+    window = _window(instruction.attribute("window"))
+    in_features = rhs.dims[labels[2].index("i")]
+    positions = 1
+    for index, dim in enumerate(window):
+        out_size = result.dims[labels[3].index(str(index))]
+        positions *= window_taps(
+            out_size, dim.size, dim.stride, dim.low, dim.lhs_dilation, dim.rhs_dilation
+        )
+    batch, out_features = result.dims[labels[3].index("b")], result.dims[labels[3].index("f")]
+    # Groups, of features or of the batch, are in the shapes already.
+    return batch * out_features * in_features * positions
+
+
+@functools.cache
+def window_taps(
+    out_size: int, kernel: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int
+) -> int:
+    """Counts the pairs of result position and tap that meet an element, not a dilation's zero.
+
+    Elements of the padding count.
+    """
+    if lhs_dilation == 1:
+        return out_size * kernel
+    positions = np.arange(out_size)[:, None] * stride + np.arange(kernel) * rhs_dilation - low
+    return int((positions % lhs_dilation == 0).sum())
+
+
+def _custom_call_flops(
+    instruction: Instruction, operands: list[Instruction]
+) -> tuple[int, int, str, int]:
+    target = instruction.attribute("custom_call_target").strip('"')
+    if not operands or not instruction.shapes:
+        return 0, 0, "", 1
+    dtype = operands[0].shapes[0].dtype if operands[0].shapes else ""
+    role = _CONVOLUTION_CALLS.get(target)
+    if role is not None and len(operands) >= 2:
+        # Labels and window are those of the forward convolution, whichever of its three arrays
+        # the call computes; the result comes first, then the workspace.
+        first, second = operands[0].shapes[0], operands[1].shapes[0]
+        result = instruction.shapes[0]
+        kernel = result if role == "kernel_gradient" else second
+        output = {"forward": result, "input_gradient": first, "kernel_gradient": second}[role]
+        adds = convolution_multiply_adds(instruction, kernel, output)
+        return 2 * adds, 0, dtype, _passes(instruction, dtype)
+    if target.startswith(_MATMUL_CALLS):
+        found = re.search(r'"lhs_contracting_dimensions":(\[[^\]]*\])', instruction.attributes)
+        if found:
+            lhs = operands[0].shapes[0]
+            depth = math.prod(lhs.dims[int(dim)] for dim in json.loads(found[1]))
+            return 2 * instruction.shapes[0].size * depth, 0, dtype, _passes(instruction, dtype)
+    return 0, 0, "", 1
+
+
+def _passes(instruction: Instruction, dtype: str) -> int:
+    """Gives how many bfloat16 products a TPU makes of one float32 product.
+
+    Source: JAX, `jax.lax.Precision`: on TPU, DEFAULT is one pass of bfloat16, HIGH three, HIGHEST
+    six.
+    """
+    if dtype != "f32":
+        return 1
+    precision = instruction.attribute("operand_precision")
+    return 6 if "highest" in precision else 3 if "high" in precision else 1
+
+
+def group_size(text: str, num_devices: int) -> int:
+    """Gives how many devices take part in one group of a collective.
+
+    Args:
+      text: Its `replica_groups`, in any of XLA's three ways: `{{0,1},{2,3}}`, `[16,4]<=[64]T(1,0)`
+        (16 groups of 4) or `mesh['x'=16,'y'=4] {'y'}` (groups along the named axes).
+      num_devices: Devices of the program: one group of all where none are listed.
+    """
+    text = text.strip()
+    mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
+    if mesh:
+        sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh[1])}
+        # A part of an axis is written 'x':(before)size.
+        total = 1
+        for name, part in re.findall(r"'([^']*)'(?::\(\d+\)(\d+))?", mesh[2]):
+            total *= int(part) if part else sizes.get(name, 1)
+        return total
+    tiled = re.match(r"\[(\d+),(\d+)\]<=", text)
+    if tiled:
+        return int(tiled[2])
+    groups = re.findall(r"\{([\d,\s]+)\}", text)
+    if groups:
+        return max(len(group.split(",")) for group in groups)
+    return num_devices
+
+
+def _producer_scope(computation: Computation, instruction: Instruction) -> str:
+    """Gives the scope of what made a value, through ops that only pass it on."""
+    passes_on = ("bitcast", "get-tuple-element", "copy", "convert", "transpose", "reshape")
+    for _ in range(16):
+        scope = scope_of(instruction.op_name)
+        sources = computation.operands(instruction)
+        if scope or not sources:
+            return scope
+        # The compiler's own fusions, such as one that joins small arrays, have no name of JAX's.
+        if instruction.opcode not in passes_on and instruction.op_name:
+            return ""
+        instruction = sources[0]
+    return ""
+
+
+def _literal(instruction: Instruction) -> int | None:
+    text = instruction.attribute("literal") if instruction.opcode == "constant" else ""
+    return int(text) if re.fullmatch(r"-?\d+", text) else None
+
+
+def _dims(text: str) -> list[int]:
+    return [int(dim) for dim in text.strip("{}").split(",") if dim]

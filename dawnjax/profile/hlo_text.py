@@ -1,0 +1,394 @@
+"""The text of a compiled program, as computations of instructions.
+
+XLA prints a program as computations, each a list of instructions: a shape, an operation, operands
+by name, and attributes. This module parses that text and nothing else; `hlo` counts.
+
+Source: OpenXLA, `docs/hlo_dumps.md` and `docs/operation_semantics.md`; syntax as printed by XLA's
+compilers for CPU, GPU and TPU.
+"""
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterator
+
+from dawnjax.errors import RunError
+
+_BITS = {
+    "pred": 8,
+    "s2": 2,
+    "u2": 2,
+    "s4": 4,
+    "u4": 4,
+    "s8": 8,
+    "u8": 8,
+    "s16": 16,
+    "u16": 16,
+    "s32": 32,
+    "u32": 32,
+    "s64": 64,
+    "u64": 64,
+    "f16": 16,
+    "bf16": 16,
+    "f32": 32,
+    "f64": 64,
+    "c64": 64,
+    "c128": 128,
+    "token": 0,
+    "opaque": 0,
+}
+
+_ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\]")
+_INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([^\s=]+) = (.*)$")
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\{\s*$")
+_COMMENT = re.compile(r"/\*.*?\*/")
+_TABLE_ROW = re.compile(r"^(\d+) (.*)$")
+
+
+class ProgramTextError(RunError):
+    """A text that is no compiled program; one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """One array.
+
+    Attributes:
+      dtype: XLA's name, such as `bf16`.
+      dims: Its dimensions.
+    """
+
+    dtype: str
+    dims: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.dims)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes, padding of the memory layout apart."""
+        bits = _BITS.get(self.dtype, 8 if self.dtype.startswith("f8") else 4)
+        return -(-self.size * bits // 8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+      name: Unique in its program.
+      shapes: The arrays of its result, in order; several for a tuple.
+      opcode: Such as `fusion` or `all-reduce-start`.
+      operands: Names of the instructions that it reads.
+      attributes: What follows the operands, as text.
+      is_root: Whether it is its computation's result.
+    """
+
+    name: str
+    shapes: tuple[Shape, ...]
+    opcode: str
+    operands: tuple[str, ...]
+    attributes: str
+    is_root: bool = False
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the result."""
+        return sum(shape.num_bytes for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """Elements of the result."""
+        return sum(shape.size for shape in self.shapes)
+
+    def attribute(self, name: str) -> str:
+        """Gives an attribute's text, brackets included; empty where it is absent."""
+        return _attribute(self.attributes, name)
+
+    def called(self, name: str) -> str:
+        """Gives the computation that an attribute names; empty where there is none."""
+        return self.attribute(name).lstrip("%")
+
+    @property
+    def op_name(self) -> str:
+        """The path of names under which JAX traced it, such as `jit(f)/scope/dot_general`."""
+        found = re.search(r'op_name="((?:[^"\\]|\\.)*)"', self.attributes)
+        return found[1] if found else ""
+
+
+def _attribute(text: str, name: str) -> str:
+    found = re.search(rf"(?:^|[\s,{{]){re.escape(name)}=", text)
+    if not found:
+        return ""
+    start = position = found.end()
+    depth, quoted = 0, False
+    while position < len(text):
+        character = text[position]
+        if quoted:
+            if character == "\\":
+                position += 1
+            quoted = character != '"'
+        elif character == '"':
+            quoted = True
+        elif character in "{[(":
+            depth += 1
+        elif character in "}])":
+            depth -= 1
+            if depth < 0:
+                break
+        elif (
+            depth == 0
+            and character == ","
+            or depth == 0
+            and character == " "
+            and text[position : position + 2] != " {"
+        ):
+            break
+        position += 1
+    return text[start:position].strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Computation:
+    """A list of instructions.
+
+    Attributes:
+      name: Its name.
+      instructions: In order, by name.
+    """
+
+    name: str
+    instructions: dict[str, Instruction]
+
+    @functools.cached_property
+    def root(self) -> Instruction:
+        """The instruction whose result is the computation's."""
+        ordered = list(self.instructions.values())
+        return next((one for one in ordered if one.is_root), ordered[-1])
+
+    @functools.cached_property
+    def users(self) -> dict[str, list[Instruction]]:
+        """For each instruction, those that read it."""
+        found: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
+        for instruction in self.instructions.values():
+            for operand in instruction.operands:
+                if operand in found:
+                    found[operand].append(instruction)
+        return found
+
+    def operands(self, instruction: Instruction) -> list[Instruction]:
+        """Gives the instructions that one reads, in order."""
+        own = self.instructions
+        return [own[operand] for operand in instruction.operands if operand in own]
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """A compiled program.
+
+    Attributes:
+      name: Such as `jit_train`.
+      num_devices: Devices that one execution runs on.
+      entry: Name of the computation that is called.
+      computations: All of them, by name.
+      source_lines: For each number of a stack frame, `file:line`.
+    """
+
+    name: str
+    num_devices: int
+    entry: str
+    computations: dict[str, Computation]
+    source_lines: dict[int, str]
+
+    def source_line(self, instruction: Instruction) -> str:
+        """Gives the line of Python that an instruction comes from; empty where unknown."""
+        frame = re.search(r"stack_frame_id=(\d+)", instruction.attributes)
+        if frame:
+            return self.source_lines.get(int(frame[1]), "")
+        file = re.search(r'source_file="([^"]*)"', instruction.attributes)
+        line = re.search(r"source_line=(\d+)", instruction.attributes)
+        return f"{file[1]}:{line[1]}" if file and line else ""
+
+
+def parse_module(text: str) -> Module:
+    """Parses what `compiled.as_text()` gives.
+
+    Raises:
+      ProgramTextError: It is no compiled program.
+    """
+    lines = text.splitlines()
+    header = next((line for line in lines if line.startswith("HloModule ")), "")
+    if not header:
+        raise ProgramTextError("the text is no compiled program: it has no line 'HloModule'")
+    counts = [_header_number(header, name) for name in ("num_partitions", "replica_count")]
+    computations: dict[str, Computation] = {}
+    entry, current, own = "", "", {}
+    for line in _logical_lines(lines):
+        if current:
+            if line.startswith("}"):
+                computations[current] = Computation(current, own)
+                current, own = "", {}
+                continue
+            instruction = _parse_instruction(line)
+            if instruction is not None:
+                own[instruction.name] = instruction
+            continue
+        found = _COMPUTATION.match(line)
+        if found and not line.startswith("HloModule"):
+            current = found[2]
+            if found[1]:
+                entry = current
+    if not entry:
+        raise ProgramTextError("the text is no whole program: it has no entry computation")
+    name = re.split(r"[\s,]", header.removeprefix("HloModule "))[0]
+    return Module(name, math.prod(counts), entry, computations, _source_lines(lines))
+
+
+def _header_number(header: str, name: str) -> int:
+    found = re.search(rf"{name}=(\d+)", header)
+    return int(found[1]) if found else 1
+
+
+def _logical_lines(lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        yield _COMMENT.sub("", line) if "/*" in line else line
+
+
+def _parse_instruction(line: str) -> Instruction | None:
+    found = _INSTRUCTION.match(line)
+    if not found:
+        return None
+    rest = found[3]
+    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.find(" ")
+    if end <= 0:
+        return None
+    shape_text, rest = rest[:end], rest[end:].lstrip()
+    opened = rest.find("(")
+    if opened <= 0:
+        return None
+    closed = _closing(rest, opened)
+    opcode = rest[:opened]
+    inside, attributes = rest[opened + 1 : closed], rest[closed + 1 :].lstrip(", ")
+    operands: tuple[str, ...] = ()
+    if opcode == "parameter":
+        attributes = f"parameter_number={inside}, {attributes}"
+    elif opcode == "constant":
+        attributes = f"literal={inside}, {attributes}" if len(inside) < 64 else attributes
+    else:
+        operands = tuple(_operand_names(inside))
+    return Instruction(
+        found[2], tuple(_shapes(shape_text)), opcode, operands, attributes, bool(found[1])
+    )
+
+
+def _shapes(text: str) -> Iterator[Shape]:
+    for dtype, dims in _ARRAY.findall(_without_layouts(text)):
+        # A bounded dynamic dimension is printed as `<=8`.
+        sizes = tuple(int(size.lstrip("<=")) for size in dims.split(",") if size)
+        yield Shape(dtype, sizes)
+
+
+def _without_layouts(text: str) -> str:
+    return re.sub(r"\{[^{}]*\}", "", text)
+
+
+def _operand_names(text: str) -> Iterator[str]:
+    """Gives the names among operands, which may be printed with their shapes."""
+    depth, start, parts = 0, 0, []
+    for position, character in enumerate(text):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    parts.append(text[start:])
+    for part in parts:
+        name = part.strip().rpartition(" ")[2].lstrip("%")
+        if name:
+            yield name
+
+
+def _closing(text: str, opened: int) -> int:
+    """Gives where the bracket at `opened` closes; the end of the text if it does not."""
+    depth, quoted, position = 0, False, opened
+    while position < len(text):
+        character = text[position]
+        if quoted:
+            if character == "\\":
+                position += 1
+            quoted = character != '"'
+        elif character == '"':
+            quoted = True
+        elif character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+            if depth == 0:
+                return position
+        position += 1
+    return len(text)
+
+
+def _source_lines(lines: list[str]) -> dict[int, str]:
+    """Gives the line of code of each stack frame, from the tables at the head of the text."""
+    tables: dict[str, dict[int, str]] = {}
+    current: dict[int, str] | None = None
+    for line in lines:
+        if line in ("FileNames", "FunctionNames", "FileLocations", "StackFrames"):
+            current = tables.setdefault(line, {})
+            continue
+        row = _TABLE_ROW.match(line) if current is not None else None
+        if row and current is not None:
+            current[int(row[1])] = row[2]
+        elif not line.strip() or _COMPUTATION.match(line):
+            current = None
+    places = {}
+    for number, text in tables.get("FileLocations", {}).items():
+        file, line_number = _field(text, "file_name_id"), _field(text, "line")
+        name = tables.get("FileNames", {}).get(file, "").strip('"')
+        places[number] = f"{name}:{line_number}" if name else ""
+    frames = tables.get("StackFrames", {})
+    return {n: places.get(_field(text, "file_location_id"), "") for n, text in frames.items()}
+
+
+def _field(text: str, name: str) -> int:
+    found = re.search(rf"\b{name}=(\d+)", text)
+    return int(found[1]) if found else 0
+
+
+_DROPPED_SCOPES = re.compile(
+    r"^(while|body|cond|closed_call|checkpoint|rematted_computation|branch_\d+_fun|scan|pjit"
+    r"|custom_jvp_call|custom_vjp_call|shard_map|jit\(.*\)|pmap\(.*\)|xla_pmap|.*->.*|)$"
+)
+"""Functions, loops and einsum's own names: no layers."""
+
+_TRANSFORM = re.compile(r"^(transpose|jvp|vmap|remat|linearize|custom_vjp)\((.*)\)$")
+
+
+def scope_of(op_name: str) -> str:
+    """Gives the named scopes in an `op_name`: without functions, transformations and primitive.
+
+    >>> scope_of("jit(train)/while/body/transpose(jvp(stem))/conv/conv_general_dilated")
+    'stem/conv'
+    """
+    parts = []
+    for part in list(_split_path(op_name))[:-1]:
+        while found := _TRANSFORM.match(part):
+            part = found[2]
+        parts += [inner for inner in _split_path(part) if not _DROPPED_SCOPES.match(inner)]
+    return "/".join(parts)
+
+
+def _split_path(text: str) -> Iterator[str]:
+    depth, start = 0, 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if character == "/" and depth == 0:
+            yield text[start:position]
+            start = position + 1
+    yield text[start:]

@@ -1,0 +1,399 @@
+"""What a captured profile says of one host: communication, utilization, roofline. Needs no JAX.
+
+A capture is a folder with the trace, the compiled program and `capture.json`. Reading it again
+later, or on another machine, gives the same figures.
+"""
+
+import dataclasses
+import functools
+import gzip
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.hardware import find_device
+from dawnjax.profile import roofline, utilization
+from dawnjax.profile.communication import (
+    PICOSECONDS,
+    Communication,
+    Shortest,
+    longest_waits,
+    measure_communication,
+    merge_shortest,
+    shortest_runs,
+)
+from dawnjax.profile.hlo import Program, analyze
+from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace
+
+PROGRAM_FILE = "train_program.txt.gz"
+CAPTURE_FILE = "capture.json"
+
+AGREEMENT_POINTS = 5.0
+"""Points of step time by which the two methods may differ before the result says so."""
+
+LAYERS_IN_RESULT = 20
+"""Layers with most communication that a result shows."""
+
+STRAGGLER_FRACTION = 0.05
+"""A host that costs the others less than this share of a step is no straggler."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Straggler:
+    """A host that the others wait for.
+
+    Attributes:
+      process_index: The host.
+      cost_seconds_per_step: What each other host waits for it in a step, on average.
+      fraction: That, as a fraction of the step.
+    """
+
+    process_index: int
+    cost_seconds_per_step: float
+    fraction: float
+
+    def line(self) -> str:
+        """Gives it as one line."""
+        return (
+            f"host {self.process_index} holds the others up: each waits "
+            f"{1000 * self.cost_seconds_per_step:.3g} ms a step for it, {self.fraction:.0%} of the "
+            "traced step"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives the fields as plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostProfile:
+    """What the profile says of one host.
+
+    Attributes:
+      folder: Where the profile lies.
+      capture: The contents of `capture.json`.
+      trace: The events of the train program in the traced window; None if they cannot be read.
+      window: The traced stretch.
+      program: The compiled program.
+      measured: The communication; None without a trace.
+      attribution: The parts of a step; None without a trace.
+      failure: Why there is no trace to read; empty if there is one.
+      host_waits: Seconds a step that each host waits in collectives, as gathered; None elsewhere
+        than in the run.
+    """
+
+    folder: Path
+    capture: dict[str, Any]
+    trace: Trace | None
+    window: Interval
+    program: Program
+    measured: Communication | None
+    attribution: utilization.Attribution | None
+    failure: str = ""
+    host_waits: list[float | None] | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Steps in the traced window."""
+        first, last = self.capture["steps"]
+        return last - first
+
+    @property
+    def wait_seconds_per_step(self) -> float | None:
+        """Seconds a step in collectives for slower devices, the mean over the devices."""
+        if self.trace is None:
+            return None
+        waits = longest_waits(self.trace, self.capture["shortest_runs"])
+        return sum(waits.values()) / len(waits) / self.num_steps
+
+    @property
+    def ablation_exposed_fraction(self) -> float | None:
+        """What the real step takes longer than its twin, as a fraction of the real step."""
+        real, twin = self.capture.get("real_step_seconds"), self.capture.get("twin_step_seconds")
+        if not real or not twin:
+            return None
+        pairs = [(r - t) / r for r, t in zip(real, twin, strict=True)]
+        return round(statistics.median(pairs), 6)
+
+    @property
+    def disagreement(self) -> str:
+        """Says by how much the two methods differ, if by more than they may; else empty."""
+        points, with_skew = self._difference_points(), self._difference_points(with_skew=True)
+        if points is None or with_skew is None or abs(points) <= AGREEMENT_POINTS:
+            return ""
+        text = (
+            f"host {self.capture['process_index']}: exposed communication without waiting for the "
+            f"slowest is {points:+.1f} points of the step by the trace against the ablation twin "
+            f"({with_skew:+.1f} with the waiting, which the twin does not have either)"
+        )
+        if self.shares_cores:
+            text += (
+                "; the simulated devices share cores, so a device that waits in a collective gives "
+                "its core to another, which the twin does not show"
+            )
+        return text
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether simulated devices have fewer cores than they are."""
+        capture = self.capture
+        is_cpu = capture["platform"] == "cpu"
+        return is_cpu and capture["machine_devices"] > capture["machine_cores"]
+
+    @functools.cached_property
+    def peaks(self) -> tuple[float | None, float | None, str, str]:
+        """FLOP/s and bytes/s of one device, what says so, and why there are none."""
+        capture = self.capture
+        measured = capture.get("measured_peaks")
+        if capture["platform"] == "cpu":
+            if measured is None:
+                return None, None, "", "the machine's peak was not measured"
+            share = capture["machine_devices"]
+            # Simulated devices share the machine.
+            return (
+                measured["flops_per_second"] / share,
+                measured["bytes_per_second"] / share,
+                "measured on this machine, shared by its simulated devices",
+                "",
+            )
+        device, reason = find_device(capture["device_kind"])
+        if device is None:
+            return None, None, "", reason
+        dtype = capture["executed_dtype"]
+        peak = device.peak(dtype)
+        reason = "" if peak else f"{device.name} has no published peak for {dtype}"
+        return peak, device.memory_bytes_per_second, f"{device.source} ({dtype})", reason
+
+    @functools.cached_property
+    def ops(self) -> list[roofline.OpTime]:
+        """The ops of a step against the roofline, the longest first."""
+        if self.trace is None:
+            return []
+        peak, bandwidth, _, _ = self.peaks
+        return roofline.op_times(self.trace, self.num_steps, self.program, peak, bandwidth)
+
+    def communication_json(self) -> dict[str, Any]:
+        """Gives the field `communication` of a host in a result."""
+        names = ("seconds_per_step", "exposed_seconds_per_step", "fraction", "exposed_fraction")
+        names = (*names, "skew_fraction", "exposed_skew_fraction", "bytes_per_step")
+        reasons: dict[str, str] = {}
+        if self.measured is None:
+            fields: dict[str, Any] = dict.fromkeys(names)
+            reasons |= dict.fromkeys(names, self.failure)
+        else:
+            fields = self.measured.to_json()
+            # The rest stands in layers.csv.
+            fields["by_layer"] = dict(list(fields["by_layer"].items())[:LAYERS_IN_RESULT])
+        ablation = self.ablation_exposed_fraction
+        if ablation is None:
+            reasons["ablation_exposed_fraction"] = (
+                self.capture.get("twin_reason") or "no twin was run in this window"
+            )
+        points = self._difference_points()
+        return {
+            **fields,
+            "method": None if self.measured is None else "trace",
+            "ablation_exposed_fraction": ablation,
+            "trace_minus_ablation_points": points,
+            "trace_with_skew_minus_ablation_points": self._difference_points(with_skew=True),
+            "wait_seconds_per_step": self.wait_seconds_per_step,
+            "reasons": reasons,
+        }
+
+    def utilization_json(self) -> dict[str, Any]:
+        """Gives the field `utilization` of a host in a result, input wait apart."""
+        capture, program = self.capture, self.program
+        peak, bandwidth, source, peak_reason = self.peaks
+        is_cpu = capture["platform"] == "cpu"
+        passes = capture["platform"] == "tpu"  # only a TPU makes a float32 product in several
+        executed = sum(
+            op.product_flops * op.runs * (op.passes if passes else 1) for op in program.ops.values()
+        )
+        fields: dict[str, Any] = utilization.host_utilization(
+            step_seconds=capture["step_seconds"],
+            model_flops=capture["model_flops_per_step"],
+            executed_flops=executed,
+            num_bytes=None if is_cpu else program.num_bytes,
+            peak_flops_per_second=peak,
+            memory_bytes_per_second=bandwidth,
+        )
+        reasons: dict[str, str] = {}
+        if peak is None:
+            reasons |= dict.fromkeys(("mfu", "hfu"), peak_reason)
+        if capture["model_flops_per_step"] is None:
+            reasons["mfu"] = capture["model_flops_reason"]
+        if fields["memory_bandwidth_fraction"] is None:
+            reasons["memory_bandwidth_fraction"] = (
+                "most of what a CPU's ops read stays in caches, and no counter tells"
+                if is_cpu
+                else peak_reason
+            )
+        names = ("busy_fraction", "attributed_fraction", "tensor_core_fraction")
+        if self.trace is None or self.attribution is None:
+            fields |= dict.fromkeys(names)
+            reasons |= dict.fromkeys(names, self.failure)
+        else:
+            fields["busy_fraction"] = round(self.attribution.busy_fraction, 6)
+            fields["attributed_fraction"] = round(self.attribution.attributed_fraction, 6)
+            tensor, reason = utilization.tensor_core_fraction(self.trace, self.window, program)
+            fields["tensor_core_fraction"] = None if tensor is None else round(tensor, 6)
+            if tensor is None:
+                reasons["tensor_core_fraction"] = reason
+            fields |= utilization.attribution_json(self.attribution)
+        return {
+            **fields,
+            "step_seconds": capture["step_seconds"],
+            "model_flops_per_step": capture["model_flops_per_step"],
+            "executed_flops_per_step": executed,
+            "peak_flops_per_second": peak,
+            "peak_source": source or None,
+            "devices_share_cores": self.shares_cores,
+            "reasons": reasons,
+        }
+
+    def _difference_points(self, with_skew: bool = False) -> float | None:
+        ablation = self.ablation_exposed_fraction
+        if ablation is None or self.measured is None:
+            return None
+        own = self.measured
+        wire = own.exposed_seconds_per_step
+        if not with_skew:
+            wire -= own.exposed_skew_seconds_per_step
+        return round(100 * (wire / own.step_seconds - ablation), 3)
+
+    def straggler(self) -> Straggler | None:
+        """Gives the host that the others wait for, where there is one."""
+        if self.host_waits is None or self.measured is None:
+            return None
+        return find_straggler(self.host_waits, self.measured.step_seconds)
+
+
+def find_straggler(waits: Sequence[float | None], step_seconds: float) -> Straggler | None:
+    """Gives the host that waits least, if the others wait for it.
+
+    Args:
+      waits: Seconds a step that each host waits in collectives.
+      step_seconds: The traced step.
+    """
+    known = [(wait, index) for index, wait in enumerate(waits) if wait is not None]
+    if len(known) < 2 or len(known) < len(waits):
+        return None
+    least, slowest = min(known)
+    cost = sum(wait for wait, _ in known) - least
+    cost = cost / (len(known) - 1) - least
+    if cost < STRAGGLER_FRACTION * step_seconds:
+        return None
+    return Straggler(slowest, round(cost, 9), round(cost / step_seconds, 6))
+
+
+def straggler_of(profiles: Sequence[HostProfile]) -> Straggler | None:
+    """Gives the host that the others wait for, from the profiles of all hosts."""
+    measured = next((one.measured for one in profiles if one.measured is not None), None)
+    if measured is None:
+        return None
+    waits = {one.capture["process_index"]: one.wait_seconds_per_step for one in profiles}
+    return find_straggler([waits.get(i) for i in range(max(waits) + 1)], measured.step_seconds)
+
+
+def newest_captures(run_dir: Path) -> list[Path]:
+    """Gives the newest capture of each process in a run directory.
+
+    Raises:
+      ConfigError: There is none.
+    """
+    newest: dict[Path, Path] = {}
+    for file in sorted(
+        run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}"), key=lambda file: file.stat().st_mtime
+    ):
+        newest[file.parent.parent] = file.parent
+    if not newest:
+        raise ConfigError(
+            f"{run_dir} holds no profile: the run was made with --profile.after_run=false, or did "
+            "not come to its end"
+        )
+    return [newest[process] for process in sorted(newest)]
+
+
+def write_capture(folder: Path, capture: dict[str, Any]) -> None:
+    """Writes `capture.json`."""
+    (folder / CAPTURE_FILE).write_text(json.dumps(capture))
+
+
+def own_shortest(folder: Path, capture: dict[str, Any]) -> tuple[Shortest, str]:
+    """Gives the shortest runs of collectives on this host, and why there are none."""
+    try:
+        trace, _ = _load_trace(folder, capture)
+    except (RunError, OSError) as error:
+        return {}, str(error)
+    return shortest_runs(trace), ""
+
+
+def joint_shortest(parts: Sequence[Shortest]) -> Shortest:
+    """Gives the shortest runs over all hosts."""
+    return merge_shortest([part for part in parts if part])
+
+
+def read_profile(folder: Path) -> HostProfile:
+    """Reads a capture.
+
+    Raises:
+      ConfigError: The folder holds none.
+    """
+    try:
+        capture = json.loads((folder / CAPTURE_FILE).read_text())
+        with gzip.open(folder / PROGRAM_FILE, "rt") as file:
+            program = analyze(file.read())
+    except (OSError, EOFError, ValueError) as error:
+        raise ConfigError(f"{folder} holds no whole profile: {error}") from None
+    return build_profile(folder, capture, program)
+
+
+def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> HostProfile:
+    """Gives the profile of a capture; a trace that cannot be read is a reason in it.
+
+    Args:
+      folder: Where the trace lies.
+      capture: The contents of `capture.json`.
+      program: The compiled program.
+    """
+    try:
+        trace, window = _load_trace(folder, capture)
+    except (RunError, OSError) as error:
+        return HostProfile(folder, capture, None, (0, 0), program, None, None, failure=str(error))
+    first, last = capture["steps"]
+    shortest = capture["shortest_runs"]
+    is_cpu = capture["platform"] == "cpu"
+    return HostProfile(
+        folder=folder,
+        capture=capture,
+        trace=trace,
+        window=window,
+        program=program,
+        measured=measure_communication(trace, window, last - first, shortest, program),
+        attribution=utilization.attribute_step(
+            trace, window, last - first, shortest, capture["machine_cores"] if is_cpu else None
+        ),
+    )
+
+
+def _load_trace(folder: Path, capture: dict[str, Any]) -> tuple[Trace, Interval]:
+    """Gives the train program's events in the traced window, and the window."""
+    trace = read_trace(find_trace(folder))
+    window = _window(trace, capture)
+    trace = trace.between(*window).of_program(capture["module"])
+    # A device may end a little after the host says that it has; the window then goes on.
+    end = max(event.end for events in trace.devices.values() for event in events)
+    return trace, (window[0], max(window[1], end))
+
+
+def _window(trace: Trace, capture: dict[str, Any]) -> Interval:
+    spans = [span for span in trace.spans if span.name == utilization.WINDOW_SPAN]
+    if spans:
+        return spans[-1].start, spans[-1].end
+    events = [e for own in trace.devices.values() for e in own if e.program == capture["module"]]
+    if not events:
+        return 0, 10 * PICOSECONDS
+    return min(e.start for e in events), max(e.end for e in events)

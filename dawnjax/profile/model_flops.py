@@ -1,0 +1,116 @@
+"""FLOPs of a model, from its own mathematics and not from what a compiler made of it.
+
+2 x multiply-adds of every matrix product and convolution in the forward pass, whole windows, and
+three times that for training: forward, gradient of the inputs, gradient of the weights. Nothing is
+counted for recomputation, for padding of a batch, or for element-wise work.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dawnjax.experiment import Experiment
+from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
+from dawnjax.input_pipeline.image_augmentation import model_image_shape
+from dawnjax.models.execution import Execution, TrainingMoment
+from dawnjax.profile.hlo import window_taps
+from dawnjax.pure_model import pure_model
+
+TRAINING_FACTOR = 3
+"""Forward, and the two gradients of each product."""
+
+
+def train_flops_per_example(experiment: Experiment, spec: AnySpec) -> int:
+    """Gives the model FLOPs of one example in a train step.
+
+    The model is traced as for an accelerator: on CPU some convolutions are made of other products,
+    which is a matter of execution, not of the model.
+
+    Raises:
+      ValueError: The model holds a loop whose number of rounds is not known, or its examples are
+        packed text, of which padding is a part.
+    """
+    if isinstance(spec, TextSpec):
+        raise ValueError("model FLOPs are not counted for rows of packed text")
+    group = experiment.batch_norm_group_size
+    image_shape = model_image_shape(experiment.augmentation, spec.image_shape)
+    build: Any = experiment.model.build
+    model = pure_model(
+        lambda rngs: build(
+            image_shape=image_shape,
+            num_classes=spec.num_classes,
+            execution=Execution(
+                platform="tpu",
+                compute_dtype=experiment.compute_dtype,
+                batch_norm_group_size=group,
+            ),
+            rngs=rngs,
+        )
+    )
+    params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
+    images = jax.ShapeDtypeStruct((group, *image_shape), "float32")
+    moment = None
+    if getattr(experiment.model, "draws_in_training", False):
+        moment = TrainingMoment(jax.random.split(jax.random.key(0), group), jnp.zeros(()))
+    forward = jax.make_jaxpr(lambda p, s, x: model.apply(p, s, x, True, moment))(
+        params, batch_stats, images
+    )
+    return TRAINING_FACTOR * product_flops(forward.jaxpr) // group
+
+
+def product_flops(jaxpr: Any) -> int:
+    """Gives 2 x multiply-adds of the matrix products and convolutions of a jaxpr.
+
+    Raises:
+      ValueError: It holds a loop whose number of rounds is not known, with products in it.
+    """
+    total = 0
+    for equation in jaxpr.eqns:
+        name, params = equation.primitive.name, equation.params
+        if name == "dot_general":
+            (contracted, _), _ = params["dimension_numbers"]
+            lhs = equation.invars[0].aval.shape
+            depth = math.prod(lhs[dim] for dim in contracted)
+            total += 2 * depth * math.prod(equation.outvars[0].aval.shape)
+        elif name == "conv_general_dilated":
+            total += 2 * _convolution_multiply_adds(equation)
+        elif name == "cond":
+            total += max(product_flops(branch.jaxpr) for branch in params["branches"])
+        else:
+            inner = sum(product_flops(one) for one in _inner_jaxprs(params))
+            if inner and name == "while":
+                raise ValueError("a while loop holds products: its rounds are not known")
+            total += inner * params["length"] if name == "scan" else inner
+    return total
+
+
+def _convolution_multiply_adds(equation: Any) -> int:
+    params = equation.params
+    numbers = params["dimension_numbers"]
+    kernel, result = equation.invars[1].aval.shape, equation.outvars[0].aval.shape
+    # A spec lists the positions of batch (or out features), features, and the spatial dimensions.
+    in_features = kernel[numbers.rhs_spec[1]]
+    taps = 1
+    for index, stride in enumerate(params["window_strides"]):
+        taps *= window_taps(
+            result[numbers.out_spec[2 + index]],
+            kernel[numbers.rhs_spec[2 + index]],
+            stride,
+            params["padding"][index][0],
+            params["lhs_dilation"][index],
+            params["rhs_dilation"][index],
+        )
+    return result[numbers.out_spec[0]] * result[numbers.out_spec[1]] * in_features * taps
+
+
+def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    for name, value in params.items():
+        if name in ("fwd_jaxpr_thunk", "bwd", "jvp_jaxpr_fun", "cond_jaxpr"):
+            continue
+        for one in value if isinstance(value, tuple | list) else (value,):
+            inner = getattr(one, "jaxpr", one)
+            if hasattr(inner, "eqns"):
+                yield inner

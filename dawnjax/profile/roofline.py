@@ -1,0 +1,191 @@
+"""Each op against what the device could do: FLOPs, bytes and time, and what was lost.
+
+An op's roofline is the longer of two times: its FLOPs at the peak of its arithmetic, and its bytes
+at the memory's bandwidth. What it took beyond that is lost.
+
+Source: Williams, Waterman and Patterson 2009, "Roofline: an insightful visual performance model"
+(Communications of the ACM 52:4). Distributions over time: Coleman et al. 2019, "Analysis of
+DAWNBench, a time-to-accuracy machine learning performance benchmark", figures 7 to 11.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from dawnjax.profile.communication import PICOSECONDS
+from dawnjax.profile.hlo import Program
+from dawnjax.profile.trace import Trace, length, union
+
+
+@dataclasses.dataclass(frozen=True)
+class OpTime:
+    """An op's time and work in a step of one device, the mean over a host's devices.
+
+    Attributes:
+      name: The op.
+      seconds: Time a step.
+      product_flops: FLOPs of matrix products and convolutions a step.
+      flops: All FLOPs a step.
+      num_bytes: Bytes read and written a step.
+      roofline_seconds: The least time that the device's peaks allow; None without peaks.
+      peak_fraction: Product FLOPs over time, as a fraction of the peak; None without peak.
+      scope: The layer.
+      source_line: `file:line`.
+      kind: The kind of collective, or empty.
+    """
+
+    name: str
+    seconds: float
+    product_flops: float
+    flops: float
+    num_bytes: float
+    roofline_seconds: float | None
+    peak_fraction: float | None
+    scope: str
+    source_line: str
+    kind: str
+
+    @property
+    def lost_seconds(self) -> float | None:
+        """Time beyond the roofline; None without peaks and for collectives."""
+        if self.roofline_seconds is None or self.kind:
+            return None
+        return max(0.0, self.seconds - self.roofline_seconds)
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs a byte."""
+        return self.flops / self.num_bytes if self.num_bytes else None
+
+
+def op_times(
+    trace: Trace,
+    num_steps: int,
+    program: Program | None,
+    peak_flops_per_second: float | None,
+    memory_bytes_per_second: float | None,
+) -> list[OpTime]:
+    """Gives the ops of a step, the longest first.
+
+    Args:
+      trace: The events of the train program on the host's devices.
+      num_steps: Steps in it.
+      program: The compiled program; without it a TPU's trace still gives FLOPs and bytes.
+      peak_flops_per_second: Of one device; None where unknown.
+      memory_bytes_per_second: Of one device; None where unknown.
+    """
+    spans: dict[str, list[list[tuple[int, int]]]] = {}
+    kinds: dict[str, str] = {}
+    traced: dict[str, list[int]] = {}
+    for events in trace.devices.values():
+        own: dict[str, list[tuple[int, int]]] = {}
+        for event in events:
+            name = event.op or event.kernel
+            own.setdefault(name, []).append((event.start, event.end))
+            kinds[name] = event.kind
+            work = traced.setdefault(name, [0, 0])
+            work[0], work[1] = work[0] + event.flops, work[1] + event.num_bytes
+        for name, intervals in own.items():
+            spans.setdefault(name, []).append(intervals)
+    scale = num_steps * len(trace.devices)
+    ops = []
+    for name, devices in spans.items():
+        seconds = sum(length(union(own)) for own in devices) / (PICOSECONDS * scale)
+        op = None if program is None else program.ops.get(name)
+        if op is not None:
+            product, flops = op.product_flops * op.runs, op.flops * op.runs
+            num_bytes = op.num_bytes * op.runs
+            passes = op.passes if trace.platform == "tpu" else 1
+        else:
+            product, passes = 0, 1
+            flops, num_bytes = (amount / scale for amount in traced[name])
+        roofline = _roofline(
+            product * passes, num_bytes, peak_flops_per_second, memory_bytes_per_second
+        )
+        peak_fraction = None
+        if peak_flops_per_second and seconds:
+            peak_fraction = product * passes / seconds / peak_flops_per_second
+        ops.append(
+            OpTime(
+                name=name,
+                seconds=seconds,
+                product_flops=product,
+                flops=flops,
+                num_bytes=num_bytes,
+                roofline_seconds=roofline,
+                peak_fraction=peak_fraction,
+                scope="" if op is None else op.scope,
+                source_line="" if op is None else op.source_line,
+                kind=kinds[name],
+            )
+        )
+    return sorted(ops, key=lambda one: -one.seconds)
+
+
+def _roofline(
+    flops: float, num_bytes: float, peak: float | None, bandwidth: float | None
+) -> float | None:
+    if not peak or not bandwidth:
+        return None
+    return max(flops / peak, num_bytes / bandwidth)
+
+
+def largest_losses(ops: Sequence[OpTime], count: int = 10) -> list[OpTime]:
+    """Gives the ops that lose most time against their own roofline."""
+    known = [op for op in ops if op.lost_seconds is not None]
+    return sorted(known, key=lambda op: -(op.lost_seconds or 0.0))[:count]
+
+
+def time_weighted_cdf(values: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Gives the distribution of a value over time.
+
+    Args:
+      values: Each a value and the seconds spent at it.
+
+    Returns:
+      Ascending values, each with the share of the time spent at it or below.
+
+    >>> time_weighted_cdf([(2.0, 1.0), (1.0, 3.0)])
+    [(1.0, 0.75), (2.0, 1.0)]
+    """
+    total = sum(seconds for _, seconds in values)
+    if not total:
+        return []
+    shares: dict[float, float] = {}
+    for value, seconds in values:
+        shares[value] = shares.get(value, 0.0) + seconds / total
+    points, below = [], 0.0
+    for value in sorted(shares):
+        below += shares[value]
+        points.append((value, below))
+    return points
+
+
+def peak_use_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
+    """Gives over the time of computation how much of the matrix units' peak was used."""
+    return time_weighted_cdf(
+        [
+            (op.peak_fraction, op.seconds)
+            for op in ops
+            if op.peak_fraction is not None and not op.kind
+        ]
+    )
+
+
+def throughput_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
+    """Gives over the time of computation the FLOP/s of the op that ran."""
+    return time_weighted_cdf(
+        [(op.flops / op.seconds, op.seconds) for op in ops if op.seconds and not op.kind]
+    )
+
+
+def to_json(ops: Sequence[OpTime]) -> list[dict[str, Any]]:
+    """Gives ops as plain JSON values."""
+    return [
+        {
+            **dataclasses.asdict(op),
+            "lost_seconds": op.lost_seconds,
+            "flops_per_byte": op.intensity,
+        }
+        for op in ops
+    ]

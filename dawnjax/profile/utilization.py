@@ -1,0 +1,236 @@
+"""How well a host's devices are used, and where each part of a step went.
+
+The parts of a step sum to it: computation, exposed communication (waiting for the slowest device,
+and the wire), waiting for input, waiting for the host to hand out work, waiting for a core where
+simulated devices share cores, and idle time whose cause is not known.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dawnjax.profile.communication import PICOSECONDS, DeviceTime, device_time
+from dawnjax.profile.hlo import Program
+from dawnjax.profile.trace import (
+    ANNOTATION_PREFIX,
+    Event,
+    Interval,
+    Trace,
+    intersect,
+    length,
+    subtract,
+    union,
+)
+
+INPUT_SPAN = ANNOTATION_PREFIX + "input"
+CALL_SPAN = ANNOTATION_PREFIX + "call"
+WINDOW_SPAN = ANNOTATION_PREFIX + "window"
+
+PARTS = ("compute", "exposed_wire", "exposed_skew", "input_wait", "host", "shared_core", "idle")
+"""The parts of a step; all but `idle` have a known cause."""
+
+_TENSOR_CORE_KERNELS = re.compile(
+    r"nvjet"  # cuBLAS on Hopper and Blackwell
+    r"|(?:884|1688|168|16816|16832|161616)(?:gemm|fprop|dgrad|wgrad|cudnn)"  # instruction shapes
+    r"|tensorop|wgmma|hgmma|igmma|qgmma|bmma|imma_|hmma"
+    r"|xmma_(?:gemm|fprop|dgrad|wgrad|conv)"
+    r"|cutlass\w*_(?:tensorop|sm90|sm100)"
+    r"|flash_(?:fwd|bwd)|fmha|cudnn_generated_fort_native_sdpa",
+    re.IGNORECASE,
+)
+_PLAIN_KERNELS = re.compile(r"simt|sgemm_\d+x\d+|dgemm|gemv|implicit_convolve_sgemm", re.IGNORECASE)
+
+
+def is_tensor_core_kernel(kernel: str) -> bool:
+    """Tells from a CUDA kernel's name whether it multiplies on tensor cores.
+
+    The names are those of cuBLAS, cuDNN and CUTLASS kernels: the shape of the matrix instruction
+    (884 on Volta, 1688 and 16816 from Turing on), `xmma`, `tensorop`, and `nvjet` from Hopper on.
+    A kernel that XLA wrote itself (`gemm_fusion_dot`, `triton`) does not say; the op's products
+    tell.
+    """
+    return bool(_TENSOR_CORE_KERNELS.search(kernel)) and not _PLAIN_KERNELS.search(kernel)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attribution:
+    """Where the steps of a host went; seconds a step, the mean over its devices.
+
+    Attributes:
+      step_seconds: The step, while it was traced.
+      parts: Seconds of each of `PARTS`.
+      devices: The same for each device.
+    """
+
+    step_seconds: float
+    parts: dict[str, float]
+    devices: dict[int, dict[str, float]]
+
+    @property
+    def attributed_fraction(self) -> float:
+        """The share of the step whose cause is known."""
+        return 1 - self.parts["idle"] / self.step_seconds
+
+    @property
+    def busy_fraction(self) -> float:
+        """The share in which the device ran an op, waiting in a collective included."""
+        busy = ("compute", "exposed_wire", "exposed_skew")
+        return sum(self.parts[name] for name in busy) / self.step_seconds
+
+
+def attribute_step(
+    trace: Trace,
+    window: Interval,
+    num_steps: int,
+    shortest: Mapping[str, Sequence[int]],
+    cores: int | None = None,
+) -> Attribution:
+    """Gives where the time of a host's steps went.
+
+    Args:
+      trace: The events of the train program on the host's devices, and the host's spans.
+      window: The stretch in which the steps ran.
+      num_steps: Steps in it.
+      shortest: The shortest durations of collectives over all devices of the run.
+      cores: CPU cores that simulated devices share; None for devices of their own.
+    """
+    times = {d: device_time(e, window, shortest) for d, e in trace.devices.items()}
+    input_spans = union((s.start, s.end) for s in trace.spans if s.name == INPUT_SPAN)
+    devices = {}
+    for number, time in times.items():
+        others = [other for n, other in times.items() if n != number]
+        crowded = _at_once(others, cores) if cores is not None else []
+        between = _between_runs(trace.devices[number], window)
+        devices[number] = _parts(time, input_spans, between, crowded, num_steps)
+    parts = {name: sum(own[name] for own in devices.values()) / len(devices) for name in PARTS}
+    return Attribution((window[1] - window[0]) / (PICOSECONDS * num_steps), parts, devices)
+
+
+def _parts(
+    time: DeviceTime,
+    input_spans: list[Interval],
+    between: list[Interval],
+    crowded: list[Interval],
+    num_steps: int,
+) -> dict[str, float]:
+    exposed, exposed_skew, left = time.exposed, time.exposed_skew, time.gaps
+    found = {"compute": time.compute, "exposed_skew": exposed_skew}
+    found["exposed_wire"] = subtract(exposed, exposed_skew)
+    # A gap inside a program is not the host's: the device had all that it needed.
+    for name, cause in (
+        ("input_wait", intersect(between, input_spans)),
+        ("host", between),
+        ("shared_core", crowded),
+    ):
+        found[name] = intersect(left, cause)
+        left = subtract(left, found[name])
+    found["idle"] = left
+    return {name: length(found[name]) / (PICOSECONDS * num_steps) for name in PARTS}
+
+
+def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
+    """Gives the moments of the window at which the device was in no execution of the program.
+
+    Where the trace does not tell executions apart, only what is before the first op and after the
+    last is known to be outside.
+    """
+    runs: dict[int, list[int]] = {}
+    for event in events:
+        own = runs.setdefault(event.run, [event.start, event.end])
+        own[0], own[1] = min(own[0], event.start), max(own[1], event.end)
+    return subtract([window], union((start, end) for start, end in runs.values()))
+
+
+def _at_once(times: Sequence[DeviceTime], count: int) -> list[Interval]:
+    """Gives the moments at which at least `count` of some devices compute."""
+    edges = sorted(
+        edge for time in times for start, end in time.compute for edge in ((start, 1), (end, -1))
+    )
+    crowded, running, begin = [], 0, 0
+    for moment, change in edges:
+        before, running = running, running + change
+        if before < count <= running:
+            begin = moment
+        elif running < count <= before:
+            crowded.append((begin, moment))
+    return union(crowded)
+
+
+def tensor_core_fraction(
+    trace: Trace, window: Interval, program: Program | None
+) -> tuple[float | None, str]:
+    """Gives the share of the step in which a device multiplies on its matrix units.
+
+    Args:
+      trace: The events of the train program on the host's devices.
+      window: The stretch in which the steps ran.
+      program: The compiled program; on TPU it or the trace says which ops hold products.
+
+    Returns:
+      The mean over the devices and an empty reason; or None and why it cannot be said.
+    """
+    if trace.platform == "cpu":
+        return None, "a CPU has no tensor cores"
+    shares = []
+    for events in trace.devices.values():
+        on = union((e.start, e.end) for e in events if _multiplies(e, trace.platform, program))
+        shares.append(length(intersect(on, [window])) / (window[1] - window[0]))
+    return sum(shares) / len(shares), ""
+
+
+def _multiplies(event: Event, platform: str, program: Program | None) -> bool:
+    op = None if program is None else program.ops.get(event.op)
+    if platform == "gpu":
+        if is_tensor_core_kernel(event.kernel):
+            return True
+        own_kernel = event.kernel.startswith(("gemm_fusion", "triton", "fusion", "__triton"))
+        half = op is not None and op.product_dtype in ("bf16", "f16")
+        return own_kernel and half and op is not None and op.product_flops > 0
+    if op is not None:
+        return op.product_flops > 0
+    return "convolution" in event.category or event.category in ("dot", "output fusion")
+
+
+def host_utilization(
+    *,
+    step_seconds: float,
+    model_flops: float | None,
+    executed_flops: float | None,
+    num_bytes: float | None,
+    peak_flops_per_second: float | None,
+    memory_bytes_per_second: float | None,
+) -> dict[str, float | None]:
+    """Gives `mfu`, `hfu` and `memory_bandwidth_fraction` of one device; None where one is unknown.
+
+    Args:
+      step_seconds: The steady step, not traced.
+      model_flops: FLOPs of the model a step and device: 2 x multiply-adds of its matrix products
+        and convolutions, times 3 for training.
+      executed_flops: FLOPs of the products that the compiled step makes on a device, each counted
+        as often as the hardware makes it.
+      num_bytes: Bytes that the step's ops read and write on a device.
+      peak_flops_per_second: Of one device, in the arithmetic that is executed.
+      memory_bytes_per_second: Of one device.
+    """
+
+    def fraction(amount: float | None, peak: float | None) -> float | None:
+        if amount is None or peak is None or not step_seconds:
+            return None
+        return round(amount / (step_seconds * peak), 6)
+
+    return {
+        "mfu": fraction(model_flops, peak_flops_per_second),
+        "hfu": fraction(executed_flops, peak_flops_per_second),
+        "memory_bandwidth_fraction": fraction(num_bytes, memory_bytes_per_second),
+    }
+
+
+def attribution_json(attribution: Attribution) -> dict[str, Any]:
+    """Gives the parts of a step as seconds and as fractions of it."""
+    step = attribution.step_seconds
+    return {
+        "traced_step_seconds": round(step, 9),
+        "parts_seconds": {name: round(s, 9) for name, s in attribution.parts.items()},
+        "parts_fraction": {name: round(s / step, 6) for name, s in attribution.parts.items()},
+    }

@@ -1,0 +1,277 @@
+"""The profiler's trace file, plane by plane.
+
+A trace is one `XSpace` message. Its schema is built here in code, so that `protobuf` alone reads
+it: the reader that comes with JAX leaves out the metadata of events, where a TPU's FLOPs, bytes and
+categories stand. The file is walked plane by plane, so that the memory needed is that of the
+largest plane that is asked for.
+
+Source: field numbers from OpenXLA, `tsl/profiler/protobuf/xplane.proto`.
+"""
+
+import dataclasses
+import functools
+import mmap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from dawnjax.errors import RunError
+
+LARGEST_PLANE_BYTES = 2**30
+"""A plane above this is not read: parsed, its events take about five times as much memory."""
+
+LARGEST_FILE_BYTES = 2**34
+
+_PACKAGE = "dawnjax.xplane"
+
+# Each message: (field, number, type, or the name of a message, repeated).
+_SCHEMA: dict[str, list[tuple[str, int, str, bool]]] = {
+    "XSpace": [
+        ("planes", 1, "XPlane", True),
+        ("errors", 2, "string", True),
+        ("warnings", 3, "string", True),
+        ("hostnames", 4, "string", True),
+    ],
+    "XPlane": [
+        ("id", 1, "int64", False),
+        ("name", 2, "string", False),
+        ("lines", 3, "XLine", True),
+        ("event_metadata", 4, "map:XEventMetadata", True),
+        ("stat_metadata", 5, "map:XStatMetadata", True),
+        ("stats", 6, "XStat", True),
+    ],
+    "XLine": [
+        ("id", 1, "int64", False),
+        ("name", 2, "string", False),
+        ("timestamp_ns", 3, "int64", False),
+        ("events", 4, "XEvent", True),
+        ("duration_ps", 9, "int64", False),
+        ("display_id", 10, "int64", False),
+        ("display_name", 11, "string", False),
+    ],
+    "XEvent": [
+        ("metadata_id", 1, "int64", False),
+        ("offset_ps", 2, "int64", False),
+        ("duration_ps", 3, "int64", False),
+        ("stats", 4, "XStat", True),
+        ("num_occurrences", 5, "int64", False),
+    ],
+    "XStat": [
+        ("metadata_id", 1, "int64", False),
+        ("double_value", 2, "double", False),
+        ("uint64_value", 3, "uint64", False),
+        ("int64_value", 4, "int64", False),
+        ("str_value", 5, "string", False),
+        ("bytes_value", 6, "bytes", False),
+        ("ref_value", 7, "uint64", False),
+    ],
+    "XEventMetadata": [
+        ("id", 1, "int64", False),
+        ("name", 2, "string", False),
+        ("metadata", 3, "bytes", False),
+        ("display_name", 4, "string", False),
+        ("stats", 5, "XStat", True),
+        ("child_id", 6, "int64", True),
+    ],
+    "XStatMetadata": [
+        ("id", 1, "int64", False),
+        ("name", 2, "string", False),
+        ("description", 3, "string", False),
+    ],
+}
+
+# Fields of which at most one is set; presence is told apart from zero.
+_ONEOFS = {
+    "XEvent": ("data", ("offset_ps", "num_occurrences")),
+    "XStat": (
+        "value",
+        (
+            "double_value",
+            "uint64_value",
+            "int64_value",
+            "str_value",
+            "bytes_value",
+            "ref_value",
+        ),
+    ),
+}
+
+
+class TraceError(RunError):
+    """A trace that cannot be read, or that does not say what was asked; one line."""
+
+
+@functools.cache
+def message(name: str) -> Callable[..., Any]:
+    """Gives the class of a message, such as `XSpace`."""
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+@functools.cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    field_types = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="dawnjax/xplane.proto", package=_PACKAGE, syntax="proto3"
+    )
+    for message_name, fields in _SCHEMA.items():
+        described = file.message_type.add(name=message_name)
+        oneof, members = _ONEOFS.get(message_name, ("", ()))
+        if oneof:
+            described.oneof_decl.add(name=oneof)
+        for name, number, kind, repeated in fields:
+            field = described.field.add(
+                name=name,
+                number=number,
+                label=field_types.LABEL_REPEATED if repeated else field_types.LABEL_OPTIONAL,
+            )
+            if name in members:
+                field.oneof_index = 0
+            if kind.startswith("map:"):
+                # A map is a repeated message of key and value.
+                entry = described.nested_type.add(name=_entry_name(name))
+                entry.options.map_entry = True
+                key, value = entry.field.add(name="key", number=1), entry.field.add(name="value")
+                key.type, key.label = field_types.TYPE_INT64, field_types.LABEL_OPTIONAL
+                value.number, value.label = 2, field_types.LABEL_OPTIONAL
+                value.type = field_types.TYPE_MESSAGE
+                value.type_name = f".{_PACKAGE}.{kind.removeprefix('map:')}"
+                field.type = field_types.TYPE_MESSAGE
+                field.type_name = f".{_PACKAGE}.{message_name}.{entry.name}"
+            elif kind in _SCHEMA:
+                field.type, field.type_name = field_types.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+            else:
+                field.type = getattr(field_types, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
+
+
+def _entry_name(field: str) -> str:
+    return "".join(word.capitalize() for word in field.split("_")) + "Entry"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plane:
+    """One plane of a trace: a device, or the host's threads.
+
+    Attributes:
+      name: Such as `/device:TPU:0` or `/host:CPU`.
+      proto: The `XPlane` message.
+    """
+
+    name: str
+    proto: Any
+
+    @functools.cached_property
+    def stat_names(self) -> dict[int, str]:
+        """The names of stats, by their number in this plane."""
+        return {number: stat.name for number, stat in self.proto.stat_metadata.items()}
+
+    def stats(self, owner: Any) -> dict[str, Any]:
+        """Gives the stats of an event, an event's metadata or the plane, by name."""
+        return {
+            self.stat_names.get(stat.metadata_id, ""): self._value(stat) for stat in owner.stats
+        }
+
+    def _value(self, stat: Any) -> Any:
+        field = stat.WhichOneof("value")
+        if field == "ref_value":  # a string that is kept once, as the name of a stat
+            return self.stat_names.get(stat.ref_value, "")
+        return None if field is None else getattr(stat, field)
+
+
+def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
+    """Gives the planes of a trace file whose names are wanted, one after the other.
+
+    Args:
+      path: An `.xplane.pb` file.
+      wanted: Told a plane's name.
+
+    Raises:
+      TraceError: The file is absent, empty, torn, too large, or no trace.
+    """
+    try:
+        size = path.stat().st_size
+        if size == 0:
+            raise TraceError(f"{path} is empty: the profiler was stopped before it wrote anything")
+        if size > LARGEST_FILE_BYTES:
+            raise TraceError(
+                f"{path} has {size / 2**30:.1f} GiB, above the {LARGEST_FILE_BYTES // 2**30} GiB "
+                "that are read; profile fewer steps"
+            )
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            found = 0
+            for start, end in _plane_spans(data, path):
+                found += 1
+                name = _plane_name(data, start, end)
+                if not wanted(name):
+                    continue
+                if end - start > LARGEST_PLANE_BYTES:
+                    raise TraceError(
+                        f"{path}: plane {name} has {(end - start) / 2**30:.1f} GiB, above the "
+                        f"{LARGEST_PLANE_BYTES / 2**30:g} GiB that are read; profile fewer steps"
+                    )
+                try:
+                    proto = message("XPlane").FromString(data[start:end])  # type: ignore[attr-defined]
+                except DecodeError:
+                    raise TraceError(f"{path} is damaged: plane {name} cannot be read") from None
+                yield Plane(name, proto)
+            if not found:
+                raise TraceError(f"{path} holds no plane: nothing was traced")
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _plane_spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
+    """Gives where each plane begins and ends: the length-delimited fields 1 of the XSpace."""
+    position = 0
+    while position < len(data):
+        try:
+            tag, position = _varint(data, position)
+            number, wire = tag >> 3, tag & 7
+            if wire != 2 or number not in (1, 2, 3, 4):
+                raise TraceError(f"{path} is no trace: it does not begin as an XSpace does")
+            length, position = _varint(data, position)
+        except IndexError:
+            raise TraceError(f"{path} is cut off after {len(data)} bytes") from None
+        if position + length > len(data):
+            raise TraceError(
+                f"{path} is cut off: it has {len(data)} bytes and says that it goes on to "
+                f"{position + length}"
+            )
+        if number == 1:
+            yield position, position + length
+        position += length
+
+
+def _plane_name(data: mmap.mmap, position: int, end: int) -> str:
+    """Gives a plane's name without parsing the plane: field 2, among the first fields."""
+    try:
+        while position < end:
+            tag, position = _varint(data, position)
+            value, position = _varint(data, position)
+            if tag & 7 == 2:
+                if tag >> 3 == 2:
+                    return data[position : min(end, position + value)].decode(errors="replace")
+                position += value
+            elif tag & 7 != 0:
+                break
+    except IndexError:
+        pass
+    return ""
+
+
+def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        value |= (byte & 127) << shift
+        position += 1
+        if byte < 128:
+            return value, position
+        shift += 7
+        if shift > 63:
+            raise IndexError

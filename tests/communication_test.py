@@ -1,0 +1,151 @@
+"""Communication and the parts of a step: hand-computed answers on traces made by hand."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from traces import US, gpu_trace, tpu_trace
+
+from dawnjax.profile.communication import (
+    measure_communication,
+    merge_shortest,
+    shortest_runs,
+)
+from dawnjax.profile.hlo import analyze
+from dawnjax.profile.host_profile import find_straggler
+from dawnjax.profile.trace import Trace, TraceError, read_trace
+from dawnjax.profile.utilization import PARTS, attribute_step
+
+PROGRAM = """HloModule jit_train, num_partitions=2
+
+%sum (a: bf16[], b: bf16[]) -> bf16[] {
+  %a = bf16[] parameter(0)
+  %b = bf16[] parameter(1)
+  ROOT %add = bf16[] add(%a, %b)
+}
+
+ENTRY %main (x: bf16[1000], y: bf16[3000]) -> bf16[1000] {
+  %x = bf16[1000]{0} parameter(0)
+  %y = bf16[3000]{0} parameter(1)
+  %g = bf16[1000]{0} negate(%x), metadata={op_name="jit(train)/transpose(jvp(stem))/neg"}
+  %h = bf16[3000]{0} negate(%y), metadata={op_name="jit(train)/transpose(jvp(head))/neg"}
+  %all-reduce-start.1 = (bf16[1000]{0}, bf16[3000]{0}) all-reduce-start(%g, %h), \
+replica_groups={{0,1}}, to_apply=%sum
+  %all-reduce-done.1 = (bf16[1000]{0}, bf16[3000]{0}) all-reduce-done(%all-reduce-start.1)
+  ROOT %out = bf16[1000]{0} get-tuple-element(%all-reduce-done.1), index=0
+}
+"""
+
+
+def of_gpus(tmp_path: Path) -> Trace:
+    return read_trace(gpu_trace(tmp_path)).of_program("jit_train")
+
+
+WINDOW = (1 * US, 201 * US)
+
+
+def test_total_exposed_skew_and_wire_of_two_gpus(tmp_path):
+    read = of_gpus(tmp_path)
+    shortest = shortest_runs(read)
+    assert shortest == {"all-reduce-start.1": [50 * US]}  # the late GPU's
+    found = measure_communication(read, WINDOW, 1, shortest, analyze(PROGRAM))
+    # GPU 0: 80 us of which an addition hides 40; GPU 1: 50 us of which 10 are hidden.
+    assert found.step_seconds == pytest.approx(200e-6)
+    assert found.seconds_per_step == pytest.approx((80e-6 + 50e-6) / 2)
+    assert found.max_seconds_per_step == pytest.approx(80e-6)
+    assert found.exposed_seconds_per_step == pytest.approx((40e-6 + 40e-6) / 2)
+    # GPU 0 waits 30 us for GPU 1, all of it behind its addition.
+    assert found.skew_seconds_per_step == pytest.approx(15e-6)
+    assert found.exposed_skew_seconds_per_step == pytest.approx(0.0)
+    assert found.bytes_per_step == 8000
+    row = found.by_kind["all-reduce"]
+    assert row["wire_seconds_per_step"] == pytest.approx(50e-6)
+    assert row["algorithm_bytes_per_second"] == pytest.approx(8000 / 50e-6)
+    # Shared out by bytes: a quarter and three quarters.
+    assert found.by_layer["stem"]["seconds_per_step"] == pytest.approx(65e-6 / 4)
+    assert found.by_layer["head"]["bytes_per_step"] == 6000
+
+
+def test_another_host_that_was_faster_makes_more_of_it_waiting(tmp_path):
+    read = of_gpus(tmp_path)
+    shortest = merge_shortest([shortest_runs(read), {"all-reduce-start.1": [20 * US]}])
+    found = measure_communication(read, WINDOW, 1, shortest, None)
+    assert found.skew_seconds_per_step == pytest.approx((60e-6 + 30e-6) / 2)
+    assert found.bytes_per_step is None
+    # GPU 0 waits to 161, 20 us longer than its addition; GPU 1 from 131 to 161, 20 us longer.
+    assert found.exposed_skew_seconds_per_step == pytest.approx(20e-6)
+
+
+def test_an_asynchronous_collective_is_one(tmp_path):
+    read = read_trace(tpu_trace(tmp_path)).of_program("jit_train")
+    found = measure_communication(read, (0, 100 * US), 2, shortest_runs(read), None)
+    # In flight from 40 to 90; a fusion hides 19 us of it. Two steps share it.
+    assert found.seconds_per_step == pytest.approx(25e-6)
+    assert found.exposed_seconds_per_step == pytest.approx(31e-6 / 2)
+    assert found.by_kind["all-reduce"]["runs_per_step"] == 0.5
+    assert found.by_kind["all-reduce"]["seconds_per_step"] == pytest.approx(25e-6)
+
+
+def test_the_parts_of_a_step_sum_to_it(tmp_path):
+    read = of_gpus(tmp_path)
+    found = attribute_step(read, WINDOW, 1, shortest_runs(read))
+    for own in found.devices.values():
+        assert sum(own.values()) == pytest.approx(found.step_seconds, rel=1e-9)
+    # GPU 0: 140 us of kernels, 40 us of wire, 8 us of input, 12 us until the window's end.
+    assert {name: round(1e6 * found.devices[0][name], 6) for name in PARTS} == {
+        "compute": 140,
+        "exposed_wire": 40,
+        "exposed_skew": 0,
+        "input_wait": 8,
+        "host": 12,
+        "shared_core": 0,
+        "idle": 0,
+    }
+    assert found.busy_fraction == pytest.approx(0.9)
+    assert found.attributed_fraction == pytest.approx(1.0)
+
+
+def test_idle_time_inside_a_program_has_no_known_cause(tmp_path):
+    read = read_trace(tpu_trace(tmp_path)).of_program("jit_train")
+    gap = [event for event in read.devices[0] if event.op != "fusion.2"]
+    later = dataclasses.replace(read, devices={0: [e for e in gap if "done" not in e.op]})
+    later = dataclasses.replace(later, devices={0: [e for e in later.devices[0] if not e.is_async]})
+    found = attribute_step(later, (0, 50 * US), 1, {})
+    # An op to 40, the start of a collective to 41, then nothing; the program is over.
+    assert found.parts["host"] == pytest.approx(9e-6) and found.parts["idle"] == 0
+    first, second = later.devices[0]
+    second = second._replace(start=45 * US, end=50 * US)
+    found = attribute_step(
+        dataclasses.replace(later, devices={0: [first, second]}), (0, 50 * US), 1, {}
+    )
+    assert found.parts["idle"] == pytest.approx(5e-6) and found.parts["host"] == 0
+    assert found.attributed_fraction == pytest.approx(0.9)
+
+
+def test_idle_devices_that_share_cores_are_told_apart(tmp_path):
+    read = read_trace(tpu_trace(tmp_path)).of_program("jit_train")
+    op = read.devices[0][0]
+    waits = [op._replace(start=0, end=10 * US), op._replace(start=50 * US, end=60 * US)]
+    busy = [op._replace(start=10 * US, end=40 * US), op._replace(start=40 * US, end=60 * US)]
+    shared = dataclasses.replace(read, devices={0: waits, 1: busy})
+    one_core = attribute_step(shared, (0, 60 * US), 1, {}, cores=1)
+    assert one_core.devices[0]["shared_core"] == pytest.approx(40e-6)
+    assert one_core.devices[0]["idle"] == 0
+    two_cores = attribute_step(shared, (0, 60 * US), 1, {}, cores=2)
+    assert two_cores.devices[0]["idle"] == pytest.approx(40e-6)
+
+
+def test_the_straggler_is_the_host_that_does_not_wait():
+    found = find_straggler([0.040, 0.001, 0.038], 0.1)
+    assert found is not None and found.process_index == 1
+    assert found.cost_seconds_per_step == pytest.approx(0.038)
+    assert found.fraction == pytest.approx(0.38)
+    assert "host 1" in found.line()
+    assert find_straggler([0.001, 0.002], 0.1) is None
+    assert find_straggler([0.05], 0.1) is None
+    assert find_straggler([0.05, None], 0.1) is None
+
+
+def test_no_step_is_one_line(tmp_path):
+    with pytest.raises(TraceError, match="no step"):
+        measure_communication(of_gpus(tmp_path), WINDOW, 0, {}, None)

@@ -1,0 +1,76 @@
+"""Peaks of devices: known ones by JAX's own names, unknown ones refused."""
+
+import subprocess
+import sys
+
+import pytest
+
+from dawnjax.hardware import GIB, executed_dtype, find_device
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "tera_flops", "gb_per_second"),
+    [
+        # A chip's published figures, halved where a chip is two JAX devices.
+        ("TPU v2", "bfloat16", 23, 350),
+        ("TPU v3", "bfloat16", 61.5, 450),
+        ("TPU v4", "bfloat16", 275, 1200),
+        ("TPU v5 lite", "bfloat16", 197, 819),
+        ("TPU v5 lite", "int8", 393, 819),
+        ("TPU v5", "bfloat16", 459, 2765),
+        ("TPU v6 lite", "bfloat16", 918, 1638),
+        ("TPU7x", "bfloat16", 1153.5, 3690),
+        ("TPU7x", "float8", 2307, 3690),
+        ("Tesla V100-SXM2-16GB", "float16", 125, 900),
+        ("Tesla T4", "float16", 65, 320),
+        ("NVIDIA A100-SXM4-40GB", "tensorfloat32", 156, 1555),
+        ("NVIDIA A100-SXM4-80GB", "bfloat16", 312, 2039),
+        ("NVIDIA L4", "bfloat16", 121, 300),
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989.4, 3350),
+        ("NVIDIA H100 PCIe", "bfloat16", 756, 2000),
+        ("NVIDIA H200", "float8", 1979, 4800),
+        ("NVIDIA B200", "bfloat16", 2250, 7700),
+        ("NVIDIA GB200", "bfloat16", 2500, 8000),
+    ],
+)
+def test_a_device_has_the_numbers_of_its_data_sheet(kind, dtype, tera_flops, gb_per_second):
+    device, reason = find_device(kind)
+    assert device is not None and reason == ""
+    assert device.peak(dtype) == pytest.approx(tera_flops * 1e12)
+    assert device.memory_bytes_per_second == pytest.approx(gb_per_second * 1e9)
+    assert device.source
+
+
+def test_memory_is_that_of_one_device():
+    device, _ = find_device("TPU v3")
+    assert device is not None and device.memory_bytes == 16 * GIB
+
+
+@pytest.mark.parametrize("kind", ["NVIDIA H300", "TPU v9", "NVIDIA GeForce RTX 4090", "", "cpu"])
+def test_an_unknown_device_has_no_numbers_but_a_reason(kind):
+    device, reason = find_device(kind)
+    assert device is None and reason
+    assert "\n" not in reason
+
+
+def test_names_that_hold_another_device_s_name_are_told_apart():
+    names = {
+        kind: find_device(f"NVIDIA {kind}")[0] for kind in ("B200", "GB200", "H200 NVL", "L40S")
+    }
+    assert len({device.name for device in names.values() if device is not None}) == 4
+    assert find_device("NVIDIA A100")[0] is None  # which of four is not said
+    assert find_device("NVIDIA L40")[0] is None
+
+
+def test_float32_is_multiplied_in_what_the_device_multiplies_in():
+    assert executed_dtype("tpu", "f32", "TPU v4") == "bfloat16"
+    assert executed_dtype("gpu", "f32", "NVIDIA H200") == "tensorfloat32"
+    assert executed_dtype("gpu", "f32", "Tesla V100-SXM2-16GB") == "float32"
+    assert executed_dtype("cpu", "f32") == "float32"
+    assert executed_dtype("gpu", "bf16", "NVIDIA H200") == "bfloat16"
+    assert executed_dtype("gpu", "f8e4m3fn", "NVIDIA H200") == "float8"
+
+
+def test_no_jax_is_needed():
+    script = "import dawnjax.hardware, sys; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

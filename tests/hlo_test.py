@@ -1,0 +1,343 @@
+"""Counting compiled programs: by hand, against the compiler, and a ResNet-50 four ways."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+import resnet50
+
+from dawnjax.profile.hlo import analyze, group_size
+from dawnjax.profile.hlo_text import ProgramTextError, scope_of
+from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
+
+ADD = """
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+"""
+
+
+def program(body: str, computations: str = "", header: str = ""):
+    return analyze(
+        f"HloModule jit_test{header}\n{ADD}{computations}\nENTRY %main () -> f32[] {{\n{body}\n}}\n"
+    )
+
+
+def test_a_matrix_product_and_its_bytes():
+    counted = program("""
+  %x = f32[8,32]{1,0} parameter(0)
+  %y = bf16[4,32,16]{2,1,0:T(8,128)(2,1)} parameter(1)
+  %z = bf16[4,8,32]{2,1,0} parameter(2)
+  ROOT %dot.1 = bf16[4,8,16]{2,1,0} dot(%z, %y), lhs_batch_dims={0}, lhs_contracting_dims={2}, \
+rhs_batch_dims={0}, rhs_contracting_dims={1}, metadata={op_name="jit(f)/layer/dot_general"}""")
+    op = counted.ops["dot.1"]
+    assert op.product_flops == 2 * 4 * 8 * 16 * 32
+    assert op.num_bytes == 2 * (4 * 8 * 32 + 4 * 32 * 16 + 4 * 8 * 16)
+    assert op.product_dtype == "bf16" and op.scope == "layer"
+    assert set(counted.ops) == {"dot.1"}
+
+
+def test_float32_products_on_a_tpu_are_made_in_passes():
+    counted = program("""
+  %x = f32[8,8]{1,0} parameter(0)
+  %a = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %b = f32[8,8]{1,0} dot(%a, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, \
+operand_precision={high,high}
+  ROOT %c = f32[8,8]{1,0} dot(%b, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, \
+operand_precision={highest,highest}""")
+    assert [counted.ops[name].passes for name in "abc"] == [1, 3, 6]
+
+
+CONVOLUTION = """
+  %x = f32[2,8,8,3]{3,2,1,0} parameter(0)
+  %k = f32[3,3,3,16]{3,2,1,0} parameter(1)
+  ROOT %c = f32[2,4,4,16]{3,2,1,0} convolution(%x, %k), window={size=3x3 stride=2x2 pad=0_1x0_1}, \
+dim_labels=b01f_01io->b01f"""
+
+
+def test_a_convolution_and_the_gradient_of_its_input_have_the_same_products():
+    forward = 2 * (2 * 4 * 4 * 16) * (3 * 3 * 3)
+    assert program(CONVOLUTION).product_flops == forward
+    # The gradient dilates the cotangent by the stride; three of four taps meet a hole.
+    gradient = """
+  %g = f32[2,4,4,16]{3,2,1,0} parameter(0)
+  %k = f32[3,3,3,16]{3,2,1,0} parameter(1)
+  ROOT %c = f32[2,8,8,3]{3,2,1,0} convolution(%g, %k), \
+window={size=3x3 pad=2_1x2_1 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f"""
+    assert program(gradient).product_flops == forward
+
+
+def test_a_depthwise_convolution_sums_over_its_own_channel_alone():
+    body = """
+  %x = f32[1,8,8,32]{3,2,1,0} parameter(0)
+  %k = f32[3,3,1,32]{3,2,1,0} parameter(1)
+  ROOT %c = f32[1,8,8,32]{3,2,1,0} convolution(%x, %k), window={size=3x3 pad=1_1x1_1}, \
+dim_labels=b01f_01io->b01f, feature_group_count=32"""
+    assert program(body).product_flops == 2 * 8 * 8 * 32 * 9
+
+
+@pytest.mark.parametrize(
+    ("target", "operands", "result"),
+    [
+        ("convForward", ["f32[2,8,8,3]", "f32[16,3,3,3]"], "f32[2,4,4,16]"),
+        ("convBiasActivationForward", ["f32[2,8,8,3]", "f32[16,3,3,3]"], "f32[2,4,4,16]"),
+        ("convBackwardInput", ["f32[2,4,4,16]", "f32[16,3,3,3]"], "f32[2,8,8,3]"),
+        ("convBackwardFilter", ["f32[2,8,8,3]", "f32[2,4,4,16]"], "f32[16,3,3,3]"),
+    ],
+)
+def test_a_cudnn_call_is_counted_by_its_window(target, operands, result):
+    counted = program(f"""
+  %p = {operands[0]}{{3,2,1,0}} parameter(0)
+  %q = {operands[1]}{{3,2,1,0}} parameter(1)
+  ROOT %cudnn-conv.1 = ({result}{{3,2,1,0}}, u8[99]{{0}}) custom-call(%p, %q), \
+window={{size=3x3 stride=2x2 pad=0_1x0_1}}, dim_labels=b01f_o01i->b01f, \
+custom_call_target="__cudnn${target}", backend_config={{"a":"b"}}""")
+    assert counted.product_flops == 2 * (2 * 4 * 4 * 16) * (3 * 3 * 3)
+
+
+def test_a_cublas_call_is_counted_by_its_dimensions():
+    counted = program("""
+  %p = bf16[8,32]{1,0} parameter(0)
+  %q = bf16[32,16]{1,0} parameter(1)
+  ROOT %g = (bf16[8,16]{1,0}, s8[4096]{0}) custom-call(%p, %q), \
+custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":{"alpha_real":1,\
+"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}""")
+    assert counted.product_flops == 2 * 8 * 16 * 32
+
+
+LOOP = """
+%body (p: (s32[], f32[4,4])) -> (s32[], f32[4,4]) {
+  %p = (s32[], f32[4,4]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %m = f32[4,4]{1,0} get-tuple-element(%p), index=1
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  %d = f32[4,4]{1,0} dot(%m, %m), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %t = (s32[], f32[4,4]{1,0}) tuple(%next, %d)
+}
+
+%condition (p: (s32[], f32[4,4])) -> pred[] {
+  %p.1 = (s32[], f32[4,4]{1,0}) parameter(0)
+  %i.1 = s32[] get-tuple-element(%p.1), index=0
+  %n = s32[] BOUND
+  ROOT %less = pred[] compare(%i.1, %n), direction=LT
+}
+"""
+
+
+def loop(bound: str, config: str = ""):
+    body = f"""
+  %zero = s32[] constant(0)
+  %x = f32[4,4]{{1,0}} parameter(0)
+  %t0 = (s32[], f32[4,4]{{1,0}}) tuple(%zero, %x)
+  ROOT %while.1 = (s32[], f32[4,4]{{1,0}}) while(%t0), condition=%condition, body=%body{config}"""
+    entry = f"ENTRY %main () -> f32[] {{\n{body}\n}}\n"
+    loops = LOOP.replace("BOUND", bound)
+    return analyze(f"HloModule jit_test\n{loops}\n{entry}", unknown_trip_count=7)
+
+
+def test_a_loop_s_body_counts_as_often_as_it_runs():
+    one = 2 * 4 * 4 * 4
+    told = loop("parameter(1)", ', backend_config={"known_trip_count":{"n":"5"}}')
+    assert told.product_flops == 5 * one and told.unknown_loops == ()
+    counted = loop("constant(3)")
+    assert counted.product_flops == 3 * one and counted.unknown_loops == ()
+    unknown = loop("parameter(1)")
+    assert unknown.product_flops == 7 * one and unknown.unknown_loops == ("while.1",)
+    assert "while.1" in unknown.containers and "while.1" not in unknown.ops
+
+
+@pytest.mark.parametrize(
+    ("text", "num_devices", "size"),
+    [
+        ("{{0,1},{2,3}}", 4, 2),
+        ("{{0,1,2,3}}", 4, 4),
+        ("{}", 8, 8),
+        ("", 8, 8),
+        ("[16,4]<=[64]T(1,0)", 64, 4),
+        ("[1,8]<=[8]", 8, 8),
+        ("[2,32]<=[4,4,4]T(0,2,1)", 64, 32),
+        ("mesh['axis_0'=16,'axis_1'=4] {'axis_1'}", 64, 4),
+        ("mesh['a'=2,'b'=3,'c'=5] {'a', 'c'}", 30, 10),
+        ("mesh['a'=8] {'a':(2)4}", 8, 4),
+    ],
+)
+def test_replica_groups_in_each_of_their_syntaxes(text, num_devices, size):
+    assert group_size(text, num_devices) == size
+
+
+def test_collectives_synchronous_and_not_count_once():
+    counted = program(
+        """
+  %x = f32[100]{0} parameter(0)
+  %ar = f32[100]{0} all-reduce(%x), replica_groups={{0,1,2,3}}, to_apply=%add
+  %ags = (f32[100]{0}, f32[400]{0}) all-gather-start(%ar), replica_groups=[1,4]<=[4], dimensions={0}
+  %agd = f32[400]{0} all-gather-done(%ags)
+  %rss = ((f32[400]{0}), f32[100]{0}) async-start(%agd), calls=%wrapped
+  %rsd = f32[100]{0} async-done(%rss)
+  %cps = (f32[100]{0}, f32[100]{0}, u32[], u32[]) collective-permute-start(%rsd), \
+source_target_pairs={{0,1},{1,0}}
+  ROOT %cpd = f32[100]{0} collective-permute-done(%cps)""",
+        """
+%wrapped (p: f32[400]) -> f32[100] {
+  %p = f32[400]{0} parameter(0)
+  ROOT %rs = f32[100]{0} reduce-scatter(%p), replica_groups={{0,1,2,3}}, dimensions={0}, \
+to_apply=%add
+}
+""",
+        ", num_partitions=4",
+    )
+    assert counted.num_devices == 4
+    assert counted.collective_bytes == {
+        "all-reduce": 400,
+        "all-gather": 1600,
+        "reduce-scatter": 1600,
+        "collective-permute": 400,
+    }
+    assert set(counted.collectives) == {"ar", "ags", "rss", "cps"}
+    assert [one.group_size for one in counted.collectives.values()] == [4, 4, 4, 2]
+
+
+def test_slices_and_updates_in_a_fusion_count_as_what_they_touch():
+    counted = program(
+        """
+  %big = f32[1000,10]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %z = s32[] constant(0)
+  %read = f32[1,10]{1,0} fusion(%big, %i), kind=kLoop, calls=%slicing
+  ROOT %write = f32[1000,10]{1,0} fusion(%big, %read, %i), kind=kLoop, calls=%updating""",
+        """
+%slicing (b: f32[1000,10], i: s32[]) -> f32[1,10] {
+  %b = f32[1000,10]{1,0} parameter(0)
+  %i.1 = s32[] parameter(1)
+  %z.1 = s32[] constant(0)
+  %s = f32[1,10]{1,0} dynamic-slice(%b, %i.1, %z.1), dynamic_slice_sizes={1,10}
+  ROOT %e = f32[1,10]{1,0} exponential(%s)
+}
+
+%updating (b: f32[1000,10], u: f32[1,10], i: s32[]) -> f32[1000,10] {
+  %b.2 = f32[1000,10]{1,0} parameter(0)
+  %u = f32[1,10]{1,0} parameter(1)
+  %i.2 = s32[] parameter(2)
+  %z.2 = s32[] constant(0)
+  ROOT %d = f32[1000,10]{1,0} dynamic-update-slice(%b.2, %u, %i.2, %z.2)
+}
+""",
+    )
+    assert counted.ops["read"].num_bytes == 40 + 4 + 40
+    assert counted.ops["read"].other_flops == 10
+    assert counted.ops["write"].num_bytes == 40 + 4 + 2 * 40
+
+
+@pytest.mark.parametrize(
+    ("op_name", "scope"),
+    [
+        ("jit(train)/while/body/transpose(jvp(stem))/conv/conv_general_dilated", "stem/conv"),
+        ("jit(train)/while/body/transpose(jvp())/blocks/1/dot_general", "blocks/1"),
+        ("jit(f)/jvp(vmap(a/b))/mul", "a/b"),
+        ("jit(f)/jit(relu)/max", ""),
+        ("jit(f)/checkpoint/rematted_computation/layer/tanh", "layer"),
+        ("", ""),
+    ],
+)
+def test_scopes_are_what_the_model_named(op_name, scope):
+    assert scope_of(op_name) == scope
+
+
+@pytest.mark.parametrize(
+    "text", ["", "module @jit_f {}", "HloModule jit_f\n\n%a (x: f32[]) -> f32[] {\n}\n"]
+)
+def test_what_is_no_compiled_program_is_one_line(text):
+    with pytest.raises(ProgramTextError) as error:
+        analyze(text)
+    assert "\n" not in str(error.value)
+
+
+def test_a_compiled_program_against_the_compiler_s_own_count():
+    def loss(kernels, x):
+        for kernel in kernels:
+            x = jax.nn.relu(
+                jax.lax.conv_general_dilated(
+                    x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+                )
+            )
+        return (x.reshape(len(x), -1) @ jnp.ones((x[0].size, 10))).sum()
+
+    kernels = [jnp.ones((3, 3, 8, 32)), jnp.ones((3, 3, 32, 32))]
+    compiled = jax.jit(loss).lower(kernels, jnp.ones((4, 16, 16, 8))).compile()
+    counted, theirs = analyze(compiled.as_text() or ""), compiled.cost_analysis()
+    assert theirs is not None
+    # Without padding both count the same products.
+    assert counted.product_flops == 2 * 4 * (14 * 14 * 32 * 72 + 12 * 12 * 32 * 288 + 4608 * 10)
+    assert counted.flops == pytest.approx(theirs["flops"], rel=0.02)
+    assert counted.num_bytes == pytest.approx(theirs["bytes accessed"], rel=0.05)
+    ops = [op for op in counted.ops.values() if op.product_flops]
+    assert all("hlo_test.py:" in op.source_line for op in ops)
+
+
+def test_a_scan_counts_all_its_rounds():
+    def scanned(x):
+        return jax.lax.scan(lambda m, _: (jnp.tanh(m @ x), None), x, None, length=9)[0]
+
+    x = jnp.ones((32, 32))
+    text = jax.jit(scanned).lower(x).compile().as_text()
+    assert analyze(text or "").product_flops == 9 * 2 * 32**3
+    assert product_flops(jax.make_jaxpr(scanned)(x).jaxpr) == 9 * 2 * 32**3
+
+
+GIGA_FLOPS_AN_IMAGE = 24.1
+
+
+def test_resnet_50_has_24_gflop_an_image_by_its_mathematics():
+    params = jax.eval_shape(resnet50.init)
+    images = jax.ShapeDtypeStruct((2, 224, 224, 3), "float32")
+    forward = jax.make_jaxpr(resnet50.forward)(params, images)
+    flops = TRAINING_FACTOR * product_flops(forward.jaxpr) / 2
+    assert flops / 1e9 == pytest.approx(GIGA_FLOPS_AN_IMAGE, rel=0.03)
+
+
+def test_resnet_50_has_24_gflop_an_image_by_the_cpu_s_compiler():
+    params = jax.eval_shape(resnet50.init)
+    images = jax.ShapeDtypeStruct((2, 224, 224, 3), jnp.uint8)
+    labels = jax.ShapeDtypeStruct((2,), jnp.int32)
+    lowered = jax.jit(resnet50.step, static_argnums=3).lower(params, images, labels, jnp.float32)
+    cost = lowered.cost_analysis()
+    assert isinstance(cost, dict)
+    assert cost["flops"] / 2 / 1e9 == pytest.approx(GIGA_FLOPS_AN_IMAGE, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("platform", "needed"), [("tpu", "libtpu"), ("gpu", "jax_plugins.xla_cuda12")]
+)
+def test_resnet_50_has_24_gflop_an_image_in_what_an_accelerator_would_run(
+    platform, needed, tmp_path
+):
+    try:
+        found = importlib.util.find_spec(needed)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        pytest.skip(f"{needed} is not installed (the extra `plan` has it)")
+    file = tmp_path / "program.txt"
+    done = subprocess.run(
+        [sys.executable, str(Path(resnet50.__file__)), platform, str(file)],
+        capture_output=True,
+        text=True,
+        env=resnet50.environment(platform),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    counted = analyze(file.read_text())
+    flops = counted.product_flops / resnet50.IMAGES_PER_DEVICE
+    assert flops / 1e9 == pytest.approx(GIGA_FLOPS_AN_IMAGE, rel=0.03)
+    # 25.6 million parameters, reduced in bfloat16 or as float32 sums of it; the loss.
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(resnet50.init)))
+    sent = sum(counted.collective_bytes.values())
+    assert 2 * parameters <= sent <= 4.5 * parameters
+    layers = {name for one in counted.collectives.values() for name in one.scope_bytes}
+    assert {"stem", "head", "stage_3_block_2/c"} <= layers

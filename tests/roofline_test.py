@@ -1,0 +1,69 @@
+"""Roofline, losses and distributions over time, with answers by hand."""
+
+import pytest
+from traces import tpu_trace
+
+from dawnjax.profile.roofline import (
+    largest_losses,
+    op_times,
+    peak_use_cdf,
+    throughput_cdf,
+    time_weighted_cdf,
+)
+from dawnjax.profile.trace import read_trace
+
+PROGRAM_TEXT = """HloModule jit_train
+
+ENTRY %m (x: bf16[100,100]) -> f32[1000] {
+  %x = bf16[100,100]{1,0} parameter(0)
+  %y = f32[1000]{0} parameter(1)
+  %fusion.1 = bf16[100,100]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, \
+metadata={op_name="jit(train)/layer/dot_general" source_file="/a/b/c.py" source_line=7}
+  ROOT %fusion.2 = f32[1000]{0} exponential(%y)
+}
+"""
+
+
+def ops(tmp_path, program=None, peak=None, bandwidth=None):
+    read = read_trace(tpu_trace(tmp_path)).of_program("jit_train")
+    return {op.name: op for op in op_times(read, 1, program, peak, bandwidth)}
+
+
+def test_each_op_against_its_own_roofline(tmp_path):
+    from dawnjax.profile.hlo import analyze
+
+    found = ops(tmp_path, analyze(PROGRAM_TEXT), peak=1e11, bandwidth=1e9)
+    product = found["fusion.1"]
+    assert product.seconds == pytest.approx(40e-6)
+    assert product.product_flops == 2_000_000 and product.num_bytes == 60_000
+    # 20 us of products, but 60 us of bytes: faster than this memory, so nothing was lost.
+    assert product.roofline_seconds == pytest.approx(60e-6) and product.lost_seconds == 0
+    assert product.peak_fraction == pytest.approx(2e6 / 40e-6 / 1e11)
+    assert product.source_line == "/a/b/c.py:7" and product.scope == "layer"
+    plain = found["fusion.2"]
+    assert plain.lost_seconds == pytest.approx(19e-6 - 8e-6)
+    assert [op.name for op in largest_losses(list(found.values()))] == ["fusion.2", "fusion.1"]
+    assert found["all-reduce-start.2"].lost_seconds is None  # no roofline for a collective
+
+
+def test_without_a_program_a_tpu_s_own_counts_serve(tmp_path):
+    found = ops(tmp_path, None, peak=1e9, bandwidth=1e9)
+    assert (found["fusion.1"].flops, found["fusion.1"].num_bytes) == (4000, 100)
+
+
+def test_without_peaks_there_is_no_roofline(tmp_path):
+    found = list(ops(tmp_path).values())
+    assert largest_losses(found) == [] and peak_use_cdf(found) == []
+    assert throughput_cdf(found)
+
+
+def test_distributions_are_weighted_by_time():
+    assert time_weighted_cdf([(3.0, 1.0), (1.0, 2.0), (3.0, 1.0)]) == [(1.0, 0.5), (3.0, 1.0)]
+    assert time_weighted_cdf([]) == []
+
+
+def test_collectives_are_in_no_distribution_of_computing(tmp_path):
+    points = throughput_cdf(list(ops(tmp_path).values()))
+    # 40 us at 4000 FLOPs and 19 us at 10: the slower first.
+    assert [value for value, _ in points] == pytest.approx([10 / 19e-6, 4000 / 40e-6])
+    assert points[0][1] == pytest.approx(19 / 59) and points[-1][1] == pytest.approx(1.0)

@@ -1,0 +1,120 @@
+"""Utilization: fractions by hand, and kernels that multiply on tensor cores by their names."""
+
+import dataclasses
+
+import pytest
+from traces import US, gpu_trace, tpu_trace
+
+from dawnjax.experiment_flags import load_experiment
+from dawnjax.profile.hlo import analyze
+from dawnjax.profile.model_flops import train_flops_per_example
+from dawnjax.profile.trace import read_trace
+from dawnjax.profile.utilization import (
+    host_utilization,
+    is_tensor_core_kernel,
+    tensor_core_fraction,
+)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "nvjet_tst_128x256_64x4_2x1_v_bz_TNN",
+        "nvjet_hsh_192x128_64x5_1x2_h_bz_coopB_TNT",
+        "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn",
+        "turing_h1688gemm_128x128_ldg8_stages_32x1_nn",
+        "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn",
+        "ampere_fp16_s16816fprop_optimized_fp16_128x128_ldg8_f2f_stages_32x5_nhwc",
+        "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64",
+        "sm90_xmma_dgrad_implicit_gemm_indexed_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize",
+        "cutlass_80_tensorop_s16816gemm_bf16_256x128_32x3_nn_align8",
+        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_128x2>",
+        "flash_fwd_kernel",
+    ],
+)
+def test_kernels_that_use_tensor_cores(kernel):
+    assert is_tensor_core_kernel(kernel)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "loop_add_fusion",
+        "input_reduce_fusion_3",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ampere_sgemm_128x64_nn",
+        "cutlass_80_simt_sgemm_128x32_8x5_nn_align1",
+        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>",
+        "MemcpyD2D",
+        "wrapped_transpose",
+        "implicit_convolve_sgemm",
+        "loop_convert_fusion_16816",
+        "loop_scale_gamma_fusion",
+    ],
+)
+def test_kernels_that_do_not(kernel):
+    assert not is_tensor_core_kernel(kernel)
+
+
+def test_the_share_of_a_step_on_tensor_cores(tmp_path):
+    read = read_trace(gpu_trace(tmp_path)).of_program("jit_train")
+    window = (1 * US, 201 * US)
+    # 100 us of 200 on one GPU, 130 on the other.
+    assert tensor_core_fraction(read, window, None) == (pytest.approx(0.575), "")
+    on_cpu = dataclasses.replace(read, platform="cpu")
+    fraction, reason = tensor_core_fraction(on_cpu, window, None)
+    assert fraction is None and "no tensor cores" in reason
+
+
+def test_the_share_of_a_step_on_a_tpu_s_matrix_units(tmp_path):
+    read = read_trace(tpu_trace(tmp_path)).of_program("jit_train")
+    assert tensor_core_fraction(read, (0, 100 * US), None)[0] == pytest.approx(0.4)
+    program = analyze(
+        """HloModule jit_train
+
+ENTRY %m (x: bf16[2,2]) -> bf16[2,2] {
+  %x = bf16[2,2]{1,0} parameter(0)
+  ROOT %fusion.2 = bf16[2,2]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+    )
+    # The program knows better than a category: here the second fusion holds the product.
+    ops = {"fusion.1": dataclasses.replace(program.ops["fusion.2"], product_flops=0)}
+    program = dataclasses.replace(program, ops={**program.ops, **ops})
+    assert tensor_core_fraction(read, (0, 100 * US), program)[0] == pytest.approx(0.19)
+
+
+def test_fractions_of_the_peak():
+    used = host_utilization(
+        step_seconds=0.5,
+        model_flops=3e12,
+        executed_flops=4e12,
+        num_bytes=1e11,
+        peak_flops_per_second=2e13,
+        memory_bytes_per_second=1e12,
+    )
+    assert used == {"mfu": 0.3, "hfu": 0.4, "memory_bandwidth_fraction": 0.2}
+
+
+def test_what_is_not_known_is_not_guessed():
+    used = host_utilization(
+        step_seconds=0.5,
+        model_flops=None,
+        executed_flops=4e12,
+        num_bytes=1e11,
+        peak_flops_per_second=None,
+        memory_bytes_per_second=None,
+    )
+    assert set(used.values()) == {None}
+
+
+def test_model_flops_of_digits_by_hand():
+    experiment = load_experiment("digits")
+    spec = experiment.data.spec()
+    # Multiply-adds of one 8x8 image: the stem, two 3x3 convolutions of 32 channels, then at half
+    # the size 32 to 64, 64 to 64 and the shortcut's 1x1; the classifier.
+    stem = 64 * 9 * 1 * 32
+    first = 2 * 64 * 9 * 32 * 32
+    second = 16 * 9 * 32 * 64 + 16 * 9 * 64 * 64 + 16 * 32 * 64
+    forward = stem + first + second + 64 * 10
+    assert train_flops_per_example(experiment, spec) == 3 * 2 * forward
