@@ -71,6 +71,73 @@ def linked(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.Tar
     return info
 
 
+def test_archives_in_a_folder_are_sources_of_their_own(tmp_path, capsys):
+    folder = tmp_path / "results"
+    (folder / "more").mkdir(parents=True)
+    tar_of(folder / "more" / "a.tar.gz", [regular(RESULT)], [LOG])
+    with zipfile.ZipFile(folder / "b.zip", "w") as archive:
+        archive.writestr("CIFAR10/train/one.json", JSON)
+        archive.writestr("CIFAR10/train/one.tsv", TSV.replace(b"top5", b"top1"))
+        archive.writestr("CIFAR10/notes.md", b"words")
+    with zipfile.ZipFile(folder / "nothing.zip", "w") as archive:
+        archive.writestr("a.txt", b"words")
+    (folder / "cut.tar.gz").write_bytes((folder / "more" / "a.tar.gz").read_bytes()[:200])
+    (folder / "link.zip").symlink_to(folder / "b.zip")
+    # The archive beside what it holds counts once.
+    unpacked = folder / "unpacked" / RESULT
+    unpacked.parent.mkdir(parents=True)
+    unpacked.write_bytes(LOG)
+    imported = import_results([folder])
+    assert [entry.source for entry in imported.entries] == [
+        "b.zip/CIFAR10/train/one",
+        f"unpacked/{RESULT.rpartition('/')[0]}",
+    ]
+    (copy,) = imported.copies
+    assert copy.startswith("more/a.tar.gz/v0.5.0/someone/")
+    (rejection,) = imported.rejections
+    assert rejection.file == "cut.tar.gz"
+    assert set(imported.other_files) == {"b.zip/CIFAR10/notes.md", "nothing.zip", "link.zip"}
+    out = tmp_path / "out.jsonl"
+    assert main(["import", str(folder), f"--out={out}"]) == 1
+    shown = capsys.readouterr().out
+    assert "rejected: cut.tar.gz: " in shown
+    assert "copy, left out: more/a.tar.gz/" in shown
+    assert "link.zip" in shown
+    assert len(list(read_entries(out))) == 2
+
+
+def test_two_entries_of_one_source_with_the_same_log_both_count(tmp_path):
+    for system in ("one", "other"):
+        path = tmp_path / RESULT.replace("/sys/", f"/{system}/")
+        path.parent.mkdir(parents=True)
+        path.write_bytes(LOG)
+    imported = import_results([tmp_path])
+    assert (len(imported.entries), imported.copies) == (2, ())
+
+
+def test_the_content_of_a_description_says_whose_it_is(tmp_path):
+    table = TSV.replace(b"top5", b"top1")
+    for place in ("CIFAR10/train", "CIFAR10/elsewhere"):
+        members = [regular(f"{place}/entry.json"), regular(f"{place}/entry.tsv")]
+        (entry,) = import_results([tar_of(tmp_path / "a.tar.gz", members, [JSON, table])]).entries
+        assert (entry.suite, entry.source) == ("dawnbench", f"{place}/entry")
+    # No JSON: what it describes is told by its folder.
+    members = [regular("CIFAR10/inference/submission.json")]
+    archive = tar_of(tmp_path / "b.tar.gz", members, [b"{"])
+    assert "CIFAR10/inference/submission.json:1: is no JSON" in only_rejection(archive)
+
+
+def test_a_description_that_describes_nothing_is_listed(tmp_path):
+    log = tmp_path / RESULT
+    log.parent.mkdir(parents=True)
+    log.write_bytes(LOG)
+    (log.parent.parent / "entry.json").write_text("{}")
+    (tmp_path / "v0.5.0" / "entry.json").write_text("{}")
+    imported = import_results([tmp_path])
+    assert len(imported.entries) == 1
+    assert imported.other_files == ("v0.5.0/entry.json",)
+
+
 def test_the_honest_archives_are_read(tmp_path):
     tar = tar_of(tmp_path / "a.tar.gz", [regular(RESULT)], [LOG])
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:

@@ -1,5 +1,6 @@
 """`dawnjax import`: official DAWNBench entries and MLPerf results as entries in a file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
@@ -15,12 +16,12 @@ USAGE = "dawnjax import PATH... --out=FILE.jsonl"
 DESCRIPTION = """
 Reads official results: DAWNBench entries (training and inference) and MLPerf Training results from
 v0.5 on. A PATH is a folder, a .tar, .tar.gz, .tar.xz, .tar.bz2 or .zip of one, or a single file
-(the .json or .tsv of an entry, a log). Each entry becomes one line of JSON. What is odd is read and
-warned about; what would give a wrong number is rejected with file, line and reason, and the exit
-status is 1.
+(the .json or .tsv of an entry, a log); archives in a folder are read too. Each entry becomes one
+line of JSON. What is odd is read and warned about; what would give a wrong number is rejected with
+file, line and reason, and the exit status is 1.
 """
 
-MAX_WARNINGS = 5
+MAX_SHOWN = 5
 
 
 def main(argv: list[str]) -> int:
@@ -51,16 +52,22 @@ def main(argv: list[str]) -> int:
     out = Path(flag_values["out"].value).expanduser()
     if out.is_dir():
         raise ConfigError(f"--out={out} is a folder; name a file such as {out / 'results.jsonl'}")
+    if out.resolve() in resolved:
+        raise ConfigError(f"--out={out} is one of the sources; it would be overwritten")
     imported = import_results(paths)
     for rejection in imported.rejections:
         print(f"rejected: {rejection}")
+    for copy in imported.copies:
+        print(f"copy, left out: {printable(copy)}")
     if flag_values["warnings"].value:
         for entry in imported.entries:
             for warning in entry.warnings:
                 print(f"warning: {printable(entry.source)}: {printable(warning)}")
     if not imported.entries:
         shown = ", ".join(map(printable, given[:3]))
-        raise RunError(f"no entry was read from {shown}; {out} is not written")
+        raise RunError(
+            f"no entry was read from {shown}{_not_read(imported)}; {out} was not written"
+        )
     write_entries(out, imported.entries)
     print(table(imported))
     print(f"{out}: {len(imported.entries)} entries")
@@ -78,8 +85,9 @@ def table(imported: Imported) -> str:
         warned = sum(bool(entry.warnings) for entry in entries)
         rows.append((name, str(len(entries)), str(trials), str(warned)))
     rows.append(("rejected", str(len(imported.rejections)), "", ""))
-    others = list(imported.other_files)
-    rows.append(("other files, not read", str(len(others)), "", ""))
+    if imported.copies:
+        rows.append(("copies, left out", str(len(imported.copies)), "", ""))
+    rows.append(("other files, not read", str(len(imported.other_files)), "", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
         "  ".join(
@@ -88,7 +96,23 @@ def table(imported: Imported) -> str:
         ).rstrip()
         for row in rows
     ]
-    if others:
-        more = "" if len(others) <= MAX_WARNINGS else f" and {len(others) - MAX_WARNINGS} more"
-        lines.append(f"not read: {', '.join(map(printable, others[:MAX_WARNINGS]))}{more}")
+    if imported.other_files:
+        lines.append(f"not read: {_names(imported.other_files)}")
     return "\n".join(lines)
+
+
+def _names(files: Sequence[str]) -> str:
+    more = "" if len(files) <= MAX_SHOWN else f" and {len(files) - MAX_SHOWN} more"
+    return f"{', '.join(map(printable, files[:MAX_SHOWN]))}{more}"
+
+
+def _not_read(imported: Imported) -> str:
+    """Gives what there was instead of results, for the line that says that there are none."""
+    if imported.rejections:
+        return ""
+    if not imported.other_files:
+        return ", which is empty"
+    hint = ""
+    if any(name.rsplit("/", 1)[-1] == "experiment.json" for name in imported.other_files):
+        hint = "; our own runs need no import: dawnjax report RUN_DIR"
+    return f": no result by its name or content is {_names(imported.other_files)}{hint}"

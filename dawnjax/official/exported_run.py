@@ -86,10 +86,13 @@ def read_run(path: Path) -> ExportedRun:
     directory = RunDirectory(path)
     if not path.is_dir():
         raise ConfigError(f"there is no run directory {path}")
-    if read_record(directory) is None:
+    if not directory.experiment.exists() or read_record(directory) is None:
         raise ConfigError(f"{path} is no run directory: experiment.json is missing")
     events, damaged = read_events(log_path(path, 0))
-    result = run_summary.summarize(events)
+    try:
+        result = run_summary.summarize(events)
+    except RunError as error:
+        raise RunError(f"{path}: {error}") from None
     if damaged:
         raise RunError(f"{path}: line {damaged[0]} of its log is torn or damaged; not exported")
     if not result.reached and result.status not in run_summary.FINAL_STATUSES:

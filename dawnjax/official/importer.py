@@ -1,8 +1,10 @@
 """Reads whatever holds official results into entries; nothing is dropped without a line."""
 
+import dataclasses
 import posixpath
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dawnjax.analysis.entries import Entry
 from dawnjax.official import dawnbench, mlperf, sources, text
@@ -11,6 +13,7 @@ from dawnjax.official.outcome import Imported, Refused, Rejection, SourceRefused
 from dawnjax.official.sources import SourceFile
 
 _DAWNBENCH_FOLDERS = ("train", "inference")
+_DESCRIPTIONS = ("entry.json", "submission.json")
 
 
 def import_results(paths: Sequence[Path]) -> Imported:
@@ -22,33 +25,84 @@ def import_results(paths: Sequence[Path]) -> Imported:
     Raises:
       ConfigError: A path cannot be read at all.
     """
-    entries: list[Entry] = []
-    rejections: list[Rejection] = []
-    others: list[str] = []
-    num_bytes = 0
+    found = _Sources()
     for path in paths:
+        found.add(path)
+    return Imported(
+        entries=tuple(sorted(found.entries, key=lambda entry: entry.source)),
+        rejections=tuple(sorted(found.rejections, key=lambda r: (r.file, r.line or 0))),
+        copies=tuple(found.copies),
+        other_files=tuple(found.others),
+        num_log_bytes=found.num_log_bytes,
+    )
+
+
+class _Sources:
+    """What all sources hold; an archive in a folder is a source of its own."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.rejections: list[Rejection] = []
+        self.copies: list[str] = []
+        self.others: list[str] = []
+        self.num_log_bytes = 0
+        self._first: dict[tuple[Any, ...], str] = {}
+
+    def add(self, path: Path, prefix: str = "") -> None:
+        """Reads a source; `prefix` is the path of an archive in its folder, with a `/`."""
         found = _Found()
+        archives: list[SourceFile] = []
         try:
             for file in sources.files(path):
-                found.add(file)
+                if file.archive is None:
+                    found.add(file)
+                else:
+                    archives.append(file)
             if path.is_file() and not sources.is_archive(path):
                 found.add_partner(path)
         except SourceRefused as refused:
             # A source that breaks off would leave entries with some of their trials.
-            file = refused.file or str(path)
-            rejections.append(Rejection(file=file, line=refused.line, reason=refused.reason))
-            continue
+            file = prefix.rstrip("/") or refused.file or str(path)
+            self.rejections.append(Rejection(file=file, line=refused.line, reason=refused.reason))
+            return
         found.finish()
-        entries += found.entries
-        rejections += found.rejections
-        others += found.others
-        num_bytes += found.num_log_bytes
-    return Imported(
-        entries=tuple(sorted(entries, key=lambda entry: entry.source)),
-        rejections=tuple(sorted(rejections, key=lambda r: (r.file, r.line or 0))),
-        other_files=tuple(others),
-        num_log_bytes=num_bytes,
+        self.num_log_bytes += found.num_log_bytes
+        if prefix and not found.entries and not found.rejections:
+            self.others.append(prefix.rstrip("/"))
+            return
+        self._add_entries(
+            [dataclasses.replace(entry, source=prefix + entry.source) for entry in found.entries]
+        )
+        self.rejections += (
+            dataclasses.replace(rejection, file=prefix + rejection.file)
+            for rejection in found.rejections
+        )
+        self.others += (prefix + name for name in found.others)
+        for file in archives:
+            assert file.archive is not None
+            self.add(file.archive, f"{file.name}/")
+
+    def _add_entries(self, entries: list[Entry]) -> None:
+        """Takes the entries of a source but for those that another source has."""
+        new = {}
+        for entry in entries:
+            key = _measured(entry)
+            if key in self._first:
+                self.copies.append(f"{entry.source} has the trials of {self._first[key]}")
+            else:
+                new.setdefault(key, entry.source)
+                self.entries.append(entry)
+        # Not before the source is done: it may have two entries of the same logs for a reason.
+        self._first |= new
+
+
+def _measured(entry: Entry) -> tuple[Any, ...]:
+    """Gives an entry's name and measurements, which agree to the last digit in copies alone."""
+    trials = tuple(
+        dataclasses.replace(trial, file=posixpath.basename(trial.file)) for trial in entry.trials
     )
+    name = posixpath.basename(entry.source)
+    return entry.suite, entry.kind, entry.benchmark, name, trials, entry.inference
 
 
 class _Found:
@@ -67,22 +121,34 @@ class _Found:
         self._logs: dict[str, list[tuple[str, TrialLog]]] = {}
         self._bad_logs: dict[str, int] = {}
         self._descriptions: dict[str, bytes | Refused] = {}
+        self._unused: dict[str, str] = {}
 
     def add(self, file: SourceFile) -> None:
         """Takes a file for what its path says it is."""
         folder, base = posixpath.split(file.context)
         stem, ending = posixpath.splitext(base)
         parent = posixpath.basename(folder).lower()
-        if base in ("entry.json", "submission.json") or (ending == ".json" and parent == "systems"):
-            self._descriptions[file.context] = _read(file, sources.DESCRIPTION_BYTES)
+        if base in _DESCRIPTIONS or (ending == ".json" and parent == "systems"):
+            data = _read(file, sources.DESCRIPTION_BYTES)
+            if _describes_dawnbench(data, parent in _DAWNBENCH_FOLDERS):
+                self._add_dawnbench(file, stem, ending, data)
+            else:
+                self._descriptions[file.context] = data
+                self._unused[file.context] = file.name
         elif mlperf.RESULT_FILE.fullmatch(base):
-            self._add_log(file)
-        elif ending in (".json", ".tsv") and (
-            parent in _DAWNBENCH_FOLDERS or self._is_dawnbench(file, ending)
-        ):
-            self._add_dawnbench(file, stem, ending)
+            self._add_log(file, _read(file, sources.LOG_BYTES))
+        elif ending in (".json", ".tsv"):
+            limit = sources.TABLE_BYTES if ending == ".tsv" else sources.DESCRIPTION_BYTES
+            data = _read(file, limit)  # once: a member of an archive gives its bytes once
+            is_entry = _is_table(data) if ending == ".tsv" else _describes_dawnbench(data, False)
+            if parent in _DAWNBENCH_FOLDERS or is_entry:
+                self._add_dawnbench(file, stem, ending, data)
+            elif file.alone:
+                self._add_log(file, data)
+            else:
+                self.others.append(file.name)
         elif file.alone:
-            self._add_log(file)
+            self._add_log(file, _read(file, sources.LOG_BYTES))
         else:
             self.others.append(file.name)
 
@@ -93,7 +159,8 @@ class _Found:
             partner = path.with_suffix(ending)
             if partner.is_file():
                 for file in sources.files(partner):
-                    self._add_dawnbench(file, partner.stem, ending)
+                    limit = sources.TABLE_BYTES if ending == ".tsv" else sources.DESCRIPTION_BYTES
+                    self._add_dawnbench(file, partner.stem, ending, _read(file, limit))
 
     def finish(self) -> None:
         """Makes the entries."""
@@ -101,38 +168,25 @@ class _Found:
             self._finish_dawnbench(source, self._dawnbench[source])
         for folder in sorted(self._logs.keys() | self._bad_logs.keys()):
             self._finish_logs(folder)
+        self.others += self._unused.values()
 
     def _reject(self, file: str, refused: Refused) -> None:
         file = refused.file or file
         self.rejections.append(Rejection(file=file, line=refused.line, reason=refused.reason))
 
-    def _add_dawnbench(self, file: SourceFile, stem: str, ending: str) -> None:
+    def _add_dawnbench(
+        self, file: SourceFile, stem: str, ending: str, data: bytes | Refused
+    ) -> None:
         source = posixpath.join(posixpath.dirname(file.name), stem)
         self._contexts[source] = file.context
-        limit = sources.TABLE_BYTES if ending == ".tsv" else sources.DESCRIPTION_BYTES
-        self._dawnbench.setdefault(source, {})[ending] = _read(file, limit)
+        self._dawnbench.setdefault(source, {})[ending] = data
 
-    def _is_dawnbench(self, file: SourceFile, ending: str) -> bool:
-        limit = sources.TABLE_BYTES if ending == ".tsv" else sources.DESCRIPTION_BYTES
-        data = _read(file, limit)
-        if isinstance(data, Refused):
-            return False
-        if ending == ".tsv":
-            header = data[:400].split(b"\n")[0].lower()
-            return b"epoch" in header and b"hours" in header
-        try:
-            fields, _ = text.load_object(data)
-        except Refused:
-            return False
-        return "framework" in fields and "author" in fields and "model" in fields
-
-    def _add_log(self, file: SourceFile) -> None:
+    def _add_log(self, file: SourceFile, data: bytes | Refused) -> None:
         above = posixpath.dirname(file.context)
         folder = posixpath.dirname(file.name) or posixpath.basename(above) or "."
         if file.alone:
             folder = file.name
         self._contexts[folder] = above
-        data = _read(file, sources.LOG_BYTES)
         try:
             if isinstance(data, Refused):
                 raise data
@@ -199,6 +253,7 @@ class _Found:
         data = self._descriptions.get(path)
         if data is None:
             return {}
+        self._unused.pop(path, None)
         base = posixpath.basename(path)
         try:
             if isinstance(data, Refused):
@@ -211,6 +266,22 @@ class _Found:
         for name in dict.fromkeys(twice):
             warnings.append(f"{base}: {printable(name, 60)!r} is given twice")
         return fields
+
+
+def _describes_dawnbench(data: bytes | Refused, otherwise: bool) -> bool:
+    """Tells whether a JSON file describes an entry of DAWNBench; `otherwise` if it is no JSON."""
+    if isinstance(data, Refused):
+        return otherwise
+    try:
+        fields, _ = text.load_object(data)
+    except Refused:
+        return otherwise
+    return "framework" in fields and "author" in fields and "model" in fields
+
+
+def _is_table(data: bytes | Refused) -> bool:
+    header = b"" if isinstance(data, Refused) else data[:400].split(b"\n")[0].lower()
+    return b"epoch" in header and b"hours" in header
 
 
 def _is_inference(context: str, description: bytes) -> bool:

@@ -51,13 +51,15 @@ class Imported:
     Attributes:
       entries: In the order of their sources.
       rejections: What was not imported, and why.
+      copies: A line for each entry that a source before has too; it counts once.
       other_files: Files that are no results by their name, in the order found.
       num_log_bytes: Bytes of the logs that were read.
     """
 
     entries: tuple[Entry, ...]
     rejections: tuple[Rejection, ...]
-    other_files: tuple[str, ...]
+    copies: tuple[str, ...] = ()
+    other_files: tuple[str, ...] = ()
     num_log_bytes: int = 0
 
 

@@ -34,12 +34,14 @@ class SourceFile:
       context: The same with the folders above the source, where they may tell what the file is.
       read: Gives its bytes, at most as many as it is told; to be called before the next file.
       alone: Whether it was named itself, so that its content says what it is.
+      archive: Where it lies, if it is an archive in a folder; else None.
     """
 
     name: str
     context: str
     read: Callable[[int], bytes]
     alone: bool = False
+    archive: Path | None = None
 
 
 def is_archive(path: Path) -> bool:
@@ -94,7 +96,9 @@ def _folder(path: Path) -> Iterator[SourceFile]:
             def read(limit: int, location: Path = location) -> bytes:
                 return _read(location, limit)
 
-            yield SourceFile(relative, f"{above}/{relative}", read)
+            # A link may lead out of the folder, an archive at its end too.
+            archive = location if not location.is_symlink() and is_archive(location) else None
+            yield SourceFile(relative, f"{above}/{relative}", read, archive=archive)
 
 
 def _read(path: Path, limit: int) -> bytes:
