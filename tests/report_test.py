@@ -443,6 +443,18 @@ def test_our_runs_show_compilation_phases_and_losses(tmp_path, compile_cache):
     runs = json.loads((tmp_path / "out" / "tables" / "runs.json").read_text())["rows"][0]
     assert runs["compile_seconds"] == result["compile_seconds"]
     assert words.duration(result["compile_seconds"]) in html
+    # Compilation stands beside the time to accuracy in every table that has one.
+    beside = {}
+    for file in (tmp_path / "out" / "tables").glob("*.json"):
+        for row in json.loads(file.read_text())["rows"][:1]:
+            if "compile_seconds" in row:
+                beside[file.stem] = row["compile_seconds"]
+    boards = {"leaderboards_by_time", "leaderboards_by_cost"}
+    assert set(beside) >= {"runs", "phases", "entries", *boards}
+    assert {beside[name] for name in ("runs", "entries", *boards)} == {result["compile_seconds"]}
+    for section in ("summary", "leaderboards"):
+        (body,) = re.findall(rf'(?s)<section id="{section}".*?</section>', html)
+        assert "compilation" in body.replace("\n", " "), section
     host = result["hosts"][0]["hostname"]
     everything = html + "".join(
         file.read_text() for file in (tmp_path / "out" / "tables").iterdir()

@@ -19,6 +19,16 @@ WHAT = (
 """The columns that tell entries apart."""
 
 
+COMPILATION = Column("compile_seconds", "compilation", "s", "number")
+"""The mean of the trials: stands beside the time to accuracy, which leaves it out."""
+
+
+def mean_compile_seconds(entry: Entry) -> float | None:
+    """Gives the mean compilation of the trials that tell it; None where none does."""
+    known = [s for trial in entry.trials if (s := trial.compile_seconds) is not None]
+    return sum(known) / len(known) if known else None
+
+
 def what(entry: Entry) -> tuple[str, ...]:
     """Gives the cells of `WHAT`."""
     suite = f"{entry.suite} {entry.round}".strip()
@@ -53,7 +63,7 @@ def overview_table(entries: Iterable[Entry]) -> Table:
             summary.reached,
             summary.mean_seconds if summary.reached else NOT_REACHED,
             summary.score_seconds,
-            _mean(trial.compile_seconds for trial in entry.trials),
+            mean_compile_seconds(entry),
             summary.cost_usd,
             len(entry.warnings),
         )
@@ -77,7 +87,7 @@ def overview_table(entries: Iterable[Entry]) -> Table:
             Column("reached", "reached", kind="integer"),
             Column("mean_seconds", "mean time to accuracy", "s", "number"),
             Column("score_seconds", "MLPerf score", "s", "number"),
-            Column("compile_seconds", "compilation before the clock", "s", "number"),
+            COMPILATION,
             Column("cost_usd", "cost", "USD", "number"),
             Column("warnings", "warnings", kind="integer"),
         ),
@@ -109,6 +119,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
                 *_interval(stability.mean_seconds, summary.mean_seconds or NOT_REACHED),
                 *_interval(stability.cv, summary.cv),
                 *_interval(stability.expected_seconds, summary.expected_seconds),
+                mean_compile_seconds(entry),
                 any(trial.interrupted for trial in entry.trials),
             )
         )
@@ -123,6 +134,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
             *_interval_columns("mean_seconds", "mean time to accuracy", "s", "number"),
             *_interval_columns("cv", "coefficient of variation", "", "fraction"),
             *_interval_columns("expected_seconds", "expected time to accuracy", "s", "number"),
+            COMPILATION,
             Column("interrupted", "has interrupted trials", kind="flag"),
         ),
         rows=tuple(rows),
@@ -203,8 +215,3 @@ def _interval(interval: Interval | None, value: Cell) -> tuple[Cell, Cell, Cell]
     if interval is None:
         return value, None, None
     return value, interval.low, "no bound" if interval.high is None else interval.high
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dawnjax.analysis.cost import PRICES, Price, cost_usd, parse_date, system_price
 from dawnjax.analysis.entries import Entry
-from dawnjax.analysis.entry_tables import NOT_REACHED
+from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.analysis.thresholds import reaches
 from dawnjax.errors import ConfigError
@@ -129,6 +129,7 @@ def leaderboard(
             Column("date", "date"),
             Column("trials", "trials", kind="integer"),
             Column("seconds", quantity, "s", "number"),
+            COMPILATION,
             Column("cost_usd", "cost", "USD", "number"),
             Column("price_source", "price"),
             Column("remark", "remark"),
@@ -178,6 +179,7 @@ def _cells(row: _Row, rank: int | None) -> tuple[str | int | float | None, ...]:
         entry.date,
         len(entry.trials) if entry.kind == "training" else None,
         row.seconds,
+        mean_compile_seconds(entry),
         row.cost,
         row.price_source,
         remark,

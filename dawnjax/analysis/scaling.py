@@ -9,6 +9,7 @@ import numpy as np
 
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.errors import ConfigError
 
@@ -157,6 +158,7 @@ def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
                     point.num_accelerators,
                     entry.global_batch_size,
                     point.seconds,
+                    mean_compile_seconds(entry),
                     point.speedup,
                     point.efficiency,
                     point.gap_from_linear,
@@ -174,6 +176,7 @@ def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
             Column("num_accelerators", "accelerators", kind="integer"),
             Column("global_batch_size", "batch size", kind="integer"),
             Column("seconds", "time to accuracy", "s", "number"),
+            COMPILATION,
             Column("speedup", "speedup", "x", "number"),
             Column("efficiency", "efficiency", "", "fraction"),
             Column("gap_from_linear", "gap from linear", "x", "number"),

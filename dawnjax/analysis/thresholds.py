@@ -11,7 +11,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dawnjax.analysis.entries import Entry, Evaluation, Trial
-from dawnjax.analysis.entry_tables import NOT_REACHED, WHAT, what
+from dawnjax.analysis.entry_tables import (
+    COMPILATION,
+    NOT_REACHED,
+    WHAT,
+    mean_compile_seconds,
+    what,
+)
 from dawnjax.analysis.tables import Cell, Column, Table
 
 NO_TIME = "time not known"
@@ -118,7 +124,8 @@ def threshold_table(
         if entry.kind != "training" or not any(trial.evaluations for trial in entry.trials):
             continue
         times = [time_to_threshold(entry, threshold) for threshold in thresholds]
-        rows.append((*what(entry), len(entry.trials), *(_cell(time, divisor) for time in times)))
+        cells = [_cell(time, divisor) for time in times]
+        rows.append((*what(entry), len(entry.trials), mean_compile_seconds(entry), *cells))
     columns = [
         Column(f"{name}_to_{threshold:g}", f"to {threshold:g}", unit, "number")
         for threshold in thresholds
@@ -126,7 +133,7 @@ def threshold_table(
     return Table(
         name="thresholds",
         title="Time to each threshold",
-        columns=(*WHAT, Column("trials", "trials", kind="integer"), *columns),
+        columns=(*WHAT, Column("trials", "trials", kind="integer"), COMPILATION, *columns),
         rows=tuple(rows),
         notes=(
             "The end of the first evaluation that reaches the threshold, mean over the trials. "

@@ -86,7 +86,7 @@ def read_run(path: Path) -> ExportedRun:
     directory = RunDirectory(path)
     if not path.is_dir():
         raise ConfigError(f"there is no run directory {path}")
-    if not directory.experiment.exists() or read_record(directory) is None:
+    if not directory.experiment_file.exists() or read_record(directory) is None:
         raise ConfigError(f"{path} is no run directory: experiment.json is missing")
     events, damaged = read_events(log_path(path, 0))
     try:

@@ -11,10 +11,12 @@ from dawnjax.report import plots, svg, words
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Part, Section
 from dawnjax.report.table_view import (
+    COMPILATION_HEAD,
     CellView,
     HeadView,
     Reasons,
     TableView,
+    compilation_cell,
     hardware,
     label,
     records_of,
@@ -140,6 +142,7 @@ def board_view(board: Board) -> TableView:
     training = board.kind == "training"
     priced = any(row["cost_usd"] is not None for row in records_of(board.by_time))
     submitters = any(row["submitter"] for row in records_of(board.by_time))
+    compiled = any(row["compile_seconds"] is not None for row in records_of(board.by_time))
     # On the page a letter leads to the remark.
     notes = tuple(note for note in board.by_time.notes if "remark" not in note)
     if not priced:
@@ -157,6 +160,7 @@ def board_view(board: Board) -> TableView:
             _rank_cell(row["rank"], reasons.mark(remark)),
             _name_cell(entry),
             _measured(row["seconds"], words.duration, reasons, remark),
+            *([compilation_cell(entry)] if compiled else []),
             *(
                 [
                     _measured(row["cost_usd"], words.usd, reasons, why),
@@ -178,6 +182,7 @@ def board_view(board: Board) -> TableView:
         HeadView("rank", "by time", number=True, rank="time"),
         HeadView("model", "entry"),
         HeadView("time to accuracy" if training else "latency", number=True),
+        *([COMPILATION_HEAD] if compiled else []),
         *(
             [
                 HeadView("cost", "" if training else "of 10 000", number=True),

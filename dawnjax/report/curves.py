@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from dawnjax.analysis.entries import Entry, Target, Trial
-from dawnjax.analysis.entry_tables import WHAT, what
+from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
 from dawnjax.analysis.leaderboard import ranking_seconds
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.analysis.thresholds import (
@@ -17,7 +17,15 @@ from dawnjax.report import plots, svg, words
 from dawnjax.report.boards import scope
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Part, Section
-from dawnjax.report.table_view import CellView, HeadView, Reasons, TableView, label
+from dawnjax.report.table_view import (
+    COMPILATION_HEAD,
+    CellView,
+    HeadView,
+    Reasons,
+    TableView,
+    compilation_cell,
+    label,
+)
 
 MOST_NAMED = 6
 """Lines with a name in one figure: as many as there are colours."""
@@ -95,7 +103,14 @@ def thresholds_part(entries: Sequence[Entry]) -> Part | None:
         levels = _levels(target)
         times = [[time_to_threshold(entry, level) for level in levels] for entry in group]
         rows += [
-            (*what(entry), time.threshold, time.trials, time.reached, _seconds_or_why(time))
+            (
+                *what(entry),
+                time.threshold,
+                time.trials,
+                time.reached,
+                _seconds_or_why(time),
+                mean_compile_seconds(entry),
+            )
             for entry, own in zip(group, times, strict=True)
             for time in own
         ]
@@ -114,6 +129,7 @@ def thresholds_part(entries: Sequence[Entry]) -> Part | None:
             Column("trials", "trials", kind="integer"),
             Column("reached", "reached", kind="integer"),
             Column("mean_seconds", "mean time", "s", "number"),
+            COMPILATION,
         ),
         rows=tuple(rows),
         notes=(
@@ -296,6 +312,7 @@ def _threshold_view(
     """Gives the times of the named entries, one column a threshold."""
     reasons = Reasons()
     rows = []
+    compiled = any(mean_compile_seconds(entry) is not None for entry in group)
     for entry, own in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
         cells = [CellView(label(entry), entry.source if entry.suite == "dawnjax" else "")]
         for time in own:
@@ -304,11 +321,15 @@ def _threshold_view(
                 cells.append(CellView(found, kind="null"))
             else:
                 cells.append(CellView(words.duration(found), sort=repr(found), kind="number"))
+        if compiled:
+            cells.append(compilation_cell(entry))
         rows.append(tuple(cells))
     heads = [HeadView("entry")]
     for time in times[0]:
         small = "target" if time.threshold == target.value else ""
         heads.append(HeadView(_tick(time.threshold, target), small, number=True))
+    if compiled:
+        heads.append(COMPILATION_HEAD)
     return TableView(
         name="thresholds",
         caption=f"{title}: time to each threshold",

@@ -14,12 +14,14 @@ from dawnjax.report.inputs import Inputs
 from dawnjax.report.sections import Part, Section
 from dawnjax.report.systems import pairs_of
 from dawnjax.report.table_view import (
+    COMPILATION_HEAD,
     MOST_ROWS,
     CellView,
     HeadView,
     Reasons,
     TableView,
     by_key,
+    compilation_cell,
     hardware,
     label,
     records_of,
@@ -230,10 +232,18 @@ def _paper_view(table: Table) -> TableView:
     )
 
 
+NO_PRICE = "no ranked entry has a price"
+
+
 def best_view(all_boards: Sequence[Board]) -> TableView | None:
     """Gives the fastest and the cheapest training entry of each benchmark."""
     rows = []
     reasons = Reasons()
+    compiled = any(
+        row["compile_seconds"] is not None
+        for board in all_boards
+        for row in records_of(board.by_time)
+    )
     for board in all_boards:
         if board.kind != "training":
             continue
@@ -243,16 +253,19 @@ def best_view(all_boards: Sequence[Board]) -> TableView | None:
         all_of_them = len(board.by_time.rows)
         counted = f"{ranked} of {all_of_them} ranked"
         cells = [CellView(board.title, counted)]
-        for row, why in ((fast, "; ".join(whys[:2])), (cheap, "no ranked entry has a price")):
+        for row, why in ((fast, "; ".join(whys[:2])), (cheap, NO_PRICE)):
             if row is None:
                 mark = reasons.mark(why or "there is no trial")
-                cells += [CellView("none", kind="null", mark=mark)] * 2
+                width = 3 if compiled and why != NO_PRICE else 2
+                cells += [CellView("none", kind="null", mark=mark)] * width
                 continue
             entry = board.entries[str(row["source"])]
             cells.append(CellView(_who(entry), hardware(entry)))
             if row is fast:
                 seconds = row["seconds"]
                 cells.append(CellView(words.duration(seconds), sort=repr(seconds), kind="number"))
+                if compiled:
+                    cells.append(compilation_cell(entry))
             else:
                 cells.append(CellView(words.usd(row["cost_usd"]), kind="number"))
         rows.append(tuple(cells))
@@ -265,6 +278,7 @@ def best_view(all_boards: Sequence[Board]) -> TableView | None:
             HeadView("benchmark"),
             HeadView("fastest", "on"),
             HeadView("time to accuracy", number=True),
+            *([COMPILATION_HEAD] if compiled else []),
             HeadView("cheapest", "on"),
             HeadView("cost", number=True),
         ),

@@ -176,8 +176,9 @@ def scaling_part(entries: Sequence[Entry]) -> Part | None:
         ),
         view(
             table,
-            ["series", "system", "num_accelerators", "global_batch_size", "seconds", "speedup"]
-            + ["efficiency", "gap_from_linear", "throughput_efficiency", "epochs_ratio"],
+            ["series", "system", "num_accelerators", "global_batch_size", "seconds"]
+            + ["compile_seconds", "speedup", "efficiency", "gap_from_linear"]
+            + ["throughput_efficiency", "epochs_ratio"],
             why=_why_not_scaled,
         ),
     )

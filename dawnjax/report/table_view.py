@@ -7,7 +7,7 @@ from typing import Any
 
 from dawnjax.analysis.cost import system_price
 from dawnjax.analysis.entries import Entry
-from dawnjax.analysis.entry_tables import WHAT
+from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds
 from dawnjax.analysis.tables import Cell, Column, Table
 from dawnjax.report import words
 
@@ -167,7 +167,7 @@ def view(
     """Gives a table as the page shows it.
 
     Columns `X_low` and `X_high` are shown as the interval of `X`; the columns that tell entries
-    apart as one, the entry's label over its source.
+    apart as one, the entry's label over its source. Compilation is left out where none is known.
 
     Args:
       table: From the analysis.
@@ -190,6 +190,8 @@ def view(
     reasons = Reasons()
     rows = []
     records = [record for record in records_of(table) if keep is None or keep(record)]
+    if all(record.get(COMPILATION.name) is None for record in records):
+        names = [name for name in names if name != COMPILATION.name]
     for record in records[:most]:
         entry = None
         cells = []
@@ -233,6 +235,17 @@ def entry_cell(entry: Entry | None, record: Mapping[str, Cell]) -> CellView:
     name = label(entry, benchmark=entry.suite != "dawnjax")
     # The names of ours are the same where their mathematics differ by more than flags.
     return CellView(name, entry.source if entry.suite == "dawnjax" else "")
+
+
+COMPILATION_HEAD = HeadView(COMPILATION.label, number=True)
+
+
+def compilation_cell(entry: Entry) -> CellView:
+    """Gives an entry's compilation, to stand beside its time to accuracy."""
+    seconds = mean_compile_seconds(entry)
+    if seconds is None:
+        return CellView(words.NOT_KNOWN, kind="null")
+    return CellView(words.duration(seconds), sort=repr(seconds), kind="number")
 
 
 def hardware(entry: Entry) -> str:

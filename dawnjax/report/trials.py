@@ -101,7 +101,8 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
     blocks.append(
         view(
             table,
-            ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"],
+            ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"]
+            + ["compile_seconds"],
             entries=keyed,
             why=why_null,
             caption="Entries of two trials or more",
