@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -303,6 +304,18 @@ def test_wrong_use(trained, tmp_path, monkeypatch, capsys, argv, reason):
     given = [argument.replace("RUN", str(trained)) for argument in argv]
     assert reason in error_of(capsys, *given)
     assert not (tmp_path / "o").exists()
+
+
+def test_a_log_that_says_nothing_names_its_run(trained, tmp_path, capsys):
+    run = tmp_path / "silent"
+    (run / "log").mkdir(parents=True)
+    shutil.copy(trained / "experiment.json", run)
+    (run / "log" / "process_00000.jsonl").write_bytes(b"")
+    argv = ["export", "--format=mlperf", str(run), "--submitter=L", f"--out={tmp_path / 'out'}"]
+    assert main(argv) == 1
+    assert str(run) in capsys.readouterr().err
+    assert main([*argv[:2], str(tmp_path), *argv[3:]]) == 2
+    assert "is no run directory" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_is_no_result_yet(trained, tmp_path, capsys):

@@ -138,6 +138,23 @@ def test_a_description_that_describes_nothing_is_listed(tmp_path):
     assert imported.other_files == ("v0.5.0/entry.json",)
 
 
+def test_what_there_was_instead_of_results_is_said(tmp_path, capsys):
+    out, empty, run = tmp_path / "out.jsonl", tmp_path / "empty", tmp_path / "run"
+    empty.mkdir()
+    run.mkdir()
+    (run / "experiment.json").write_text("{}")
+    for path, said in ((empty, "which is empty"), (run, "dawnjax report RUN_DIR")):
+        assert main(["import", str(path), f"--out={out}"]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    log = tmp_path / "result_0.txt"
+    log.write_bytes(LOG)
+    assert main(["import", str(log), f"--out={log}"]) == 2
+    assert "would be overwritten" in capsys.readouterr().err
+    assert log.read_bytes() == LOG
+    assert not out.exists()
+
+
 def test_the_honest_archives_are_read(tmp_path):
     tar = tar_of(tmp_path / "a.tar.gz", [regular(RESULT)], [LOG])
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:

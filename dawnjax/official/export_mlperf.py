@@ -19,7 +19,6 @@ from dawnjax.errors import ConfigError
 from dawnjax.official.exported_run import Event, ExportedRun, checked_name, write_folder
 from dawnjax.official.outcome import printable
 
-RULESET = "4.0.0"
 MAX_INITIALIZATION_SECONDS = 240 * 60.0
 """The open division's cap on the time from the start of a process to run_start."""
 

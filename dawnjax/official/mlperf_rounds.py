@@ -75,9 +75,6 @@ _UNITS = {
     "rgat": "fraction",
 }
 
-V05 = ("resnet", "ssd", "maskrcnn", "gnmt", "transformer", "ncf", "minigo")
-"""The benchmarks of v0.5."""
-
 
 def is_known(benchmark: str) -> bool:
     """Tells whether a round has such a benchmark."""

@@ -30,7 +30,6 @@ _DESCRIPTIONS = (
     "submission_entry",
     "opt_name",
 )
-_COUNTS = ("global_batch_size", "train_samples", "eval_samples")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

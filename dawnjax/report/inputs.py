@@ -16,9 +16,6 @@ from dawnjax.analysis.our_runs import OurRun
 from dawnjax.errors import RunError
 from dawnjax.report.privacy import Redactor
 
-LONGEST_TEXT = 2000
-"""Letters of a text that are kept: a page is for people."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:

@@ -89,13 +89,6 @@ class Canvas:
         named = f' class="{classes}"' if classes else ""
         self._parts.append(f'<text{named} x="{_n(x)}" y="{_n(y)}">{escape(text)}</text>')
 
-    def upright_text(self, x: float, y: float, text: str, style: str = "") -> None:
-        """Writes a text from below to above, its middle at a point."""
-        self._parts.append(
-            f'<text class="{style} m" transform="translate({_n(x)} {_n(y)}) rotate(-90)">'
-            f"{escape(text)}</text>"
-        )
-
     def body(self) -> str:
         """Gives the shapes, without the element around them."""
         return "".join(self._parts)
