@@ -21,7 +21,7 @@ def test_split_is_scikit_learns() -> None:
         first, second = train_test_split(
             np.arange(1797), train_size=900, test_size=897, stratify=labels, random_state=seed
         )
-        ours = stratified_split(labels, 900, seed)
+        ours = stratified_split(np.asarray(labels), 900, seed)
         assert (ours[0] == first).all() and (ours[1] == second).all()
     train, evaluation = Digits(split_seed=19).load("train"), Digits(split_seed=19).load("eval")
     # 255 / 16 = 15.9375 a level, rounded half up; only level 8 (127.5) lies half way.

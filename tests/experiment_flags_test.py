@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -184,8 +185,8 @@ def test_an_experiment_with_data_of_its_own(tmp_path):
     file.write_text(OWN_DATA)
     argv = [f"--experiment={file}", "--data.hue=5"]
     parsed, _ = parse_request("train", argv)
-    assert type(parsed.experiment.data).__name__ == "Mine"
-    assert parsed.experiment.data.num_classes == 7 and parsed.experiment.data.hue == 5
+    data: Any = parsed.experiment.data
+    assert type(data).__name__ == "Mine" and data.num_classes == 7 and data.hue == 5
     other, _ = parse_request("train", [argv[0], "--data=synthetic"])
     assert type(other.experiment.data).__name__ == "Synthetic"
     # Without a name of its own it would be taken for the class that it is made from.

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -124,12 +125,12 @@ def test_rows_of_entries_trials_and_evaluations():
 def test_to_dataframe():
     pandas = pytest.importorskip("pandas")
     entries = analysis.Entries([entry_of([1.0, 3.0]), entry_of([None], total=5.0)])
-    frame = entries.to_dataframe()
+    frame: Any = entries.to_dataframe()
     assert isinstance(frame, pandas.DataFrame)
     assert frame["summary_mean_seconds"][0] == 2.0
     # Not a number rather than 0, and rather than the time of the trial.
     assert math.isnan(frame["summary_mean_seconds"][1])
-    sizes = analysis.Entries([entry_of([1.0], num_hosts=80), entry_of([1.0])]).to_dataframe()
+    sizes: Any = analysis.Entries([entry_of([1.0], num_hosts=80), entry_of([1.0])]).to_dataframe()
     assert sizes["num_hosts"].dtype == "Int64" and sizes["num_hosts"][0] == 80
     assert pandas.isna(sizes["num_hosts"][1]) and math.isnan(sizes["summary_cost_usd"][0])
     assert list(entries.to_dataframe("trial")["time_to_accuracy_seconds"][:2]) == [1.0, 3.0]

@@ -247,7 +247,8 @@ def test_the_gradients_of_a_linear_layer_are_those_of_the_product(products, tole
     dtype = jnp.dtype("float32")
 
     def loss(hidden, kernel):
-        return (linear(hidden, kernel, jnp.dtype(products), dtype) * weights).sum()
+        mapped: jax.Array = linear(hidden, kernel, jnp.dtype(products), dtype)
+        return (mapped * weights).sum()
 
     found = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(hidden, kernel)
     # By hand: d/dh sum(w * (h k)) = w k^T, and d/dk = h^T w.
