@@ -130,6 +130,7 @@ class Entries(Sequence[Entry]):
             frame[name] = frame[name].astype("Int64")
         for name in set(frame.columns) - _INTEGERS:
             if frame[name].dtype == object and bool(frame[name].isna().all()):
+            if str(frame[name].dtype) == "object" and bool(frame[name].isna().all()):
                 frame[name] = frame[name].astype(float)
         return frame
 
