@@ -138,6 +138,17 @@ def test_a_description_that_describes_nothing_is_listed(tmp_path):
     assert imported.other_files == ("v0.5.0/entry.json",)
 
 
+@pytest.mark.parametrize(("name", "start"), [("time_ms", 1_600_000_000), ("time_s", 1.6e12)])
+def test_a_time_in_another_unit_is_refused(name, start):
+    log = "".join(
+        f':::MLLOG {{"key": "{key}", "{name}": {start + after}, "metadata": {more}}}\n'
+        for key, after, more in (("run_start", 0, "{}"), ("run_stop", 60, '{"status": "success"}'))
+    )
+    with pytest.raises(Refused, match="another unit"):
+        read_trial(log.encode())
+    read_trial(log.replace(name, {"time_ms": "time_s", "time_s": "time_ms"}[name]).encode())
+
+
 def test_what_there_was_instead_of_results_is_said(tmp_path, capsys):
     out, empty, run = tmp_path / "out.jsonl", tmp_path / "empty", tmp_path / "run"
     empty.mkdir()

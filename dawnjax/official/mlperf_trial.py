@@ -156,6 +156,13 @@ def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) ->
         raise Refused("has no run_start: no time can be taken")
     if not stamps:
         raise Refused("run_start has no time", line_of(data, records[0].offset))
+    # Of Unix times between 2014 and 2103: seconds read as milliseconds, or the reverse.
+    if 1.4e6 <= stamps[0] <= 4.2e6 or stamps[0] >= 1.4e12:
+        raise Refused(
+            f"run_start is stamped {stamps[0]:.0f} s after 1970: its time has another unit than "
+            "its name says",
+            line_of(data, records[0].offset),
+        )
     stops = [r.seconds for r in by_key.get("run_stop", []) if r.seconds is not None]
     if stops and stamps[-1] > min(stops):
         later = next(r for r in records if r.seconds == stamps[-1])
