@@ -129,7 +129,6 @@ class Entries(Sequence[Entry]):
         for name in _INTEGERS & set(frame.columns):
             frame[name] = frame[name].astype("Int64")
         for name in set(frame.columns) - _INTEGERS:
-            if frame[name].dtype == object and bool(frame[name].isna().all()):
             if str(frame[name].dtype) == "object" and bool(frame[name].isna().all()):
                 frame[name] = frame[name].astype(float)
         return frame
