@@ -73,6 +73,8 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
     constant = "TINY" if is_tiny else "EXPERIMENT"
     experiment = getattr(module, constant, None)
     if not isinstance(experiment, Experiment):
+        if is_tiny:
+            raise ConfigError(f"{name} has no tiny variant: its module defines no {constant}")
         raise ConfigError(f"{name} does not define {constant} = Experiment(...)")
     return experiment
 

@@ -13,6 +13,7 @@ Source: the network's blocks are those of He et al. 2015; sizes and rates are ar
 from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
+from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet_tiny",
@@ -28,3 +29,5 @@ EXPERIMENT = Experiment(
     target_note="an arbitrary level of a made-up task",
     evaluation=Evaluation(),
 )
+
+TINY = tiny(EXPERIMENT, image_side=16)

@@ -424,6 +424,7 @@ def test_our_runs_show_compilation_phases_and_losses(tmp_path, compile_cache):
     pytest.importorskip("jax")
     run = tmp_path / "first"
     argv = ["train", "--experiment=synthetic_image", f"--run_dir={run}"]
+    argv.append("--profile.after_run=false")
     argv += ["--data.num_train_examples=96", "--data.num_eval_examples=40", "--num_epochs=2"]
     argv += ["--global_batch_size=16", "--batch_norm_group_size=4", "--notensorboard"]
     argv.append(compile_cache)

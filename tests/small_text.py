@@ -42,6 +42,7 @@ FLAGS = [
     "--model.hidden_width=16",
     "--model.num_heads=2",
     "--tensorboard=false",
+    "--profile.after_run=false",
 ]
 """What makes an experiment with a Transformer tiny: two steps an evaluation or so."""
 
