@@ -142,7 +142,7 @@ class Watchdog:
         """
         if self.board is None or not is_broken_connection(error):
             return
-        time.sleep(self._heartbeat_timeout_seconds)
+        time.sleep(self._heartbeat_timeout_seconds + EXCHANGE_SECONDS)
         self.end(f"lost another host ({_first_line(error)})", ExitStatus.FAILED)
 
     def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:

@@ -127,27 +127,28 @@ def _normalize_forward(inputs, scale, bias, origin, epsilon, platform):
     factor = scale * inverse_std
     factor, offset = _computed_once((factor, bias - mean * factor), platform)
     outputs = _scale_and_shift(inputs, _of_groups(factor, inputs), _of_groups(offset, inputs))
-    return (outputs, mean, var), (inputs, mean, origin, inverse_std, factor)
+    return (outputs, mean, var), (inputs, mean, inverse_std, factor)
 
 
 def _normalize_backward(epsilon, platform, residuals, cotangents):
     del epsilon
-    inputs, mean, origin, inverse_std, factor = residuals
+    inputs, mean, inverse_std, factor = residuals
     axes = _summed_axes(inputs)
-    gradient, values = cotangents[0].astype(jnp.float32), inputs.astype(jnp.float32) - origin
-    mean = mean - origin
+    gradient = cotangents[0].astype(jnp.float32)
+    # Centred before it is summed: a difference of two sums would lose digits that a run amplifies.
+    (mean,) = _computed_once((mean,), platform)
+    centred = inputs.astype(jnp.float32) - _of_groups(mean, inputs)
     bias = gradient.sum(axes)
-    # The sum of gradient * (x - mean); with the group's mean inside it XLA on CPU takes far longer.
-    scale = ((gradient * values).sum(axes) - mean * bias) * inverse_std
+    scale = (gradient * centred).sum(axes) * inverse_std
     # factor * (gradient - its mean - normalized input * the mean of their product)
-    count = values[0, ..., 0].size
+    count = centred[0, ..., 0].size
     slope = -factor * inverse_std * scale / count
-    offset = -factor * bias / count - slope * mean
+    offset = -factor * bias / count
     factor, slope, offset = (
         _of_groups(channels, inputs)
         for channels in _computed_once((factor, slope, offset), platform)
     )
-    inputs_gradient = factor * gradient + slope * values + offset
+    inputs_gradient = factor * gradient + slope * centred + offset
     return inputs_gradient.astype(inputs.dtype), scale.sum(0), bias.sum(0), jnp.zeros_like(mean[0])
 
 
@@ -171,8 +172,8 @@ def _summed_axes(inputs: jax.Array) -> tuple[int, ...]:
 
 
 def _of_groups(channels: jax.Array, inputs: jax.Array) -> jax.Array:
-    """[groups, channels] with axes of length 1 where the inputs have others."""
-    return jnp.expand_dims(channels, _summed_axes(inputs))
+    """[groups, channels] with axes of length 1 where the inputs have others; [channels] of one."""
+    return channels[0] if len(channels) == 1 else jnp.expand_dims(channels, _summed_axes(inputs))
 
 
 def _scale_and_shift(inputs: jax.Array, factor: jax.Array, offset: jax.Array) -> jax.Array:
