@@ -10,8 +10,8 @@ Seen on 2 cores of an AMD EPYC virtual machine (jax 0.10.2), 2026-11-21, seeds 0
 beside some of them: 16 of 16 reached, after 6 to 11 epochs (mean 8.2). Time to accuracy mean
 1.24 s, CV 0.24, from 0.84 to 1.93 s; compilation, 4 to 6 s cold, and imports apart. Last top-1
 accuracy 0.9936 +- 0.0013. Every trial stands in `benchmarks/results/digits_pytorch.json`, beside
-PyTorch's. Seeds 500 to 539, in one process and evaluated from the fourth epoch on: 40 of 40 reached,
-mean 8.4 epochs, at most 12; of shorter schedules some seeds did not.
+PyTorch's. Seeds 500 to 539, in one process and evaluated from the fourth epoch on: 40 of 40
+reached, mean 8.4 epochs, at most 12; of shorter schedules some seeds did not.
 
 Source: the network and its ingredients are those of He et al. 2015 and of the usual CIFAR recipes
 (SGD with Nesterov momentum, warm-up, cosine, label smoothing); rates, augmentation and length were
