@@ -101,16 +101,12 @@ def _ratios(sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         }
         if not all(values.values()):
             continue
-        random = np.random.default_rng(0)
-        draws = {
-            side: random.choice(own, (10_000, len(own))).mean(1) for side, own in values.items()
-        }
-        means = {f"{side}_mean": float(np.mean(own)) for side, own in values.items()}
-        low, high = np.quantile(draws["dawnjax"] / draws["pytorch"], [0.025, 0.975])
+        comparison = harness.RatioOfMeans(values["dawnjax"], values["pytorch"])
         ratios[name] = {
-            **means,
-            "ratio": means["dawnjax_mean"] / means["pytorch_mean"],
-            "interval_95": [float(low), float(high)],
+            "dawnjax_mean": float(np.mean(values["dawnjax"])),
+            "pytorch_mean": float(np.mean(values["pytorch"])),
+            "ratio": comparison.ratio,
+            "interval_95": list(comparison.interval()),
         }
     return ratios
 

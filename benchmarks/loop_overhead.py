@@ -52,24 +52,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--calls", type=int, default=300, help="in a round, of a tiny model")
     arguments = parser.parse_args()
-    rows = [["setting", "ours, us a call", "bare, us a call", "ratio", "95 % interval"]]
+    rows = [harness.head("ours", "bare")]
     record = {}
     watchdog = processes.join(processes.ProcessOptions())
     for name, flags in SETTINGS.items():
         calls = arguments.calls if "tiny" in name else max(5, arguments.calls // 15)
         comparison = measure(flags, calls, arguments.rounds, watchdog)
-        result = comparison.to_json()
-        record[name] = {"calls_a_round": calls, **result}
-        low, high = result["ratio_interval_95"]
-        rows.append(
-            [
-                name,
-                f"{result['first_median']:.1f}",
-                f"{result['second_median']:.1f}",
-                f"{result['ratio_median']:.3f}",
-                f"{low:.3f} to {high:.3f}",
-            ]
-        )
+        record[name] = {"calls_a_round": calls, **comparison.to_json()}
+        rows.append(comparison.row(name, digits=1))
     print(harness.table(rows))
     print(harness.write("loop_overhead", {"unit": "CPU microseconds a call", **record}))
     return processes.leave(0)
@@ -121,7 +111,7 @@ def measure(flags: list[str], calls: int, rounds: int, watchdog: Any) -> harness
             jax.block_until_ready(pending)
             return 1e6 * (time.thread_time() - started) / calls
 
-        comparison = harness.alternate(ours, bare, rounds, warm_ups=2)
+        comparison = harness.alternate(ours, bare, rounds, warm_ups=2, unit="us a call")
         attempt.close()
     return comparison
 

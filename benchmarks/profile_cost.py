@@ -128,7 +128,7 @@ def main() -> int:
         bench.attempt.close()
     difference = np.subtract(loop.first, loop.second)
     added = float(np.median(difference))
-    interval = _interval(difference)
+    interval = harness.bootstrap_of_median(difference)
     sample = _sample_microseconds()
     with tempfile.TemporaryDirectory() as folder:
         window, trace_bytes, steps = _window_cost(watchdog, Path(folder))
@@ -217,13 +217,6 @@ def _sample_microseconds(repetitions: int = 50) -> float:
     for _ in range(repetitions):
         sampler.sample()
     return 1e6 * (time.thread_time() - started) / repetitions
-
-
-def _interval(differences: np.ndarray, draws: int = 10_000) -> list[float]:
-    """Gives the bootstrap interval of the median of paired differences."""
-    random = np.random.default_rng(0)
-    medians = np.median(random.choice(differences, (draws, len(differences))), axis=1)
-    return [float(value) for value in np.quantile(medians, [0.025, 0.975])]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python -m benchmarks seeds --experiment=digits --trials=20 [-- --FLAG=VALUE...]
 
-Each trial is a process of its own, as a user would start it, one after another. All of them count.
+Each trial is a process of its own, as a user would start it, one after another. All of them count,
+and each is on disk as soon as it ends. `--seconds` begins no trial that would end past it.
 """
 
 import argparse
@@ -25,17 +26,31 @@ def main() -> int:
     parser.add_argument("--experiment", required=True)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--first_seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for all trials")
     parser.add_argument("--name", help="of the result file; seeds_EXPERIMENT if not given")
     parser.add_argument("flags", nargs="*", help="more flags of `dawnjax train`, after --")
     arguments = parser.parse_args()
-    trials = []
+    results = harness.Results(
+        arguments.name or f"seeds_{arguments.experiment}",
+        experiment=arguments.experiment,
+        flags=arguments.flags,
+        trials_wanted=arguments.trials,
+    )
+    trials: list[dict[str, Any]] = []
+    started, longest = time.perf_counter(), 0.0
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.trials):
+        begun = time.perf_counter()
+        if begun - started + longest > arguments.seconds:
+            print(f"stopped after {len(trials)} of {arguments.trials}: no time for another")
+            break
         trials.append(run_trial(arguments.experiment, seed, arguments.flags))
+        longest = max(longest, time.perf_counter() - begun)
+        results.add(**summary(trials))
         print(_line(trials[-1]), flush=True)
-    record = {"experiment": arguments.experiment, "flags": arguments.flags, **summary(trials)}
-    print(json.dumps({key: value for key, value in record.items() if key != "trials"}, indent=1))
-    name = arguments.name or f"seeds_{arguments.experiment}"
-    print(harness.write(name, record))
+    if trials:
+        totals = {key: value for key, value in summary(trials).items() if key != "trials"}
+        print(json.dumps(totals, indent=1))
+        print(results.path)
     return 0
 
 
@@ -98,6 +113,9 @@ def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _line(trial: dict[str, Any]) -> str:
+    if trial.get("error"):
+        return f"seed {trial['seed']:3}  {trial['status']:12} {' '.join(trial['error'])}"
+
     def number(name: str) -> str:
         value = trial.get(name)
         return "-" if value is None else f"{value:.4f}"
