@@ -3,6 +3,11 @@
 Numbers are per JAX device. A TPU v2, v3 or v7x chip is two devices, so a device has half of the
 chip's. Arithmetic is dense: figures that a data sheet gives for sparse matrices are halved. A
 device that is not listed has no numbers here, and the reason is said; there is no default.
+
+Each figure was compared on 2026-11-21 with its source, or with a published transcription of it
+(Composer `speed_monitor.py`, Lightning `throughput.py`, torchtitan `tools/utils.py`, which cite the
+data sheets; XLA's `target_config/specs`, which hold what the driver says of the device), but for
+those that `Device.unchecked` names. A link of PCI Express has what its generation has.
 """
 
 import dataclasses
@@ -28,6 +33,8 @@ class Device:
       source: The data sheet.
       cores_per_device: Units that run kernels side by side: streaming multiprocessors of a GPU,
         tensor cores of a TPU; 0 where it does not matter.
+      unchecked: Which figures were not compared with a copy of their source: `memory`, `link`, or
+        a dtype.
     """
 
     name: str
@@ -38,10 +45,17 @@ class Device:
     link_bytes_per_second: float | None
     source: str
     cores_per_device: int = 0
+    unchecked: tuple[str, ...] = ()
 
     def peak(self, dtype: str) -> float | None:
         """Gives the peak FLOP/s of one dtype; None where it is not published."""
         return self.peak_flops_per_second.get(dtype)
+
+    def cited(self, dtype: str) -> str:
+        """Gives the source of a dtype's peak and of the memory's bandwidth, and what is unsure."""
+        unsure = [name for name in (dtype, "memory") if name in self.unchecked]
+        note = f"; not compared with it: {', '.join(unsure)}" if unsure else ""
+        return f"{self.source} ({dtype}){note}"
 
 
 def _tpu(
@@ -55,6 +69,7 @@ def _tpu(
     memory_bytes: int,
     link_gb_per_second: float,
     source: str,
+    unchecked: tuple[str, ...] = (),
 ) -> Device:
     """Gives the device of a TPU chip from the chip's own numbers, in TFLOP/s and GB/s."""
     peaks = {"bfloat16": bf16, "int8": int8, "float8": fp8}
@@ -67,6 +82,7 @@ def _tpu(
         link_bytes_per_second=link_gb_per_second * GIGA / devices,
         source=source,
         cores_per_device=1,
+        unchecked=unchecked,
     )
 
 
@@ -84,6 +100,7 @@ def _gpu(
     link_gb_per_second: float,
     cores: int,
     source: str,
+    unchecked: tuple[str, ...] = (),
 ) -> Device:
     """Gives a GPU from its data sheet's numbers, in dense TFLOP/s and GB/s."""
     peaks = {
@@ -103,6 +120,7 @@ def _gpu(
         link_bytes_per_second=link_gb_per_second * GIGA,
         source=source,
         cores_per_device=cores,
+        unchecked=unchecked,
     )
 
 
@@ -124,8 +142,9 @@ _TPUS = {
         memory_bytes=16 * GIB,
         link_gb_per_second=496,
         source=_JOUPPI,
+        unchecked=("bfloat16", "memory", "link"),
     ),
-    # 123 TFLOP/s, 32 GiB, 900 GB/s: also the documentation's; four links of 656 Gbit/s each way.
+    # Four links of 656 Gbit/s each way.
     "TPU v3": _tpu(
         "Cloud TPU v3",
         devices=2,
@@ -133,7 +152,8 @@ _TPUS = {
         memory_gb_per_second=900,
         memory_bytes=32 * GIB,
         link_gb_per_second=656,
-        source=_JOUPPI,
+        source=_CLOUD.format("v3") + "; links: " + _JOUPPI,
+        unchecked=("link",),
     ),
     # Its two cores are one device (megacore). Six links of 50 GB/s each way.
     "TPU v4": _tpu(
@@ -145,7 +165,9 @@ _TPUS = {
         link_gb_per_second=600,
         source=_CLOUD.format("v4")
         + "; links: Jouppi et al. 2023 (arXiv 2304.01433), table 4: six of 50 GB/s",
+        unchecked=("link",),
     ),
+    # A later edition of the page gives the memory 800 GiB/s, 5 % more.
     "TPU v5 lite": _tpu(
         "Cloud TPU v5e",
         bf16=197,
@@ -159,19 +181,22 @@ _TPUS = {
         "Cloud TPU v5p",
         bf16=459,
         int8=918,
+        fp8=459,
         memory_gb_per_second=2765,
-        memory_bytes=95 * GIGA,
+        memory_bytes=95 * GIB,
         link_gb_per_second=1200,
-        source=_CLOUD.format("v5p"),
+        source=_CLOUD.format("v5p")
+        + "; int8: Austin et al. 2025, 'How to scale your model', chapter 'TPUs'",
     ),
     "TPU v6 lite": _tpu(
         "Cloud TPU v6e (Trillium)",
         bf16=918,
         int8=1836,
+        fp8=918,
         memory_gb_per_second=1638,
-        memory_bytes=32 * GIGA,
+        memory_bytes=32 * GIB,
         link_gb_per_second=800,
-        source=_CLOUD.format("v6e"),
+        source=_CLOUD.format("v6e") + "; float8: page 'TPU 7x (Ironwood)'",
     ),
     "TPU7x": _tpu(
         "Cloud TPU v7x (Ironwood)",
@@ -181,7 +206,7 @@ _TPUS = {
         memory_gb_per_second=7380,
         memory_bytes=192 * GIB,
         link_gb_per_second=1200,
-        source=_CLOUD.format("7x"),
+        source=_CLOUD.format("7x (Ironwood)"),
     ),
 }
 _TPUS |= {
@@ -193,6 +218,13 @@ _TPUS |= {"TPU v7x": _TPUS["TPU7x"], "TPU v7": _TPUS["TPU7x"]}
 
 
 _V100 = {"fp16": 125, "f32": 15.7, "memory_gb_per_second": 900, "link_gb_per_second": 300}
+_V100_PCIE = {
+    "fp16": 112,
+    "f32": 14,
+    "memory_gb_per_second": 900,
+    "link_gb_per_second": 32,
+    "cores": 80,
+}
 _A100 = {"bf16": 312, "tf32": 156, "f32": 19.5, "int8": 624, "cores": 108}
 _H100 = {"bf16": 989.4, "tf32": 494.7, "f32": 67, "fp8": 1979, "int8": 1979, "cores": 132}
 _NVL = {"bf16": 835.5, "tf32": 417.5, "f32": 60, "fp8": 1670.5, "int8": 1670.5, "cores": 132}
@@ -209,16 +241,11 @@ _GPUS: list[tuple[str, Device]] = [
     ),
     (
         r"V100-PCIE-16GB",
-        _gpu(
-            "V100 PCIe 16 GB",
-            fp16=112,
-            f32=14,
-            memory_gb_per_second=900,
-            memory_gb=16,
-            link_gb_per_second=32,
-            cores=80,
-            source=_SHEET.format("V100"),
-        ),
+        _gpu("V100 PCIe 16 GB", **_V100_PCIE, memory_gb=16, source=_SHEET.format("V100")),
+    ),
+    (
+        r"V100-PCIE-32GB",
+        _gpu("V100 PCIe 32 GB", **_V100_PCIE, memory_gb=32, source=_SHEET.format("V100")),
     ),
     (
         r"T4$",
@@ -265,6 +292,7 @@ _GPUS: list[tuple[str, Device]] = [
             memory_gb=40,
             link_gb_per_second=600,
             source=_SHEET.format("A100"),
+            unchecked=("link",),
         ),
     ),
     (
@@ -276,6 +304,7 @@ _GPUS: list[tuple[str, Device]] = [
             memory_gb=80,
             link_gb_per_second=600,
             source=_SHEET.format("A100"),
+            unchecked=("link",),
         ),
     ),
     (
@@ -291,6 +320,7 @@ _GPUS: list[tuple[str, Device]] = [
             link_gb_per_second=200,
             cores=56,
             source=_SHEET.format("A30"),
+            unchecked=("tensorfloat32", "int8", "memory", "link"),
         ),
     ),
     (
@@ -306,6 +336,7 @@ _GPUS: list[tuple[str, Device]] = [
             link_gb_per_second=64,
             cores=72,
             source=_SHEET.format("A10"),
+            unchecked=("int8",),
         ),
     ),
     (
@@ -322,6 +353,7 @@ _GPUS: list[tuple[str, Device]] = [
             link_gb_per_second=64,
             cores=58,
             source=_SHEET.format("L4"),
+            unchecked=("float32",),
         ),
     ),
     (
@@ -365,6 +397,7 @@ _GPUS: list[tuple[str, Device]] = [
             link_gb_per_second=600,
             cores=114,
             source=_SHEET.format("H100 PCIe"),
+            unchecked=("link",),
         ),
     ),
     (
@@ -376,6 +409,7 @@ _GPUS: list[tuple[str, Device]] = [
             memory_gb=94,
             link_gb_per_second=600,
             source=_SHEET.format("H100"),
+            unchecked=("tensorfloat32", "float32", "float8", "int8", "link"),
         ),
     ),
     (
@@ -387,10 +421,11 @@ _GPUS: list[tuple[str, Device]] = [
             memory_gb=141,
             link_gb_per_second=900,
             source=_SHEET.format("H200"),
+            unchecked=("bfloat16", "float16", "tensorfloat32", "float32", "float8", "int8", "link"),
         ),
     ),
     (
-        r"H200$",
+        r"H200(?: 141GB HBM3e)?$",
         _gpu(
             "H200 SXM",
             **_H100,
@@ -412,8 +447,9 @@ _GPUS: list[tuple[str, Device]] = [
             memory_gb_per_second=8000,
             memory_gb=186,
             link_gb_per_second=1800,
-            cores=148,
+            cores=152,
             source=_SHEET.format("GB200 NVL72"),
+            unchecked=("float32",),
         ),
     ),
     (
@@ -421,7 +457,7 @@ _GPUS: list[tuple[str, Device]] = [
         _gpu(
             "B200 (HGX)",
             bf16=2250,
-            tf32=1125,
+            tf32=1125,  # half of bfloat16; the architecture's brief rounds it to 1,100
             f32=75,
             fp8=4500,
             int8=4500,

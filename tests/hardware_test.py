@@ -21,6 +21,7 @@ from dawnjax.hardware import GIB, executed_dtype, find_device
         ("TPU v6 lite", "bfloat16", 918, 1638),
         ("TPU7x", "bfloat16", 1153.5, 3690),
         ("TPU7x", "float8", 2307, 3690),
+        ("TPU v6 lite", "float8", 918, 1638),
         ("Tesla V100-SXM2-16GB", "float16", 125, 900),
         ("Tesla T4", "float16", 65, 320),
         ("NVIDIA A100-SXM4-40GB", "tensorfloat32", 156, 1555),
@@ -39,6 +40,43 @@ def test_a_device_has_the_numbers_of_its_data_sheet(kind, dtype, tera_flops, gb_
     assert device.peak(dtype) == pytest.approx(tera_flops * 1e12)
     assert device.memory_bytes_per_second == pytest.approx(gb_per_second * 1e9)
     assert device.source
+
+
+@pytest.mark.parametrize(
+    ("kind", "cores", "multiply_adds_a_clock", "giga_hertz", "gb_per_second"),
+    [
+        # Multiply-adds of bfloat16 (float16 on Volta) that a core makes in a clock, and the clock
+        # of the matrix units; the memory's bandwidth as the driver's clock and width give it.
+        # Source: OpenXLA, `xla/backends/gpu/target_config/specs/*.txtpb`; for Volta and Ampere
+        # NVIDIA's architecture papers (8 units of 64, 4 of 256) and the boost clock of the specs.
+        ("Tesla V100-SXM2-16GB", 80, 8 * 64, 1.53, 898.048),
+        ("NVIDIA A100-SXM4-80GB", 108, 4 * 256, 1.41, 2039.04),
+        ("NVIDIA H100 PCIe", 114, 4 * 512, 1.62162, 2039.04),
+        ("NVIDIA H100 80GB HBM3", 132, 4 * 512, 1.8295201, 3352.32),
+        ("NVIDIA H200 141GB HBM3e", 132, 4 * 512, 1.8295201, 4800),
+        ("NVIDIA B200", 148, 4 * 1024, 1.8353101, 7672.32),
+        ("NVIDIA GB200", 152, 4 * 1024, 1.9259081, 7928.064),
+    ],
+)
+def test_a_data_sheet_agrees_with_what_the_cores_do_in_a_clock(
+    kind, cores, multiply_adds_a_clock, giga_hertz, gb_per_second
+):
+    device, _ = find_device(kind)
+    assert device is not None and device.cores_per_device == cores
+    peak = device.peak("bfloat16") or device.peak("float16")
+    # Within 5 %: data sheets round, and the GB200's is for a higher clock than the driver's. A
+    # figure for sparse matrices would be twice as much.
+    computed = 2 * cores * multiply_adds_a_clock * giga_hertz * 1e9
+    assert computed == pytest.approx(peak, rel=0.05)
+    assert device.memory_bytes_per_second == pytest.approx(gb_per_second * 1e9, rel=0.02)
+
+
+def test_a_figure_that_was_not_compared_with_its_source_says_so():
+    unsure, sure = find_device("NVIDIA H200 NVL")[0], find_device("NVIDIA H200")[0]
+    assert unsure is not None and sure is not None
+    assert "not compared with it: bfloat16" in unsure.cited("bfloat16")
+    assert sure.cited("bfloat16") == "NVIDIA H200 data sheet (bfloat16)"
+    assert "not compared with it: bfloat16, memory" in find_device("TPU v2")[0].cited("bfloat16")
 
 
 def test_memory_is_that_of_one_device():

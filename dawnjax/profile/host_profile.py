@@ -165,7 +165,7 @@ class HostProfile:
         dtype = capture["executed_dtype"]
         peak = device.peak(dtype)
         reason = "" if peak else f"{device.name} has no published peak for {dtype}"
-        return peak, device.memory_bytes_per_second, f"{device.source} ({dtype})", reason
+        return peak, device.memory_bytes_per_second, device.cited(dtype), reason
 
     @functools.cached_property
     def ops(self) -> list[roofline.OpTime]:
