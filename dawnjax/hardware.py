@@ -12,6 +12,7 @@ those that `Device.unchecked` names. A link of PCI Express has what its generati
 
 import dataclasses
 import re
+from typing import Any
 
 TERA, GIGA = 10**12, 10**9
 GIB = 2**30
@@ -217,17 +218,36 @@ _TPUS |= {
 _TPUS |= {"TPU v7x": _TPUS["TPU7x"], "TPU v7": _TPUS["TPU7x"]}
 
 
-_V100 = {"fp16": 125, "f32": 15.7, "memory_gb_per_second": 900, "link_gb_per_second": 300}
-_V100_PCIE = {
+_V100: dict[str, Any] = {
+    "fp16": 125,
+    "f32": 15.7,
+    "memory_gb_per_second": 900,
+    "link_gb_per_second": 300,
+}
+_V100_PCIE: dict[str, Any] = {
     "fp16": 112,
     "f32": 14,
     "memory_gb_per_second": 900,
     "link_gb_per_second": 32,
     "cores": 80,
 }
-_A100 = {"bf16": 312, "tf32": 156, "f32": 19.5, "int8": 624, "cores": 108}
-_H100 = {"bf16": 989.4, "tf32": 494.7, "f32": 67, "fp8": 1979, "int8": 1979, "cores": 132}
-_NVL = {"bf16": 835.5, "tf32": 417.5, "f32": 60, "fp8": 1670.5, "int8": 1670.5, "cores": 132}
+_A100: dict[str, Any] = {"bf16": 312, "tf32": 156, "f32": 19.5, "int8": 624, "cores": 108}
+_H100: dict[str, Any] = {
+    "bf16": 989.4,
+    "tf32": 494.7,
+    "f32": 67,
+    "fp8": 1979,
+    "int8": 1979,
+    "cores": 132,
+}
+_NVL: dict[str, Any] = {
+    "bf16": 835.5,
+    "tf32": 417.5,
+    "f32": 60,
+    "fp8": 1670.5,
+    "int8": 1670.5,
+    "cores": 132,
+}
 
 # By a pattern of what the driver calls them. The first that matches is taken.
 _GPUS: list[tuple[str, Device]] = [
