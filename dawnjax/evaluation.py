@@ -1,5 +1,6 @@
 """Exact evaluation: the whole split, in padded batches whose padding counts nowhere."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ from jax.sharding import Mesh
 
 from dawnjax.experiment import Target
 from dawnjax.feed import Arrays, InputShapes
+from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 from dawnjax.mesh import batch_sharding, local_rows, place, place_local, replicated
 from dawnjax.programs import EvaluationPrograms
 from dawnjax.train_step import Recipe, TrainState, evaluated_params
@@ -20,13 +22,18 @@ class EvaluationFeed:
       resident: The split on the device; empty if it stays on the host.
     """
 
-    def __init__(self, shapes: InputShapes, mesh: Mesh, examples: dict[str, np.ndarray]):
+    def __init__(
+        self,
+        shapes: InputShapes,
+        mesh: Mesh,
+        examples: Mapping[str, np.ndarray | RowsOnDemand],
+    ):
         """Uploads the split, or keeps it to be read at each evaluation.
 
         Args:
           shapes: The shapes that the programs were compiled for.
           mesh: The devices.
-          examples: The split, arrays [n, ...] as the specification says.
+          examples: The split, arrays or rows on demand [n, ...] as the specification says.
         """
         self._sharding = batch_sharding(mesh, 0)
         self._examples = examples
@@ -34,7 +41,7 @@ class EvaluationFeed:
         self._rows = shapes.eval_batch_size
         on_device = shapes.placement == "device"
         self.resident: Arrays = (
-            {name: place(array, replicated(mesh)) for name, array in examples.items()}
+            {name: place(np.asarray(array), replicated(mesh)) for name, array in examples.items()}
             if on_device
             else {}
         )

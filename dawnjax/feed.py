@@ -8,7 +8,7 @@ seed, the step and nothing else.
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import jax
@@ -19,6 +19,7 @@ from dawnjax.experiment import Experiment, RunOptions
 from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.dataset import AnySpec, Split, num_bytes
 from dawnjax.input_pipeline.prefetch import Prefetch
+from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 from dawnjax.mesh import batch_sharding, batch_shards, local_rows, place, place_local, replicated
 
 Arrays = dict[str, jax.Array]
@@ -114,7 +115,7 @@ class TrainFeed:
         self,
         shapes: InputShapes,
         mesh: Mesh,
-        examples: dict[str, np.ndarray],
+        examples: Mapping[str, np.ndarray | RowsOnDemand],
         seed: int,
         steps_per_call: int,
     ):
@@ -124,7 +125,7 @@ class TrainFeed:
           shapes: The shapes that the programs were compiled for.
           mesh: The devices.
           examples: The training split, arrays [n, ...] as the specification says; they may be
-            memory maps.
+            memory maps, or rows on demand.
           seed: The trial's seed, from which the order of examples follows.
           steps_per_call: Rows of a call's inputs.
         """
@@ -140,7 +141,7 @@ class TrainFeed:
         self._prefetch: Prefetch[Arrays] | None = None
         self.wait_seconds = 0.0
         self.resident: Arrays = (
-            {name: place(array, replicated(mesh)) for name, array in examples.items()}
+            {name: place(np.asarray(array), replicated(mesh)) for name, array in examples.items()}
             if shapes.placement == "device"
             else {}
         )

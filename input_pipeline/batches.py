@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
+
 
 class BatchIndices(NamedTuple):
     """The examples of consecutive steps.
@@ -112,15 +114,18 @@ class ExampleOrder:
 
 
 def host_batch(
-    examples: Mapping[str, np.ndarray], indices: BatchIndices, rows: slice | np.ndarray
+    examples: Mapping[str, np.ndarray | RowsOnDemand],
+    indices: BatchIndices,
+    rows: slice | np.ndarray,
 ) -> dict[str, np.ndarray]:
     """Gives one process's part of batches, gathered on the host.
 
     It is for datasets that device memory cannot hold, and reads only the rows it gives, so the
-    examples may be memory-mapped. `prefetch.Prefetch` gathers ahead of the device.
+    examples may be memory-mapped, or decoded on demand. `prefetch.Prefetch` gathers ahead of the
+    device.
 
     Args:
-      examples: Arrays [num_train_examples, ...] of the train split.
+      examples: Arrays, or rows on demand, [num_train_examples, ...] of the train split.
       indices: The examples of n steps.
       rows: The r rows of each global batch that this process's devices hold.
 
@@ -129,6 +134,9 @@ def host_batch(
       [n, r]. The parts of all processes, joined by rows, are what one process with all rows gets.
     """
     index, epoch = indices.index[:, rows], indices.epoch[:, rows]
-    # A plain view: indexing a numpy.memmap would give memmap objects, which cost more to handle.
-    batch = {name: np.asarray(array)[index] for name, array in examples.items()}
+    batch = {}
+    for name, array in examples.items():
+        # A plain view: indexing a numpy.memmap gives memmap objects, which cost more to handle.
+        source = array if isinstance(array, RowsOnDemand) else np.asarray(array)
+        batch[name] = source[index]
     return {**batch, "index": np.ascontiguousarray(index), "epoch": np.ascontiguousarray(epoch)}

@@ -61,14 +61,30 @@ def decode_square(content: bytes, side: int) -> np.ndarray:
     height, width = size = image_size(content)
     if not 0 < height * width <= LARGEST_PIXELS:
         raise DataError(f"is {width}x{height} pixels; {LARGEST_PIXELS:,} pixels are the limit")
-    image = _decode(content, size)
-    least = min(size)
-    top, left = (height - least) // 2, (width - least) // 2
+    image = _decode(content, size, _reduction(content, min(size), side))
+    least = min(image.shape[:2])
+    top, left = ((length - least) // 2 for length in image.shape[:2])
     square = image[top : top + least, left : left + least]
-    if least != side:
-        method = cv2.INTER_AREA if least > side else cv2.INTER_LINEAR
-        square = cv2.resize(square, (side, side), interpolation=method)
-    return np.ascontiguousarray(square[:, :, ::-1])
+    if least > side:
+        # OpenCV averages over areas fast where they are whole pixels, and slowly elsewhere. So a
+        # whole multiple of the side is interpolated first, no smaller than the image.
+        larger = -(-least // side) * side
+        square = cv2.resize(square, (larger, larger), interpolation=cv2.INTER_LINEAR)
+        square = cv2.resize(square, (side, side), interpolation=cv2.INTER_AREA)
+    elif least < side:
+        square = cv2.resize(square, (side, side), interpolation=cv2.INTER_LINEAR)
+    return cv2.cvtColor(square, cv2.COLOR_BGR2RGB)
+
+
+def _reduction(content: bytes, least: int, side: int) -> int:
+    """Gives by how much a JPEG's own transform may shrink it: twice the side must remain.
+
+    Shrunk to less than that, photographs are sharper than averages over areas, by up to six of 255
+    levels in the mean over one image of 300.
+    """
+    if not content.startswith(_JPEG_START):
+        return 1
+    return max(factor for factor in (1, 2, 4, 8) if factor == 1 or least >= 2 * side * factor)
 
 
 def image_size(content: bytes) -> tuple[int, int]:
@@ -84,13 +100,19 @@ def image_size(content: bytes) -> tuple[int, int]:
     raise DataError("is neither JPEG nor PNG")
 
 
-def _decode(content: bytes, size: tuple[int, int]) -> np.ndarray:
-    """Gives the image as OpenCV has it: blue, green, red."""
+def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.ndarray:
+    """Gives the image as OpenCV has it: blue, green, red; sides over `reduction`, rounded up."""
     import cv2  # here because every command would pay for the import, and few decode
 
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    reduced = {
+        1: cv2.IMREAD_COLOR,
+        2: cv2.IMREAD_REDUCED_COLOR_2,
+        4: cv2.IMREAD_REDUCED_COLOR_4,
+        8: cv2.IMREAD_REDUCED_COLOR_8,
+    }
+    flags = reduced[reduction] | cv2.IMREAD_IGNORE_ORIENTATION
     image = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
-    if image is None or image.shape != (*size, 3):
+    if image is None or image.shape != (*(-(-length // reduction) for length in size), 3):
         raise DataError("cannot be decoded")
     return image
 

@@ -1,8 +1,10 @@
-"""ImageNet (ILSVRC 2012) or any photographs in class folders, as squares of 256 pixels on disk.
+"""ImageNet (ILSVRC 2012) or any photographs in class folders, as squares of 256 pixels.
 
 `dawnjax prepare --dataset=imagenet --from=PATH --out=DIR` makes them once. They are mapped into
 memory: a host reads the images of its own devices only, and random rectangles, resizing and flips
-happen on the device (`--augmentation.crop_pixels`).
+happen on the device (`--augmentation.crop_pixels`). Image folders and TFDS directories can be
+trained on as they are, too: then each host decodes the photographs of its own devices, by threads
+ahead of the step, into the same squares.
 
 The squares are the middle of each photograph, whose shorter side is 256 pixels. An evaluation of
 the middle 224 is the customary one. Training sees nothing of what lies beyond the square, unlike
@@ -18,8 +20,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline import prepared
+from dawnjax.input_pipeline import imagenet_sources, prepared
 from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Split
+from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 
 SIDE = 256
 """Height and width of the prepared images, in pixels."""
@@ -36,70 +39,107 @@ LARGEST_VERIFIED_BYTES = 2**31
 """Images up to this size are read and compared with their checksums at each start."""
 
 
+_listed: dict[pathlib.Path, imagenet_sources.Source] = {}
+"""The sources that `spec` has listed, so that `load` reads what it counted; listing ImageNet takes
+minutes on some disks."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageNet:
-    """ImageNet as `dawnjax prepare` wrote it.
+    """ImageNet, prepared or as it was found.
 
     Attributes:
-      data_dir: The prepared directory. Empty takes `imagenet` in the directory that the environment
-        variable DAWNJAX_DATA names, or `./data/imagenet` without it.
+      data_dir: The directory that `dawnjax prepare` wrote, or image folders (train/<class>/* and
+        val/<class>/*), or a TFDS directory in ArrayRecord files. Empty takes `imagenet` in the
+        directory that the environment variable DAWNJAX_DATA names, or `./data/imagenet` without it.
     """
 
     TAG: ClassVar[str] = "imagenet"
     data_dir: str = ""
 
     def spec(self) -> DatasetSpec:
-        """Gives counts and shapes; reads metadata only.
+        """Gives counts and shapes; reads metadata only: of image folders, names and sizes.
 
         Raises:
           DataError: Missing, half-converted, of another dataset, or with metadata damaged.
         """
-        description = self._description()
+        directory = self._directory()
+        if self._is_prepared():
+            description = _read_description(directory)
+            counts = {split: description.num_examples(split) for split in ("train", "eval")}
+            classes, fingerprint = description.classes, description.fingerprint
+        else:
+            source = _listed[directory] = imagenet_sources.open_source(directory)
+            counts = {
+                split: len(photographs.labels) for split, photographs in source.splits.items()
+            }
+            classes, fingerprint = source.classes, source.listing
         return DatasetSpec(
-            num_train_examples=description.num_examples("train"),
-            num_eval_examples=description.num_examples("eval"),
-            image_shape=description.image_shape,
-            num_classes=len(description.classes),
+            num_train_examples=counts["train"],
+            num_eval_examples=counts["eval"],
+            image_shape=(SIDE, SIDE, 3),
+            num_classes=len(classes),
             mean=MEAN,
             std=STD,
-            fingerprint=description.fingerprint,
+            fingerprint=fingerprint,
         )
 
-    def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Gives the images uint8 [N, 256, 256, 3] and labels int32 [N] of one split, memory-mapped.
+    def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
+        """Gives the images uint8 [N, 256, 256, 3] and labels int32 [N] of one split.
 
-        Labels are verified. Images are where they have no more than 2 GiB; of larger ones only size
-        and header were compared, since to read the whole of ImageNet takes minutes. `dawnjax
-        prepare`, done again, compares all of it.
+        Prepared ones are memory-mapped. Labels are verified. Images are where they have no more
+        than 2 GiB; of larger ones only size and header were compared, since to read the whole of
+        ImageNet takes minutes. `dawnjax prepare`, done again, compares all of it.
+
+        Others are read and decoded when a batch asks for them; a damaged photograph is found then.
 
         Raises:
           DataError: Missing or damaged; one line that names the file.
         """
-        description = self._description()
+        directory = self._directory()
+        if not self._is_prepared():
+            source = _listed.get(directory) or imagenet_sources.open_source(directory)
+            photographs = source.splits[split]
+            return {"image": photographs.squares(SIDE), "label": photographs.labels}
+        description = _read_description(directory)
         num_bytes = description.files[f"{split}_images.npy"].num_bytes
         read = prepared.read_split if num_bytes <= LARGEST_VERIFIED_BYTES else prepared.map_split
-        return read(self._directory(), description, split)
+        return {**read(directory, description, split)}
+
+    def classes(self) -> tuple[str, ...]:
+        """Gives the name of each class; a label is a position in it."""
+        directory = self._directory()
+        if self._is_prepared():
+            return _read_description(directory).classes
+        return (_listed.get(directory) or imagenet_sources.open_source(directory)).classes
+
+    def _is_prepared(self) -> bool:
+        """Says whether the directory is prepared; one that holds nothing known is refused."""
+        directory = self._directory()
+        if prepared.is_prepared(directory):
+            return True
+        if imagenet_sources.is_source(directory):
+            return False
+        raise DataError(
+            f"{directory}: no ImageNet there, neither prepared nor image folders nor TFDS; "
+            f"`dawnjax prepare --dataset=imagenet --from=PATH --out={directory}` prepares it "
+            "(--data.data_dir names another place)"
+        )
 
     def _directory(self) -> pathlib.Path:
         return pathlib.Path(self.data_dir).expanduser() if self.data_dir else default_directory()
-
-    def _description(self) -> prepared.Description:
-        directory = self._directory()
-        if not prepared.is_prepared(directory):
-            raise DataError(
-                f"{directory}: no prepared ImageNet there; `dawnjax prepare --dataset=imagenet "
-                f"--from=PATH --out={directory}` makes it from image folders or a TFDS directory "
-                "(--data.data_dir names another place)"
-            )
-        description = prepared.read_description(directory)
-        if (description.dataset, description.image_shape) != ("imagenet", (SIDE, SIDE, 3)):
-            raise DataError(
-                f"{directory / prepared.DESCRIPTION_FILE}: describes {description.dataset} with "
-                f"images {description.image_shape}, not ImageNet"
-            )
-        return description
 
 
 def default_directory() -> pathlib.Path:
     """Gives where ImageNet is looked for unless a place is named."""
     return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / "imagenet"
+
+
+def _read_description(directory: pathlib.Path) -> prepared.Description:
+    description = prepared.read_description(directory)
+    if (description.dataset, description.image_shape) != ("imagenet", (SIDE, SIDE, 3)):
+        raise DataError(
+            f"{directory / prepared.DESCRIPTION_FILE}: describes {description.dataset} with "
+            f"images {description.image_shape}, not ImageNet"
+        )
+    return description

@@ -130,7 +130,7 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
             (count, side, side, 3),
             version=(1, 0),
         ).flush()
-        np.save(directory / f"{split}_labels.npy", photographs.labels.astype("<i4"))
+        np.save(directory / f"{split}_labels.npy", np.asarray(photographs.labels).astype("<i4"))
     (directory / JOURNAL_FILE).write_text(header + "\n")
     return {}
 

@@ -1,0 +1,87 @@
+"""An array whose rows are made when they are asked for, by several threads.
+
+It stands where a memory map would: a batch indexes it by the positions of its examples, and only
+those are read and decoded. What a row holds depends on its position alone, so a batch is the same
+whoever asks, in whatever order, as often as they like.
+"""
+
+import concurrent.futures
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+
+class RowsOnDemand:
+    """Rows [n, ...] of one shape and dtype.
+
+    Attributes:
+      shape: (n, ...), as an array has it.
+      dtype: The rows' dtype.
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        row_shape: tuple[int, ...],
+        dtype: str,
+        make_row: Callable[[int], np.ndarray | int],
+        num_threads: int | None = None,
+    ):
+        """Makes no row yet.
+
+        Args:
+          num_rows: How many there are.
+          row_shape: Shape of one.
+          dtype: NumPy's name of the dtype.
+          make_row: Gives the row at a position; called by several threads at once.
+          num_threads: How many; None takes one for each core of this machine.
+        """
+        self.shape = (num_rows, *row_shape)
+        self.dtype = np.dtype(dtype)
+        self._make_row = make_row
+        self._num_threads = num_threads or os.cpu_count() or 1
+        self._threads: concurrent.futures.ThreadPoolExecutor | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """Makes rows; one that is asked for several times, as padding is, is made once.
+
+        Args:
+          rows: Positions in an array of any shape, or a slice.
+
+        Raises:
+          DataError: What `make_row` raised, of the first row that could not be made.
+          IndexError: There is no such row.
+        """
+        index = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        if index.size and not 0 <= index.min() <= index.max() < len(self):
+            raise IndexError(f"rows {index.min()} to {index.max()} of {len(self)}")
+        distinct, places = np.unique(index, return_inverse=True)
+        made = np.empty((len(distinct), *self.shape[1:]), self.dtype)
+
+        def fill(place: int) -> None:
+            made[place] = self._make_row(int(distinct[place]))
+
+        if self._threads is None:
+            self._threads = concurrent.futures.ThreadPoolExecutor(
+                self._num_threads, thread_name_prefix="rows"
+            )
+        jobs = [self._threads.submit(fill, place) for place in range(len(distinct))]
+        try:
+            for job in jobs:
+                job.result()
+        finally:
+            for job in jobs:
+                job.cancel()
+        in_order = len(distinct) == index.size and (np.diff(index.reshape(-1)) > 0).all()
+        rows_made = made if in_order else made[places.reshape(-1)]
+        return rows_made.reshape(*index.shape, *self.shape[1:])
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        """Makes all rows; NumPy calls it where a whole array is needed."""
+        if copy is False:
+            raise ValueError("rows that are made on demand are always a new array")
+        return self[:].astype(dtype, copy=False) if dtype is not None else self[:]
