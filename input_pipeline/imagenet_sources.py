@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax.input_pipeline import tfds_directory
 from dawnjax.input_pipeline.dataset import DataError, Split
 from dawnjax.input_pipeline.image_files import decode_square
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 
 _EVAL_FOLDERS = ("val", "validation", "eval", "test")
-_INFO_FILE = "dataset_info.json"
+_TFDS_NAME = "imagenet2012"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Source:
 
 def is_source(path: pathlib.Path) -> bool:
     """Says whether a folder looks like one of these forms."""
-    return (path / "train").is_dir() or _tfds_version(path) is not None
+    return (path / "train").is_dir() or tfds_directory.find_version(path, _TFDS_NAME) is not None
 
 
 def open_source(path: pathlib.Path) -> Source:
@@ -90,7 +91,7 @@ def open_source(path: pathlib.Path) -> Source:
             f"{path}: {what}; ImageNet is read from train/<class>/* and val/<class>/*, or from a "
             "TFDS directory"
         )
-    version = _tfds_version(path)
+    version = tfds_directory.find_version(path, _TFDS_NAME)
     return _open_tfds(version) if version else _open_folders(path)
 
 
@@ -146,60 +147,27 @@ def _file_reader(files: Sequence[str]) -> Callable[[int], tuple[bytes, str]]:
     return read
 
 
-def _tfds_version(path: pathlib.Path) -> pathlib.Path | None:
-    for pattern in (_INFO_FILE, f"[0-9]*/{_INFO_FILE}", f"imagenet2012/[0-9]*/{_INFO_FILE}"):
-        versions = sorted(found.parent for found in path.glob(pattern))
-        if versions:
-            return versions[-1]
-    return None
-
-
 def _open_tfds(version: pathlib.Path) -> Source:
-    path = version / _INFO_FILE
-    try:
-        info = json.loads(path.read_bytes())
-        file_format = info.get("fileFormat", "tfrecord")
-        names = {split["name"] for split in info["splits"]}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: damaged or unreadable ({error!r})") from None
-    if file_format != "array_record":
-        raise DataError(
-            f"{path}: is in the format {file_format!r}; only array_record can be read without "
-            "TensorFlow: build it with tfds.builder(..., file_format='array_record')"
-        )
+    info = tfds_directory.read_info(version)
+    names = {split["name"] for split in info["splits"]}
     evaluated = next((name for name in ("validation", "test") if name in names), None)
     if "train" not in names or evaluated is None:
+        path = version / tfds_directory.INFO_FILE
         raise DataError(f"{path}: has no splits train and validation")
-    try:
-        import tensorflow_datasets as tfds  # an optional dependency
-
-        builder = tfds.builder_from_directory(str(version))
-        classes = tuple(builder.info.features["label"].names)
-        sources: dict[Split, Any] = {
-            split: builder.as_data_source(
-                split=name, decoders={"image": tfds.decode.SkipDecoding()}
-            )
-            for split, name in (("train", "train"), ("eval", evaluated))
-        }
-        splits: dict[Split, Photographs] = {
-            split: Photographs(
-                _tfds_labels(source, f"{version}: {split}", len(classes)),
-                _tfds_reader(source, f"{version}: {split}"),
-            )
-            for split, source in sources.items()
-        }
-    except ImportError as error:
-        raise DataError(
-            f"{version}: reading TensorFlow Datasets needs packages that are not installed "
-            f"({error}): pip install 'dawnjax[tfds]'"
-        ) from None
-    except DataError:
-        raise
-    except Exception as error:
-        # ArrayRecord and TFDS raise many kinds of errors on damaged files.
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise DataError(f"{version}: damaged or cut short: {reason}") from None
-    text = json.dumps([info.get("name"), info.get("version"), info["splits"]], sort_keys=True)
+    builder = tfds_directory.open_version(version)
+    features = builder.info.features
+    if not {"image", "label"} <= set(features) or not hasattr(features["label"], "names"):
+        raise DataError(f"{version}: has no features image and label, with names of the classes")
+    classes = tuple(features["label"].names)
+    folders: dict[Split, str] = {"train": "train", "eval": evaluated}
+    splits: dict[Split, Photographs] = {}
+    for split, name in folders.items():
+        source = tfds_directory.open_split(version, builder, name, ["image"])
+        where = f"{version}: {name}"
+        splits[split] = Photographs(
+            _tfds_labels(source, where, len(classes)), _tfds_reader(source, where)
+        )
+    text = json.dumps([info["name"], info.get("version"), info["splits"]], sort_keys=True)
     listing = hashlib.sha256(text.encode()).hexdigest()[:16]
     return Source("TensorFlow Datasets (ArrayRecord)", classes, splits, listing)
 
@@ -211,7 +179,7 @@ def _tfds_labels(source: Any, name: str, num_classes: int) -> RowsOnDemand:
         try:
             found = int(source[index]["label"])
         except Exception as error:
-            raise _unreadable(name, index, error) from None
+            raise tfds_directory.damaged(f"{name} example {index}", error) from None
         if not 0 <= found < num_classes:
             raise DataError(
                 f"{name} example {index}: label {found} is out of range 0 to {num_classes - 1}"
@@ -226,12 +194,6 @@ def _tfds_reader(source: Any, name: str) -> Callable[[int], tuple[bytes, str]]:
         try:
             return bytes(source[index]["image"]), f"{name} example {index}:"
         except Exception as error:
-            raise _unreadable(name, index, error) from None
+            raise tfds_directory.damaged(f"{name} example {index}", error) from None
 
     return read
-
-
-def _unreadable(name: str, index: int, error: Exception) -> DataError:
-    """ArrayRecord and TFDS raise many kinds of errors on damaged files."""
-    reason = " ".join(str(error).split())[:300] or type(error).__name__
-    return DataError(f"{name} example {index}: cannot be read ({reason})")

@@ -1,4 +1,4 @@
-"""From text files to prepared parallel text: vocabulary, tokens, packed rows.
+"""From text files, or TFDS, to prepared parallel text: vocabulary, tokens, packed rows.
 
 Files are UTF-8, plain or gzip (.gz), one sentence a line, line n of the source beside line n of the
 target. A training pair with an empty side, or with a side longer than a row, is left out and
@@ -29,6 +29,7 @@ from dawnjax.input_pipeline.parallel_text import (
     read_description,
     spec_of,
 )
+from dawnjax.input_pipeline.parallel_text_tfds import TfdsPairs
 
 ROW_LENGTHS = (8, 510)
 """Shortest and longest row: segments are stored as uint8, and a sentence has two tokens or more."""
@@ -43,17 +44,19 @@ class Corpus:
     Attributes:
       train_sources: Files of source sentences.
       train_targets: The same number of files of their translations.
-      eval_source: The file of sentences to translate at evaluations.
+      eval_source: The file of sentences to translate at evaluations; None takes those of `tfds`.
       eval_target: The file of their reference translations.
+      tfds: Pairs that TensorFlow Datasets has; its training split comes before the files.
       vocabulary_size: Tokens of the joint vocabulary.
       row_length: Room of a row, in tokens of the side that has more.
       vocabulary_file: A SentencePiece model to use; None trains one on the training text.
     """
 
-    train_sources: tuple[pathlib.Path, ...]
-    train_targets: tuple[pathlib.Path, ...]
-    eval_source: pathlib.Path
-    eval_target: pathlib.Path
+    train_sources: tuple[pathlib.Path, ...] = ()
+    train_targets: tuple[pathlib.Path, ...] = ()
+    eval_source: pathlib.Path | None = None
+    eval_target: pathlib.Path | None = None
+    tfds: TfdsPairs | None = None
     vocabulary_size: int
     row_length: int
     vocabulary_file: pathlib.Path | None = None
@@ -134,23 +137,32 @@ def _contents(
     corpus: Corpus, say: Callable[[str], None]
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Gives the files' contents, and what the description says of them."""
-    if len(corpus.train_sources) != len(corpus.train_targets) or not corpus.train_sources:
+    counts_differ = len(corpus.train_sources) != len(corpus.train_targets)
+    if counts_differ or not (corpus.train_sources or corpus.tfds):
         raise DataError(
             f"{len(corpus.train_sources)} source and {len(corpus.train_targets)} target files to "
             "train on; each source file needs its target file"
         )
     sources: list[str] = []
     targets: list[str] = []
+    if corpus.tfds is not None:
+        sources, targets = corpus.tfds.train()
     for files in zip(corpus.train_sources, corpus.train_targets, strict=True):
-        source, target = _read_pairs(*files)
+        source, target = read_pairs(*files)
         sources += source
         targets += target
     whole = [index for index, pair in enumerate(zip(sources, targets, strict=True)) if all(pair)]
     num_empty = len(sources) - len(whole)
     sources, targets = [sources[index] for index in whole], [targets[index] for index in whole]
     if not sources:
-        raise DataError(f"{corpus.train_sources[0]}: no sentence pairs")
-    eval_sources, eval_targets = _read_pairs(corpus.eval_source, corpus.eval_target)
+        where = corpus.train_sources[0] if corpus.train_sources else corpus.tfds.directory
+        raise DataError(f"{where}: no sentence pairs")
+    if corpus.eval_source is not None and corpus.eval_target is not None:
+        eval_sources, eval_targets = read_pairs(corpus.eval_source, corpus.eval_target)
+    elif corpus.tfds is not None:
+        eval_sources, eval_targets = corpus.tfds.evaluated()
+    else:
+        raise DataError("no sentence pairs to evaluate: two files, source and target, are needed")
     if not eval_sources:
         raise DataError(f"{corpus.eval_source}: no sentence pairs")
 
@@ -231,7 +243,12 @@ def _packed_rows(
     }
 
 
-def _read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], list[str]]:
+def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], list[str]]:
+    """Gives the lines of two files, UTF-8 or gzip, of which one translates the other.
+
+    Raises:
+      DataError: A file cannot be read, or they have different numbers of lines.
+    """
     sides = _read_lines(source), _read_lines(target)
     if len(sides[0]) != len(sides[1]):
         raise DataError(

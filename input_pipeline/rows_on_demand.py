@@ -8,6 +8,7 @@ whoever asks, in whatever order, as often as they like.
 import concurrent.futures
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class RowsOnDemand:
         rows_made = made if in_order else made[places.reshape(-1)]
         return rows_made.reshape(*index.shape, *self.shape[1:])
 
-    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Makes all rows; NumPy calls it where a whole array is needed."""
         if copy is False:
             raise ValueError("rows that are made on demand are always a new array")

@@ -15,7 +15,9 @@ from dawnjax.input_pipeline.dataset import Split
 USAGE = """dawnjax prepare --dataset=cifar10|imagenet --from=PATH [--out=DIR] [--overwrite]
        dawnjax prepare --dataset=parallel_text --train_source=FILES --train_target=FILES
          --eval_source=FILE --eval_target=FILE --vocabulary_size=N --row_length=N --out=DIR
-         [--vocabulary=FILE] [--overwrite]"""
+         [--vocabulary=FILE] [--overwrite]
+       dawnjax prepare --dataset=parallel_text --from=TFDS_DIR --source_language=CODE
+         --target_language=CODE [--eval_split=NAME] --vocabulary_size=N --row_length=N --out=DIR"""
 
 DESCRIPTION = """
 Converts a dataset into plain arrays with checksums, which runs map into memory. For cifar10, PATH
@@ -36,7 +38,9 @@ interrupted, imagenet goes on where it was.
 For parallel_text, the files are UTF-8 or .gz, line n of the target being the translation of line n
 of the source. It trains a joint SentencePiece vocabulary on the training text, encodes, and packs
 whole pairs into rows of row_length tokens; --vocabulary takes one that was trained before
-(vocabulary.model in a prepared directory).
+(vocabulary.model in a prepared directory). Instead of files, or beside more files to train on,
+--from names a translation dataset of TensorFlow Datasets in ArrayRecord files, such as
+wmt14_translate/de-en, and the two languages' codes in it.
 """
 
 WITHOUT_PREPARATION = {
@@ -48,6 +52,9 @@ DATASETS = ("cifar10", "imagenet", "parallel_text")
 SECONDS_BETWEEN_LINES = 2.0
 
 _TEXT_FLAGS = {
+    "source_language": "Code of the language to translate, such as en: with --from.",
+    "target_language": "Code of the language to translate to, such as de: with --from.",
+    "eval_split": "Split of --from to evaluate; without it, validation, or else test.",
     "train_source": "Files of source sentences to train on, separated by commas.",
     "train_target": "Files of their translations, in the same order.",
     "eval_source": "The file of source sentences to evaluate.",
@@ -181,22 +188,36 @@ def _prepare_parallel_text(flag_values: flags.FlagValues) -> int:
     from dawnjax.input_pipeline import parallel_text_sources
 
     values: dict[str, Any] = {name: flag_values[name].value for name in flag_values}
-    needed = [name for name in _TEXT_FLAGS if name != "vocabulary"]
+    files = ["train_source", "train_target", "eval_source", "eval_target"]
+    needed = ["source_language", "target_language"] if values["from"] else files
     for name in [*needed, "vocabulary_size", "row_length", "out"]:
         if not values[name]:
             raise ConfigError(f"--{name} is missing: parallel_text needs it")
-    if values["from"]:
-        raise ConfigError("--from is not for parallel_text; its files have four flags")
+    languages = [name for name in ("source_language", "target_language") if values[name]]
+    if languages and not values["from"]:
+        raise ConfigError(f"--{languages[0]} is for a TFDS directory, given as --from=PATH")
+    if bool(values["eval_source"]) != bool(values["eval_target"]):
+        raise ConfigError("--eval_source and --eval_target go together")
 
     def paths(name: str) -> tuple[pathlib.Path, ...]:
-        return tuple(pathlib.Path(part).expanduser() for part in values[name].split(",") if part)
+        parts = (values[name] or "").split(",")
+        return tuple(pathlib.Path(part).expanduser() for part in parts if part)
 
     out = pathlib.Path(values["out"]).expanduser()
+    tfds = None
+    if values["from"]:
+        tfds = parallel_text_sources.TfdsPairs(
+            directory=pathlib.Path(values["from"]).expanduser(),
+            source_language=values["source_language"],
+            target_language=values["target_language"],
+            eval_split=values["eval_split"] or "",
+        )
     corpus = parallel_text_sources.Corpus(
         train_sources=paths("train_source"),
         train_targets=paths("train_target"),
-        eval_source=pathlib.Path(values["eval_source"]).expanduser(),
-        eval_target=pathlib.Path(values["eval_target"]).expanduser(),
+        eval_source=next(iter(paths("eval_source")), None),
+        eval_target=next(iter(paths("eval_target")), None),
+        tfds=tfds,
         vocabulary_size=values["vocabulary_size"],
         row_length=values["row_length"],
         vocabulary_file=(

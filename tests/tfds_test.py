@@ -1,0 +1,227 @@
+"""ImageNet and parallel text from directories that TensorFlow Datasets itself wrote."""
+
+import io
+import json
+import pathlib
+import shutil
+import sys
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
+from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.image_files import decode_square
+from dawnjax.input_pipeline.imagenet import ImageNet
+from dawnjax.input_pipeline.imagenet_sources import open_source
+from dawnjax.input_pipeline.parallel_text import ParallelText
+
+CLASSES = ("n01440764", "n01443537", "n01484850")
+
+
+def photograph(number: int) -> bytes:
+    """Gives a file: a JPEG, but the fourth is grey and the fifth a PNG named as the others are."""
+    shape = (5, 4) if number == 3 else (5, 4, 3)
+    coarse = np.random.default_rng(number).integers(0, 256, shape, np.uint8)
+    image = cv2.resize(coarse, (300 + number, 280), interpolation=cv2.INTER_CUBIC)
+    return cv2.imencode(".png" if number == 4 else ".jpg", image)[1].tobytes()
+
+
+def build(make_builder: Any, directory: pathlib.Path) -> pathlib.Path:
+    make_builder(data_dir=str(directory), file_format="array_record").download_and_prepare()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def tfds():
+    pytest.importorskip("array_record", reason="the extra `tfds` is not installed")
+    return pytest.importorskip("tensorflow_datasets", reason="the extra `tfds` is not installed")
+
+
+@pytest.fixture(scope="module")
+def imagenet_directory(tfds, tmp_path_factory) -> pathlib.Path:
+    """Nine photographs to train on and five to evaluate; a name says which it is."""
+
+    class TinyImageNet(tfds.core.GeneratorBasedBuilder):
+        name = "imagenet2012"
+        VERSION = tfds.core.Version("5.1.0")
+
+        def _info(self):
+            features = tfds.features.FeaturesDict(
+                {
+                    "image": tfds.features.Image(encoding_format="jpeg"),
+                    "label": tfds.features.ClassLabel(names=list(CLASSES)),
+                    "file_name": tfds.features.Text(),
+                }
+            )
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {
+                "train": self._generate_examples(0, 9),
+                "validation": self._generate_examples(9, 14),
+            }
+
+        def _generate_examples(self, first, last):
+            for number in range(first, last):
+                content = io.BytesIO(photograph(number))
+                name = f"{number}.JPEG"
+                yield name, {"image": content, "label": number % 3, "file_name": name}
+
+    return build(TinyImageNet, tmp_path_factory.mktemp("tensorflow_datasets"))
+
+
+@pytest.mark.parametrize("below", ["", "imagenet2012", "imagenet2012/5.1.0"])
+def test_imagenet_is_read_as_it_is(imagenet_directory, below):
+    data = ImageNet(data_dir=str(imagenet_directory / below))
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples, spec.num_classes) == (9, 5, 3)
+    assert data.classes() == CLASSES
+    for examples, numbers in ((data.load("train"), range(9)), (data.load("eval"), range(9, 14))):
+        labels, images = np.asarray(examples["label"]), np.asarray(examples["image"])
+        # TFDS shuffles what it writes; each photograph keeps its label.
+        known = {decode_square(photograph(n), 256).tobytes(): n % 3 for n in numbers}
+        assert len(known) == len(images)
+        found = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
+        assert found == known and labels.dtype == np.int32
+
+
+def test_imagenet_prepared_gives_the_same_batches(imagenet_directory, tmp_path):
+    out = tmp_path / "out"
+    argv = ["prepare", "--dataset=imagenet", f"--from={imagenet_directory}", f"--out={out}"]
+    assert main(argv) == 0
+    order = ExampleOrder(seed=1, num_train_examples=9, global_batch_size=4)
+    steps = order.steps(1, 2)
+    direct, ready = (
+        host_batch(ImageNet(data_dir=str(place)).load("train"), steps, slice(0, 4))
+        for place in (imagenet_directory, out)
+    )
+    for name, array in ready.items():
+        np.testing.assert_array_equal(direct[name], array)
+
+
+def test_a_damaged_imagenet_is_refused_in_one_line(imagenet_directory, tmp_path, monkeypatch):
+    copy = tmp_path / "copy"
+    shutil.copytree(imagenet_directory, copy)
+    version = copy / "imagenet2012/5.1.0"
+    (shard,) = version.glob("*-train.array_record*")
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="damaged or cut short") as error:
+        np.asarray(ImageNet(data_dir=str(copy)).load("train")["image"])
+    assert "\n" not in str(error.value)
+    shard.write_bytes(whole)
+    info_file = version / "dataset_info.json"
+    info = json.loads(info_file.read_text())
+    for change, message in (
+        ({"fileFormat": "tfrecord"}, "format 'tfrecord'; only array_record"),
+        ({"splits": info["splits"][:1]}, "has no splits train and validation"),
+        ({"splits": 3}, "damaged"),
+    ):
+        info_file.write_text(json.dumps(info | change))
+        with pytest.raises(DataError, match=f"dataset_info.json: .*{message}"):
+            open_source(copy)
+    info_file.write_text(json.dumps(info))
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(DataError, match=r"pip install 'dawnjax\[tfds\]'"):
+        open_source(copy)
+
+
+def test_a_photograph_that_is_none_is_named(tfds, tmp_path):
+    class Broken(tfds.core.GeneratorBasedBuilder):
+        name = "broken_photographs"
+        VERSION = tfds.core.Version("5.1.0")
+
+        def _info(self):
+            features = {
+                "image": tfds.features.Image(encoding_format="jpeg"),
+                "label": tfds.features.ClassLabel(names=["a", "b"]),
+            }
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples(), "validation": self._generate_examples()}
+
+        def _generate_examples(self):
+            for number, content in enumerate([photograph(0), photograph(1)[:3000]]):
+                yield number, {"image": io.BytesIO(content), "label": number}
+
+    data = ImageNet(data_dir=str(build(Broken, tmp_path) / "broken_photographs"))
+    with pytest.raises(DataError, match=r"train example [01]: is cut short"):
+        np.asarray(data.load("train")["image"])
+
+
+@pytest.fixture(scope="module")
+def text_directory(tfds, tmp_path_factory) -> pathlib.Path:
+    """Sixty pairs to train on, seven to validate and five to test."""
+
+    class TinyTranslation(tfds.core.GeneratorBasedBuilder):
+        name = "wmt14_translate"
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = tfds.features.Translation(languages=["de", "en"])
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {
+                name: self._generate_examples(name, count)
+                for name, count in (("train", 60), ("validation", 7), ("test", 5))
+            }
+
+        def _generate_examples(self, name, count):
+            for number in range(count):
+                english = f"the {name} has sheep number {number} on   the green hill"
+                german = f"{name} hat Schaf Nummer {number}\nauf dem grünen Hügel"
+                yield number, {"en": english, "de": german}
+
+    directory = build(TinyTranslation, tmp_path_factory.mktemp("tensorflow_datasets"))
+    return directory / "wmt14_translate"
+
+
+def prepare_text(directory: pathlib.Path, out: pathlib.Path, *more: str) -> int:
+    pytest.importorskip("sentencepiece", reason="the extra `text` is not installed")
+    argv = ["prepare", "--dataset=parallel_text", f"--from={directory}", f"--out={out}"]
+    argv += ["--source_language=en", "--target_language=de", "--row_length=40"]
+    return main([*argv, "--vocabulary_size=320", *more])
+
+
+def test_parallel_text_is_prepared_from_tfds(text_directory, tmp_path):
+    out = tmp_path / "out"
+    assert prepare_text(text_directory, out) == 0
+    data = ParallelText(corpus="wmt", vocabulary_size=320, row_length=40, data_dir=str(out))
+    spec, evaluated = data.spec(), data.load("eval")
+    assert (spec.num_train_pairs, spec.num_eval_examples) == (60, 7)
+    pairs = zip(data.vocabulary().decode(evaluated["source"]), data.references(), strict=True)
+    assert sorted(pairs) == sorted(
+        (
+            f"the validation has sheep number {n} on the green hill",
+            f"validation hat Schaf Nummer {n} auf dem grünen Hügel",
+        )
+        for n in range(7)
+    )
+    assert prepare_text(text_directory, tmp_path / "test", "--eval_split=test") == 0
+    tested = ParallelText(
+        corpus="wmt", vocabulary_size=320, row_length=40, data_dir=str(tmp_path / "test")
+    )
+    assert sorted(tested.references())[0] == "test hat Schaf Nummer 0 auf dem grünen Hügel"
+
+
+def test_text_that_is_not_there_is_named(text_directory, tmp_path, capsys):
+    for change, message in (
+        ("--source_language=fr", "has no language 'fr', only de, en"),
+        ("--eval_split=newstest", "has no split newstest, only train, validation, test"),
+    ):
+        assert prepare_text(text_directory, tmp_path / "out", change) == 1
+        error = capsys.readouterr().err
+        assert message in error and len(error.splitlines()) <= 2
+    assert prepare_text(tmp_path, tmp_path / "out") == 1
+    assert "no TFDS dataset there" in capsys.readouterr().err
+    argv = ["prepare", "--dataset=parallel_text", f"--from={text_directory}", "--out=x"]
+    assert main([*argv, "--vocabulary_size=320", "--row_length=40"]) == 2
+    assert "--source_language is missing" in capsys.readouterr().err
