@@ -174,6 +174,7 @@ class Attempt:
         self.run_started = run_summary.run_started(log.earlier_events)
         self._earlier_run_seconds, self._run_start_t = 0.0, 0.0
         self._diverged = False
+        self._stage = -1
         self._recorded_steps = self._recorded_losses = 0
         self._saved_step = -1
         self._last_record = self._last_save = time.perf_counter()
@@ -188,6 +189,12 @@ class Attempt:
     def enter(self, name: Phase) -> None:
         """Ends the running phase and begins another."""
         self._phases.enter(name)
+
+    def enter_stage(self, index: int) -> None:
+        """Logs which stage the next steps are of, where the run has several and it is another."""
+        if self._request.experiment.stages.boundary_epochs and index != self._stage:
+            self._stage = index
+            self.log.append("stage", index=index)
 
     def _record_phase(self, name: Phase) -> None:
         self.watchdog.report(name, self.step)

@@ -30,6 +30,7 @@ from dawnjax.models.resnet9 import ResNet9
 from dawnjax.models.transformer import Transformer
 from dawnjax.models.wide_resnet import WideResNet
 from dawnjax.processes import ProcessOptions
+from dawnjax.stages import Span, Stages, examples_before, make_spans, step_of_epoch
 from dawnjax.update_rules import (
     Adam,
     Constant,
@@ -180,6 +181,8 @@ class Experiment:
       label_smoothing: Probability spread evenly over all classes.
       compute_dtype: Dtype of activations and products; all else is float32. float16 has dynamic
         loss scaling with it.
+      stages: What changes in the course of the run, such as the images' size; the other fields are
+        those of its first stage.
       accumulation_steps: Parts that a batch's gradient is computed in, one after the other, to
         need less memory for activations. The result is the same but for rounding: each part has
         whole normalization groups.
@@ -207,6 +210,7 @@ class Experiment:
     batch_norm_group_size: int = 0
     label_smoothing: float = 0.0
     compute_dtype: ComputeDtype = "float32"
+    stages: Stages = Stages()
     accumulation_steps: int = 1
     ema_decay: float = 0.0
     ema_has_warmup: bool = False
@@ -218,27 +222,52 @@ class Experiment:
     observations: tuple[Observation, ...] = ()
 
     def steps_per_epoch(self, spec: AnySpec) -> float:
-        """Gives the steps in an epoch; a fraction where the batch does not divide the split."""
+        """Gives the first stage's steps in an epoch; a fraction where its batch does not divide."""
         return spec.num_train_examples / self.global_batch_size
+
+    def spans(self, spec: AnySpec) -> tuple[Span, ...]:
+        """Gives the steps of each stage; a run in which nothing changes has one."""
+        boundaries = self.stages.boundary_epochs
+        sizes = self.stages.global_batch_size or (self.global_batch_size,) * len(boundaries)
+        batch_sizes = (self.global_batch_size, *sizes[: len(boundaries)])
+        return make_spans(boundaries, batch_sizes, self.num_epochs, spec.num_train_examples)
+
+    def in_stage(self, index: int) -> "Experiment":
+        """Gives the experiment of one stage as one in which nothing changes."""
+        if not self.stages.boundary_epochs:
+            return self
+        changes = {
+            name: getattr(self.stages, name)[index - 1]
+            for name in ("crop_pixels", "crop_min_area", "global_batch_size")
+            if index and getattr(self.stages, name)
+        }
+        batch = changes.pop("global_batch_size", self.global_batch_size)
+        augmentation = dataclasses.replace(self.augmentation, **changes)
+        return dataclasses.replace(
+            self, stages=Stages(), augmentation=augmentation, global_batch_size=batch
+        )
 
     def num_steps(self, spec: AnySpec) -> int:
         """Gives the steps of the whole run; the last one may reach a little past `num_epochs`."""
-        return math.ceil(round(self.num_epochs * self.steps_per_epoch(spec), 6))
+        return self.spans(spec)[-1].last_step
 
     def epoch_of_step(self, step: int, spec: AnySpec) -> float:
         """Gives the epochs seen after `step` steps."""
-        return step * self.global_batch_size / spec.num_train_examples
+        return examples_before(self.spans(spec), step) / spec.num_train_examples
+
+    def step_of_epoch(self, epoch: float, spec: AnySpec) -> int:
+        """Gives the first step after which `epoch` epochs were seen, at most the run's last."""
+        return step_of_epoch(self.spans(spec), epoch, spec.num_train_examples)
 
     def evaluation_steps(self, spec: AnySpec) -> list[int]:
         """Gives the steps after which the evaluation split is measured, ascending."""
-        last = self.num_steps(spec)
-        steps = {last}
+        steps = {self.num_steps(spec)}
         for count in range(
             1, math.floor(self.num_epochs / self.evaluation.every_epochs + 1e-9) + 1
         ):
             epoch = count * self.evaluation.every_epochs
             if epoch >= self.evaluation.first_epoch - 1e-9:
-                steps.add(min(last, math.ceil(round(epoch * self.steps_per_epoch(spec), 6))))
+                steps.add(self.step_of_epoch(epoch, spec))
         return sorted(steps)
 
     def identity_fields(self, spec: AnySpec) -> dict[str, Any]:
@@ -308,16 +337,62 @@ class Experiment:
         self._validate_schedule()
         self._validate_optimizer()
         self._validate_evaluation(spec)
+        self._validate_stages(spec)
+
+    def _validate_stages(self, spec: AnySpec) -> None:
+        stages, boundaries = self.stages, self.stages.boundary_epochs
+        if not boundaries:
+            return
+        is_ascending = list(boundaries) == sorted(set(boundaries))
+        is_inside = boundaries[0] > 0 and boundaries[-1] < self.num_epochs
+        _require(
+            is_ascending and is_inside,
+            "stages.boundary_epochs",
+            boundaries,
+            f"ascend between 0 and the run's {self.num_epochs:g} epochs",
+        )
+        for name in ("crop_pixels", "crop_min_area", "global_batch_size"):
+            values = getattr(stages, name)
+            _require(
+                len(values) in (0, len(boundaries)),
+                f"stages.{name}",
+                values,
+                f"be empty (nothing changes) or have {len(boundaries)} values, as many as "
+                "stages.boundary_epochs",
+            )
+        if isinstance(self.optimizer, Muon) and stages.global_batch_size:
+            raise ConfigError(
+                "optimizer=muon cannot change its batch in a run: stages.global_batch_size must be "
+                "empty"
+            )
+        for span in self.spans(spec):
+            if span.first_step == span.last_step:
+                raise ConfigError(
+                    f"stages.boundary_epochs={boundaries!r} leave no step to stage "
+                    f"{span.index + 1} of {len(boundaries) + 1}"
+                )
+            try:
+                if span.index:
+                    self.in_stage(span.index).validate(spec)
+            except (ConfigError, ValueError) as error:
+                place = f"in the stage from epoch {boundaries[span.index - 1]:g} on"
+                raise ConfigError(f"{place}: {error}") from None
 
     def _validate_augmentation(self, spec: DatasetSpec) -> None:
         config = self.augmentation
         side = min(spec.image_shape[:2])
+        is_resized = config.center_fraction > 0
         _require(
-            0 <= config.crop_pixels <= side,
+            0 <= config.crop_pixels <= (4 * side if is_resized else side),
             "augmentation.crop_pixels",
             config.crop_pixels,
-            f"lie in 0 (no crop) to {side}, the images' shorter side",
+            f"lie in 0 (no crop) to {4 * side}, four times the images' shorter side"
+            if is_resized
+            else f"lie in 0 (no crop) to {side}, the images' shorter side, unless "
+            "augmentation.center_fraction says from which part of them to resize",
         )
+        if is_resized and not config.crop_pixels:
+            raise ConfigError("augmentation.center_fraction is for images with a crop_pixels")
         if config.crop_pixels and (config.max_translation_pixels or config.max_scale_fraction):
             raise ConfigError(
                 f"augmentation.crop_pixels={config.crop_pixels} takes the place of "

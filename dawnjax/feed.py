@@ -8,7 +8,7 @@ seed, the step and nothing else.
 
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import jax
@@ -16,11 +16,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from dawnjax.experiment import Experiment, RunOptions
-from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
+from dawnjax.input_pipeline.batches import BatchIndices, ExampleOrder, host_batch
 from dawnjax.input_pipeline.dataset import AnySpec, Split, num_bytes
 from dawnjax.input_pipeline.prefetch import Prefetch
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 from dawnjax.mesh import batch_sharding, batch_shards, local_rows, place, place_local, replicated
+from dawnjax.stages import Span, span_of_next
 
 Arrays = dict[str, jax.Array]
 Shapes = dict[str, jax.ShapeDtypeStruct]
@@ -94,7 +95,14 @@ class InputShapes:
 def input_shapes(
     experiment: Experiment, spec: AnySpec, options: RunOptions, mesh: Mesh
 ) -> InputShapes:
-    """Chooses where the dataset lies, and gives the shapes that follow."""
+    """Chooses where the dataset lies, and gives the shapes that follow.
+
+    Args:
+      experiment: The experiment, of one stage.
+      spec: The dataset's shapes and counts.
+      options: What was asked for.
+      mesh: The devices.
+    """
     placement = options.data_placement
     if placement == "auto":
         placement = "device" if num_bytes(spec) <= LARGEST_RESIDENT_BYTES else "host"
@@ -118,6 +126,7 @@ class TrainFeed:
         examples: Mapping[str, np.ndarray | RowsOnDemand],
         seed: int,
         steps_per_call: int,
+        spans: Sequence[Span] = (),
     ):
         """Uploads the split, or prepares to read it.
 
@@ -128,13 +137,15 @@ class TrainFeed:
             memory maps, or rows on demand.
           seed: The trial's seed, from which the order of examples follows.
           steps_per_call: Rows of a call's inputs.
+          spans: The run's stages; none is one stage with the batch of `shapes`.
         """
+        batch_size = shapes.experiment.global_batch_size
         self._order = ExampleOrder(
             seed=seed,
             num_train_examples=shapes.spec.num_train_examples,
-            global_batch_size=shapes.experiment.global_batch_size,
+            global_batch_size=batch_size,
         )
-        self._batch_size = shapes.experiment.global_batch_size
+        self._spans = spans or (Span(0, 0, 0, 0, batch_size),)
         self._steps_per_call = steps_per_call
         self._sharding = batch_sharding(mesh, 1)
         self._examples = examples
@@ -145,8 +156,13 @@ class TrainFeed:
             if shapes.placement == "device"
             else {}
         )
-        if not self.resident:
-            self._local = local_rows(batch_sharding(mesh, 0), self._batch_size)
+        rows = batch_sharding(mesh, 0)
+        sizes = {span.global_batch_size for span in self._spans} if not self.resident else ()
+        self._local = {size: local_rows(rows, size) for size in sizes}
+
+    def stay_in(self, span: Span) -> None:
+        """Feeds all later calls as in one stage, were it to go on."""
+        self._spans = (span,)
 
     def start(self, calls: Iterable[tuple[int, int]]) -> None:
         """Begins to feed the given calls, each `(steps done before it, steps in it)`, in order."""
@@ -165,7 +181,7 @@ class TrainFeed:
         if self._prefetch is not None:
             arrays = next(self._prefetch)
         else:
-            indices = self._order.steps(first_step, num_steps)
+            indices, _ = self._indices(first_step, num_steps)
             local = {
                 "index": self._whole_call(indices.index),
                 "epoch": self._whole_call(indices.epoch),
@@ -183,11 +199,18 @@ class TrainFeed:
     def _read(self, first_step: int, num_steps: int) -> Arrays:
         """Reads this process's rows of a call and sends them to its devices."""
         arrays = {}
-        local = host_batch(self._examples, self._order.steps(first_step, num_steps), self._local)
+        indices, batch_size = self._indices(first_step, num_steps)
+        local = host_batch(self._examples, indices, self._local[batch_size])
         for name, rows in local.items():
-            shape = (self._steps_per_call, self._batch_size, *rows.shape[2:])
+            shape = (self._steps_per_call, batch_size, *rows.shape[2:])
             arrays[name] = place_local(self._whole_call(rows), self._sharding, shape)
         return arrays
+
+    def _indices(self, first_step: int, num_steps: int) -> tuple[BatchIndices, int]:
+        """Gives the examples of a call, and how many a step has."""
+        span = span_of_next(self._spans, first_step)
+        size = span.global_batch_size
+        return self._order.batches(span.examples_before(first_step), num_steps, size), size
 
     def _whole_call(self, rows: np.ndarray) -> np.ndarray:
         """Fills up a call that makes fewer steps than the program has rows for."""

@@ -129,15 +129,30 @@ def peak_learning_rate(experiment: Experiment) -> float:
     return config.base_learning_rate
 
 
-def make_optimizer(experiment: Experiment, spec: AnySpec) -> optax.GradientTransformation:
-    """Gives the transformation from gradients to parameter updates."""
+def learning_rate(experiment: Experiment, spec: AnySpec, step_shift: float = 0.0) -> optax.Schedule:
+    """Gives the learning rate of a stage, from the count of the run's steps already done.
+
+    Args:
+      experiment: The experiment, of one stage.
+      spec: The dataset's shapes and counts.
+      step_shift: What to add to a step, since earlier stages had steps of another size.
+    """
+    relative, peak = relative_schedule(experiment, spec), peak_learning_rate(experiment)
+    return lambda count: peak * relative(count + step_shift if step_shift else count)
+
+
+def make_optimizer(
+    experiment: Experiment, spec: AnySpec, step_shift: float = 0.0
+) -> optax.GradientTransformation:
+    """Gives the transformation from gradients to parameter updates.
+
+    Args:
+      experiment: The experiment, of one stage.
+      spec: The dataset's shapes and counts.
+      step_shift: What to add to a step, since earlier stages had steps of another size.
+    """
     config = experiment.optimizer
-    relative = relative_schedule(experiment, spec)
-    peak = peak_learning_rate(experiment)
-
-    def rate(count: Any) -> Any:
-        return peak * relative(count)
-
+    rate = learning_rate(experiment, spec, step_shift)
     match config:
         case Sgd():
             return optax.chain(
@@ -187,7 +202,7 @@ def make_optimizer(experiment: Experiment, spec: AnySpec) -> optax.GradientTrans
         case Muon():
             return muon.muon(
                 config,
-                relative,
+                relative_schedule(experiment, spec),
                 steps_per_epoch=experiment.steps_per_epoch(spec),
                 global_batch_size=experiment.global_batch_size,
             )

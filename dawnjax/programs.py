@@ -101,12 +101,18 @@ def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> E
     )
     return EvaluationPrograms(
         zero_totals=compile_program("zero_totals", recipe.zero_totals, (), whole, (), record),
-        add_batch=compile_program("evaluate", add_batch, arguments, whole, (4,), record),
+        add_batch=compile_program(
+            _in_stage("evaluate", recipe), add_batch, arguments, whole, (4,), record
+        ),
     )
 
 
 def compile_training(
-    recipe: Recipe, shapes: InputShapes, steps_per_call: int, record: Record
+    recipe: Recipe,
+    shapes: InputShapes,
+    steps_per_call: int,
+    record: Record,
+    first: TrainPrograms | None = None,
 ) -> TrainPrograms:
     """Compiles what training calls.
 
@@ -115,11 +121,15 @@ def compile_training(
       shapes: What the input will look like.
       steps_per_call: The most steps in a call; 0 chooses.
       record: Called with each program.
+      first: The programs of the run's first stage, where this is a later one: it makes its state
+        by them and as many steps in a call.
     """
     whole = replicated(recipe.mesh)
     key = _placed(_key_shape(), whole)
     state = state_shapes(recipe)
     state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+    if first is not None:
+        steps_per_call = first.steps_per_call
     steps_per_call = steps_per_call or _choose_steps_per_call(recipe, shapes, state, key)
     train_arguments = (
         state,
@@ -128,6 +138,16 @@ def compile_training(
         _placed(jax.ShapeDtypeStruct((), jnp.int32), whole),
         key,
     )
+    train = compile_program(
+        _in_stage("train", recipe),
+        call_of_steps(recipe, steps_per_call),
+        train_arguments,
+        (state_shardings, whole),
+        (0,),
+        record,
+    )
+    if first is not None:
+        return dataclasses.replace(first, train=train)
     initialize_from_data = None
     if hasattr(recipe.experiment.model, "initialize_from_data"):
         arguments = (state, _placed(shapes.initialization_images, whole))
@@ -141,16 +161,14 @@ def compile_training(
             "initialize", recipe.initial_state, (key,), state_shardings, (), record, quick
         ),
         initialize_from_data=initialize_from_data,
-        train=compile_program(
-            "train",
-            call_of_steps(recipe, steps_per_call),
-            train_arguments,
-            (state_shardings, whole),
-            (0,),
-            record,
-        ),
+        train=train,
         steps_per_call=steps_per_call,
     )
+
+
+def _in_stage(name: str, recipe: Recipe) -> str:
+    """Gives what a program of a stage is called: `train`, and `train_2` in the second."""
+    return f"{name}_{recipe.span.index + 1}" if recipe.span.index else name
 
 
 def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:

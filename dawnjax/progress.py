@@ -97,7 +97,11 @@ class Display:
         recent = list(zip(queue.call_seconds[-20:], queue.call_steps[-20:], strict=True))
         seconds = sum(seconds for seconds, _ in recent)
         steps = sum(count for _, count in recent)
-        rate = steps * self._experiment.global_batch_size / seconds if seconds else 0.0
+        before, now_seen = (
+            self._experiment.epoch_of_step(count, self._spec) for count in (step - steps, step)
+        )
+        examples = (now_seen - before) * self._spec.num_train_examples
+        rate = examples / seconds if seconds else 0.0
         waited = input_wait_seconds / queue.total_seconds if queue.total_seconds else 0.0
         best = ", ".join(
             f"best {target.metric} {self._best[target.metric]:.4f} of {target.value:g}"
@@ -195,7 +199,8 @@ def closing_table(result: RunResult) -> Table:
     table.add_row(
         "throughput",
         "-" if rate is None else f"{rate:,.0f} examples/s",
-        f"{result.steps} steps of {result.global_batch_size}, {result.epochs:.2f} epochs",
+        f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
+        f"{result.epochs:.2f} epochs",
     )
     for host in result.hosts:
         _add_profile_rows(table, host, len(result.hosts) > 1)

@@ -43,6 +43,7 @@ EVENTS = {
     "phase": ("name",),
     "compiled": ("program", "seconds", "cache"),
     "run_start": (),
+    "stage": ("index",),
     "restored": ("step",),
     "train": ("step", "epoch", "loss", "steps", "input_wait_seconds"),
     "first_losses": ("start_step", "losses"),
@@ -167,7 +168,8 @@ def _append_condensed(kept: list[dict[str, Any]], event: dict[str, Any]) -> None
     if event["event"] in ("host_sample", "train"):
         for index in range(len(kept) - 1, -1, -1):
             before = kept[index]
-            if before["attempt"] != event["attempt"]:
+            # The steps of two stages are not alike: each keeps its own.
+            if before["attempt"] != event["attempt"] or before["event"] == "stage":
                 break
             if before["event"] == event["event"]:
                 del kept[index]

@@ -6,7 +6,7 @@ several steps at a time, runs ahead of them, and waits only where a comment says
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -20,17 +20,13 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.experiment import Experiment, RunOptions
 from dawnjax.experiment_flags import Request
-from dawnjax.feed import Arrays, InputShapes, TrainFeed, input_shapes
+from dawnjax.feed import Arrays, TrainFeed
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
 from dawnjax.profile.capture import Trainer
-from dawnjax.programs import (
-    EvaluationPrograms,
-    TrainPrograms,
-    compile_evaluation,
-    compile_training,
-    state_shapes,
-)
+from dawnjax.programs import TrainPrograms, state_shapes
+from dawnjax.staged_programs import Stage, compile_stages
+from dawnjax.stages import Span
 from dawnjax.train_step import (
     PRNG_IMPLEMENTATION,
     Recipe,
@@ -85,9 +81,10 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
         first_line = str(error).splitlines()[0]
         raise RunError(f"JAX finds no devices to use: {first_line}") from None
     mesh = make_mesh(options.mesh, devices)
-    _check_divides(experiment, mesh)
+    spans = experiment.spans(spec)
+    _check_divides(spans, mesh)
     try:
-        recipe = make_recipe(experiment, spec, mesh)
+        recipes = tuple(make_recipe(experiment, spec, mesh, span.index) for span in spans)
     except (ValueError, TypeError, ZeroDivisionError) as error:
         first_line = str(error).splitlines()[0]
         raise ConfigError(f"the model cannot be built from these fields: {first_line}") from None
@@ -96,7 +93,7 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
     if attempt.finished:
         return EXIT_STATUSES[attempt.report_finished()]
     try:
-        status = _train(recipe, options, request.seed, attempt)
+        status = _train(experiment, recipes, options, request.seed, attempt)
     except BaseException as error:
         watchdog.explain(error)  # ends the process here if another host is at fault
         attempt.fail(error)
@@ -104,23 +101,29 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
     return EXIT_STATUSES[status]
 
 
-def _train(recipe: Recipe, options: RunOptions, seed: int, attempt: Attempt) -> str:
-    experiment, spec, mesh = recipe.experiment, recipe.spec, recipe.mesh
+def _train(
+    experiment: Experiment,
+    recipes: tuple[Recipe, ...],
+    options: RunOptions,
+    seed: int,
+    attempt: Attempt,
+) -> str:
+    spec, mesh = recipes[0].spec, recipes[0].mesh
     # Every program is compiled and has run once before the clock starts; none sees an example.
     with attempt.phase("compile"):
-        shapes = input_shapes(experiment, spec, options, mesh)
-        record = attempt.record_program
-        programs = compile_training(recipe, shapes, options.steps_per_call, record)
-        evaluation_programs = compile_evaluation(recipe, shapes, record)
+        # One stage, unless the recipe changes its images or its batch in the course of the run.
+        compiled = compile_stages(recipes, options, attempt.record_program)
+        shapes, programs = compiled.first.shapes, compiled.first.train
         root_key = _root_key(seed, mesh)
         counts = {
             n: place(np.array(n, np.int32), replicated(mesh))
             for n in range(programs.steps_per_call + 1)
         }
-        _warm_up(recipe, programs, evaluation_programs, shapes, root_key, counts)
+        for stage in compiled.stages:
+            _warm_up(stage, root_key, counts)
         attempt.agree(False)
     with attempt.phase("restore"):
-        restored = attempt.checkpoints.restore_newest(state_shapes(recipe))
+        restored = attempt.checkpoints.restore_newest(state_shapes(recipes[0]))
         if restored is not None:
             attempt.restored(restored.step, restored.metadata)
     attempt.start_clock()
@@ -128,7 +131,9 @@ def _train(recipe: Recipe, options: RunOptions, seed: int, attempt: Attempt) -> 
     # From here on everything counts: reading and uploading data, initialization that looks at it.
     with attempt.phase("other"):
         train_examples, eval_examples = experiment.data.load("train"), experiment.data.load("eval")
-        feed = TrainFeed(shapes, mesh, train_examples, seed, programs.steps_per_call)
+        feed = TrainFeed(
+            shapes, mesh, train_examples, seed, programs.steps_per_call, compiled.spans
+        )
         evaluation_feed = EvaluationFeed(shapes, mesh, eval_examples)
         if restored is not None:
             state = restored.state
@@ -153,10 +158,12 @@ def _train(recipe: Recipe, options: RunOptions, seed: int, attempt: Attempt) -> 
             stops = []  # killed between the target and the end: all that is left is the result
     feed.start(_calls(step, stops, programs.steps_per_call))
     for stop in stops:
+        stage = compiled.of_last(stop)  # the ends of stages are stops: a stretch lies in one
+        attempt.enter_stage(stage.recipe.span.index)
         attempt.enter("train")
-        with attempt.profile.window(step, stop):
+        with attempt.profile.window(step, stop, stage.recipe, stage.train):
             state, step, interrupted = train_until(
-                stop, state, step, programs, feed, queue, attempt, counts, root_key
+                stop, state, step, stage.train, feed, queue, attempt, counts, root_key
             )
             # The host waits for the devices here: what follows is not charged with train steps.
             queue.drain()
@@ -165,7 +172,7 @@ def _train(recipe: Recipe, options: RunOptions, seed: int, attempt: Attempt) -> 
             break
         if step in evaluation_steps:
             attempt.enter("eval")
-            metrics = evaluate(recipe, evaluation_programs, state, evaluation_feed, in_flight)
+            metrics = evaluate(stage.recipe, stage.evaluation, state, evaluation_feed, in_flight)
             if attempt.record_evaluation(step, metrics):
                 status = "reached"
                 if experiment.evaluation.stop_at_target:
@@ -187,9 +194,10 @@ def _train(recipe: Recipe, options: RunOptions, seed: int, attempt: Attempt) -> 
         attempt.save(step, state)
     if status in ("reached", "not_reached"):
         # The same real steps again, traced, and against their twin: the state is of no more use.
-        attempt.take_profile(
-            Trainer(recipe, programs, feed, state, step, counts, root_key, in_flight), queue
-        )
+        stage = compiled.of_last(step)
+        feed.stay_in(stage.recipe.span)
+        call = (stage.train, feed, state, step, counts, root_key, in_flight)
+        attempt.take_profile(Trainer(stage.recipe, *call), queue)
         feed.close()
     attempt.finish(status, step, queue, feed.wait_seconds)
     return status
@@ -245,14 +253,15 @@ def train_until(
 
 
 def _stops(experiment: Experiment, spec: DatasetSpec, options: RunOptions) -> list[int]:
-    """Gives the steps after which the loop stops: evaluations, saves, ends of epochs; ascending.
+    """Gives the steps after which the loop stops, ascending.
 
-    At the end of an epoch the time decides whether to save, and whether the budget is spent.
+    They are the ends of stages and of epochs, evaluations and saves. At the end of an epoch the
+    time decides whether to save, and whether the budget is spent.
     """
-    stops = set(experiment.evaluation_steps(spec))
-    steps_per_epoch, last = experiment.steps_per_epoch(spec), experiment.num_steps(spec)
+    stops = {span.last_step for span in experiment.spans(spec)}
+    stops.update(experiment.evaluation_steps(spec))
     epochs = range(1, math.floor(experiment.num_epochs) + 1)
-    stops.update(min(last, math.ceil(round(epoch * steps_per_epoch, 6))) for epoch in epochs)
+    stops.update(experiment.step_of_epoch(epoch, spec) for epoch in epochs)
     every = options.checkpoint.every_steps
     if every:
         stops.update(range(every, experiment.num_steps(spec), every))
@@ -280,15 +289,8 @@ def _root_key(seed: int, mesh: Mesh) -> jax.Array:
     return make()
 
 
-def _warm_up(
-    recipe: Recipe,
-    programs: TrainPrograms,
-    evaluation_programs: EvaluationPrograms,
-    shapes: InputShapes,
-    root_key: jax.Array,
-    counts: dict[int, jax.Array],
-) -> None:
-    """Runs every program once, on zeros and a state that is thrown away.
+def _warm_up(stage: Stage, root_key: jax.Array, counts: dict[int, jax.Array]) -> None:
+    """Runs every program of a stage once, on zeros and a state that is thrown away.
 
     The first run of a program loads it and sizes its memory; no example is looked at.
     """
@@ -296,7 +298,8 @@ def _warm_up(
     def zeros(tree: dict[str, jax.ShapeDtypeStruct], sharding: NamedSharding) -> Arrays:
         return {name: place(np.zeros(a.shape, a.dtype), sharding) for name, a in tree.items()}
 
-    mesh, whole = recipe.mesh, replicated(recipe.mesh)
+    shapes, programs = stage.shapes, stage.train
+    mesh, whole = stage.recipe.mesh, replicated(stage.recipe.mesh)
     state = programs.initialize(root_key)
     if programs.initialize_from_data is not None:
         images = shapes.initialization_images
@@ -305,22 +308,24 @@ def _warm_up(
     state, _ = programs.train(
         state, zeros(shapes.train_resident, whole), inputs, counts[1], root_key
     )
-    totals = evaluation_programs.add_batch(
-        evaluated_params(recipe.experiment, state),
+    totals = stage.evaluation.add_batch(
+        evaluated_params(stage.recipe.experiment, state),
         state.batch_stats,
         zeros(shapes.eval_resident, whole),
         zeros(shapes.eval_inputs, batch_sharding(mesh, 0)),
-        evaluation_programs.zero_totals(),
+        stage.evaluation.zero_totals(),
     )
     jax.block_until_ready((state, totals))
 
 
-def _check_divides(experiment: Experiment, mesh: Mesh) -> None:
+def _check_divides(spans: Sequence[Span], mesh: Mesh) -> None:
     """Refuses a batch that the devices cannot share evenly, before anything is compiled."""
     shards = batch_shards(mesh)
-    batch = experiment.global_batch_size
-    if batch % shards:
-        raise ConfigError(
-            f"global_batch_size={batch} does not divide among {shards} devices (mesh.data x "
-            f"mesh.fsdp); take a multiple, such as {-(-batch // shards) * shards}, or other devices"
-        )
+    for span in spans:
+        batch = span.global_batch_size
+        if batch % shards:
+            name = "global_batch_size" if span.index == 0 else "stages.global_batch_size"
+            raise ConfigError(
+                f"{name}={batch} does not divide among {shards} devices (mesh.data x mesh.fsdp); "
+                f"take a multiple, such as {-(-batch // shards) * shards}, or other devices"
+            )

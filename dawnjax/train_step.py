@@ -23,6 +23,7 @@ from dawnjax.mesh import batch_shards
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import PureModel, Tree, pure_model
+from dawnjax.stages import Span
 
 PRNG_IMPLEMENTATION = "threefry2x32"
 
@@ -69,6 +70,7 @@ class Recipe:
       mesh: The devices.
       model: The pure model.
       optimizer: The update rule.
+      span: The steps of the run's stage that it is for; the experiment is that of this stage alone.
     """
 
     experiment: Experiment
@@ -76,6 +78,7 @@ class Recipe:
     mesh: Mesh
     model: PureModel
     optimizer: optax.GradientTransformation
+    span: Span
 
     def initial_state(self, root_key: jax.Array) -> TrainState:
         """Gives the state before the first step; it depends on the seed alone."""
@@ -231,9 +234,8 @@ class Recipe:
             return None
         step_key = jax.random.fold_in(jax.random.fold_in(root_key, MODEL), step)
         num_steps = self.experiment.num_steps(self.spec)
-        return TrainingMoment(
-            keys=_fold_in_each(step_key, index), progress=step.astype(jnp.float32) / num_steps
-        )
+        done = step.astype(jnp.float32) + self.span.step_shift
+        return TrainingMoment(keys=_fold_in_each(step_key, index), progress=done / num_steps)
 
     def _losses(
         self, heads: jax.Array | tuple[jax.Array, jax.Array], labels: jax.Array
@@ -278,13 +280,24 @@ class Recipe:
         return {**classification.metrics_of(numbers, self.spec.num_classes)}
 
 
-def make_recipe(experiment: Experiment, spec: AnySpec, mesh: Mesh) -> Recipe:
-    """Gives the pure functions of an experiment for the devices of a mesh."""
+def make_recipe(
+    experiment: Experiment, spec: AnySpec, mesh: Mesh, stage: int | None = None
+) -> Recipe:
+    """Gives the pure functions of an experiment for the devices of a mesh.
+
+    Args:
+      experiment: The experiment.
+      spec: The dataset's shapes and counts.
+      mesh: The devices.
+      stage: Which stage's functions, from 0; None takes the last one's, as which the run ends.
+    """
+    span = experiment.spans(spec)[-1 if stage is None else stage]
+    experiment = experiment.in_stage(span.index)
     if isinstance(spec, TextSpec):
         # Imported here: that module builds on this one.
         from dawnjax.translation import make_translation_recipe
 
-        return make_translation_recipe(experiment, spec, mesh)
+        return make_translation_recipe(experiment, spec, mesh, span)
     execution = execution_of(experiment, mesh)
     build: Any = experiment.model.build
     model = pure_model(
@@ -297,7 +310,8 @@ def make_recipe(experiment: Experiment, spec: AnySpec, mesh: Mesh) -> Recipe:
             rngs=rngs,
         )
     )
-    return Recipe(experiment, spec, mesh, model, make_optimizer(experiment, spec))
+    optimizer = make_optimizer(experiment, spec, span.step_shift)
+    return Recipe(experiment, spec, mesh, model, optimizer, span)
 
 
 def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:

@@ -21,6 +21,7 @@ from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import BATCH_AXES
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import Tree, pure_model
+from dawnjax.stages import Span
 from dawnjax.train_step import MODEL, Arrays, Recipe, TrainState, execution_of
 
 
@@ -194,9 +195,9 @@ def token_losses(logits: jax.Array, targets: jax.Array, label_smoothing: float) 
 
 
 def make_translation_recipe(
-    experiment: Experiment, spec: TextSpec, mesh: Mesh
+    experiment: Experiment, spec: TextSpec, mesh: Mesh, span: Span
 ) -> TranslationRecipe:
-    """Gives the pure functions of a translator for the devices of a mesh.
+    """Gives the pure functions of a translator for the devices of a mesh, in one stage of a run.
 
     Raises:
       ConfigError: sacreBLEU is not installed.
@@ -208,5 +209,5 @@ def make_translation_recipe(
     model = pure_model(
         lambda rngs: build(vocabulary_size=spec.vocabulary_size, execution=execution, rngs=rngs)
     )
-    optimizer = make_optimizer(experiment, spec)
-    return TranslationRecipe(experiment, cast(Any, spec), mesh, model, optimizer)
+    optimizer = make_optimizer(experiment, spec, span.step_shift)
+    return TranslationRecipe(experiment, cast(Any, spec), mesh, model, optimizer, span)

@@ -5,7 +5,8 @@ permutation_e[p % N] of epoch e = p // N, where N is the number of training exam
 counted from 0, holds positions s * B to (s + 1) * B - 1, where B is the global batch size. So
 nothing is dropped and nothing is padded: where B does not divide N, a batch has the end of one
 epoch and the start of the next, and any batch can be made from its step alone. A resumed run needs
-no more state than its step, and no process needs to ask another.
+no more state than its step, and no process needs to ask another. A run whose batch changes goes on
+in the same stream.
 """
 
 from collections.abc import Mapping
@@ -80,12 +81,22 @@ class ExampleOrder:
         """
         if start < 0 or count < 1:
             raise ValueError(f"steps {start} to {start + count - 1} are no steps")
-        size = count * self._batch_size
+        return self.batches(start * self._batch_size, count, self._batch_size)
+
+    def batches(self, first_position: int, count: int, batch_size: int) -> BatchIndices:
+        """Gives the examples of consecutive batches of any size, in any order of calls.
+
+        Args:
+          first_position: Where in the stream of examples the first batch begins, from 0.
+          count: Number of batches.
+          batch_size: Examples in each.
+        """
+        size = count * batch_size
         index, epochs = np.empty(size, np.int32), np.empty(size, np.int32)
         filled = 0
         used = {}
         while filled < size:
-            epoch, offset = divmod(start * self._batch_size + filled, self._num_examples)
+            epoch, offset = divmod(first_position + filled, self._num_examples)
             if epoch not in used:
                 used[epoch] = self._permutation(epoch)
             end = min(size, filled + self._num_examples - offset)
@@ -95,9 +106,7 @@ class ExampleOrder:
         # The last epoch used is the only one that the next steps can need again.
         last = max(used)
         self._permutations = {last: used[last]}
-        return BatchIndices(
-            index.reshape(count, self._batch_size), epochs.reshape(count, self._batch_size)
-        )
+        return BatchIndices(index.reshape(count, batch_size), epochs.reshape(count, batch_size))
 
     def _permutation(self, epoch: int) -> np.ndarray:
         if epoch in self._permutations:

@@ -41,9 +41,12 @@ class ImageAugmentation:
         once for each example and mirrors it in every other epoch, so that two epochs show both.
       cutout_pixels: Side of a square that is set to zero, centred on a random pixel and clipped at
         the border; 0 cuts nothing.
-      crop_pixels: Side of the square images that the model sees, at most that of the dataset's: in
-        training a random rectangle of the image, resized, in evaluation the middle. 0 takes images
-        whole. It takes the place of translation and zoom.
+      crop_pixels: Side of the square images that the model sees: in training a random rectangle of
+        the image, resized, in evaluation the middle. 0 takes images whole. It takes the place of
+        translation and zoom.
+      center_fraction: In evaluation, which fraction of the image's shorter side the middle square
+        has that is resized to `crop_pixels`. 0 takes the middle `crop_pixels` as they are, which
+        cannot be more than the image has. 0.875 is 224 of 256 pixels.
       crop_min_area: Least area of the rectangle, as a fraction of the image's; areas from it to the
         whole are as likely.
       crop_max_aspect: Largest ratio of width to height, and of height to width; its logarithm is
@@ -61,6 +64,7 @@ class ImageAugmentation:
     flip: Flip = "none"
     cutout_pixels: int = 0
     crop_pixels: int = 0
+    center_fraction: float = 0.0
     crop_min_area: float = 0.08
     crop_max_aspect: float = 4 / 3
 
@@ -75,6 +79,8 @@ class ImageAugmentation:
                 raise ValueError(f"{name}={getattr(self, name)} must be 0 or more")
         if not 0 <= self.max_scale_fraction < 1:
             raise ValueError(f"max_scale_fraction={self.max_scale_fraction} must lie in [0, 1)")
+        if not 0 <= self.center_fraction <= 1:
+            raise ValueError(f"center_fraction={self.center_fraction} must lie in [0, 1]")
         if not 0 < self.crop_min_area <= 1:
             raise ValueError(f"crop_min_area={self.crop_min_area} must lie in (0, 1]")
         if self.crop_max_aspect < 1:
@@ -90,19 +96,31 @@ def model_image_shape(
 
 
 def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
-    """Gives what an evaluation sees of images [batch, height, width, channels]: the middle."""
+    """Gives what an evaluation sees of images [batch, height, width, channels]: the middle.
+
+    Returns:
+      [batch, crop_pixels, crop_pixels, channels] in the images' dtype, or in float32 where they are
+      resized; the images as they are without a crop.
+    """
     side = config.crop_pixels
     if not side:
         return images
-    top, left = ((size - side) // 2 for size in images.shape[1:3])
-    return images[:, top : top + side, left : left + side]
+    seen = round(config.center_fraction * min(images.shape[1:3])) or side
+    top, left = ((size - seen) // 2 for size in images.shape[1:3])
+    middle = images[:, top : top + seen, left : left + seen]
+    if seen == side:
+        return middle
+    coordinates = (jnp.arange(side, dtype=jnp.float32)[None] + 0.5) * (seen / side) - 0.5
+    weights = _resizing_weights(coordinates, jnp.full(1, seen / side), seen)
+    weights = jnp.broadcast_to(weights, (len(images), side, seen))
+    return _weighted(middle.astype(jnp.float32), weights, weights)
 
 
 def normalize(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
     """Gives (images / 255 - mean) / std.
 
     Args:
-      images: uint8 [batch, height, width, channels].
+      images: uint8 [batch, height, width, channels], or float32 with values up to 255.
       mean: Of each channel, as a fraction of 255.
       std: Of each channel, as a fraction of 255.
 

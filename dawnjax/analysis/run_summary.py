@@ -11,8 +11,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from dawnjax.analysis import stage_rates
 from dawnjax.errors import RunError
 from dawnjax.run_log import SCHEMA_VERSION
+from dawnjax.stages import examples_before
 
 Event = dict[str, Any]
 
@@ -61,7 +63,10 @@ class RunResult:
       steps: Steps of the newest state; fewer than an attempt made before, if it lost some.
       diverged_step: The first step with a NaN or infinite loss.
       examples_per_second: Examples of all train steps made, over `train_seconds`.
-      global_batch_size: Examples a step.
+      global_batch_size: Examples a step; None where it changes in the run.
+      stages: For each stage of a run whose images or batch change: its steps, what is particular to
+        it, the steps made (those made again included), their seconds and examples a second. Empty
+        where nothing changes.
       num_processes: JAX processes.
       num_devices: Devices of all processes.
       device_kind: What the devices call themselves.
@@ -106,7 +111,8 @@ class RunResult:
     steps: int
     diverged_step: int | None
     examples_per_second: float | None
-    global_batch_size: int
+    global_batch_size: int | None
+    stages: list[dict[str, Any]]
     num_processes: int
     num_devices: int
     device_kind: str
@@ -301,8 +307,15 @@ def summarize(events: Sequence[Event]) -> RunResult:
     end = _last(attempts[-1].events, "attempt_end")
     diverged = _last(events, "diverged")
     steps = _newest_step(attempts)
-    made = sum(event["steps"] for event in _of(events, "train")) + history.steps_made
-    batch = experiment["global_batch_size"]
+    spans = stage_rates.spans_of(experiment, record["num_train_examples"])
+    sizes = {span.global_batch_size for span in spans}
+    batch = sizes.pop() if len(sizes) == 1 else None
+    stages = stage_rates.stage_rows(experiment, spans, [own.events for own in attempts])
+    made: int | None = sum(row["steps_made"] * row["global_batch_size"] for row in stages)
+    if batch is not None:
+        made = batch * (sum(event["steps"] for event in _of(events, "train")) + history.steps_made)
+    elif history.steps_made:
+        made = None
     killed = sum(not attempt.ended for attempt in attempts)
     start = next((attempt.start for attempt in reversed(attempts) if attempt.start), {})
     host_summary = _last(attempts[-1].events, "host_summary")
@@ -331,6 +344,10 @@ def summarize(events: Sequence[Event]) -> RunResult:
             reasons[name] = _NOT_REACHED if unreached else _NO_RUN_START
     if cost is None:
         reasons["cost_usd"] = cost_reason
+    if batch is None:
+        reasons["global_batch_size"] = "it changes in the run; stages has each"
+    if made is None:
+        reasons["examples_per_second"] = "a log was lost, and with it which stage its steps were of"
     if allocated is None:
         reasons["allocated_cost_usd"] = allocated_reason
     if history.attempts:
@@ -363,11 +380,14 @@ def summarize(events: Sequence[Event]) -> RunResult:
         interruptions=len(attempts) - 1 + history.attempts,
         phases=phases,
         first_losses=_first_losses(events, history),
-        epochs=round(steps * batch / record["num_train_examples"], 6),
+        epochs=round(examples_before(spans, steps) / record["num_train_examples"], 6),
         steps=steps,
         diverged_step=None if diverged is None else diverged["step"],
-        examples_per_second=_rounded(made * batch / phases["train"] if phases["train"] else None),
+        examples_per_second=_rounded(
+            made / phases["train"] if phases["train"] and made is not None else None
+        ),
         global_batch_size=batch,
+        stages=stages,
         num_processes=devices["num_processes"],
         num_devices=devices["num_devices"],
         device_kind=devices["device_kind"],

@@ -64,6 +64,7 @@ def _evaluate(
     from dawnjax.feed import input_shapes
     from dawnjax.mesh import make_mesh
     from dawnjax.programs import compile_evaluation, state_shapes
+    from dawnjax.stages import span_of_last
     from dawnjax.train import IN_FLIGHT
     from dawnjax.train_step import make_recipe, platform_of
 
@@ -76,7 +77,6 @@ def _evaluate(
     processes.join(options.processes)
     mesh = make_mesh(options.mesh, jax.devices())
     recipe = make_recipe(experiment, spec, mesh)
-    shapes = input_shapes(experiment, spec, options, mesh)
     checkpoints = Checkpoints(
         options.checkpoint.directory or str(directory.checkpoints),
         keep=1,
@@ -85,6 +85,10 @@ def _evaluate(
     restored = checkpoints.restore_newest(state_shapes(recipe))
     if restored is None:
         raise RunError(f"{directory.path} has no checkpoint")
+    # As the run itself evaluated it, where its image size changes on the way.
+    span = span_of_last(experiment.spans(spec), restored.step)
+    recipe = make_recipe(experiment, spec, mesh, span.index)
+    shapes = input_shapes(recipe.experiment, spec, options, mesh)
     programs = compile_evaluation(recipe, shapes, lambda *_: None)
     feed = EvaluationFeed(shapes, mesh, experiment.data.load("eval"))
     in_flight = IN_FLIGHT[platform_of(mesh)]

@@ -113,7 +113,8 @@ def _entry(
     description["misc"] = {
         "experiment": printable(result.experiment, 80),
         "seed": result.seed,
-        "batchSize": result.global_batch_size,
+        "batchSize": result.global_batch_size
+        or [stage["global_batch_size"] for stage in result.stages],
         "interruptions": result.interruptions,
         "compileSecondsBeforeTheClock": result.compile_seconds,
         "totalSecondsToAccuracy": result.total_seconds_to_accuracy,

@@ -187,6 +187,10 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
     experiment, began = run.experiment, start["t"]
     optimizer = str(experiment["optimizer"].get("tag", ""))
     num_eval = experiment["data"].get("num_eval_examples")
+    if run.result.global_batch_size is None:
+        raise ConfigError(
+            f"{run.path}: the batch size changes in the run; an MLPerf log has one for the whole"
+        )
     if not isinstance(num_eval, int):
         raise ConfigError(f"{run.path}: the log does not say how many images are evaluated")
     lines = [

@@ -241,6 +241,11 @@ def finish_capture(
         "machine_cores": visible_cores(),
         "module": program.name,
         "steps": [first_step, first_step + num_steps],
+        "stage": {
+            "number": recipe.span.index + 1,
+            "global_batch_size": experiment.global_batch_size,
+            "crop_pixels": experiment.augmentation.crop_pixels,
+        },
         "step_seconds": step_seconds,
         "window_seconds": window_seconds,
         "model_flops_per_step": (

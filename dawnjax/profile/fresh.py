@@ -42,17 +42,18 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
         mesh = make_mesh(options.mesh, jax.devices())
     except RuntimeError as error:
         raise RunError(f"JAX finds no devices to use: {str(error).splitlines()[0]}") from None
-    if experiment.global_batch_size % batch_shards(mesh):
+    # Of a run of several stages these are the steps of the last.
+    batch_size = experiment.spans(spec)[-1].global_batch_size
+    if batch_size % batch_shards(mesh):
         raise ConfigError(
-            f"global_batch_size={experiment.global_batch_size} does not divide among "
-            f"{batch_shards(mesh)} devices"
+            f"global_batch_size={batch_size} does not divide among {batch_shards(mesh)} devices"
         )
     directory = Path(options.run_dir or Path("profiles") / processes.same_text(name))
     folder = directory / "profile" / f"process_{jax.process_index():05d}" / "fresh"
     if folder.exists():
         raise ConfigError(f"{folder} exists; choose another --run_dir")
     recipe = make_recipe(experiment, spec, mesh)
-    shapes = input_shapes(experiment, spec, options, mesh)
+    shapes = input_shapes(recipe.experiment, spec, options, mesh)
     programs = compile_training(recipe, shapes, options.steps_per_call, lambda *_: None)
     make_key = jax.jit(
         lambda: jax.random.key(request.seed, impl=PRNG_IMPLEMENTATION),

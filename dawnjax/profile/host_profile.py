@@ -245,6 +245,7 @@ class HostProfile:
             fields |= utilization.attribution_json(self.attribution)
         return {
             **fields,
+            "stage": capture.get("stage"),
             "step_seconds": capture["step_seconds"],
             "model_flops_per_step": capture["model_flops_per_step"],
             "executed_flops_per_step": executed,

@@ -46,6 +46,8 @@ class _Window:
     last: int
     seconds: float
     folder: Path
+    recipe: Recipe
+    programs: TrainPrograms
 
 
 class RunProfile:
@@ -84,12 +86,16 @@ class RunProfile:
         return jax.profiler.TraceAnnotation(INPUT_SPAN if name == "input" else CALL_SPAN)
 
     @contextlib.contextmanager
-    def window(self, step: int, stop: int) -> Iterator[None]:
+    def window(
+        self, step: int, stop: int, recipe: Recipe, programs: TrainPrograms
+    ) -> Iterator[None]:
         """Traces the steps of a block if a window begins with them.
 
         Args:
           step: Steps done before the block.
           stop: Steps done after it; nothing is in flight then.
+          recipe: What the programs were compiled from.
+          programs: What the block calls.
         """
         if step not in self._wanted:
             yield
@@ -114,7 +120,7 @@ class RunProfile:
                 self._tracing = False
             seconds = time.perf_counter() - started
         # Without a trace too: all processes must read the same windows.
-        self._taken.append(_Window(step, stop, seconds, folder))
+        self._taken.append(_Window(step, stop, seconds, folder, recipe, programs))
 
     def after_run(
         self, trainer: capture.Trainer, step_seconds: float | None, record: Record
@@ -129,7 +135,7 @@ class RunProfile:
         if self._is_slow:
             trainer.delay_seconds = self._options.slow_seconds
         for window in self._taken:
-            self.latest = self._read_window(window, trainer.recipe, trainer.programs)
+            self.latest = self._read_window(window)
         for first in sorted(self._wanted.keys() - {window.first for window in self._taken}):
             self._warn(f"profile.steps {first}:{self._wanted[first]} was not traced: not reached")
         if self._taken:
@@ -188,11 +194,11 @@ class RunProfile:
         found = None if self.latest is None else self.latest.straggler()
         return None if found is None else {**found.to_json(), "message": found.line()}
 
-    def _read_window(self, window: _Window, recipe: Recipe, programs: TrainPrograms) -> HostProfile:
+    def _read_window(self, window: _Window) -> HostProfile:
         steps = window.last - window.first
         return capture.finish_capture(
-            recipe,
-            programs,
+            window.recipe,
+            window.programs,
             window.folder,
             first_step=window.first,
             num_steps=steps,

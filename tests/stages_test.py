@@ -1,0 +1,270 @@
+"""Stages of a run: image sizes and batches that change, from the arithmetic to a resumed run."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from trained import evaluations_of, final_state_of, result_of
+
+from dawnjax.__main__ import main
+from dawnjax.errors import ConfigError
+from dawnjax.experiment import MeshShape, Muon, RunOptions, Stages
+from dawnjax.experiment_flags import load_experiment
+from dawnjax.input_pipeline.batches import ExampleOrder
+from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.image_augmentation import ImageAugmentation, center_crop
+from dawnjax.mesh import make_mesh
+from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.optimizers import learning_rate
+from dawnjax.preemption import Preemption
+from dawnjax.profile.model_flops import train_flops_per_example
+from dawnjax.staged_programs import compile_stages
+from dawnjax.stages import examples_before, make_spans, span_of_last, span_of_next, step_of_epoch
+from dawnjax.train_step import make_recipe
+
+SPEC = DatasetSpec(
+    num_train_examples=1000,
+    num_eval_examples=50,
+    image_shape=(32, 32, 3),
+    num_classes=10,
+    mean=(0.5,) * 3,
+    std=(0.25,) * 3,
+    fingerprint="0" * 16,
+)
+BASE = dataclasses.replace(
+    load_experiment("synthetic_image"),
+    num_epochs=4.0,
+    global_batch_size=64,
+    augmentation=ImageAugmentation(crop_pixels=16),
+)
+
+
+def test_steps_examples_and_epochs_are_those_counted_by_hand():
+    # 1,000 examples: 1.5 epochs in batches of 64 are 24 steps (1,536 examples, 36 too many);
+    # 464 more to epoch 2 are 12 steps of 40 (2,016); 1,984 more to epoch 4 are 100 of 20 (4,016).
+    spans = make_spans((1.5, 2.0), (64, 40, 20), 4.0, 1000)
+    assert [(span.first_step, span.last_step, span.first_example) for span in spans] == [
+        (0, 24, 0),
+        (24, 36, 1536),
+        (36, 136, 2016),
+    ]
+    assert [examples_before(spans, step) for step in (0, 1, 24, 25, 36, 37, 136)] == [
+        *(0, 64, 1536, 1576, 2016, 2036, 4016)
+    ]
+    # An epoch that a stage ends with ends with the stage; 3 epochs are 50 steps of the last.
+    assert [step_of_epoch(spans, epoch, 1000) for epoch in (0, 1, 1.5, 1.52, 2, 3, 4, 9)] == [
+        *(0, 16, 24, 24, 36, 86, 136, 136)
+    ]
+    assert [span_of_last(spans, step).index for step in (0, 1, 24, 25, 136)] == [0, 0, 0, 1, 2]
+    assert [span_of_next(spans, step).index for step in (0, 23, 24, 36, 136, 500)] == [
+        *(0, 0, 1, 2, 2, 2)
+    ]
+
+
+def test_one_stage_counts_as_it_always_did():
+    spans = make_spans((), (64,), 4.0, 1000)
+    assert [(span.first_step, span.last_step, span.step_shift) for span in spans] == [(0, 63, 0)]
+    assert BASE.num_steps(SPEC) == 63 and BASE.in_stage(0) is BASE
+    assert BASE.evaluation_steps(SPEC) == [16, 32, 47, 63]
+
+
+def test_a_batch_that_changes_goes_on_in_the_same_stream_of_examples():
+    spans = make_spans((1.5, 2.0), (64, 40, 20), 4.0, 1000)
+    order = ExampleOrder(seed=3, num_train_examples=1000, global_batch_size=64)
+    batches = []
+    for step in range(136):
+        span = span_of_next(spans, step)
+        size = span.global_batch_size
+        batches.append(order.batches(span.examples_before(step), 1, size).index[0])
+    stream = ExampleOrder(seed=3, num_train_examples=1000, global_batch_size=4016).steps(0, 1)
+    np.testing.assert_array_equal(np.concatenate(batches), stream.index[0])
+
+
+def test_the_rates_of_the_progressive_recipe_are_its_sources():
+    experiment = load_experiment("imagenet_resnet50_progressive")
+    spec = dataclasses.replace(SPEC, num_train_examples=1_281_167, image_shape=(256, 256, 3))
+    experiment.validate(spec)
+    spans = experiment.spans(spec)
+    assert [span.global_batch_size for span in spans] == [4096, 1792, 1024]
+    # The epochs, and the rates that `one_machine` gives there; 2.5 epochs are half the warm-up.
+    for epoch, rate in (
+        *((0, 1.0), (2.5, 1.5), (4.99, 2.0), (5.01, 1.0), (13.9, 1.0), (14.01, 224 / 512)),
+        *((15.99, 224 / 512), (16.01, 22.4 / 512), (26.99, 22.4 / 512), (27.01, 2.24 / 512)),
+        *((31.9, 2.24 / 512), (32.01, 1.28 / 512), (32.99, 1.28 / 512), (33.01, 0.128 / 512)),
+        (34.99, 0.128 / 512),
+    ):
+        step = step_of_epoch(spans, epoch, spec.num_train_examples)
+        span = span_of_next(spans, step)
+        schedule = learning_rate(experiment.in_stage(span.index), spec, span.step_shift)
+        np.testing.assert_allclose(schedule(step), rate, rtol=2e-3, err_msg=str(epoch))
+    sides = [experiment.in_stage(index).augmentation for index in range(3)]
+    assert [(a.crop_pixels, a.crop_min_area) for a in sides] == [
+        (128, 0.08),
+        (224, 0.08),
+        (288, 0.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        (Stages(boundary_epochs=(2.0, 1.0)), r"stages.boundary_epochs=\(2.0, 1.0\) must ascend"),
+        (Stages(boundary_epochs=(4.0,)), r"between 0 and the run's 4 epochs"),
+        (
+            Stages(boundary_epochs=(1.0, 2.0), crop_pixels=(24,)),
+            r"stages.crop_pixels=\(24,\) must be empty \(nothing changes\) or have 2 values",
+        ),
+        (
+            Stages(boundary_epochs=(1.0,), crop_pixels=(48,)),
+            "in the stage from epoch 1 on: augmentation.crop_pixels=48 must lie in 0",
+        ),
+        (
+            Stages(boundary_epochs=(1.0,), global_batch_size=(40,)),
+            "in the stage from epoch 1 on: batch_norm_group_size=16 must divide the global batch",
+        ),
+        (Stages(boundary_epochs=(1.0,), crop_min_area=(2.0,)), "from epoch 1 on: crop_min_area=2"),
+        (Stages(boundary_epochs=(1.0, 1.001), global_batch_size=(64, 32)), "no step to stage 2"),
+    ],
+)
+def test_impossible_stages_end_in_one_line(stages, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        dataclasses.replace(BASE, stages=stages).validate(SPEC)
+    assert "\n" not in str(error.value)
+
+
+def test_what_cannot_change_is_refused():
+    grown = dataclasses.replace(
+        BASE, stages=Stages(boundary_epochs=(1.0,), global_batch_size=(128,)), optimizer=Muon()
+    )
+    with pytest.raises(ConfigError, match="optimizer=muon cannot change its batch"):
+        grown.validate(SPEC)
+    spec = dataclasses.replace(SPEC, image_shape=(200, 200, 3))
+    # Its auxiliary head has a kernel as large as what it sees.
+    experiment = dataclasses.replace(
+        BASE,
+        model=AmoebaNetD(num_cells=3, num_filters=16, stem_width=4),
+        augmentation=ImageAugmentation(crop_pixels=136),
+        stages=Stages(boundary_epochs=(1.0,), crop_pixels=(200,)),
+    )
+    experiment.validate(spec)
+    mesh = make_mesh(MeshShape(), jax.devices()[:1])
+    recipes = tuple(make_recipe(experiment, spec, mesh, index) for index in range(2))
+    with pytest.raises(ConfigError, match="amoebanet_d has other parameters with crop_pixels=200"):
+        compile_stages(recipes, RunOptions(), lambda *_: None)
+
+
+def test_an_evaluation_sees_the_middle_resized():
+    images = jnp.arange(64, dtype=jnp.uint8).reshape(1, 8, 8, 1)
+    plain = center_crop(ImageAugmentation(crop_pixels=4), images)
+    same = center_crop(ImageAugmentation(crop_pixels=4, center_fraction=0.5), images)
+    np.testing.assert_array_equal(plain, same)
+    # The middle 4x4 halved: bilinear with a support of two pixels either side, so weights of
+    # 3/7, 3/7, 1/7 at the border, of values that are linear in row and column.
+    half = center_crop(ImageAugmentation(crop_pixels=2, center_fraction=0.5), images)
+    places = np.array([(0 * 3 + 1 * 3 + 2 * 1) / 7, (3 * 3 + 2 * 3 + 1 * 1) / 7]) + 2
+    np.testing.assert_allclose(half[0, ..., 0], 8 * places[:, None] + places, rtol=1e-5)
+    # Enlarged to twice its size: between the centres of pixels; the border's pixel beyond them.
+    twice = center_crop(ImageAugmentation(crop_pixels=8, center_fraction=0.5), images)
+    places = np.array([0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3]) + 2
+    np.testing.assert_allclose(twice[0, ..., 0], 8 * places[:, None] + places, rtol=1e-5)
+
+
+STAGED = [
+    "--experiment=synthetic_image",
+    "--data.num_train_examples=96",
+    "--data.num_eval_examples=50",
+    "--data.image_height=20",
+    "--data.image_width=20",
+    "--num_epochs=3",
+    "--global_batch_size=16",
+    "--batch_norm_group_size=4",
+    "--schedule.warmup_epochs=0.5",
+    "--model.stage_sizes=1",
+    "--model.stage_widths=8",
+    "--augmentation.crop_pixels=12",
+    "--augmentation.center_fraction=0.8",
+    "--stages.boundary_epochs=1.5",
+    "--stages.crop_pixels=20",
+    "--stages.crop_min_area=0.5",
+    "--stages.global_batch_size=32",
+    "--optimizer.reference_batch_size=16",
+    "--targets.0.value=1.0",
+    "--tensorboard=false",
+    "--steps_per_call=1",
+]
+LAST_STEP = 14  # 9 steps of 16 to epoch 1.5, then 4.5 of 32: five
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, compile_cache: str) -> Path:
+    run_dir = tmp_path_factory.mktemp("staged") / "run"
+    flags = ["--profile.twin=false", "--profile.measured_peaks=false", "--profile.seconds=0.05"]
+    assert main(["train", *STAGED, *flags, compile_cache, f"--run_dir={run_dir}"]) == 3
+    return run_dir
+
+
+def test_a_run_in_two_stages_gives_the_figures_of_each(uninterrupted):
+    result = result_of(uninterrupted)
+    assert result["steps"] == LAST_STEP
+    assert result["epochs"] == round((9 * 16 + 5 * 32) / 96, 6)
+    assert [row["step"] for row in result["evaluations"]] == [6, 11, 14]
+    first, second = result["stages"]
+    assert (first["first_step"], first["last_step"], first["crop_pixels"]) == (0, 9, 12)
+    assert (second["first_step"], second["last_step"], second["crop_pixels"]) == (9, 14, 20)
+    assert (first["crop_min_area"], second["crop_min_area"]) == (0.08, 0.5)
+    assert (first["steps_made"], second["steps_made"]) == (9, 5)
+    for row in (first, second):
+        examples = row["steps_made"] * row["global_batch_size"]
+        assert row["examples_per_second"] == pytest.approx(examples / row["train_seconds"], 1e-3)
+    seconds = first["train_seconds"] + second["train_seconds"]
+    assert seconds == pytest.approx(result["train_seconds"], rel=0.02)
+    rate = (9 * 16 + 5 * 32) / result["train_seconds"]
+    assert result["examples_per_second"] == pytest.approx(rate, rel=1e-4)
+    assert result["global_batch_size"] is None
+    assert "changes in the run" in result["reasons"]["global_batch_size"]
+    assert {"train", "train_2", "evaluate", "evaluate_2"} <= set(result["compile_cache"])
+
+
+def test_the_profile_is_that_of_the_stage_it_was_taken_in(uninterrupted):
+    used = result_of(uninterrupted)["hosts"][0]["utilization"]
+    assert used["stage"] == {"number": 2, "global_batch_size": 32, "crop_pixels": 20}
+    made = json.loads((uninterrupted / "experiment.json").read_text())["experiment"]
+    assert made["stages"]["crop_pixels"] == [20]
+    spec = dataclasses.replace(SPEC, image_shape=(20, 20, 1), mean=(0.5,), std=(0.25,))
+    model: Any = dataclasses.replace(BASE.model, stage_sizes=(1,), stage_widths=(8,))
+    second = dataclasses.replace(BASE, model=model, augmentation=ImageAugmentation(crop_pixels=20))
+    # A quarter of the batch on each of four devices.
+    assert used["model_flops_per_step"] == train_flops_per_example(second, spec) * 32 / 4
+
+
+@pytest.mark.parametrize("stopped_after", [4, 9, 12])
+def test_resumed_in_any_stage_it_ends_the_same(
+    uninterrupted, stopped_after, tmp_path, compile_cache, monkeypatch
+):
+    """Bit for bit: in the first stage, at the boundary, in the second."""
+    run_dir = tmp_path / "run"
+    command = ["train", *STAGED, "--profile.after_run=false", compile_cache]
+    command += [f"--run_dir={run_dir}"]
+    with monkeypatch.context() as patched:
+        patched.setattr(Preemption, "requested", lambda self, step: step >= stopped_after)
+        assert main(command) == 5
+    assert result_of(run_dir)["steps"] == stopped_after
+    assert main(command) == 3
+    assert evaluations_of(run_dir) == evaluations_of(uninterrupted)
+    (step, state), (wanted_step, wanted) = final_state_of(run_dir), final_state_of(uninterrupted)
+    assert step == wanted_step == LAST_STEP
+    np.testing.assert_array_equal(state, wanted)
+    # A checkpoint is evaluated at the size that the run had there.
+    assert sum(row["steps_made"] for row in result_of(run_dir)["stages"]) == LAST_STEP
+
+
+def test_a_checkpoint_of_a_staged_run_is_evaluated_as_in_the_run(uninterrupted, capsys):
+    assert main(["evaluate", str(uninterrupted)]) == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    last = result_of(uninterrupted)["evaluations"][-1]
+    assert (row["step"], row["top_1_accuracy"]) == (last["step"], last["top_1_accuracy"])
