@@ -107,12 +107,22 @@ def _line_in(path: Path, error: BaseException) -> str:
     return line
 
 
-def parse_request(command: str, argv: list[str]) -> tuple[Request, list[str]]:
+def parse_request(
+    command: str,
+    argv: list[str],
+    *,
+    only: tuple[str, ...] | None = None,
+    more: flags.FlagValues | None = None,
+    description: str | None = None,
+) -> tuple[Request, list[str]]:
     """Reads a command line that runs an experiment.
 
     Args:
       command: The command's name.
       argv: Arguments without the program's and the command's names.
+      only: The run options that the command has; None for all.
+      more: Flags of the command's own; their values are set in it.
+      description: What the command does, for its help; None for that of training.
 
     Returns:
       The request, and the positional arguments.
@@ -122,7 +132,7 @@ def parse_request(command: str, argv: list[str]) -> tuple[Request, list[str]]:
       ConfigError: A wrong name, type or value.
     """
     name = _value_in(argv, "experiment")
-    flag_values = flags.FlagValues()
+    flag_values = flags.FlagValues() if more is None else more
     flags.DEFINE_string(
         "experiment",
         None,
@@ -143,7 +153,7 @@ def parse_request(command: str, argv: list[str]) -> tuple[Request, list[str]]:
         "Take the experiment's tiny variant: two steps on made-up data, to try a machine.",
         flag_values=flag_values,
     )
-    options = FlagTree(RunOptions, RunOptions(), argv)
+    options = FlagTree(RunOptions, RunOptions(), argv, only=only)
     options.define(flag_values)
     recipe = None
     if name is not None:
@@ -162,7 +172,7 @@ def parse_request(command: str, argv: list[str]) -> tuple[Request, list[str]]:
         )
         usage = f"dawnjax {command} --experiment=NAME [--FLAG=VALUE...]"
         raise command_line.HelpRequested(
-            command_line.help_text(usage, _DESCRIPTION + fields, flag_values)
+            command_line.help_text(usage, (description or _DESCRIPTION) + fields, flag_values)
         ) from None
     if recipe is None:
         raise ConfigError(f"--experiment is missing; known: {', '.join(experiment_names())}")

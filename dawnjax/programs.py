@@ -70,8 +70,8 @@ class TrainPrograms:
 
 def state_shapes(recipe: Recipe) -> TrainState:
     """Gives the shapes, dtypes and shardings of the state."""
-    shapes = jax.eval_shape(recipe.initial_state, _key_shape())
-    return _placed(shapes, shardings_of(recipe.mesh, shapes))
+    shapes = jax.eval_shape(recipe.initial_state, key_shape())
+    return placed(shapes, shardings_of(recipe.mesh, shapes))
 
 
 def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> EvaluationPrograms:
@@ -84,19 +84,19 @@ def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> E
     """
     whole = replicated(recipe.mesh)
     state = state_shapes(recipe)
-    totals = _placed(jax.eval_shape(recipe.zero_totals), whole)
+    totals = placed(jax.eval_shape(recipe.zero_totals), whole)
 
     def add_batch(
         params: Tree, batch_stats: Tree, resident: Arrays, inputs: Arrays, totals: Arrays
     ) -> Arrays:
-        batch = _batch_of(resident, inputs)
+        batch = batch_of(resident, inputs)
         return recipe.evaluation_step(params, batch_stats, batch, totals)
 
     arguments = (
         evaluated_params(recipe.experiment, state),
         state.batch_stats,
-        _placed(shapes.eval_resident, whole),
-        _batches(shapes.eval_inputs, recipe.mesh, 0),
+        placed(shapes.eval_resident, whole),
+        batches(shapes.eval_inputs, recipe.mesh, 0),
         totals,
     )
     return EvaluationPrograms(
@@ -125,7 +125,7 @@ def compile_training(
         by them and as many steps in a call.
     """
     whole = replicated(recipe.mesh)
-    key = _placed(_key_shape(), whole)
+    key = placed(key_shape(), whole)
     state = state_shapes(recipe)
     state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     if first is not None:
@@ -133,9 +133,9 @@ def compile_training(
     steps_per_call = steps_per_call or _choose_steps_per_call(recipe, shapes, state, key)
     train_arguments = (
         state,
-        _placed(shapes.train_resident, whole),
-        _batches(shapes.train_inputs(steps_per_call), recipe.mesh, 1),
-        _placed(jax.ShapeDtypeStruct((), jnp.int32), whole),
+        placed(shapes.train_resident, whole),
+        batches(shapes.train_inputs(steps_per_call), recipe.mesh, 1),
+        placed(jax.ShapeDtypeStruct((), jnp.int32), whole),
         key,
     )
     train = compile_program(
@@ -150,7 +150,7 @@ def compile_training(
         return dataclasses.replace(first, train=train)
     initialize_from_data = None
     if hasattr(recipe.experiment.model, "initialize_from_data"):
-        arguments = (state, _placed(shapes.initialization_images, whole))
+        arguments = (state, placed(shapes.initialization_images, whole))
         initialize_from_data = compile_program(
             "initialize_from_data", recipe.state_from_data, arguments, state_shardings, (0,), record
         )
@@ -175,7 +175,7 @@ def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
     """Gives the function of one call, as `TrainPrograms.train` says, not yet compiled."""
 
     def one_step(state: TrainState, resident: Arrays, row: Arrays, key: jax.Array) -> Any:
-        return recipe.train_step(state, _batch_of(resident, row), key)
+        return recipe.train_step(state, batch_of(resident, row), key)
 
     def single(
         state: TrainState, resident: Arrays, inputs: Arrays, num_steps: jax.Array, key: jax.Array
@@ -208,7 +208,7 @@ def _choose_steps_per_call(
         # XLA's CPU compiler lays convolutions out for speed outside of loops only (JAX issue
         # 12868): inside one they are 13 times slower, and their gradients up to 98 times.
         row = {name: a.update(shape=a.shape[1:]) for name, a in shapes.train_inputs(1).items()}
-        batch = jax.eval_shape(_batch_of, shapes.train_resident, row)
+        batch = jax.eval_shape(batch_of, shapes.train_resident, row)
         step = jax.make_jaxpr(recipe.train_step)(state, batch, key)
         if _holds_convolution(step.jaxpr):
             return 1
@@ -261,7 +261,7 @@ def compile_program(
     return program
 
 
-def _batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
+def batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
     """Gives a batch: rows of the dataset on the device, or what the host sent."""
     if not resident:
         return inputs
@@ -269,11 +269,12 @@ def _batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
     return {**inputs, **rows}
 
 
-def _key_shape() -> Any:
+def key_shape() -> Any:
+    """Gives the shape of a trial's key."""
     return jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
 
 
-def _placed(tree: Any, shardings: Any) -> Any:
+def placed(tree: Any, shardings: Any) -> Any:
     """Gives a tree of shapes with a sharding each: one for all, or a tree of the same structure."""
 
     def place(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
@@ -284,5 +285,6 @@ def _placed(tree: Any, shardings: Any) -> Any:
     return jax.tree.map(place, tree, shardings)
 
 
-def _batches(shapes: Shapes, mesh: Mesh, batch_axis: int) -> Shapes:
-    return _placed(shapes, batch_sharding(mesh, batch_axis))
+def batches(shapes: Shapes, mesh: Mesh, batch_axis: int) -> Shapes:
+    """Gives shapes with the sharding of batches, whose examples lie along one axis."""
+    return placed(shapes, batch_sharding(mesh, batch_axis))

@@ -1,0 +1,69 @@
+"""`dawnjax record`: whole runs as one program each, seed after seed; their time is no TTA."""
+
+from pathlib import Path
+from typing import cast
+
+from absl import flags
+
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.experiment_flags import parse_request
+
+_OPTIONS = ("mesh", "compile_cache_dir")
+"""The run options that record mode has."""
+
+_DESCRIPTION = """
+Trains an experiment's whole schedule as one compiled program, the final evaluation included, for
+one seed after another, and writes each seed's accuracy and time. This training time of a run of
+fixed length is comparable with the CIFAR-10 speed records; it is not a time to accuracy, and
+`dawnjax report` does not take it for one.
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status."""
+    own = flags.FlagValues()
+    flags.DEFINE_integer(
+        "trials", 1, "Seeds to run, from --seed on.", lower_bound=1, flag_values=own
+    )
+    flags.DEFINE_string(
+        "out", "", "The file to write; record_EXPERIMENT.json if not given.", flag_values=own
+    )
+    request, positional = parse_request(
+        "record", argv, only=_OPTIONS, more=own, description=_DESCRIPTION
+    )
+    if positional:
+        raise ConfigError(f"{positional[0]!r} is no flag; write --name=value")
+    trials, out = cast(int, own["trials"].value), cast(str, own["out"].value)
+    path = Path(out or f"record_{request.experiment.name}.json")
+    if path.is_dir():
+        raise ConfigError(f"--out={path} is a directory; name a file")
+    # Imported here: a wrong flag is answered before JAX is loaded to train.
+    from dawnjax import record_mode
+
+    runs, facts = record_mode.prepare(request)
+    print(
+        f"{facts['num_steps']} steps on {facts['num_devices']} x {facts['device_kind']}; compiled "
+        f"in {runs.compile_seconds:.2f} s (cache {runs.cache}), set up in "
+        f"{runs.setup_seconds:.2f} s",
+        flush=True,
+    )
+    results = []
+    for seed in range(request.seed, request.seed + trials):
+        result = runs.run(seed)
+        results.append(result)
+        record_mode.write(path, facts, results)
+        print(
+            f"seed {seed:4}  {result.time_seconds:8.4f} s  "
+            f"top-1 {result.metrics['top_1_accuracy']:.4f}",
+            flush=True,
+        )
+    found = record_mode.summary(results, runs.compile_seconds)
+    print(
+        f"{trials} seeds, training time in record mode (not a time to accuracy): mean "
+        f"{found['time_mean_seconds']:.4f} s, with compilation "
+        f"{found['time_with_compilation_seconds']:.2f} s; top-1 mean "
+        f"{found['top_1_accuracy_mean']:.4f}, target reached by {found['num_reached']}\n{path}"
+    )
+    if found["num_diverged"]:
+        return ExitStatus.DIVERGED
+    return ExitStatus.DONE if found["num_reached"] else ExitStatus.BUDGET_SPENT

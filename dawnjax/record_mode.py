@@ -1,0 +1,332 @@
+"""Record mode: the whole training of a seed as one compiled program, its evaluation included.
+
+What the program computes is what the ordinary loop computes: the same initial state, order of
+examples, train step and evaluation step, in the same places. What differs is the clock. A run has a
+fixed length and one evaluation, at its end, so its time is a training time in DAWNBench's sense and
+no time to accuracy; results say so in a record type of their own, which nothing reads as a run.
+
+The time of a seed is what the holders of the CIFAR-10 records time: from data that lie on the
+device as uint8 to the result of the final evaluation, whitening, shuffling, augmentation and all
+views included. Compilation, upload and a first execution on zeros come before, once for all seeds,
+and are given beside. The initial parameters are drawn on the clock here, and before it there.
+
+Source: `main` in `airbench94_muon.py` of https://github.com/KellerJordan/cifar10-airbench (what
+lies between `start_timer` and `stop_timer`), and `cifar10_speedrun.py` of
+https://github.com/hiverge/cifar10-speedrun, which times the same.
+"""
+
+import dataclasses
+import datetime
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from dawnjax import compilation, versions
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.evaluation import EvaluationFeed, reaches
+from dawnjax.experiment import RunOptions, to_json
+from dawnjax.experiment_flags import Request
+from dawnjax.feed import Arrays, InputShapes, input_shapes
+from dawnjax.input_pipeline.batches import ExampleOrder
+from dawnjax.input_pipeline.dataset import TextSpec
+from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
+from dawnjax.programs import batch_of, batches, compile_program, key_shape, placed
+from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, evaluated_params, make_recipe
+
+RECORD_TYPE = "record_mode"
+SCHEMA_VERSION = 1
+MEANING = (
+    "Training time of runs of a fixed length, each one compiled program with one evaluation at its "
+    "end. It is not a time to accuracy."
+)
+TIMED = (
+    "From data on the device as uint8 to the final evaluation's result on the host: order of "
+    "examples, initial parameters, whitening, augmentation, every step, every view. Not timed: "
+    "compilation, upload of the data, one execution on zeros."
+)
+
+FIRST_LOSSES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedResult:
+    """One seed's run.
+
+    Attributes:
+      seed: The trial's seed.
+      time_seconds: What `TIMED` says.
+      order_seconds: The part of it that makes and uploads the order of examples.
+      metrics: Of the final evaluation.
+      reached: Whether they reach every target.
+      first_losses: The losses of the first ten steps.
+      last_loss: That of the last step.
+      first_nonfinite_step: The first step with a NaN or infinite loss, from 1; 0 if none.
+    """
+
+    seed: int
+    time_seconds: float
+    order_seconds: float
+    metrics: dict[str, Any]
+    reached: bool
+    first_losses: list[float]
+    last_loss: float
+    first_nonfinite_step: int
+
+
+def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
+    """Gives a seed's whole run as a function, not yet compiled.
+
+    Args:
+      recipe: The pure functions.
+      shapes: What the input looks like; the dataset is on the device.
+
+    Returns:
+      From `(root_key, train, evaluation, order, evaluation_order)` to the totals of the final
+      evaluation, the losses float32 [steps], and the first step without a finite loss. `train` and
+      `evaluation` are the splits, `order` has int32 [steps, batch] arrays `index` and `epoch`, and
+      `evaluation_order` `index` and `mask` [batches, rows].
+    """
+    experiment = recipe.experiment
+
+    def run(
+        root_key: jax.Array,
+        train: Arrays,
+        evaluation: Arrays,
+        order: Arrays,
+        evaluation_order: Arrays,
+    ) -> tuple[Arrays, jax.Array, jax.Array]:
+        state = recipe.initial_state(root_key)
+        if hasattr(experiment.model, "initialize_from_data"):
+            count = shapes.initialization_images.shape[0]
+            state = recipe.state_from_data(state, train["image"][:count])
+        state, losses = jax.lax.scan(
+            lambda state, row: recipe.train_step(state, batch_of(train, row), root_key),
+            state,
+            order,
+        )
+        params = evaluated_params(experiment, state)
+
+        def add(totals: Arrays, row: Arrays) -> tuple[Arrays, None]:
+            batch = batch_of(evaluation, row)
+            return recipe.evaluation_step(params, state.batch_stats, batch, totals), None
+
+        totals, _ = jax.lax.scan(add, recipe.zero_totals(), evaluation_order)
+        return totals, losses, state.first_nonfinite_step
+
+    return run
+
+
+class RecordRuns:
+    """A compiled run and the data on the devices: one seed after another.
+
+    Attributes:
+      compile_seconds: What the one program took to compile.
+      cache: `cold`, `warm` or `off`: whether the program came from the compile cache.
+      setup_seconds: What came before the first seed in all: reading, uploading, compiling and one
+        execution on zeros.
+    """
+
+    def __init__(self, recipe: Recipe, shapes: InputShapes):
+        """Compiles, uploads, and executes once on zeros.
+
+        Args:
+          recipe: The pure functions.
+          shapes: What the input looks like.
+        """
+        started = time.perf_counter()
+        self._recipe, experiment, spec = recipe, recipe.experiment, recipe.spec
+        self._num_steps = experiment.num_steps(spec)
+        mesh, whole = recipe.mesh, replicated(recipe.mesh)
+        self._sharding = batch_sharding(mesh, 1)
+        rows = -(-spec.num_eval_examples // shapes.eval_batch_size)
+        stacked = {
+            name: jax.ShapeDtypeStruct((rows, *row.shape), row.dtype)
+            for name, row in shapes.eval_inputs.items()
+        }
+        arguments = (
+            placed(key_shape(), whole),
+            placed(shapes.train_resident, whole),
+            placed(shapes.eval_resident, whole),
+            batches(shapes.train_inputs(self._num_steps), mesh, 1),
+            batches(stacked, mesh, 1),
+        )
+        self.compile_seconds, self.cache = 0.0, "off"
+
+        def record(_: str, seconds: float, cache: str) -> None:
+            self.compile_seconds, self.cache = seconds, cache
+
+        self._program = compile_program(
+            "record", whole_run(recipe, shapes), arguments, whole, (), record
+        )
+        # The seed is an argument: one program makes every key.
+        self._make_key = jax.jit(
+            lambda seed: jax.random.key(seed, impl=PRNG_IMPLEMENTATION), out_shardings=whole
+        )
+        self._train = place(dict(experiment.data.load("train")), whole)
+        feed = EvaluationFeed(shapes, mesh, experiment.data.load("eval"))
+        self._evaluation = feed.resident
+        each = [{name: np.asarray(value) for name, value in row.items()} for row in feed]
+        self._evaluation_order = place(
+            {name: np.stack([row[name] for row in each]) for name in each[0]}, self._sharding
+        )
+        zeros = [
+            jax.tree.map(lambda a: place(np.zeros(a.shape, a.dtype), a.sharding), argument)
+            for argument in arguments[1:]
+        ]
+        jax.block_until_ready(self._program(self._make_key(np.int32(0)), *zeros))
+        jax.block_until_ready((self._train, self._evaluation, self._evaluation_order))
+        self.setup_seconds = time.perf_counter() - started
+
+    def run(self, seed: int) -> SeedResult:
+        """Trains one seed from the beginning to the end, and evaluates it.
+
+        Raises:
+          RunError: The evaluation's counts do not add up to the split.
+        """
+        recipe, spec = self._recipe, self._recipe.spec
+        started = time.perf_counter()
+        order = ExampleOrder(
+            seed=seed,
+            num_train_examples=spec.num_train_examples,
+            global_batch_size=recipe.experiment.global_batch_size,
+        ).steps(0, self._num_steps)
+        inputs = place({"index": order.index, "epoch": order.epoch}, self._sharding)
+        order_seconds = time.perf_counter() - started
+        found = self._program(
+            self._make_key(np.int32(seed)),
+            self._train,
+            self._evaluation,
+            inputs,
+            self._evaluation_order,
+        )
+        totals, losses, first_nonfinite = jax.device_get(found)
+        seconds = time.perf_counter() - started
+        if totals["examples"] != spec.num_eval_examples:
+            raise RunError(
+                f"the evaluation counted {totals['examples']} of {spec.num_eval_examples} examples"
+            )
+        metrics = recipe.metrics_of(totals)
+        return SeedResult(
+            seed=seed,
+            time_seconds=seconds,
+            order_seconds=order_seconds,
+            metrics=metrics,
+            reached=reaches(recipe.experiment.targets, metrics),
+            first_losses=[float(loss) for loss in losses[:FIRST_LOSSES]],
+            last_loss=float(losses[-1]),
+            first_nonfinite_step=int(first_nonfinite),
+        )
+
+
+def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
+    """Compiles an experiment's run on the devices of this process.
+
+    Args:
+      request: The experiment and how to run it.
+
+    Returns:
+      The runs, and what a record says before the first seed.
+
+    Raises:
+      ConfigError: The experiment does not fit the data, the devices or this mode.
+    """
+    experiment, options = request.experiment, request.options
+    try:
+        spec = experiment.data.spec()
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    experiment.validate(spec)
+    options.validate()
+    if isinstance(spec, TextSpec):
+        raise ConfigError("record mode is for image classification; this experiment translates")
+    if experiment.max_seconds:
+        raise ConfigError(
+            f"max_seconds={experiment.max_seconds:g}: a run that is one program cannot stop early"
+        )
+    compilation.configure(options.compile_cache_dir)
+    mesh = make_mesh(options.mesh, jax.devices())
+    shards, batch = batch_shards(mesh), experiment.global_batch_size
+    if batch % shards:
+        raise ConfigError(f"global_batch_size={batch} does not divide among {shards} devices")
+    shapes = input_shapes(experiment, spec, _on_device(options), mesh)
+    runs = RecordRuns(make_recipe(experiment, spec, mesh), shapes)
+    device = mesh.devices.flat[0]
+    return runs, {
+        "record_type": RECORD_TYPE,
+        "schema_version": SCHEMA_VERSION,
+        "meaning": MEANING,
+        "timed": TIMED,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "experiment": to_json(experiment),
+        "identity": experiment.identity(spec),
+        "overrides": request.overrides,
+        "num_train_examples": spec.num_train_examples,
+        "num_steps": experiment.num_steps(spec),
+        "device_kind": device.device_kind,
+        "num_devices": mesh.devices.size,
+        "versions": versions.installed(),
+        "compile_seconds": runs.compile_seconds,
+        "compile_cache": runs.cache,
+        "setup_seconds": runs.setup_seconds,
+    }
+
+
+def _on_device(options: RunOptions) -> RunOptions:
+    return dataclasses.replace(options, data_placement="device")
+
+
+def summary(results: list[SeedResult], compile_seconds: float) -> dict[str, Any]:
+    """Gives what all seeds say together.
+
+    Args:
+      results: One or more seeds.
+      compile_seconds: What compiling took, once.
+
+    Returns:
+      Means, population standard deviations, extremes and counts; the standard error of the mean
+      accuracy is null for a single seed.
+    """
+    times = np.array([result.time_seconds for result in results])
+    accuracies = np.array([result.metrics["top_1_accuracy"] for result in results])
+    count = len(results)
+    error = float(accuracies.std(ddof=1) / math.sqrt(count)) if count > 1 else None
+    return {
+        "num_seeds": count,
+        "num_reached": sum(result.reached for result in results),
+        "num_diverged": sum(result.first_nonfinite_step > 0 for result in results),
+        "time_mean_seconds": float(times.mean()),
+        "time_std_seconds": float(times.std()),
+        "time_median_seconds": float(np.median(times)),
+        "time_min_seconds": float(times.min()),
+        "time_max_seconds": float(times.max()),
+        "time_with_compilation_seconds": float(times.mean()) + compile_seconds,
+        "top_1_accuracy_mean": float(accuracies.mean()),
+        "top_1_accuracy_std": float(accuracies.std()),
+        "top_1_accuracy_standard_error": error,
+    }
+
+
+def write(path: Path, facts: dict[str, Any], results: list[SeedResult]) -> None:
+    """Writes a record: after every seed, so that nothing that was seen is lost.
+
+    Raises:
+      RunError: It cannot be written.
+    """
+    record = {
+        **facts,
+        "summary": summary(results, facts["compile_seconds"]),
+        "seeds": [dataclasses.asdict(result) for result in results],
+    }
+    beside = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(record, indent=1) + "\n")
+        beside.replace(path)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,97 @@
+"""Record mode: the same mathematics as the loop, and a result that no one takes for a TTA."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.errors import ConfigError
+from dawnjax.experiment_flags import parse_request
+
+SMALL = [
+    "--experiment=cifar10_record",
+    "--tiny",
+    "--model.group_widths=8,12",
+    "--num_epochs=4",
+    "--schedule.warmup_epochs=0.5",
+    "--compute_dtype=float32",
+    "--seed=5",
+]
+STEPS = 8
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory) -> tuple[Path, dict]:
+    """The file of two seeds, and what is in it."""
+    path = tmp_path_factory.mktemp("record") / "record.json"
+    # The made-up images have no 94 %: the budget is spent and the target missed.
+    flags = [*SMALL, "--trials=2", f"--out={path}", "--compile_cache_dir=none"]
+    assert main(["record", *flags]) == 3
+    return path, json.loads(path.read_text())
+
+
+def test_a_run_as_one_program_is_the_loops_run(record, tmp_path):
+    run_dir = tmp_path / "run"
+    flags = ["--profile.after_run=false", "--tensorboard=false", "--compile_cache_dir=none"]
+    assert main(["train", *SMALL, *flags, f"--run_dir={run_dir}"]) == 3
+    result = json.loads((run_dir / "result.json").read_text())
+    seed = record[1]["seeds"][0]
+    assert len(result["first_losses"]) == record[1]["num_steps"] == STEPS
+    # Other fusions around the same operations: the last bits differ and grow from step to step.
+    np.testing.assert_allclose(seed["first_losses"], result["first_losses"], rtol=2e-4)
+    assert seed["last_loss"] == seed["first_losses"][-1]
+    last = result["evaluations"][-1]
+    assert last["step"] == STEPS
+    assert seed["metrics"]["top_1_accuracy"] == last["top_1_accuracy"]
+    np.testing.assert_allclose(seed["metrics"]["loss"], last["loss"], rtol=1e-3)
+
+
+def test_seeds_are_trials_of_their_own(record):
+    first, second = record[1]["seeds"]
+    assert (first["seed"], second["seed"]) == (5, 6)
+    assert min(np.abs(np.subtract(first["first_losses"], second["first_losses"]))) > 1e-4
+
+
+def test_the_summary_is_that_of_its_seeds(record):
+    facts, seeds = record[1], record[1]["seeds"]
+    times = [seed["time_seconds"] for seed in seeds]
+    found = facts["summary"]
+    assert found["num_seeds"] == 2
+    assert found["num_reached"] == found["num_diverged"] == 0
+    np.testing.assert_allclose(found["time_mean_seconds"], (times[0] + times[1]) / 2)
+    np.testing.assert_allclose(found["time_std_seconds"], abs(times[0] - times[1]) / 2)
+    np.testing.assert_allclose(
+        found["time_with_compilation_seconds"],
+        (times[0] + times[1]) / 2 + facts["compile_seconds"],
+    )
+    accuracies = [seed["metrics"]["top_1_accuracy"] for seed in seeds]
+    # The sample deviation of two is |a - b| / sqrt 2, and its mean's error that over sqrt 2.
+    error = abs(accuracies[0] - accuracies[1]) / 2
+    np.testing.assert_allclose(found["top_1_accuracy_standard_error"], error, atol=1e-12)
+    assert all(0 < seed["order_seconds"] < seed["time_seconds"] for seed in seeds)
+
+
+def test_its_time_is_never_called_a_time_to_accuracy(record):
+    path, facts = record
+    assert facts["record_type"] == "record_mode"
+    assert "not a time to accuracy" in facts["meaning"]
+    assert "time_to_accuracy" not in path.read_text()
+
+
+def test_no_command_reads_it_as_a_run(record, tmp_path, capsys):
+    path, _ = record
+    assert main(["check", str(path)]) != 0
+    assert main(["report", str(path), f"--out={tmp_path / 'page'}"]) != 0
+    assert "record.json" in capsys.readouterr().err
+
+
+def test_what_one_program_cannot_do_is_refused():
+    from dawnjax import record_mode
+
+    request, _ = parse_request("record", [*SMALL, "--max_seconds=60"])
+    with pytest.raises(ConfigError, match="max_seconds=60"):
+        record_mode.prepare(request)
+    assert main(["record", *SMALL, "--run_dir=somewhere"]) == 2
+    assert main(["record", *SMALL, "--trials=0"]) == 2
