@@ -320,6 +320,7 @@ def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
         platform=platform_of(mesh),
         compute_dtype=experiment.compute_dtype,
         batch_norm_group_size=experiment.batch_norm_group_size,
+        batch_shards=batch_shards(mesh),
     )
 
 

@@ -19,11 +19,15 @@ class Execution:
         statistics, logits and loss are float32 whatever it is.
       batch_norm_group_size: How many consecutive examples of the global batch share one set of
         normalization statistics in training. It divides the global batch.
+      batch_shards: Over how many devices, or groups of them, the examples of a batch are spread in
+        equal runs. It changes the order of sums only, so that none of them needs communication
+        before it is a sum over the whole batch.
     """
 
     platform: Platform
     compute_dtype: ComputeDtype
     batch_norm_group_size: int
+    batch_shards: int = 1
 
 
 @jax.tree_util.register_dataclass

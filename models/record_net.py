@@ -175,6 +175,7 @@ class Whitening(nnx.Module):
             lax.stop_gradient(self.kernel[...]).astype(dtype),
             padding="VALID",
             platform=self.execution.platform,
+            batch_shards=self.execution.batch_shards,
         )
         return whitened + self.bias[...].astype(dtype)
 

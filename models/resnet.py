@@ -259,7 +259,7 @@ class SpaceToDepthConv(nnx.Module):
             kernel.reshape(4, 4, 4 * channels, -1).astype(dtype),
             padding=((2, 1), (2, 1)),
             platform=self.execution.platform,
-            group_size=self.execution.batch_norm_group_size,
+            batch_shards=self.execution.batch_shards,
         )
 
 

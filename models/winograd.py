@@ -63,26 +63,27 @@ def supports(kernel_shape: tuple[int, ...], strides: tuple[int, int]) -> bool:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def convolve(images: jax.Array, kernel: jax.Array, padding: Padding, group_size: int) -> jax.Array:
+def convolve(
+    images: jax.Array, kernel: jax.Array, padding: Padding, batch_shards: int = 1
+) -> jax.Array:
     """Cross-correlates images with a 3x3 kernel.
 
     Args:
       images: float32 [batch, height, width, in_channels].
       kernel: float32 [3, 3, in_channels, out_channels].
       padding: The zeros before and after height and width.
-      group_size: Consecutive examples that lie on one device. The kernel's gradient is brought back
-        to 3x3 for each group before it is summed over them: where examples are spread over devices,
-        that sum is a reduction between them, and the transformed gradient is 4 times as large or
-        more. A batch that does not divide into groups is one group.
+      batch_shards: Over how many devices the examples are spread in equal runs. The kernel's
+        gradient is brought back to 3x3 for each before it is summed over them, which is a
+        reduction between devices: the transformed gradient is 4 times as large or more.
 
     Returns:
       float32 [batch, out height, out width, out_channels].
     """
-    return _forward(images, kernel, padding, group_size)[0]
+    return _forward(images, kernel, padding, batch_shards)[0]
 
 
-def _forward(images, kernel, padding, group_size):
-    del group_size
+def _forward(images, kernel, padding, batch_shards):
+    del batch_shards
     rows = line_algorithm(images.shape[1], padding[0])
     columns = line_algorithm(images.shape[2], padding[1])
     # [height, width, batch, in_channels], so that a transform is a product over a leading axis.
@@ -96,7 +97,7 @@ def _forward(images, kernel, padding, group_size):
     return _inverse_transform(products, rows, columns).transpose(2, 0, 1, 3), (images, kernel)
 
 
-def _backward(padding, group_size, residuals, cotangent):
+def _backward(padding, batch_shards, residuals, cotangent):
     images, kernel = residuals
     height, width = (
         size + NUM_TAPS - 1 - sum(pads)
@@ -107,11 +108,9 @@ def _backward(padding, group_size, residuals, cotangent):
     images_gradient = _batch_product(products, kernel, 2, 2).reshape(images.shape)
     images_gradient = _on_rows(columns.image_transform.T, images_gradient)
     images_gradient = _on_rows(rows.image_transform.T, images_gradient[None])[0]
-    # [positions, groups, group, channels], then [positions, groups, in_channels, out_channels]
-    batch = len(cotangent)
-    groups = 1 if batch % group_size else batch // group_size
+    # [positions, shards, examples, channels], then [positions, shards, in_channels, out_channels]
     images, products = (
-        array.reshape(len(kernel), groups, batch // groups, -1)
+        array.reshape(len(kernel), batch_shards, len(cotangent) // batch_shards, -1)
         for array in (_merge_positions(images), products)
     )
     kernel_gradient = lax.dot_general(images, products, (((2,), (2,)), ((0, 1), (0, 1))))

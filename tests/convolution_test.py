@@ -1,6 +1,8 @@
 """Convolution: every implementation against a plain sum in float64."""
 
+import functools
 import itertools
+import math
 import re
 
 import jax
@@ -83,7 +85,7 @@ def test_values_and_gradients_are_those_of_the_definition(
 
     def function(images, kernel):
         return convolve(
-            images, kernel, strides=strides, padding=pads, platform=platform, group_size=2
+            images, kernel, strides=strides, padding=pads, platform=platform, batch_shards=2
         )
 
     result, pull_back = jax.vjp(function, images, kernel)
@@ -120,20 +122,62 @@ def test_winograd_matrices_are_the_published_ones():
     np.testing.assert_allclose(inverse @ ((kernel @ taps) * (image @ values)), by_hand, atol=1e-9)
 
 
-def test_a_batch_of_any_size_has_the_whole_gradient():
-    images, kernel = drawn(5, 8, 8, 16), drawn(3, 3, 16, 16, seed=1)
+@pytest.mark.parametrize("side", [8, 12])
+def test_a_batch_of_any_size_has_the_whole_gradient(side):
+    images, kernel = drawn(6, side, side, 16), drawn(3, 3, 16, 16, seed=1)
 
-    def kernel_gradient(group_size):
+    def kernel_gradient(batch_shards):
         def total(kernel):
-            return (convolve(images, kernel, platform="cpu", group_size=group_size) ** 2).sum()
+            return (convolve(images, kernel, platform="cpu", batch_shards=batch_shards) ** 2).sum()
 
         return jax.grad(total)(kernel)
 
-    # 2 does not divide 5: one group. 1 makes five.
-    wanted = kernel_gradient(None)
-    for group_size in (1, 2, 5):
-        difference = jnp.abs(kernel_gradient(group_size) - wanted).max() / jnp.abs(wanted).max()
+    # 4 does not divide 6: one run of all examples.
+    wanted = kernel_gradient(1)
+    for batch_shards in (2, 3, 4, 6):
+        difference = jnp.abs(kernel_gradient(batch_shards) - wanted).max() / jnp.abs(wanted).max()
         assert difference < 1e-5
+
+
+def test_a_kernels_gradient_comes_from_whole_chunks_of_examples():
+    megabyte = 1 << 20
+    assert convolution._chunk_size(2000, megabyte) == 2
+    assert convolution._chunk_size(2000, 50 * megabyte) == 2
+    assert convolution._chunk_size(100, megabyte // 8) == 20  # of 10, 20 and 25, for 16 wanted
+    assert convolution._chunk_size(7, megabyte) == 1
+    assert convolution._chunk_size(4, 100) == 4
+
+
+@pytest.mark.parametrize("side", [8, 12])
+def test_spread_examples_need_no_communication_but_of_the_kernels_gradient(side):
+    images, kernel = drawn(8, side, side, 16), drawn(3, 3, 16, 24, seed=1)
+
+    def gradients(images, kernel, batch_shards):
+        def total(images, kernel):
+            return (convolve(images, kernel, platform="cpu", batch_shards=batch_shards) ** 2).sum()
+
+        return jax.grad(total, argnums=(0, 1))(images, kernel)
+
+    mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4])
+    spread = jax.NamedSharding(mesh, jax.P("data"))
+    whole = jax.NamedSharding(mesh, jax.P())
+    compiled = (
+        jax.jit(
+            functools.partial(gradients, batch_shards=4),
+            in_shardings=(spread, whole),
+            out_shardings=(spread, whole),
+        )
+        .lower(images, kernel)
+        .compile()
+    )
+    text = compiled.as_text()
+    for other in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
+        assert other not in text
+    (reduced,) = re.findall(r"= f32\[(\S+?)\]\S* all-reduce\(", text)
+    assert math.prod(int(size) for size in reduced.split(",")) == kernel.size
+    placed = jax.device_put(images, spread), jax.device_put(kernel, whole)
+    for got, want in zip(compiled(*placed), gradients(images, kernel, 1), strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * float(jnp.abs(want).max()))
 
 
 def test_small_images_on_cpu_leave_no_convolution_in_the_program():
