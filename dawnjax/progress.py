@@ -224,12 +224,14 @@ def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> No
     if not communication or not used or communication["method"] is None:
         return
     which = f", host {host['process_index']}" if name_host else ""
+    exposed, skew = communication["exposed_fraction"], communication["exposed_skew_fraction"]
     ablation = communication["ablation_exposed_fraction"]
     table.add_row(
         f"exposed communication{which}",
-        f"{100 * communication['exposed_fraction']:.1f} %",
-        "of a traced step, waiting for the slowest device included"
-        + ("" if ablation is None else f"; ablation twin: {100 * ablation:.1f} % without"),
+        f"{100 * exposed:.1f} %",
+        f"of a step, hidden by no computation: {100 * (exposed - skew):.1f} % on the wire, "
+        f"{100 * skew:.1f} % waiting for the slowest device"
+        + ("" if ablation is None else f". A step without any takes {100 * ablation:.1f} % less"),
     )
     mfu = used["mfu"]
     table.add_row(

@@ -1,6 +1,7 @@
 """Communication and the parts of a step: hand-computed answers on traces made by hand."""
 
 import dataclasses
+import statistics
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from dawnjax.profile.communication import (
     merge_shortest,
     shortest_runs,
 )
-from dawnjax.profile.hlo import analyze
-from dawnjax.profile.host_profile import find_straggler
-from dawnjax.profile.trace import Trace, TraceError, read_trace
+from dawnjax.profile.hlo import Program, analyze
+from dawnjax.profile.host_profile import HostProfile, OwnPart, find_straggler
+from dawnjax.profile.trace import Event, Trace, TraceError, read_trace
 from dawnjax.profile.utilization import PARTS, attribute_step
 
 PROGRAM = """HloModule jit_train, num_partitions=2
@@ -133,6 +134,61 @@ def test_idle_devices_that_share_cores_are_told_apart(tmp_path):
     assert one_core.devices[0]["idle"] == 0
     two_cores = attribute_step(shared, (0, 60 * US), 1, {}, cores=2)
     assert two_cores.devices[0]["idle"] == pytest.approx(40e-6)
+
+
+def test_the_machine_s_other_processes_keep_cores_busy_too(tmp_path):
+    read = read_trace(tpu_trace(tmp_path)).of_program("jit_train")
+    op = read.devices[0][0]
+    waits = [op._replace(start=0, end=10 * US), op._replace(start=50 * US, end=60 * US)]
+    alone = dataclasses.replace(read, devices={0: waits})
+    # The other process's trace began 2 us later: its 8 to 28 us are 10 to 30 us here.
+    own = OwnPart({}, [], start_unix_ns=5_000)
+    told = {"busy": [[(8 * US, 28 * US)]], "start_unix_ns": 7_000, "shortest": {}}
+    others = own.neighbours([own.to_json(), told])
+    assert others == [[(10 * US, 30 * US)]]
+    found = attribute_step(alone, (0, 60 * US), 1, {}, cores=1, neighbours=others)
+    assert found.devices[0]["shared_core"] == pytest.approx(20e-6)
+    assert found.devices[0]["idle"] == pytest.approx(20e-6)
+
+
+def profiled(real, slowest_twin):
+    def op(kind, start, end):
+        name = f"{kind or 'fusion'}.1"
+        return Event(start * US, end * US, name, name, kind, "jit_train", "stream")
+
+    devices = {
+        0: [op("", 0, 70), op("all-reduce", 70, 100)],
+        1: [op("", 0, 80), op("all-reduce", 80, 100)],
+    }
+    traced, window = Trace("gpu", devices, []), (0, 100 * US)
+    measured = measure_communication(traced, window, 1, shortest_runs(traced), None)
+    capture = {
+        "process_index": 0,
+        "platform": "gpu",
+        "step_seconds": statistics.median(real),
+        "real_step_seconds": real,
+        "slowest_twin_step_seconds": slowest_twin,
+    }
+    program = Program("jit_train", 2, {}, {}, frozenset(), ())
+    return HostProfile(Path(), capture, None, (0, 0), program, measured, None)
+
+
+def test_two_methods_are_compared_in_points_of_the_step_that_is_not_traced():
+    # By the trace 30 and 20 us are exposed, 10 us of the first wait for the second: 20 on the wire
+    # and 5 of waiting, on average, in a traced step of 100 us. Not traced it takes 80 us, and its
+    # slowest twin 62.
+    found = profiled([78e-6, 80e-6, 82e-6], [60e-6, 62e-6, 64e-6])
+    told = found.communication_json()
+    assert told["exposed_seconds_per_step"] == pytest.approx(25e-6)
+    assert told["ablation_exposed_fraction"] == pytest.approx(18 / 80)
+    assert told["ablation_exposed_seconds_per_step"] == pytest.approx(18e-6)
+    assert told["trace_minus_ablation_points"] == pytest.approx(100 * (20 - 18) / 80)
+    assert told["trace_with_skew_minus_ablation_points"] == pytest.approx(100 * (25 - 18) / 80)
+    assert found.disagreement == ""
+    apart = profiled([80e-6], [40e-6])
+    assert apart.communication_json()["trace_minus_ablation_points"] == pytest.approx(-25)
+    for part in ("0.02 ms", "0.04 ms", "-25.0 points", "0.08 ms", "0.005 ms", "0.1 ms while"):
+        assert part in apart.disagreement
 
 
 def test_the_straggler_is_the_host_that_does_not_wait():

@@ -10,7 +10,7 @@ import dataclasses
 import gzip
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from dawnjax.hosts import visible_cores
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.mesh import batch_shards
 from dawnjax.profile import host_profile, twin
+from dawnjax.profile.communication import merge_shortest
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.measured_peaks import measured_peaks
 from dawnjax.profile.model_flops import train_flops_per_example
@@ -34,8 +35,9 @@ from dawnjax.train_step import Recipe, TrainState, platform_of
 
 SCHEMA_VERSION = 1
 
-ROUNDS = 5
-"""Pairs of a stretch of real steps and one of the twin's."""
+ROUNDS = 6
+"""Pairs of a stretch of real steps and one of the twin's: half of them before the trace, half after
+it, so that a machine that grows slower or faster does not part the two methods."""
 
 LONGEST_TRACE_STEPS = 20
 
@@ -164,24 +166,22 @@ def profile_run(
     told = processes.gather(step_seconds)
     plan = make_plan(told[0], trainer.programs.steps_per_call, options)
     _start_feed(trainer, [plan.call_steps] * plan.all_calls)
-    real, ablated, reason = _against_twin(trainer, plan, options, record)
+    pairs = _Pairs(trainer, plan, options, record)
+    pairs.run(1 + ROUNDS // 2)  # the first pair warms up
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    trace_seconds = _traced(trainer, plan, folder)
+    trace_seconds, first_step = _traced(trainer, plan, folder), trainer.step
+    pairs.run(ROUNDS - ROUNDS // 2)
+    first_step -= plan.call_steps * plan.trace_calls
     return finish_capture(
         trainer.recipe,
         trainer.programs,
         folder,
-        first_step=trainer.step - plan.call_steps * plan.trace_calls,
+        first_step=first_step,
         num_steps=plan.call_steps * plan.trace_calls,
-        step_seconds=float(np.median(real)),
+        step_seconds=float(np.median(pairs.real[1:])),
         window_seconds=trace_seconds,
-        extra={
-            "real_step_seconds": real,
-            "twin_step_seconds": ablated,
-            "twin_reason": reason,
-            "in_run": False,
-        },
+        extra={**pairs.to_json(), "in_run": False},
         measured=options.measured_peaks,
     )
 
@@ -256,9 +256,13 @@ def finish_capture(
         "measured_peaks": _shared_peaks(device, executed, hosts) if measured else None,
         **extra,
     }
-    shortest, failure = host_profile.own_shortest(folder, capture)
-    everyone = processes.gather([shortest, failure])
-    capture["shortest_runs"] = host_profile.joint_shortest([part for part, _ in everyone])
+    own = host_profile.own_part(folder, capture)
+    everyone = processes.gather(own.to_json())
+    capture["shortest_runs"] = merge_shortest([part["shortest"] for part in everyone])
+    if platform == "cpu":
+        capture["neighbours"] = own.neighbours(
+            [part for part, (host, _) in zip(everyone, hosts, strict=True) if host == name],
+        )
     with contextlib.suppress(OSError):
         host_profile.write_capture(folder, capture)
     profile = host_profile.build_profile(folder, capture, program)
@@ -303,64 +307,75 @@ def _traced(trainer: Trainer, plan: Plan, folder: Path) -> float:
         return time.perf_counter() - started
 
 
-def _against_twin(
-    trainer: Trainer, plan: Plan, options: ProfileOptions, record: Record
-) -> tuple[list[float], list[float], str]:
-    """Gives seconds a step of real and twin stretches in pairs, and why there is no twin."""
-    reason = twin.why_not(trainer.recipe) if options.twin else "profile.twin=false"
-    inputs = trainer.inputs(plan.call_steps)
-    other: Any = None
-    if not reason:
-        try:
-            other = twin.make_twin(
-                trainer.recipe,
-                trainer.programs.steps_per_call,
-                trainer.state,
-                trainer.feed.resident,
-                inputs,
-                record,
-            )
-        except (RuntimeError, ValueError, TypeError) as error:
-            # Such as too little memory for a second state: the run itself has ended well.
-            reason = f"the twin cannot be made: {str(error).splitlines()[0]}"
-    reason = next((text for text in processes.gather(reason) if text), "")
-    if reason:
-        other = None
+class _Pairs:
+    """Stretches of real steps and of the twin's, in turn; all processes make them alike.
 
-    def real_stretch() -> float:
-        return _timed(lambda: trainer.calls(plan.block_calls, plan.call_steps))
+    Attributes:
+      real: Seconds a step of the real stretches.
+      ablated: The same of the twin on this process's devices.
+      reason: Why there is no twin; empty if there is one.
+    """
 
-    def twin_stretch() -> float:
-        def calls() -> None:
-            losses = []
-            for _ in range(plan.block_calls):
-                time.sleep(trainer.delay_seconds)
-                # What the host does for a real call; batches that it reads are read ahead.
-                if trainer.feed.resident:
-                    trainer.inputs(plan.call_steps)
-                losses.append(other.call(inputs, plan.call_steps))
-            jax.block_until_ready((other.state, losses))
+    def __init__(self, trainer: Trainer, plan: Plan, options: ProfileOptions, record: Record):
+        self.real: list[float] = []
+        self.ablated: list[float] = []
+        self._trainer, self._plan = trainer, plan
+        self._inputs = trainer.inputs(plan.call_steps)
+        self._twin: Any = None
+        reason = twin.why_not(trainer.recipe) if options.twin else "profile.twin=false"
+        if not reason:
+            try:
+                self._twin = twin.make_twin(
+                    trainer.recipe,
+                    trainer.programs.steps_per_call,
+                    trainer.state,
+                    trainer.feed.resident,
+                    self._inputs,
+                    record,
+                )
+            except (RuntimeError, ValueError, TypeError) as error:
+                # Such as too little memory for a second state: the run itself has ended well.
+                reason = f"the twin cannot be made: {str(error).splitlines()[0]}"
+        self.reason = next((text for text in processes.gather(reason) if text), "")
+        if self.reason:
+            self._twin = None
 
-        return _timed(calls)
+    def run(self, count: int) -> None:
+        """Makes some pairs, the real stretch first in every other one."""
+        steps = self._plan.block_calls * self._plan.call_steps
+        for _ in range(count):
+            order = ((self.real, self._real_calls), (self.ablated, self._twin_calls))
+            for seconds, calls in order if len(self.real) % 2 else order[::-1]:
+                if seconds is self.ablated and self._twin is None:
+                    continue
+                processes.gather("stretch")  # all begin together
+                started = time.perf_counter()
+                calls()
+                seconds.append((time.perf_counter() - started) / steps)
 
-    steps = plan.block_calls * plan.call_steps
-    real, ablated = [], []
-    for number in range(-1, ROUNDS):  # the first pair warms up
-        order = ((real, real_stretch), (ablated, twin_stretch))
-        for seconds, run in order if number % 2 == 0 else order[::-1]:
-            if seconds is ablated and other is None:
-                continue
-            processes.gather("stretch")  # all begin together
-            duration = run() / steps
-            if number >= 0:
-                seconds.append(duration)
-    return real, ablated, reason
+    def to_json(self) -> dict[str, Any]:
+        """Gives the fields of a capture, without the pair that warmed up."""
+        everyone = processes.gather(self.ablated[1:])
+        return {
+            "real_step_seconds": self.real[1:],
+            "twin_step_seconds": self.ablated[1:],
+            "slowest_twin_step_seconds": [max(pair) for pair in zip(*everyone, strict=True)],
+            "twin_reason": self.reason,
+        }
 
+    def _real_calls(self) -> None:
+        self._trainer.calls(self._plan.block_calls, self._plan.call_steps)
 
-def _timed(run: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
+    def _twin_calls(self) -> None:
+        trainer, num_steps = self._trainer, self._plan.call_steps
+        losses = []
+        for _ in range(self._plan.block_calls):
+            time.sleep(trainer.delay_seconds)
+            # What the host does for a real call; batches that it reads are read ahead.
+            if trainer.feed.resident:
+                trainer.inputs(num_steps)
+            losses.append(self._twin.call(self._inputs, num_steps))
+        jax.block_until_ready((self._twin.state, losses))
 
 
 def _start_feed(trainer: Trainer, call_steps: list[int]) -> None:

@@ -20,19 +20,22 @@ from dawnjax.profile.communication import (
     PICOSECONDS,
     Communication,
     Shortest,
+    device_time,
     longest_waits,
     measure_communication,
-    merge_shortest,
     shortest_runs,
 )
 from dawnjax.profile.hlo import Program, analyze
-from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace
+from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace, union
 
 PROGRAM_FILE = "train_program.txt.gz"
 CAPTURE_FILE = "capture.json"
 
 AGREEMENT_POINTS = 5.0
 """Points of step time by which the two methods may differ before the result says so."""
+
+UNLIKE_STEP = 0.1
+"""A traced step that differs more than this from others is named where the methods disagree."""
 
 LAYERS_IN_RESULT = 20
 """Layers with most communication that a result shows."""
@@ -110,30 +113,45 @@ class HostProfile:
         return sum(waits.values()) / len(waits) / self.num_steps
 
     @property
+    def _pairs(self) -> list[tuple[float, float]]:
+        """Seconds of a real step and of the twin's where it was slowest; empty without a twin."""
+        real = self.capture.get("real_step_seconds") or ()
+        twin = self.capture.get("slowest_twin_step_seconds") or ()
+        return list(zip(real, twin, strict=False))
+
+    @property
     def ablation_exposed_fraction(self) -> float | None:
-        """What the real step takes longer than its twin, as a fraction of the real step."""
-        real, twin = self.capture.get("real_step_seconds"), self.capture.get("twin_step_seconds")
-        if not real or not twin:
-            return None
-        pairs = [(r - t) / r for r, t in zip(real, twin, strict=True)]
-        return round(statistics.median(pairs), 6)
+        """What the real step takes longer than the slowest twin, as a fraction of the real step."""
+        pairs = [(real - twin) / real for real, twin in self._pairs]
+        return round(statistics.median(pairs), 6) if pairs else None
+
+    @property
+    def ablation_exposed_seconds(self) -> float | None:
+        """The same in seconds of a step that is not traced."""
+        fraction = self.ablation_exposed_fraction
+        return None if fraction is None else round(fraction * self.capture["step_seconds"], 9)
 
     @property
     def disagreement(self) -> str:
         """Says by how much the two methods differ, if by more than they may; else empty."""
-        points, with_skew = self._difference_points(), self._difference_points(with_skew=True)
-        if points is None or with_skew is None or abs(points) <= AGREEMENT_POINTS:
+        points, ablation = self._difference_points(), self.ablation_exposed_seconds
+        if points is None or ablation is None or self.measured is None:
             return ""
+        if abs(points) <= AGREEMENT_POINTS:
+            return ""
+        own, step = self.measured, self.capture["step_seconds"]
+        wire = own.exposed_seconds_per_step - own.exposed_skew_seconds_per_step
         text = (
-            f"host {self.capture['process_index']}: exposed communication without waiting for the "
-            f"slowest is {points:+.1f} points of the step by the trace against the ablation twin "
-            f"({with_skew:+.1f} with the waiting, which the twin does not have either)"
+            f"host {self.capture['process_index']}: exposed communication is {1000 * wire:.3g} ms "
+            f"of a step by the trace, {1000 * ablation:.3g} ms by the ablation twin: "
+            f"{points:+.1f} points of a step of {1000 * step:.3g} ms; what the trace calls waiting "
+            f"for the slowest device, {1000 * own.exposed_skew_seconds_per_step:.3g} ms, is not in "
+            "the first"
         )
+        if abs(own.step_seconds / step - 1) > UNLIKE_STEP:
+            text += f"; a step took {1000 * own.step_seconds:.3g} ms while it was traced"
         if self.shares_cores:
-            text += (
-                "; the simulated devices share cores, so a device that waits in a collective gives "
-                "its core to another, which the twin does not show"
-            )
+            text += "; the simulated devices share cores, and all times hold waiting for one"
         return text
 
     @property
@@ -197,6 +215,7 @@ class HostProfile:
             **fields,
             "method": None if self.measured is None else "trace",
             "ablation_exposed_fraction": ablation,
+            "ablation_exposed_seconds_per_step": self.ablation_exposed_seconds,
             "trace_minus_ablation_points": points,
             "trace_with_skew_minus_ablation_points": self._difference_points(with_skew=True),
             "wait_seconds_per_step": self.wait_seconds_per_step,
@@ -256,6 +275,11 @@ class HostProfile:
         }
 
     def _difference_points(self, with_skew: bool = False) -> float | None:
+        """Gives exposed seconds by the trace less those by the twin, in points of the step.
+
+        Of the step that is not traced, for both: tracing makes computation longer, but not what
+        goes over the wire.
+        """
         ablation = self.ablation_exposed_fraction
         if ablation is None or self.measured is None:
             return None
@@ -263,7 +287,7 @@ class HostProfile:
         wire = own.exposed_seconds_per_step
         if not with_skew:
             wire -= own.exposed_skew_seconds_per_step
-        return round(100 * (wire / own.step_seconds - ablation), 3)
+        return round(100 * (wire / self.capture["step_seconds"] - ablation), 3)
 
     def straggler(self) -> Straggler | None:
         """Gives the host that the others wait for, where there is one."""
@@ -323,18 +347,57 @@ def write_capture(folder: Path, capture: dict[str, Any]) -> None:
     (folder / CAPTURE_FILE).write_text(json.dumps(capture))
 
 
-def own_shortest(folder: Path, capture: dict[str, Any]) -> tuple[Shortest, str]:
-    """Gives the shortest runs of collectives on this host, and why there are none."""
+SHORT_GAP_PICOSECONDS = 50 * 10**6
+"""A device that pauses for less counts as computing, where processes tell each other when they do:
+between two ops of a CPU lie microseconds, and a thread waits for a core for longer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnPart:
+    """What a process tells the others of its trace.
+
+    Attributes:
+      shortest: The shortest runs of collectives on its devices.
+      busy: When each of its devices computed, in picoseconds from the trace's start; on CPU.
+      start_unix_ns: The trace's start, by the machine's clock.
+    """
+
+    shortest: Shortest
+    busy: list[list[Interval]]
+    start_unix_ns: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives the fields as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    def neighbours(self, same_machine: Sequence[dict[str, Any]]) -> list[list[Interval]]:
+        """Gives when the devices of the machine's other processes computed, by this trace's clock.
+
+        Args:
+          same_machine: What all processes of the machine told, this one too.
+        """
+        return [
+            [(start + shift, end + shift) for start, end in intervals]
+            for other in same_machine
+            if other["start_unix_ns"] and other["start_unix_ns"] != self.start_unix_ns
+            for shift in [1000 * (other["start_unix_ns"] - self.start_unix_ns)]
+            for intervals in other["busy"]
+        ]
+
+
+def own_part(folder: Path, capture: dict[str, Any]) -> OwnPart:
+    """Gives what this process tells the others; nothing where its trace cannot be read."""
     try:
-        trace, _ = _load_trace(folder, capture)
-    except (RunError, OSError) as error:
-        return {}, str(error)
-    return shortest_runs(trace), ""
-
-
-def joint_shortest(parts: Sequence[Shortest]) -> Shortest:
-    """Gives the shortest runs over all hosts."""
-    return merge_shortest([part for part in parts if part])
+        trace, window = _load_trace(folder, capture)
+    except (RunError, OSError):
+        return OwnPart({}, [], 0)
+    shortest, busy = shortest_runs(trace), []
+    if trace.platform == "cpu" and trace.start_unix_ns:
+        for events in trace.devices.values():
+            computing = device_time(events, window, shortest).compute
+            joined = union((start, end + SHORT_GAP_PICOSECONDS) for start, end in computing)
+            busy.append([(start, end - SHORT_GAP_PICOSECONDS) for start, end in joined])
+    return OwnPart(shortest, busy, trace.start_unix_ns)
 
 
 def read_profile(folder: Path) -> HostProfile:
@@ -375,7 +438,12 @@ def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> Ho
         program=program,
         measured=measure_communication(trace, window, last - first, shortest, program),
         attribution=utilization.attribute_step(
-            trace, window, last - first, shortest, capture["machine_cores"] if is_cpu else None
+            trace,
+            window,
+            last - first,
+            shortest,
+            capture["machine_cores"] if is_cpu else None,
+            capture.get("neighbours", ()),
         ),
     )
 

@@ -87,11 +87,13 @@ class Trace:
       platform: `cpu`, `gpu` or `tpu`.
       devices: For each device, by its number in the process, its events by start.
       spans: The host's named stretches, by start.
+      start_unix_ns: When the trace began, by the machine's clock; 0 where it does not say.
     """
 
     platform: TracePlatform
     devices: dict[int, list[Event]]
     spans: list[Span]
+    start_unix_ns: int = 0
 
     def of_program(self, name: str) -> "Trace":
         """Gives the events of one program alone.
@@ -143,11 +145,14 @@ def read_trace(path: Path) -> Trace:
     spans: list[Span] = []
     platforms: set[TracePlatform] = set()
     host_devices: dict[int, list[Event]] = {}
-    num_events = 0
+    num_events = start_unix_ns = 0
     for plane in read_planes(path, _is_wanted):
         num_events += sum(len(line.events) for line in plane.proto.lines)
         if num_events > MOST_EVENTS:
             raise TraceError(f"{path} holds more than {MOST_EVENTS:,} events; profile fewer steps")
+        if plane.name == _ENVIRONMENT_PLANE:
+            start_unix_ns = int(plane.stats(plane.proto).get("profile_start_time") or 0)
+            continue
         if plane.name == "/host:CPU":
             spans += _host_spans(plane)
             host_devices = _cpu_devices(plane)
@@ -164,7 +169,7 @@ def read_trace(path: Path) -> Trace:
     platform = "tpu" if "tpu" in platforms else "gpu" if "gpu" in platforms else "cpu"
     if platform == "gpu":
         _refuse_command_buffers(path, devices)
-    return Trace(platform, devices, sorted(spans))
+    return Trace(platform, devices, sorted(spans), start_unix_ns)
 
 
 def collective_kind(name: str) -> str:
@@ -180,8 +185,11 @@ def collective_kind(name: str) -> str:
 _DEVICE_PLANE = re.compile(r"^/device:(TPU|GPU):\d+$")
 
 
+_ENVIRONMENT_PLANE = "Task Environment"
+
+
 def _is_wanted(name: str) -> bool:
-    return name == "/host:CPU" or bool(_DEVICE_PLANE.match(name))
+    return name in ("/host:CPU", _ENVIRONMENT_PLANE) or bool(_DEVICE_PLANE.match(name))
 
 
 def _span_of(line: Any, event: Any) -> tuple[int, int]:

@@ -85,6 +85,7 @@ def attribute_step(
     num_steps: int,
     shortest: Mapping[str, Sequence[int]],
     cores: int | None = None,
+    neighbours: Sequence[Sequence[Interval]] = (),
 ) -> Attribution:
     """Gives where the time of a host's steps went.
 
@@ -94,12 +95,14 @@ def attribute_step(
       num_steps: Steps in it.
       shortest: The shortest durations of collectives over all devices of the run.
       cores: CPU cores that simulated devices share; None for devices of their own.
+      neighbours: When each simulated device of the machine's other processes computed.
     """
     times = {d: device_time(e, window, shortest) for d, e in trace.devices.items()}
     input_spans = union((s.start, s.end) for s in trace.spans if s.name == INPUT_SPAN)
     devices = {}
     for number, time in times.items():
-        others = [other for n, other in times.items() if n != number]
+        others = [other.compute for n, other in times.items() if n != number]
+        others += [list(own) for own in neighbours]
         crowded = _at_once(others, cores) if cores is not None else []
         between = _between_runs(trace.devices[number], window)
         devices[number] = _parts(time, input_spans, between, crowded, num_steps)
@@ -142,10 +145,10 @@ def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
     return subtract([window], union((start, end) for start, end in runs.values()))
 
 
-def _at_once(times: Sequence[DeviceTime], count: int) -> list[Interval]:
+def _at_once(computing: Sequence[Sequence[Interval]], count: int) -> list[Interval]:
     """Gives the moments at which at least `count` of some devices compute."""
     edges = sorted(
-        edge for time in times for start, end in time.compute for edge in ((start, 1), (end, -1))
+        edge for own in computing for start, end in own for edge in ((start, 1), (end, -1))
     )
     crowded, running, begin = [], 0, 0
     for moment, change in edges:
