@@ -262,13 +262,24 @@ class Recipe:
             [batch], False for padding.
           totals: As `classification.zero_totals` gives them.
         """
-        cropped = image_augmentation.center_crop(self.experiment.augmentation, batch["image"])
-        images = image_augmentation.normalize(cropped, self.spec.mean, self.spec.std)
-        logits = jnp.zeros((), jnp.float32)
-        views = image_augmentation.views(self.experiment.evaluation.test_time_augmentation, images)
-        for weight, view in views:
-            logits += weight * self.model.apply(params, batch_stats, view, False)[0]
+        logits = self.evaluated_logits(params, batch_stats, batch["image"])
         return classification.add_totals(totals, logits, batch["label"], batch["mask"])
+
+    def evaluated_logits(self, params: Tree, batch_stats: Tree, images: jax.Array) -> jax.Array:
+        """Gives the logits of images as an evaluation has them: float32 [batch, classes].
+
+        Args:
+          params: The raw or averaged parameters.
+          batch_stats: The running statistics.
+          images: uint8 [batch, height, width, channels].
+        """
+        cropped = image_augmentation.center_crop(self.experiment.augmentation, images)
+        normalized = image_augmentation.normalize(cropped, self.spec.mean, self.spec.std)
+        logits = jnp.zeros((), jnp.float32)
+        augmentation = self.experiment.evaluation.test_time_augmentation
+        for weight, view in image_augmentation.views(augmentation, normalized):
+            logits += weight * self.model.apply(params, batch_stats, view, False)[0]
+        return logits
 
     def zero_totals(self) -> Arrays:
         """Gives the totals of no examples."""

@@ -27,9 +27,14 @@ from dawnjax.train_step import MODEL, Arrays, Recipe, TrainState, execution_of
 
 @dataclasses.dataclass(frozen=True)
 class TranslationRecipe(Recipe):
-    """A translator's pure functions on a mesh, before they are compiled."""
+    """A translator's pure functions on a mesh, before they are compiled.
+
+    Attributes:
+      references: What translations are compared with; None takes those of the experiment's data.
+    """
 
     spec: TextSpec  # pyright: ignore[reportIncompatibleVariableOverride]
+    references: tuple[str, ...] | None = None
 
     def train_step(
         self, state: TrainState, batch: Arrays, root_key: jax.Array
@@ -161,7 +166,8 @@ class TranslationRecipe(Recipe):
         """
         data = cast(ParallelText, self.experiment.data)
         texts = data.vocabulary().decode(totals["translations"])
-        score, signature = bleu.corpus_bleu(texts, data.references())
+        references = data.references() if self.references is None else self.references
+        score, signature = bleu.corpus_bleu(texts, references)
         loss = totals["loss"].item() / totals["target_tokens"].item()
         return {"bleu": score, "loss": loss, "bleu_signature": signature}
 

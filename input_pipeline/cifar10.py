@@ -90,6 +90,10 @@ class Cifar10:
         images, labels = cifar10_tfds.read_split(version_directory, split)
         return {"image": images, "label": labels.astype(np.int32)}
 
+    def classes(self) -> tuple[str, ...]:
+        """Gives the name of each class; a label is a position in it."""
+        return CLASSES
+
     def _directory(self) -> pathlib.Path:
         return pathlib.Path(self.data_dir).expanduser() if self.data_dir else default_directory()
 

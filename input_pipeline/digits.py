@@ -86,6 +86,10 @@ class Digits:
         rows = train if split == "train" else evaluation
         return {"image": images[rows].reshape(-1, *IMAGE_SHAPE), "label": labels[rows]}
 
+    def classes(self) -> tuple[str, ...]:
+        """Gives the name of each class; a label is a position in it."""
+        return tuple(str(digit) for digit in range(NUM_CLASSES))
+
 
 @functools.cache
 def _read_table() -> np.ndarray:

@@ -174,26 +174,64 @@ def _contents(
         )
     say(f"{len(sources):,} pairs to encode and pack")
     packed, counts = _packed_rows(words.encode(sources), words.encode(targets), corpus.row_length)
-    source_tokens, target_tokens = words.encode(eval_sources), words.encode(eval_targets)
-    # Sentences of like length are translated together, so that a batch ends soon.
-    order = sorted(range(len(source_tokens)), key=lambda row: (len(source_tokens[row]), row))
-    arrays = {
-        **packed,
-        "eval_source.npy": _padded([source_tokens[row] for row in order]),
-        "eval_target.npy": _padded([target_tokens[row] for row in order]),
-    }
-    references = "".join(eval_targets[row] + "\n" for row in order)
+    evaluated, references = _evaluated(eval_sources, eval_targets, words)
+    arrays = {**packed, **{f"eval_{side}.npy": array for side, array in evaluated.items()}}
     contents = {name: _npy_bytes(array) for name, array in arrays.items()}
     contents[VOCABULARY_FILE] = model
-    contents[REFERENCES_FILE] = references.encode()
+    contents[REFERENCES_FILE] = "".join(line + "\n" for line in references).encode()
     return contents, {
         **counts,
         "num_empty_pairs": num_empty,
-        "num_eval_examples": len(order),
+        "num_eval_examples": len(references),
         "eval_source_length": arrays["eval_source.npy"].shape[1],
         "eval_target_length": arrays["eval_target.npy"].shape[1],
         "vocabulary_size": words.size,
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class TestSet:
+    """Sentences to translate and their references, encoded.
+
+    Attributes:
+      arrays: `source` and `target`, uint16 [pairs, longest], shortest source first.
+      references: The target sentences as they were, in the same order.
+      fingerprint: Hash of both sides' text, 16 hex digits.
+    """
+
+    arrays: dict[str, np.ndarray]
+    references: tuple[str, ...]
+    fingerprint: str
+
+
+def read_test_set(
+    source: pathlib.Path, target: pathlib.Path, words: vocabulary.Vocabulary
+) -> TestSet:
+    """Gives two files of text as a split to evaluate, encoded by a vocabulary that there is.
+
+    Raises:
+      DataError: A file cannot be read, or they have different numbers of lines, or none.
+    """
+    sources, targets = read_pairs(source, target)
+    if not sources:
+        raise DataError(f"{source}: no sentence pairs")
+    digest = hashlib.sha256("\n".join([*sources, *targets]).encode())
+    arrays, references = _evaluated(sources, targets, words)
+    return TestSet(arrays, references, digest.hexdigest()[:16])
+
+
+def _evaluated(
+    sources: list[str], targets: list[str], words: vocabulary.Vocabulary
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Gives the arrays and references of a split to evaluate."""
+    source_tokens, target_tokens = words.encode(sources), words.encode(targets)
+    # Sentences of like length are translated together, so that a batch ends soon.
+    order = sorted(range(len(source_tokens)), key=lambda row: (len(source_tokens[row]), row))
+    arrays = {
+        "source": _padded([source_tokens[row] for row in order]),
+        "target": _padded([target_tokens[row] for row in order]),
+    }
+    return arrays, tuple(targets[row] for row in order)
 
 
 def _vocabulary_model(corpus: Corpus, sentences: list[str], say: Callable[[str], None]) -> bytes:

@@ -90,6 +90,10 @@ class Synthetic:
             images[label :: spec.num_classes] += patterns[label]
         return {"image": images, "label": labels}
 
+    def classes(self) -> tuple[str, ...]:
+        """Gives the name of each class: its number."""
+        return tuple(str(number) for number in range(self.num_classes))
+
 
 def _random_bytes(seed: int, stream: int, shape: tuple[int, ...]) -> np.ndarray:
     """Gives uniform uint8 of `shape`; the raw output of Philox, the same under any NumPy."""

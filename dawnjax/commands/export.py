@@ -10,13 +10,16 @@ from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.official import export_dawnbench, export_mlperf
 from dawnjax.official.exported_run import read_run
 
-USAGE = "dawnjax export --format=dawnbench|mlperf RUN_DIR... --submitter=NAME --out=DIR"
+USAGE = """dawnjax export --format=dawnbench|mlperf RUN_DIR... --submitter=NAME --out=DIR
+       dawnjax export --format=dawnbench_inference FILE... --submitter=NAME --out=DIR"""
 
 DESCRIPTION = """
 Writes runs in the form of a benchmark, into a new folder. dawnbench: a JSON and a TSV a run, of a
 CIFAR-10 or ImageNet experiment that reaches the benchmark's threshold. mlperf: one result folder of
 the trials of one experiment, open division, ruleset 4.0.0; the experiment must name the benchmark
-that it is. Host names, paths, addresses and the environment stay out.
+that it is. dawnbench_inference: a JSON for each file that `dawnjax infer` wrote after it had
+answered the whole evaluation split of CIFAR-10 or ImageNet at the threshold or above. Host names,
+paths, addresses and the environment stay out.
 """
 
 
@@ -24,7 +27,11 @@ def main(argv: list[str]) -> int:
     """Runs the command; gives its exit status."""
     flag_values = flags.FlagValues()
     flags.DEFINE_enum(
-        "format", None, ["dawnbench", "mlperf"], "The form to write.", flag_values=flag_values
+        "format",
+        None,
+        ["dawnbench", "dawnbench_inference", "mlperf"],
+        "The form to write.",
+        flag_values=flag_values,
     )
     flags.DEFINE_string("out", None, "The new folder to write.", flag_values=flag_values)
     flags.DEFINE_string(
@@ -59,12 +66,23 @@ def main(argv: list[str]) -> int:
         raise command_line.HelpRequested(text) from None
     given: dict[str, Any] = {name: flag_values[name].value for name in flag_values}
     if not given["format"]:
-        raise ConfigError("--format is missing: dawnbench or mlperf")
+        raise ConfigError("--format is missing: dawnbench, dawnbench_inference or mlperf")
     if not given["out"]:
         raise ConfigError("--out is missing: the new folder to write")
     if not paths:
-        raise ConfigError(f"no run directory given; {USAGE}")
+        raise ConfigError("no run directory or file given; --help shows the usage")
     out = Path(given["out"]).expanduser()
+    if given["format"] == "dawnbench_inference":
+        for path in export_dawnbench.export_inference(
+            [Path(path).expanduser() for path in paths],
+            out,
+            author=given["submitter"],
+            author_email=given["author_email"],
+            name=given["name"],
+            hardware=given["hardware"],
+        ):
+            print(path)
+        return ExitStatus.DONE
     runs = [read_run(Path(path).expanduser()) for path in paths]
     if given["format"] == "dawnbench":
         written = export_dawnbench.export(

@@ -1,0 +1,175 @@
+"""`dawnjax infer`: latency and cost of a run's model, one example at a time."""
+
+import datetime
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from dawnjax.commands import command_line
+from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.experiment import MeshShape, RunOptions
+from dawnjax.experiment_flags import FlagTree
+from dawnjax.restored_run import EarlierRun, read_run, restore
+from dawnjax.run_directory import write_json
+
+SCHEMA_VERSION = 1
+
+_USAGE = "dawnjax infer RUN_DIR [--examples=N] [--price_per_hour_usd=PRICE] [--FLAG=VALUE...]"
+_DESCRIPTION = """
+Restores the newest checkpoint that verifies on one device and answers examples of the evaluation
+split one at a time, each when the one before is answered. Shows the mean, median and 99th
+percentile of the latency, from the example on the host to its answer on the host, and what 10,000
+of them cost at a price. Writes RUN_DIR/inference/<PLATFORM>-step<STEP>.json, which `dawnjax export
+--format=dawnbench_inference` makes an entry of DAWNBench.
+"""
+_OPTIONS = ("checkpoint", "compile_cache_dir", "price_per_hour_usd")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; gives its exit status."""
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string(
+        "data_dir", "", "Where the data lies, if not where the run had it.", flag_values=flag_values
+    )
+    flags.DEFINE_integer(
+        "examples",
+        1000,
+        "Examples that count; beyond the split's they come again.",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "warm_up", 20, "Examples before them.", lower_bound=0, flag_values=flag_values
+    )
+    options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
+    options.define(flag_values)
+    try:
+        paths = command_line.parse("infer", flag_values, argv)
+    except command_line.HelpRequested:
+        text = command_line.help_text(_USAGE, _DESCRIPTION, flag_values)
+        raise command_line.HelpRequested(text) from None
+    if len(paths) != 1:
+        raise ConfigError(f"one run directory is needed, {len(paths)} given")
+    run_options = options.value(flag_values)
+    run_options.validate()
+    run = read_run(Path(paths[0]), str(flag_values["data_dir"].value))
+    count, warm_up = (int(flag_values[name].value) for name in ("examples", "warm_up"))  # pyright: ignore[reportArgumentType]
+    return _infer(run, run_options, count, warm_up)
+
+
+def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int) -> int:
+    # Imported here: wrong use is answered before JAX is loaded to compute.
+    import jax
+
+    from dawnjax import compilation, inference, versions
+    from dawnjax.evaluation import reaches
+    from dawnjax.mesh import make_mesh
+    from dawnjax.train_step import platform_of
+
+    experiment = run.experiment
+    compilation.configure(options.compile_cache_dir)
+    try:
+        device = jax.devices()[0]
+    except RuntimeError as error:
+        raise RunError(f"JAX finds no devices to use: {str(error).splitlines()[0]}") from None
+    mesh = make_mesh(MeshShape(), [device])
+    recipe, restored = restore(run, mesh, options, "infer")
+    task = inference.make_task(recipe, restored.state, {**experiment.data.load("eval")})
+    load_before = os.getloadavg()[0]
+    seconds, answers = inference.measure(task, num_examples, warm_up)
+    load_after = os.getloadavg()[0]
+    latency = inference.latency(seconds)
+    price = options.price_per_hour_usd
+    cost = inference.cost_usd(latency["mean"], price)
+    quality = task.quality(answers)
+    whole_split = len(answers) == run.spec.num_eval_examples
+    has_all = all(target.metric in quality for target in experiment.targets)
+    reasons = {}
+    if cost is None:
+        reasons["cost_of_10000_usd"] = "no price: give --price_per_hour_usd"
+    if not (whole_split and has_all):
+        reasons["reached"] = (
+            "not all metrics of the target are measured here"
+            if whole_split
+            else f"{len(answers)} of {run.spec.num_eval_examples} examples were answered"
+        )
+    record: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run.record["run_id"],
+        "experiment": experiment.name,
+        "identity": run.record["identity"],
+        "seed": run.record["seed"],
+        "step": restored.step,
+        "data": experiment.data.TAG,
+        "model": experiment.model.TAG,
+        "weights": experiment.evaluation.weights,
+        "compute_dtype": experiment.compute_dtype,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "versions": versions.installed(),
+        "device": {
+            "kind": device.device_kind,
+            "platform": platform_of(mesh),
+            "used": 1,
+            "present": jax.device_count(),
+            "processor": _processor(),
+            "cores": len(os.sched_getaffinity(0)),
+            "load_before": load_before,
+            "load_after": load_after,
+        },
+        "timed": task.timed,
+        "examples": num_examples,
+        "distinct_examples": len(answers),
+        "warm_up_examples": warm_up,
+        "latency_seconds": latency,
+        "examples_per_second": 1 / latency["mean"],
+        "price_per_hour_usd": price,
+        "cost_of_10000_usd": cost,
+        "quality": quality,
+        "reached": reaches(experiment.targets, quality) if whole_split and has_all else None,
+        "reasons": reasons,
+    }
+    file = run.directory.path / "inference" / f"{platform_of(mesh)}-step{restored.step}.json"
+    write_json(file, record)
+    print(_shown(record))
+    print(f"written: {file}")
+    return ExitStatus.DONE
+
+
+def _processor() -> str:
+    """Gives the host's processor as the system names it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def _shown(record: dict[str, Any]) -> str:
+    """Gives the record as lines for a person."""
+    device, latency = record["device"], record["latency_seconds"]
+    millis = {name: f"{1000 * value:.3f} ms" for name, value in latency.items()}
+    cost = record["cost_of_10000_usd"]
+    quality = ", ".join(
+        f"{name} {value:.4f}"
+        for name, value in record["quality"].items()
+        if name != "bleu_signature"
+    )
+    lines = [
+        f"{record['experiment']}, seed {record['seed']}, step {record['step']}, "
+        f"{record['compute_dtype']}, on 1 of {device['present']} {device['kind']} devices "
+        f"({device['processor']}, {device['cores']} cores, load {device['load_before']:.1f} to "
+        f"{device['load_after']:.1f})",
+        f"timed: {record['timed']}",
+        f"latency of {record['examples']:,} examples after {record['warm_up_examples']:,}: mean "
+        f"{millis['mean']}, p50 {millis['p50']}, p99 {millis['p99']}; "
+        f"{record['examples_per_second']:,.1f} a second, one at a time",
+        "cost of 10,000: "
+        + (record["reasons"]["cost_of_10000_usd"] if cost is None else f"{cost:.6g} USD"),
+        f"of {record['distinct_examples']:,} distinct examples: {quality}",
+    ]
+    return "\n".join(lines)

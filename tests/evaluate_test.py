@@ -1,0 +1,274 @@
+"""A run's checkpoint on other labelled sets, and one example at a time."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from small_text import FLAGS, NUM_EVALUATED, prepare_small_text
+
+from dawnjax import generalization, inference
+from dawnjax.__main__ import main
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.official import dawnbench, export_dawnbench
+
+DATA = Synthetic(num_train_examples=200, num_eval_examples=90, image_channels=3)
+CLASSES = [str(number) for number in range(10)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, compile_cache) -> Path:
+    """A classifier after one epoch of 13 steps: right more often than by chance, and not always."""
+    run_dir = tmp_path_factory.mktemp("classifier") / "run"
+    argv = ["train", "--experiment=synthetic_image", "--data.num_train_examples=200"]
+    argv += ["--data.num_eval_examples=90", "--data.image_channels=3", "--num_epochs=1"]
+    argv += ["--global_batch_size=16", "--batch_norm_group_size=4", "--model.stage_sizes=1"]
+    argv += ["--schedule.warmup_epochs=0.5", "--model.stage_widths=16", "--targets.0.value=1.0"]
+    argv += ["--tensorboard=false", "--profile.after_run=false", compile_cache]
+    assert main([*argv, f"--run_dir={run_dir}"]) in (0, 3)
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def own(run) -> dict[str, float]:
+    row = json.loads((run / "result.json").read_text())["evaluations"][-1]
+    return {name: row[name] for name in ("top_1_accuracy", "top_5_accuracy", "loss")}
+
+
+def state_of(run: Path) -> dict[str, str]:
+    """Gives the hash of each file that the run itself wrote."""
+    files = [path for path in run.rglob("*") if path.is_file()]
+    own_files = [path for path in files if not {"evaluations", "inference"} & set(path.parts)]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in own_files}
+
+
+def evaluated(run: Path, *argv: str) -> dict:
+    """Evaluates another set; gives the record, and checks that the run's own files stay."""
+    before = state_of(run)
+    known = set((run / "evaluations").glob("*")) if (run / "evaluations").exists() else set()
+    assert main(["evaluate", str(run), *argv]) == 0
+    assert state_of(run) == before
+    (file,) = set((run / "evaluations").glob("*")) - known
+    return json.loads(file.read_text())
+
+
+def test_the_same_images_in_class_folders_give_the_same_metrics(run, own, tmp_path, capsys):
+    examples = DATA.load("eval")
+    for number, (image, label) in enumerate(zip(examples["image"], examples["label"], strict=True)):
+        folder = tmp_path / "again" / str(label)
+        folder.mkdir(parents=True, exist_ok=True)
+        content = cv2.imencode(".png", image[:, :, ::-1])[1].tobytes()
+        (folder / f"{number}.JPEG").write_bytes(content)  # misnamed, and read as what it is
+    record = evaluated(run, f"--data={tmp_path / 'again'}")
+    assert record["other"]["kind"] == "class folders" and record["other"]["examples"] == 90
+    assert record["own"]["metrics"] == own and record["own"]["source"] == "recorded by the run"
+    found = record["other"]["metrics"]
+    # The order differs, and with it the order of float32 sums: the last bits of a loss near 1.
+    assert found["loss"] == pytest.approx(own["loss"], rel=1e-5)
+    for name in ("top_1_accuracy", "top_5_accuracy"):
+        assert found[name] == own[name] and record["drop"][name]["value"] == 0
+        low, high = record["drop"][name]["interval_95"]
+        assert -0.2 < low < 0 < high < 0.2
+    assert record["notes"] == [] and record["step"] == 13 and record["epoch"] == 1.04
+    text = capsys.readouterr().out
+    assert "synthetic, own evaluation split" in text and "drop of top_1_accuracy: 0.0000" in text
+
+
+def test_classes_are_matched_by_name(run, own, tmp_path):
+    examples = DATA.load("eval")
+    file = tmp_path / "renamed.npz"
+    # The set counts its classes backwards, and has one more that no image is of.
+    np.savez(
+        file,
+        images=examples["image"],
+        labels=9 - examples["label"],
+        classes=np.array([*CLASSES[::-1], "other"]),
+    )
+    record = evaluated(run, f"--data={file}")
+    assert record["other"]["metrics"] == pytest.approx(own, rel=1e-5)
+    # Without names the numbers count, and the note says so: other labels, another accuracy.
+    np.save(tmp_path / "numbers_data.npy", examples["image"][:30])
+    np.save(tmp_path / "numbers_labels.npy", np.full(30, 3))
+    record = evaluated(run, f"--data={tmp_path / 'numbers_data.npy'}", "--name=threes")
+    assert record["other"]["name"] == "threes" and record["other"]["examples"] == 30
+    assert [note[:7] for note in record["notes"]] == ["the set", "9 of th"]
+    answers_of_three = record["other"]["metrics"]["top_1_accuracy"]
+    assert record["drop"]["top_1_accuracy"]["value"] == own["top_1_accuracy"] - answers_of_three
+
+
+def test_without_a_record_the_own_split_is_measured_again(run, own, tmp_path):
+    kept = (run / "result.json").read_bytes()
+    examples = DATA.load("eval")
+    np.savez(tmp_path / "half.npz", images=examples["image"][:45], labels=examples["label"][:45])
+    (run / "result.json").write_text("{}")
+    try:
+        record = evaluated(run, f"--data={tmp_path / 'half.npz'}")
+    finally:
+        (run / "result.json").write_bytes(kept)
+    assert record["own"]["source"] == "measured now"
+    assert record["own"]["metrics"] == pytest.approx(own, rel=1e-6)
+
+
+def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
+    images, labels = np.zeros((4, 8, 8, 3), np.uint8), np.arange(4)
+    np.savez(tmp_path / "size.npz", images=np.zeros((4, 9, 8, 3), np.uint8), labels=labels)
+    np.savez(tmp_path / "range.npz", images=images, labels=labels + 8)
+    np.savez(tmp_path / "names.npz", images=images, labels=labels, classes=np.array(list("0xy3")))
+    np.savez(tmp_path / "count.npz", images=images, labels=labels[:3])
+    np.savez(tmp_path / "float.npz", images=images, labels=labels / 2)
+    np.savez(tmp_path / "absent.npz", pictures=images)
+    (tmp_path / "torn.npz").write_bytes((tmp_path / "size.npz").read_bytes()[:200])
+    (tmp_path / "folders/0").mkdir(parents=True)
+    (tmp_path / "folders/0/cut.png").write_bytes(cv2.imencode(".png", images[0])[1][:40].tobytes())
+    for flag, status, message in (
+        (f"--data={tmp_path / 'size.npz'}", 1, "its images are uint8 (9, 8, 3), the run's"),
+        (f"--data={tmp_path / 'range.npz'}", 1, "labels go from 8 to 11, those of the run from 0"),
+        (f"--data={tmp_path / 'names.npz'}", 1, "the run has no class 'x' and 1 more"),
+        (f"--data={tmp_path / 'count.npz'}", 1, "4 images with 3 labels"),
+        (f"--data={tmp_path / 'float.npz'}", 1, "not whole numbers"),
+        (f"--data={tmp_path / 'absent.npz'}", 1, "has no array 'images'"),
+        (f"--data={tmp_path / 'torn.npz'}", 1, "cannot be read"),
+        (f"--data={tmp_path / 'folders'}", 1, "cut.png: is cut short"),
+        (f"--data={tmp_path / 'nothing'}", 1, "does not exist"),
+        ("--data.source=a.txt", 2, "takes another set by --data"),
+        ("--name=other", 2, "--name is for another set"),
+        (f"--data={tmp_path / 'size.npz'} --name=../x", 2, "it names a file"),
+    ):
+        before = state_of(run)
+        assert main(["evaluate", str(run), *flag.split(" ")]) == status
+        error = capsys.readouterr().err
+        assert message in error and "Traceback" not in error and len(error.splitlines()) == 1
+        assert state_of(run) == before
+
+
+def test_the_interval_is_the_published_one():
+    # Newcombe 1998, table II, method 10: 56 of 70 against 48 of 80.
+    low, high = generalization.difference_interval(56, 70, 48, 80)
+    assert (low, high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    # And 9 of 10 against 3 of 10; 0 of 10 against 0 of 10, where the normal one has no width.
+    assert generalization.difference_interval(9, 10, 3, 10) == pytest.approx(
+        (0.1705, 0.8090), abs=5e-5
+    )
+    assert generalization.difference_interval(0, 10, 0, 10) == pytest.approx(
+        (-0.2775, 0.2775), abs=5e-5
+    )
+
+
+@pytest.fixture(scope="module")
+def text_run(tmp_path_factory, compile_cache) -> tuple[Path, Path]:
+    """A translator after some steps, and the folder of its text."""
+    pytest.importorskip("sentencepiece", reason="the extra `text` is not installed")
+    folder = tmp_path_factory.mktemp("text")
+    data = prepare_small_text(folder)
+    argv = ["train", "--experiment=multi30k_transformer", f"--data.data_dir={data}", compile_cache]
+    assert main([*argv, *FLAGS, f"--run_dir={folder / 'run'}"]) in (0, 3)
+    return folder / "run", folder
+
+
+def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
+    run, folder = text_run
+    sides = [f"--data.source={folder / 'eval.a'}", f"--data.target={folder / 'eval.b'}"]
+    record = evaluated(run, *sides, "--name=again")
+    own, other = record["own"]["metrics"], record["other"]["metrics"]
+    # The very same sentences, by another way.
+    assert other["bleu"] == own["bleu"] and other["bleu_signature"] == own["bleu_signature"]
+    assert other["loss"] == pytest.approx(own["loss"], rel=1e-5)
+    assert record["other"]["examples"] == NUM_EVALUATED
+    assert record["drop"]["bleu"]["interval_95"] is None and record["drop"]["bleu"]["reason"]
+    # Other and longer sentences: another split, whose shapes differ too.
+    longer = [" ".join(line.split() * 3) for line in (folder / "train.a").read_text().splitlines()]
+    (tmp_path / "long.a").write_text("\n".join(longer[:21]) + "\n")
+    (tmp_path / "long.b").write_text("\n".join(longer[:21]) + "\n")
+    sides = [f"--data.source={tmp_path / 'long.a'}", f"--data.target={tmp_path / 'long.b'}"]
+    record = evaluated(run, *sides)
+    assert record["other"]["name"] == "long" and record["other"]["examples"] == 21
+    assert record["other"]["metrics"]["loss"] != own["loss"]
+    (tmp_path / "long.b").write_text("one line\n")
+    for argv, status, message in (
+        (sides, 1, "has 21 lines"),
+        (sides[:1], 2, "go together"),
+        (["--data=folder"], 2, "takes another set by --data.source and --data.target"),
+    ):
+        capsys.readouterr()
+        assert main(["evaluate", str(run), *argv]) == status
+        assert message in capsys.readouterr().err
+
+
+def inferred(run: Path, *argv: str) -> dict:
+    assert main(["infer", str(run), "--warm_up=2", *argv]) == 0
+    (file,) = (run / "inference").glob("*.json")
+    return json.loads(file.read_text())
+
+
+def test_one_example_at_a_time_is_the_model_that_was_evaluated(run, own, capsys):
+    before = state_of(run)
+    record = inferred(run, "--examples=120", "--price_per_hour_usd=3.6")
+    assert state_of(run) == before
+    assert (record["examples"], record["distinct_examples"]) == (120, 90)
+    assert record["quality"] == {name: own[name] for name in ("top_1_accuracy", "top_5_accuracy")}
+    assert record["reached"] is False and record["reasons"] == {}
+    latency = record["latency_seconds"]
+    assert 0 < latency["min"] <= latency["p50"] <= latency["p99"] <= latency["max"] < 60
+    assert latency["min"] <= latency["mean"] <= latency["max"]
+    # 3.60 USD an hour is a tenth of a cent a second.
+    assert record["cost_of_10000_usd"] == pytest.approx(latency["mean"] * 10)
+    assert record["examples_per_second"] == pytest.approx(1 / latency["mean"])
+    device = record["device"]
+    assert device["platform"] == "cpu" and (device["used"], device["present"]) == (1, 4)
+    assert device["cores"] == len(os.sched_getaffinity(0)) and record["compute_dtype"] == "float32"
+    text = capsys.readouterr().out
+    assert "latency of 120 examples after 2: mean" in text and "on 1 of 4 cpu devices" in text
+
+
+def test_what_is_not_known_is_null_with_its_reason(run):
+    record = inferred(run, "--examples=5")
+    assert record["cost_of_10000_usd"] is None and record["reached"] is None
+    assert "--price_per_hour_usd" in record["reasons"]["cost_of_10000_usd"]
+    assert record["reasons"]["reached"] == "5 of 90 examples were answered"
+
+
+def test_sentences_one_at_a_time(text_run):
+    run, _ = text_run
+    record = inferred(run, f"--examples={NUM_EVALUATED}")
+    evaluations = json.loads((run / "result.json").read_text())["evaluations"]
+    assert record["quality"]["bleu"] == pytest.approx(evaluations[-1]["bleu"], abs=1e-6)
+    assert record["timed"].startswith("from the text of a sentence to the text of its translation")
+    assert record["latency_seconds"]["p99"] == record["latency_seconds"]["max"]  # of 13
+
+
+def test_latencies_by_hand():
+    found = inference.latency([float(number) for number in range(1, 201)])
+    assert found == {"mean": 100.5, "p50": 100.0, "p99": 198.0, "min": 1.0, "max": 200.0}
+    assert inference.cost_usd(0.018, 2.0) == pytest.approx(0.1)
+    assert inference.cost_usd(0.018, None) is None
+
+
+def test_an_inference_entry_comes_back_as_it_was(run, tmp_path):
+    record = inferred(run, "--examples=90", "--price_per_hour_usd=3.6")
+    file = tmp_path / "cpu.json"
+
+    def export(out: str, **changes) -> list[Path]:
+        file.write_text(json.dumps(record | changes))
+        return export_dawnbench.export_inference([file], tmp_path / out, author="An Author")
+
+    with pytest.raises(ConfigError, match="its data are 'synthetic'"):
+        export("a")
+    with pytest.raises(ConfigError, match="below the 94 of CIFAR10"):
+        export("b", data="cifar10", quality={"top_1_accuracy": 0.9399})
+    good = {"data": "cifar10", "quality": {"top_1_accuracy": 0.9412}}
+    with pytest.raises(ConfigError, match="not the whole evaluation split"):
+        export("c", **good, reached=None)
+    (path,) = export("d", **good, reached=True)
+    assert path.relative_to(tmp_path).as_posix() == "d/CIFAR10/inference/dawnjax.json"
+    entry = dawnbench.read_inference("x", "CIFAR10/inference/x.json", path.read_bytes())
+    assert entry.kind == "inference" and entry.benchmark == "CIFAR10" and entry.warnings == ()
+    assert entry.inference is not None and entry.inference.quality == pytest.approx(94.12)
+    mean = record["latency_seconds"]["mean"]
+    assert entry.inference.latency_milliseconds == pytest.approx(1000 * mean)
+    assert entry.inference.cost_usd == pytest.approx(record["cost_of_10000_usd"])
+    assert main(["export", "--format=dawnbench_inference", str(tmp_path / "no.json"),
+                 "--submitter=A", f"--out={tmp_path / 'e'}"]) == 2  # fmt: skip
