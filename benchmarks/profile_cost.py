@@ -92,18 +92,17 @@ class Bench:
         queue.start()
         for count in range(1, calls + 1):
             first, step = (count - 1) * steps, count * steps
-            attempt.watchdog.report("input", step)
             inputs = feed.inputs(first, steps)
-            attempt.watchdog.report("train", step)
+            attempt.watchdog.step = step
             state, metrics = self.programs.train(
                 state, feed.resident, inputs, self.counts[steps], self.key
             )
             queue.add(metrics, steps)
-            if attempt.preemption.requested(step):
+            if attempt.preemption.holding and attempt.preemption.stops_at(step):
                 break
-            if count % CHECKED_CALLS == 0 and queue.first_nonfinite_step():
+            if count % CHECKED_CALLS == 0 and int(metrics.first_nonfinite_step):
                 break
-            if attempt.record_due():
+            if queue.last_end > attempt.record_at:
                 attempt.record_steps(queue, feed.wait_seconds)
         queue.drain()
         return 1e6 * (time.thread_time() - started) / calls

@@ -67,6 +67,7 @@ class Attempt:
       profile: Where the time goes: windows inside the run, and what is seen after it.
       step: Steps done, as far as the loop has reported them.
       first_step: Steps that this attempt began after.
+      record_at: When the steps that ended are to be recorded next, by `time.perf_counter`.
     """
 
     def __init__(
@@ -177,8 +178,9 @@ class Attempt:
         self._stage = -1
         self._recorded_steps = self._recorded_losses = 0
         self._saved_step = -1
-        self._last_record = self._last_save = time.perf_counter()
+        self._last_save = time.perf_counter()
         self._record_seconds = LIVE_RECORD_SECONDS if self.display.is_live else RECORD_SECONDS
+        self.record_at = time.perf_counter() + self._record_seconds
 
     @contextlib.contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
@@ -271,15 +273,11 @@ class Attempt:
         )
         self.display.train(step, epoch, loss, queue, input_wait_seconds, self.run_seconds())
         self.scalars.write(step, {"train/loss": loss})
-        self._last_record = time.perf_counter()
+        self.record_at = time.perf_counter() + self._record_seconds
         if first_nonfinite_step and not self._diverged:
             self._diverged = True
             self.log.append("diverged", step=first_nonfinite_step)
         return not self._diverged
-
-    def record_due(self) -> bool:
-        """Tells whether it is time to record the steps that ended."""
-        return time.perf_counter() - self._last_record > self._record_seconds
 
     def record_evaluation(self, step: int, metrics: dict[str, Any]) -> bool:
         """Logs an evaluation, whose end is now; tells whether it reached the target."""

@@ -22,9 +22,10 @@ class CallMetrics(NamedTuple):
     first_nonfinite_step: jax.Array
 
 
-class _Call(NamedTuple):
-    metrics: CallMetrics
-    num_steps: int
+IN_FLIGHT_SECONDS = 0.5
+"""The work in flight is bounded in time too, once a call takes long: it is how long a signal waits
+for an answer. The device needs no more than one call ahead of it and some time to spare for the
+host's other work, such as collecting garbage."""
 
 
 class CallQueue:
@@ -35,7 +36,12 @@ class CallQueue:
     are the moments at which calls end: that is how steps are timed without stopping after each.
     Metrics are kept on the devices and read only when asked for, those of the latest call alone.
 
+    Adding a call is the innermost thing that a run does, and after each call the host's caches hold
+    what the call computed with and not this: every function and attribute costs microseconds. So
+    `add` is one function that does the least.
+
     Attributes:
+      last_end: When a call last ended, or a stretch of steps began, by `time.perf_counter`.
       steps_done: Steps whose call has ended, since the queue was made.
       call_seconds: Duration of each ended call.
       call_steps: Steps of each ended call.
@@ -44,16 +50,18 @@ class CallQueue:
 
     def __init__(self, in_flight: int, first_losses: int = 0):
         """Args:
-        in_flight: The most calls that may wait for the devices, 1 or more.
+        in_flight: The most calls that may wait for the devices, 1 or more; fewer, down to 1, if
+          they would take longer than `IN_FLIGHT_SECONDS`.
         first_losses: How many of the first steps' losses `take_first_losses` gives.
         """
-        self._in_flight = in_flight
-        self._calls: collections.deque[_Call] = collections.deque()
+        self._in_flight = self._limit = in_flight
+        self._long_seconds = IN_FLIGHT_SECONDS / in_flight
+        self._calls: collections.deque[tuple[CallMetrics, int]] = collections.deque()
         self._first_wanted = first_losses
         self._first_taken = 0
-        self._first_calls: list[_Call] = []
-        self._latest: _Call | None = None
-        self._last_end = time.perf_counter()
+        self._first_calls: list[tuple[CallMetrics, int]] = []
+        self._latest: tuple[CallMetrics, int] | None = None
+        self.last_end = time.perf_counter()
         self.steps_done = 0
         self.call_seconds = array.array("d")
         self.call_steps = array.array("l")
@@ -61,12 +69,12 @@ class CallQueue:
 
     def start(self) -> None:
         """Begins a stretch of steps: the first call's duration counts from here."""
-        self._last_end = time.perf_counter()
+        self.last_end = time.perf_counter()
 
     def add(self, metrics: CallMetrics, num_steps: int) -> None:
         """Takes a call that was just made; waits for the oldest if too many are in flight."""
-        self._calls.append(_Call(metrics, num_steps))
-        if len(self._calls) > self._in_flight:
+        self._calls.append((metrics, num_steps))
+        while len(self._calls) > self._limit:
             self._end_oldest()
 
     def drain(self) -> None:
@@ -78,37 +86,36 @@ class CallQueue:
         """Gives the losses of the latest ended call's steps, and the first non-finite step or 0."""
         if self._latest is None:
             return None
-        losses = np.asarray(self._latest.metrics.losses)
-        return losses[: self._latest.num_steps], self.first_nonfinite_step()
-
-    def first_nonfinite_step(self) -> int:
-        """Gives the first step with a NaN or infinite loss in the ended calls, or 0."""
-        return 0 if self._latest is None else int(self._latest.metrics.first_nonfinite_step)
+        metrics, num_steps = self._latest
+        return np.asarray(metrics.losses)[:num_steps], int(metrics.first_nonfinite_step)
 
     def take_first_losses(self) -> list[float]:
         """Gives those of the first losses whose steps ended since this was last asked."""
         calls, self._first_calls = self._first_calls, []
         taken: list[float] = []
-        for call in calls:
-            losses = np.asarray(call.metrics.losses)[: call.num_steps]
+        for metrics, num_steps in calls:
+            losses = np.asarray(metrics.losses)[:num_steps]
             wanted = self._first_wanted - self._first_taken
             taken += [float(loss) for loss in losses[:wanted]]
-            self._first_taken += min(wanted, call.num_steps)
+            self._first_taken += min(wanted, num_steps)
         return taken
 
     def _end_oldest(self) -> None:
         call = self._calls.popleft()
-        call.metrics.losses.block_until_ready()
+        metrics, num_steps = call
+        metrics.losses.block_until_ready()
         now = time.perf_counter()
-        seconds = now - self._last_end
+        seconds = now - self.last_end
+        self.last_end = now
         self.call_seconds.append(seconds)
-        self.total_seconds += seconds
-        self.call_steps.append(call.num_steps)
-        self._last_end = now
+        self.call_steps.append(num_steps)
+        self._latest = call
         if self.steps_done < self._first_wanted:
             self._first_calls.append(call)
-        self.steps_done += call.num_steps
-        self._latest = call
+        self.steps_done += num_steps
+        self.total_seconds += seconds
+        is_long = seconds > self._long_seconds
+        self._limit = max(1, int(IN_FLIGHT_SECONDS / seconds)) if is_long else self._in_flight
 
 
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:

@@ -3,7 +3,7 @@
 A cluster that takes a machine back, and a person who presses Ctrl-C, want the run to save and end.
 With several processes all must stop after the same step, or the others wait in a collective for the
 one that stopped. So the processes agree: each that hears of the wish holds still at its next step
-boundary and says which one that is, and all go on to the boundary after the latest.
+boundary and says which step it came from, and all go on to the first boundary after the latest.
 
 Source: the agreement is that of `jax.experimental.multihost_utils.reached_preemption_sync_point`,
 which knows no SIGINT, and swallows a SIGTERM that comes before the first step.
@@ -36,8 +36,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Preemption:
     """Whether this run was asked to stop, and at which step boundary all processes do.
 
-    A request before the first boundary has nothing to save and ends all processes at once. A second
+    A request before the first step has nothing to save and ends all processes at once. A second
     SIGINT ends this process at once.
+
+    Attributes:
+      holding: A stop was asked for: `stops_at` is to be asked at each step boundary from now on.
+        Before, a boundary costs the loop one look at this.
     """
 
     def __init__(self, watchdog: Watchdog):
@@ -46,12 +50,12 @@ class Preemption:
         """
         self._watchdog = watchdog
         self._board: Board | None = watchdog.board
-        self._boundary = 0  # Counts the calls of `requested`, alike on all processes.
+        self._begun_after: int | None = None
         self._wanted = ""
         self._interrupts = 0
-        self._holding = False
+        self.holding = False
         self._agreed = threading.Event()
-        self._own_boundary: int | None = None
+        self._own_step: int | None = None
         self._stop_at = 0
         self._closed = threading.Event()
         self._wake = threading.Event()  # Set when there is something for the agreement to do.
@@ -91,19 +95,27 @@ class Preemption:
                 thread.join(timeout=5.0)
         self._reader.close()
 
-    def requested(self, step: int) -> bool:
-        """Tells whether all processes stop at this step boundary.
-
-        All processes must ask at the same boundaries; the call costs a fifth of a microsecond.
+    def begin(self, step: int) -> None:
+        """Says that the steps begin.
 
         Args:
-          step: Steps done or handed to the devices.
+          step: Steps done before; there is something to save once the watchdog's `step` is above.
         """
-        self._boundary += 1
-        if self._boundary == 1 and self._previous:
+        self._begun_after = step
+        if self._previous:
             # Loading an accelerator's runtime may have taken the signals away since `install`.
             _take_signals()
-        if not self._holding:
+
+    def stops_at(self, step: int) -> bool:
+        """Tells whether all processes stop at this step boundary.
+
+        All processes must have the same boundaries, and must have set their watchdog's `step` to a
+        boundary's before they come to it and look whether they are `holding`.
+
+        Args:
+          step: Steps handed to the devices.
+        """
+        if not self.holding:
             return False
         if self._board is None:
             return True
@@ -112,14 +124,14 @@ class Preemption:
         if not self._agreed.is_set():
             self._watchdog.report("agree to stop", step)
             self._agreed.wait()
-        return self._boundary >= self._stop_at
+        return step >= self._stop_at
 
     def ask(self, number: signal.Signals) -> None:
         """Asks for a stop, as that signal does."""
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
             self._watchdog.end("was interrupted twice, without saving,", ExitStatus.INTERRUPTED)
-        if self._boundary == 0:
+        if self._begun_after is None or self._watchdog.step <= self._begun_after:
             self._watchdog.end(f"was told to stop by {number.name}", ExitStatus.INTERRUPTED)
         if self._wanted:
             return
@@ -128,13 +140,8 @@ class Preemption:
         message = f"dawnjax: {number.name}: saving and stopping after this step{once_more}\n"
         os.write(2, message.encode())
         if self._board is None:
-            self._holding = True
+            self.holding = True
         self._wake.set()
-
-    @property
-    def wanted(self) -> bool:
-        """Whether this process was asked to stop, or has heard that another was."""
-        return bool(self._wanted)
 
     def _signal_loop(self) -> None:
         while True:
@@ -164,17 +171,17 @@ class Preemption:
 
     def _agree(self, board: Board) -> None:
         self._wanted = self._wanted or "another host"
-        # In this order: the main thread cannot pass a boundary after the one that is read here,
+        # In this order: the main thread cannot pass a boundary after the step that is read here,
         # and after a failed message this process must not say another.
-        self._holding = True
-        if self._own_boundary is None:
-            self._own_boundary = self._boundary
-        folder = f"{_FOLDER}/boundaries"
-        board.put(f"{folder}/{board.process_index}", str(self._own_boundary))
+        self.holding = True
+        if self._own_step is None:
+            self._own_step = self._watchdog.step
+        folder = f"{_FOLDER}/steps"
+        board.put(f"{folder}/{board.process_index}", str(self._own_step))
         while len(told := board.read(folder)) < board.num_processes:
             if self._closed.wait(_AGREEMENT_POLL_SECONDS * max(1, board.num_processes // 16)):
                 return
-        self._stop_at = max(int(boundary) for boundary in told.values()) + 1
+        self._stop_at = max(int(step) for step in told.values()) + 1
         self._agreed.set()
 
 

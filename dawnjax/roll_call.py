@@ -23,7 +23,7 @@ class Progress:
       step: Steps handed to the devices; -1 before the first report.
       phase: What it is doing.
       reports: How often it reported progress; all processes report alike.
-      idle_seconds: Time since the last report.
+      idle_seconds: Time since the last report or step.
       where: The line of code that its main thread stands at, once it is idle for a while.
       waits: Its main thread waits for another thread, as in a collective, and not for a disk, a
         network or a clock. False where the system does not tell.
@@ -112,7 +112,7 @@ class RollCall:
         last = self._last[process_index]
         if progress.beat != last.beat:
             self._heard_at[process_index] = now
-        if progress.reports != last.reports:
+        if (progress.step, progress.reports) != (last.step, last.reports):
             self._moved_at[process_index] = now
         self._last[process_index] = progress
 

@@ -40,8 +40,9 @@ IN_FLIGHT = {"cpu": 4, "gpu": 32, "tpu": 32}
 """Steps that the host may run ahead. Simulated CPU devices deadlock with many collectives queued;
 an accelerator must not run dry while Python collects garbage."""
 
-CHECKED_CALLS = 64
-"""Calls between two looks for NaN: a count, so that all hosts look at the same steps."""
+CHECKED_CALLS = 32
+"""Calls between two looks for NaN: a count, so that all hosts look at the same steps. No more than
+this many are in flight, so what was said that long ago is there to read."""
 
 EXIT_STATUSES = {
     "reached": ExitStatus.DONE,
@@ -148,8 +149,7 @@ def _train(
     evaluation_steps = set(experiment.evaluation_steps(spec))
     stops = {*_stops(experiment, spec, options), *attempt.profile.stops()}
     stops = [stop for stop in sorted(stops) if step < stop <= experiment.num_steps(spec)]
-    # The bound is in steps: it is also how long a signal or a NaN can go unanswered.
-    in_flight = max(2, IN_FLIGHT[platform_of(mesh)] // programs.steps_per_call)
+    in_flight = calls_in_flight(platform_of(mesh), programs.steps_per_call)
     queue = CallQueue(in_flight, first_losses=max(0, FIRST_LOSSES - step))
     status = "not_reached"
     if attempt.agree(attempt.reached_before()):
@@ -157,6 +157,7 @@ def _train(
         if experiment.evaluation.stop_at_target:
             stops = []  # killed between the target and the end: all that is left is the result
     feed.start(_calls(step, stops, programs.steps_per_call))
+    attempt.preemption.begin(step)
     for stop in stops:
         stage = compiled.of_last(stop)  # the ends of stages are stops: a stretch lies in one
         attempt.enter_stage(stage.recipe.span.index)
@@ -178,7 +179,7 @@ def _train(
                 if experiment.evaluation.stop_at_target:
                     break
         # Asked again, since a request may have come during the wait or the evaluation.
-        if interrupted or attempt.preemption.requested(step):
+        if interrupted or attempt.preemption.stops_at(step):
             status = "interrupted"
             break
         if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
@@ -231,25 +232,30 @@ def train_until(
       The state, the steps done, and whether all processes were asked to stop. It ends before the
       stop if they were, or if a loss was NaN or infinite.
     """
+    get_inputs, call = attempt.profile.named(feed.inputs, programs.train)
+    resident, watchdog, preemption = feed.resident, attempt.watchdog, attempt.preemption
+    first_nonfinite_step = None  # of the call that was looked at last
     queue.start()
     for count, (first, num_steps) in enumerate(_calls(step, [stop], programs.steps_per_call), 1):
         step = first + num_steps
-        attempt.watchdog.report("input", step)
-        with attempt.profile.span("input"):
-            inputs = feed.inputs(first, num_steps)
-        attempt.watchdog.report("train", step)
-        with attempt.profile.span("call"):
-            state, metrics = programs.train(
-                state, feed.resident, inputs, counts[num_steps], root_key
-            )
+        inputs = get_inputs(first, num_steps)
+        watchdog.step = step  # a host that is stuck is behind the others, here or above
+        state, metrics = call(state, resident, inputs, counts[num_steps], root_key)
         queue.add(metrics, num_steps)
-        if attempt.preemption.requested(step):
+        if preemption.holding and preemption.stops_at(step):
             return state, step, True
-        if count % CHECKED_CALLS == 0 and queue.first_nonfinite_step():
-            break
-        if attempt.record_due():
+        if count % CHECKED_CALLS == 0:
+            if first_nonfinite_step is not None and int(first_nonfinite_step):
+                break
+            first_nonfinite_step = metrics.first_nonfinite_step
+        if queue.last_end > attempt.record_at:
             attempt.record_steps(queue, feed.wait_seconds)
     return state, step, False
+
+
+def calls_in_flight(platform: str, steps_per_call: int) -> int:
+    """Gives how many calls the host may run ahead; a device that ends one has another to begin."""
+    return max(2, IN_FLIGHT[platform] // steps_per_call)
 
 
 def _stops(experiment: Experiment, spec: DatasetSpec, options: RunOptions) -> list[int]:

@@ -19,7 +19,6 @@ import contextlib
 import ctypes
 import dataclasses
 import faulthandler
-import itertools
 import json
 import os
 import signal
@@ -68,6 +67,9 @@ class Watchdog:
       board: Where the processes leave notes; None for one process alone.
       resume_command: The command that goes on with the run, for the line about its end; empty
         until it is known.
+      step: Steps handed to the devices; -1 before the first report. The innermost loop writes it
+        just before each call, with the steps done once it is made; that too says that this process
+        is getting on.
       on_death: Called with that line before the process ends, such as to log it; it has 2 seconds.
     """
 
@@ -98,8 +100,11 @@ class Watchdog:
             progress_deadline_seconds if self.process_index == 0 else 0.0,
         )
         self._hostname = socket.gethostname()
-        self._last_report: tuple[str, int, int, float] | None = None
-        self._count_reports = itertools.count(1).__next__
+        self.step = -1
+        self._phase = "start"
+        self._reports = 0
+        self._seen_step = -1  # by the judge
+        self._moved_at = time.monotonic()  # the last report, or new step that the judge saw
         self._beat = 0
         self._heard: dict[int, Progress] = {}
         self._told: Verdict | None = None
@@ -110,17 +115,18 @@ class Watchdog:
         self._left_with: int | None = None
 
     def report(self, phase: str, step: int) -> None:
-        """Says that this process is getting on; costs a fifth of a microsecond.
+        """Says that this process is getting on, and with what.
 
         Report before each thing that waits for other hosts, and in the same order on all: the host
-        with the fewest steps and reports is the one that the others wait for. So a call of the
-        compiled program is reported just before it is made, with the steps done once it is.
+        with the fewest steps and reports is the one that the others wait for.
 
         Args:
           phase: What it does now.
-          step: Steps handed to the devices, this call's included.
+          step: Steps handed to the devices.
         """
-        self._last_report = (phase, step, self._count_reports(), time.monotonic())
+        self._phase, self.step = phase, step
+        self._reports += 1
+        self._moved_at = time.monotonic()
 
     def start(self) -> None:
         """Begins to watch."""
@@ -178,8 +184,8 @@ class Watchdog:
         if exit_status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
             self.end("failed (its own output says why)", exit_status, announce=False)
         try:
-            if self._last_report is not None:
-                self.report("end", self._last_report[1])
+            if self._reports:
+                self.report("end", self.step)
             board.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
             self.stop()
             left = dataclasses.replace(self._progress(), left=True)
@@ -242,6 +248,7 @@ class Watchdog:
             now = time.monotonic()
             awake += min(now - before, 2 * _JUDGE_SECONDS)
             before = now
+            self._note_step(now)
             self._keep_alive()
             self._tell_launcher()
             heard = {0: self._progress()} if self.board is None else self._heard
@@ -252,22 +259,28 @@ class Watchdog:
                 self._end(self._with_step(verdict), publish=self.process_index == 0)
 
     def _progress(self) -> Progress:
-        report = self._last_report
-        if report is None:
+        if not self._reports:
             return Progress(hostname=self._hostname, beat=self._beat)
-        phase, step, reports, moment = report
-        idle_seconds = time.monotonic() - moment
+        idle_seconds = time.monotonic() - self._moved_at
         is_idle = idle_seconds > 2 * EXCHANGE_SECONDS
         return Progress(
             hostname=self._hostname,
             beat=self._beat,
-            step=step,
-            phase=phase,
-            reports=reports,
+            step=self.step,
+            phase=self._phase,
+            reports=self._reports,
             idle_seconds=idle_seconds,
             where=_where_main_thread_stands() if is_idle else "",
             waits=is_idle and _main_thread_waits_for_another(),
         )
+
+    def _note_step(self, now: float) -> None:
+        """Sees whether the loop has made a call since this was last asked: it says so by a number
+        alone, so that the innermost loop spends nothing on it."""
+        step = self.step
+        if step != self._seen_step:
+            self._seen_step = step
+            self._moved_at = now
 
     def _with_step(self, verdict: Verdict) -> Verdict:
         """Gives a verdict about a host that died before it said how far it was, with a step.
@@ -324,8 +337,8 @@ class Watchdog:
                 time.sleep(0.1)
 
     def _tell_launcher(self, verdict: str = "") -> None:
-        phase, step, _, _ = self._last_report or ("", -1, 0, 0.0)
-        status = launched.Status(step, phase, self._full_resume_command(), verdict)
+        phase = self._phase if self._reports else ""
+        status = launched.Status(self.step, phase, self._full_resume_command(), verdict)
         if status != self._written:
             launched.write_status(status)
             self._written = status

@@ -70,15 +70,17 @@ def main(settings: dict) -> int:
     rows = np.arange(float(jax.device_count()), dtype=np.float32)
     x = jax.make_array_from_callback(rows.shape, sharding, lambda index: rows[index])
     total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    preemption.begin(0)
     tell("ready")
     misbehave("before step 1")
+    watchdog.report("train", 0)
     for step in range(1, settings.get("steps", 10**6) + 1):
         misbehave(f"step {step}")
-        watchdog.report("train", step)
+        watchdog.step = step
         if float(total(x)) != rows.sum():
             raise RunError("the sum is wrong")
         tell(f"step {step}")
-        if preemption.requested(step):
+        if preemption.holding and preemption.stops_at(step):
             tell(f"stopped {step}")
             preemption.close()
             return 5

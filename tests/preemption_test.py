@@ -34,6 +34,7 @@ class Silent:
 
     def __init__(self, board=None):
         self.board = board
+        self.step = 0
         self.ended = threading.Event()
         self.end_call: tuple = ()
 
@@ -52,20 +53,21 @@ def test_all_stop_at_one_boundary_however_far_apart_they_are(seed):
     num_processes = 3
     notes: dict[str, str] = {}
     paces = [rng.uniform(0.0005, 0.01) for _ in range(num_processes)]
-    group = [
-        Preemption(Silent(MemoryBoard(i, num_processes, notes)))  # pyright: ignore
-        for i in range(num_processes)
-    ]
+    watchdogs = [Silent(MemoryBoard(i, num_processes, notes)) for i in range(num_processes)]
+    group = [Preemption(watchdog) for watchdog in watchdogs]  # pyright: ignore
     stopped_at = {}
 
     def run(process_index: int) -> None:
         # Outside the main thread, so the signals of the test's own process stay as they are.
-        group[process_index].install()
+        preemption, watchdog = group[process_index], watchdogs[process_index]
+        preemption.install()
+        preemption.begin(0)
         step = 0
         while step < 100_000:
             step += 1
             time.sleep(paces[process_index])
-            if group[process_index].requested(step):
+            watchdog.step = step
+            if preemption.holding and preemption.stops_at(step):
                 stopped_at[process_index] = step
                 return
 
@@ -84,15 +86,15 @@ def test_all_stop_at_one_boundary_however_far_apart_they_are(seed):
         preemption.close()
     assert len(stopped_at) == num_processes
     assert len(set(stopped_at.values())) == 1
-    assert all(preemption.wanted for preemption in group)
 
 
 def test_nothing_stops_unasked_and_the_signals_are_given_back():
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     preemption = Preemption(Silent())  # pyright: ignore
     preemption.install()
-    assert not any(preemption.requested(step) for step in range(1, 1000))
-    assert not preemption.wanted
+    preemption.begin(0)
+    assert not any(preemption.stops_at(step) for step in range(1, 1000))
+    assert not preemption.holding
     preemption.close()
     preemption.close()
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
@@ -105,22 +107,28 @@ def test_a_signal_stops_a_process_alone_at_its_next_boundary(number, capfd):
     preemption = Preemption(watchdog)  # pyright: ignore
     preemption.install()
     try:
-        assert not preemption.requested(1)
+        preemption.begin(0)
+        watchdog.step = 1
+        assert not preemption.stops_at(1)
         signal.raise_signal(number)
         end = time.monotonic() + 5.0
-        while not preemption.requested(2) and time.monotonic() < end:
+        while not preemption.stops_at(2) and time.monotonic() < end:
             time.sleep(0.001)
-        assert preemption.requested(3)
+        assert preemption.holding and preemption.stops_at(3)
         assert watchdog.end_call == ()
         assert f"{number.name}: saving and stopping" in capfd.readouterr().err
     finally:
         preemption.close()
 
 
-def test_a_signal_before_the_first_boundary_ends_at_once():
+@pytest.mark.parametrize("steps_began", [False, True])
+def test_a_signal_before_the_first_step_ends_at_once(steps_began):
     watchdog = Silent()
     preemption = Preemption(watchdog)  # pyright: ignore
     preemption.install()
+    watchdog.step = 7
+    if steps_began:
+        preemption.begin(7)  # restored, and no call made since
     try:
         signal.raise_signal(signal.SIGTERM)
         assert watchdog.ended.wait(5.0)
@@ -132,7 +140,8 @@ def test_a_signal_before_the_first_boundary_ends_at_once():
 def test_a_second_interrupt_ends_at_once_and_a_second_termination_does_not():
     watchdog = Silent()
     preemption = Preemption(watchdog)  # pyright: ignore
-    preemption.requested(1)
+    preemption.begin(0)
+    watchdog.step = 1
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
         preemption.ask(number)
         assert not watchdog.ended.is_set()

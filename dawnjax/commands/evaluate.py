@@ -169,7 +169,7 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> i
     from dawnjax.feed import input_shapes
     from dawnjax.mesh import make_mesh
     from dawnjax.programs import compile_evaluation
-    from dawnjax.train import IN_FLIGHT
+    from dawnjax.train import calls_in_flight
     from dawnjax.train_step import platform_of
 
     experiment = run.experiment
@@ -182,7 +182,7 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> i
         shapes = input_shapes(recipe.experiment, recipe.spec, options, mesh)
         programs = compile_evaluation(recipe, shapes, lambda *_: None)
         feed = EvaluationFeed(shapes, mesh, examples)
-        return evaluate(recipe, programs, restored.state, feed, IN_FLIGHT[platform_of(mesh)])
+        return evaluate(recipe, programs, restored.state, feed, calls_in_flight(platform_of(mesh), 1))
 
     if other is None:
         metrics = measure(recipe, experiment.data.load("eval"))

@@ -13,7 +13,7 @@ from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.mesh import batch_shards, make_mesh, place, replicated
 from dawnjax.profile.capture import Trainer, profile_run
 from dawnjax.programs import compile_training
-from dawnjax.train import IN_FLIGHT
+from dawnjax.train import calls_in_flight
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe, platform_of
 
 
@@ -67,7 +67,7 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
         n: place(np.array(n, np.int32), replicated(mesh))
         for n in range(programs.steps_per_call + 1)
     }
-    in_flight = max(2, IN_FLIGHT[platform_of(mesh)] // programs.steps_per_call)
+    in_flight = calls_in_flight(platform_of(mesh), programs.steps_per_call)
     state = programs.initialize(key)
     trainer = Trainer(recipe, programs, feed, state, 0, counts, key, in_flight)
     if options.profile.slow_process == jax.process_index():

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from dawnjax.programs import Record, TrainPrograms
 from dawnjax.train_step import Recipe
 
 _NOTHING = contextlib.nullcontext()
+
+Function = Callable[..., Any]
 
 COMMUNICATION_FIELDS = (
     "seconds_per_step",
@@ -84,6 +86,24 @@ class RunProfile:
         if not self._tracing:
             return _NOTHING
         return jax.profiler.TraceAnnotation(INPUT_SPAN if name == "input" else CALL_SPAN)
+
+    def named(self, get_inputs: Function, call: Function) -> tuple[Function, Function]:
+        """Gives the two halves of a step with the spans that a trace shows, if one is being taken.
+
+        Without one they are given back as they are, and cost nothing.
+        """
+        if not (self._tracing or self._is_slow):
+            return get_inputs, call
+
+        def named_inputs(*arguments: Any) -> Any:
+            with self.span("input"):
+                return get_inputs(*arguments)
+
+        def named_call(*arguments: Any) -> Any:
+            with self.span("call"):
+                return call(*arguments)
+
+        return named_inputs, named_call
 
     @contextlib.contextmanager
     def window(
