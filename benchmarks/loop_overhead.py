@@ -58,7 +58,7 @@ def main() -> int:
     record = {}
     watchdog = processes.join(processes.ProcessOptions())
     for name, flags in SETTINGS.items():
-        calls = arguments.calls if "tiny" in name else max(5, arguments.calls // 15)
+        calls = arguments.calls if "tiny" in name else max(2, arguments.calls // 30)
         comparison, share = measure(flags, calls, arguments.rounds, watchdog)
         record[name] = {"calls_a_round": calls, "record_share": share, **comparison.to_json()}
         rows.append(comparison.row(name, digits=1))
@@ -98,7 +98,7 @@ def measure(
 
         record_share = 0.0
 
-        def ours() -> float:
+        def ours(calls: int = calls) -> float:
             state = programs.initialize(key)
             attempt.record_at = float("inf")
             started = time.thread_time()
@@ -109,7 +109,7 @@ def measure(
             return 1e6 * (time.thread_time() - started) / calls + record_share
 
         def record() -> float:
-            ours()
+            ours(2)
             started = time.thread_time()
             attempt.record_steps(queue, feed.wait_seconds)
             return 1e6 * (time.thread_time() - started)
