@@ -46,7 +46,7 @@ FIRST_LOSSES = 10
 """How many of the first losses a result keeps: enough to tell two mathematics apart."""
 
 LIVE_RECORD_SECONDS = 1.0
-RECORD_SECONDS = 5.0
+RECORD_SECONDS = 10.0
 """How often the steps that ended are recorded between evaluations: a record takes half a
 millisecond of the thread that feeds the devices. A person at a terminal wants to see it more often;
 the heartbeat is another thread's."""

@@ -22,7 +22,7 @@ class CallMetrics(NamedTuple):
     first_nonfinite_step: jax.Array
 
 
-IN_FLIGHT_SECONDS = 0.5
+IN_FLIGHT_SECONDS = 2.0
 """The work in flight is bounded in time too, once a call takes long: it is how long a signal waits
 for an answer. The device needs no more than one call ahead of it and some time to spare for the
 host's other work, such as collecting garbage."""

@@ -251,7 +251,8 @@ def test_resumed_in_any_stage_it_ends_the_same(
     command = ["train", *STAGED, "--profile.after_run=false", compile_cache]
     command += [f"--run_dir={run_dir}"]
     with monkeypatch.context() as patched:
-        patched.setattr(Preemption, "requested", lambda self, step: step >= stopped_after)
+        patched.setattr(Preemption, "begin", lambda self, step: setattr(self, "holding", True))
+        patched.setattr(Preemption, "stops_at", lambda self, step: step >= stopped_after)
         assert main(command) == 5
     assert result_of(run_dir)["steps"] == stopped_after
     assert main(command) == 3
