@@ -182,7 +182,8 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> i
         shapes = input_shapes(recipe.experiment, recipe.spec, options, mesh)
         programs = compile_evaluation(recipe, shapes, lambda *_: None)
         feed = EvaluationFeed(shapes, mesh, examples)
-        return evaluate(recipe, programs, restored.state, feed, calls_in_flight(platform_of(mesh), 1))
+        in_flight = calls_in_flight(platform_of(mesh), 1)
+        return evaluate(recipe, programs, restored.state, feed, in_flight)
 
     if other is None:
         metrics = measure(recipe, experiment.data.load("eval"))
