@@ -216,7 +216,8 @@ class Attempt:
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("run_start")
         if not self.run_started:
-            self.log.append("run_start", durable=True)
+            options = self._request.experiment.xla_options
+            self.log.append("run_start", durable=True, xla_options=list(options))
             self.run_started = True
             self._run_start_t = self.log.events[-1]["t"]
         elif self._is_first:

@@ -191,6 +191,9 @@ class Experiment:
         the average forgets its start.
       max_seconds: Time after `run_start` at which the run ends, found at the next end of an epoch
         or evaluation; 0 sets no limit.
+      xla_options: Options of XLA's compiler as `name=value`, for the train and evaluation programs,
+        such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. One that the
+        platform does not know is an error.
       targets: All must hold at one evaluation.
       target_note: How the target was chosen, where that could flatter the result.
       evaluation: When and how the evaluation split is measured.
@@ -215,6 +218,7 @@ class Experiment:
     ema_decay: float = 0.0
     ema_has_warmup: bool = False
     max_seconds: float = 0.0
+    xla_options: tuple[str, ...] = ()
     targets: tuple[Target, ...]
     target_note: str = ""
     evaluation: Evaluation = Evaluation()
@@ -325,6 +329,7 @@ class Experiment:
         )
         _require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
         _require(self.max_seconds >= 0, "max_seconds", self.max_seconds, "be 0 (no limit) or more")
+        self._validate_xla_options()
         warmup = self.schedule.warmup_epochs
         _require(
             0 <= warmup < self.num_epochs,
@@ -338,6 +343,15 @@ class Experiment:
         self._validate_optimizer()
         self._validate_evaluation(spec)
         self._validate_stages(spec)
+
+    def _validate_xla_options(self) -> None:
+        names = []
+        for option in self.xla_options:
+            name, separator, value = option.partition("=")
+            has_form = name.startswith("xla_") and name.isidentifier() and separator and value
+            _require(bool(has_form), "xla_options", option, "be written xla_NAME=VALUE")
+            _require(name not in names, "xla_options", option, "name each option once")
+            names.append(name)
 
     def _validate_stages(self, spec: AnySpec) -> None:
         stages, boundaries = self.stages, self.stages.boundary_epochs
@@ -616,6 +630,9 @@ class RunOptions:
       run_dir: Directory of the run's log, result and checkpoints; empty makes a new one under
         `runs/`. An existing run of the same experiment and seed is resumed.
       mesh: Arrangement of the devices.
+      weight_update_sharding: Split the optimizer's state and each update over all devices, while
+        the parameters stay whole on each; the mathematics stays the same. `mesh.fsdp` splits the
+        parameters too and does not go with it.
       steps_per_call: Steps in one call of the compiled program; 0 chooses by dataset, model and
         platform.
       data_placement: Keep the dataset on each device, feed each batch from the host, or choose
@@ -631,6 +648,7 @@ class RunOptions:
 
     run_dir: str = ""
     mesh: MeshShape = MeshShape()
+    weight_update_sharding: bool = False
     steps_per_call: int = 0
     data_placement: Literal["auto", "device", "host"] = "auto"
     checkpoint: CheckpointOptions = CheckpointOptions()
@@ -660,6 +678,11 @@ class RunOptions:
         _require(0 < seconds <= 60, "profile.seconds", seconds, "lie above 0, up to 60")
         slow = self.profile.slow_seconds
         _require(slow >= 0, "profile.slow_seconds", slow, "be 0 or more")
+        if self.weight_update_sharding and self.mesh.fsdp > 1:
+            raise ConfigError(
+                f"mesh.fsdp={self.mesh.fsdp} splits the optimizer's state already; take it or "
+                "weight_update_sharding"
+            )
         _require(self.mesh.model == 1, "mesh.model", self.mesh.model, "be 1: no layer is split")
 
 

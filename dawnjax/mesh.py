@@ -71,14 +71,29 @@ def state_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
       mesh: The mesh.
       shape: The array's shape. Its largest dimension that `fsdp` divides is split over it.
     """
-    parts = mesh.shape["fsdp"]
+    return _split(mesh, shape, ("fsdp",))
+
+
+def update_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
+    """Gives the sharding of what makes up an update, where every device makes its part of it.
+
+    Args:
+      mesh: The mesh.
+      shape: The array's shape. Its largest dimension that the devices of a batch divide is split.
+    """
+    return _split(mesh, shape, BATCH_AXES)
+
+
+def _split(mesh: Mesh, shape: tuple[int, ...], names: tuple[str, ...]) -> NamedSharding:
+    parts = math.prod(mesh.shape[name] for name in names)
     if parts == 1 or math.prod(shape) < SMALLEST_SHARDED_SIZE:
         return replicated(mesh)
     divisible = [axis for axis, size in enumerate(shape) if size % parts == 0]
     if not divisible:
         return replicated(mesh)
     axis = max(divisible, key=lambda candidate: shape[candidate])
-    return NamedSharding(mesh, PartitionSpec(*[None] * axis, "fsdp"))
+    split = names if len(names) > 1 else names[0]
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, split))
 
 
 def place(arrays: Any, sharding: NamedSharding) -> Any:

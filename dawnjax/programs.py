@@ -17,8 +17,9 @@ from jax.sharding import Mesh
 
 from dawnjax import compilation
 from dawnjax.call_queue import CallMetrics
+from dawnjax.errors import ConfigError
 from dawnjax.feed import Arrays, InputShapes, Shapes
-from dawnjax.mesh import batch_sharding, replicated, shardings_of
+from dawnjax.mesh import batch_sharding, replicated, shardings_of, update_sharding
 from dawnjax.pure_model import Tree
 from dawnjax.train_step import (
     PRNG_IMPLEMENTATION,
@@ -71,7 +72,13 @@ class TrainPrograms:
 def state_shapes(recipe: Recipe) -> TrainState:
     """Gives the shapes, dtypes and shardings of the state."""
     shapes = jax.eval_shape(recipe.initial_state, key_shape())
-    return placed(shapes, shardings_of(recipe.mesh, shapes))
+    shardings = shardings_of(recipe.mesh, shapes)
+    if recipe.shards_update:
+        parts = jax.tree.map(lambda leaf: update_sharding(recipe.mesh, leaf.shape), shapes)
+        shardings = dataclasses.replace(
+            shardings, opt_state=parts.opt_state, ema_params=parts.ema_params
+        )
+    return placed(shapes, shardings)
 
 
 def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> EvaluationPrograms:
@@ -102,7 +109,13 @@ def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> E
     return EvaluationPrograms(
         zero_totals=compile_program("zero_totals", recipe.zero_totals, (), whole, (), record),
         add_batch=compile_program(
-            _in_stage("evaluate", recipe), add_batch, arguments, whole, (4,), record
+            _in_stage("evaluate", recipe),
+            add_batch,
+            arguments,
+            whole,
+            (4,),
+            record,
+            xla_options(recipe),
         ),
     )
 
@@ -145,6 +158,7 @@ def compile_training(
         (state_shardings, whole),
         (0,),
         record,
+        xla_options(recipe),
     )
     if first is not None:
         return dataclasses.replace(first, train=train)
@@ -164,6 +178,13 @@ def compile_training(
         train=train,
         steps_per_call=steps_per_call,
     )
+
+
+def xla_options(recipe: Recipe) -> dict[str, Any]:
+    """Gives what the experiment asks of XLA, as its compiler takes it."""
+    words: dict[str, Any] = {"true": True, "false": False}
+    pairs = (option.partition("=") for option in recipe.experiment.xla_options)
+    return {name: words.get(value.lower(), value) for name, _, value in pairs}
 
 
 def _in_stage(name: str, recipe: Recipe) -> str:
@@ -256,7 +277,16 @@ def compile_program(
     jitted = jax.jit(function, out_shardings=out, donate_argnums=donated)
     started = time.perf_counter()
     with compilation.watch_cache() as cache:
-        program = jitted.lower(*arguments).compile(compiler_options)
+        lowered = jitted.lower(*arguments)
+        try:
+            program = lowered.compile(compiler_options)
+        except jax.errors.JaxRuntimeError as error:
+            message = str(error).splitlines()[0]
+            if "compile option" not in message and "While setting option" not in message:
+                raise
+            raise ConfigError(
+                f"xla_options: {message.removeprefix('INVALID_ARGUMENT: ')}"
+            ) from None
     record(name, time.perf_counter() - started, cache.state)
     return program
 

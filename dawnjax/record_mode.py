@@ -36,7 +36,14 @@ from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.batches import ExampleOrder
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
-from dawnjax.programs import batch_of, batches, compile_program, key_shape, placed
+from dawnjax.programs import (
+    batch_of,
+    batches,
+    compile_program,
+    key_shape,
+    placed,
+    xla_options,
+)
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, evaluated_params, make_recipe
 
 RECORD_TYPE = "record_mode"
@@ -162,7 +169,7 @@ class RecordRuns:
             self.compile_seconds, self.cache = seconds, cache
 
         self._program = compile_program(
-            "record", whole_run(recipe, shapes), arguments, whole, (), record
+            "record", whole_run(recipe, shapes), arguments, whole, (), record, xla_options(recipe)
         )
         # The seed is an argument: one program makes every key.
         self._make_key = jax.jit(
@@ -249,6 +256,12 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         raise ConfigError(
             f"max_seconds={experiment.max_seconds:g}: a run that is one program cannot stop early"
         )
+    if experiment.stages.boundary_epochs:
+        raise ConfigError(
+            "record mode is for runs of one stage; --stages.boundary_epochs= leaves one"
+        )
+    if options.weight_update_sharding:
+        raise ConfigError("record mode does not take weight_update_sharding")
     compilation.configure(options.compile_cache_dir)
     mesh = make_mesh(options.mesh, jax.devices())
     shards, batch = batch_shards(mesh), experiment.global_batch_size

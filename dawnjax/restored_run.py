@@ -83,10 +83,12 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
         keep=1,
         warn=lambda message: print(f"dawnjax {command}: warning: {message}", file=sys.stderr),
     )
-    recipe = make_recipe(run.experiment, run.spec, mesh)
+    # What the run's own compiler was asked for need not be known where this runs.
+    experiment = dataclasses.replace(run.experiment, xla_options=())
+    recipe = make_recipe(experiment, run.spec, mesh)
     restored = checkpoints.restore_newest(state_shapes(recipe))
     checkpoints.close()
     if restored is None:
         raise RunError(f"{run.directory.path} has no checkpoint")
     span = span_of_last(run.experiment.spans(run.spec), restored.step)
-    return make_recipe(run.experiment, run.spec, mesh, span.index), restored
+    return make_recipe(experiment, run.spec, mesh, span.index), restored

@@ -85,7 +85,8 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
     spans = experiment.spans(spec)
     _check_divides(spans, mesh)
     try:
-        recipes = tuple(make_recipe(experiment, spec, mesh, span.index) for span in spans)
+        sharded = options.weight_update_sharding
+        recipes = tuple(make_recipe(experiment, spec, mesh, span.index, sharded) for span in spans)
     except (ValueError, TypeError, ZeroDivisionError) as error:
         first_line = str(error).splitlines()[0]
         raise ConfigError(f"the model cannot be built from these fields: {first_line}") from None

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
 from dawnjax import classification, loss_scaling
 from dawnjax.experiment import Experiment
 from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
-from dawnjax.mesh import batch_shards
+from dawnjax.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import PureModel, Tree, pure_model
@@ -71,6 +71,8 @@ class Recipe:
       model: The pure model.
       optimizer: The update rule.
       span: The steps of the run's stage that it is for; the experiment is that of this stage alone.
+      shards_update: Whether each device makes its part of an update alone and keeps its part of the
+        optimizer's state; the parameters are whole on each device.
     """
 
     experiment: Experiment
@@ -79,6 +81,7 @@ class Recipe:
     model: PureModel
     optimizer: optax.GradientTransformation
     span: Span
+    shards_update: bool = False
 
     def initial_state(self, root_key: jax.Array) -> TrainState:
         """Gives the state before the first step; it depends on the seed alone."""
@@ -148,9 +151,13 @@ class Recipe:
         The gradients are those of the loss times the state's loss scale, where it has one.
         """
         experiment = self.experiment
+        old_params = state.params
+        if self.shards_update:
+            # What follows is made of each device's part: of the sum over devices it needs no more.
+            gradients, old_params = self._parts(gradients), self._parts(old_params)
         gradients, loss_scale, are_finite = loss_scaling.unscale(gradients, state.loss_scale)
-        updates, opt_state = self.optimizer.update(gradients, state.opt_state, state.params)
-        params = cast(Tree, optax.apply_updates(state.params, updates))
+        updates, opt_state = self.optimizer.update(gradients, state.opt_state, old_params)
+        params = cast(Tree, optax.apply_updates(old_params, updates))
         ema_decay = _ema_decay(experiment, state.step)
         ema_params = _moving_average(state.ema_params, params, ema_decay)
         if loss_scale:
@@ -158,8 +165,10 @@ class Recipe:
             params, batch_stats, opt_state, ema_params = jax.tree.map(
                 lambda new, old: jnp.where(are_finite, new, old),
                 (params, batch_stats, opt_state, ema_params),
-                (state.params, state.batch_stats, state.opt_state, state.ema_params),
+                (old_params, state.batch_stats, state.opt_state, state.ema_params),
             )
+        if self.shards_update:
+            params = jax.lax.with_sharding_constraint(params, replicated(self.mesh))
         step = state.step + 1
         is_first_nonfinite = ~jnp.isfinite(loss) & (state.first_nonfinite_step == 0)
         return (
@@ -177,6 +186,11 @@ class Recipe:
             loss,
         )
 
+    def _parts(self, tree: Tree) -> Tree:
+        """Gives a tree of arrays as each device's part of them."""
+        shardings = jax.tree.map(lambda leaf: update_sharding(self.mesh, leaf.shape), tree)
+        return jax.lax.with_sharding_constraint(tree, shardings)
+
     def _gradients(
         self,
         state: TrainState,
@@ -191,40 +205,59 @@ class Recipe:
           parts the last two come in another order of groups, which their means do not see.
         """
 
-        def mean_loss(params: Tree, part: Any) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
-            images, labels, moment = part
-            arguments = (params, state.batch_stats, images, True, moment)
-            heads, batch_stats = self.model.apply(*arguments)
+        def mean_loss(
+            params: Tree, held: tuple[Tree, Tree], rows: Any
+        ) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
+            (batch_stats, loss_scale), (images, labels, moment) = held, rows
+            heads, batch_stats = self.model.apply(params, batch_stats, images, True, moment)
             losses = self._losses(heads, labels)
-            return loss_scaling.scale(losses.mean(), state.loss_scale), (losses, batch_stats)
+            return loss_scaling.scale(losses.mean(), loss_scale), (losses, batch_stats)
 
         gradient = jax.grad(mean_loss, has_aux=True)
+        params, held = state.params, (state.batch_stats, state.loss_scale)
+        rows = (images, labels, moment)
         count = self.experiment.accumulation_steps
-        whole = (images, labels, moment)
         if count == 1:
-            gradients, (losses, group_stats) = gradient(state.params, whole)
+            gradients, (losses, group_stats) = gradient(params, held, rows)
+            return gradients, losses, group_stats
+
+        def in_parts(params: Tree, held: tuple[Tree, Tree], rows: Any) -> Any:
+            def add(total: Tree, part: Any) -> tuple[Tree, tuple[jax.Array, Tree]]:
+                gradients, aux = gradient(params, held, part)
+                return jax.tree.map(lambda a, b: a + b / count, total, gradients), aux
+
+            def parts_of(array: jax.Array) -> jax.Array:
+                if array.ndim == 0:
+                    return jnp.broadcast_to(array, (count,))
+                return array.reshape(count, len(array) // count, *array.shape[1:])
+
+            zeros = jax.tree.map(jnp.zeros_like, params)
+            gradients, aux = jax.lax.scan(add, zeros, jax.tree.map(parts_of, rows))
+            losses, group_stats = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), aux)
             return gradients, losses, group_stats
 
         shards = batch_shards(self.mesh)
         num_groups = self.experiment.global_batch_size // self.experiment.batch_norm_group_size
-        # Each device takes a part of its own examples, where its groups divide so.
-        shards = shards if num_groups % (shards * count) == 0 else 1
+        is_split = shards > 1 and self.mesh.shape["fsdp"] == 1
+        if not is_split or num_groups % (shards * count):
+            return in_parts(params, held, rows)
 
-        def parts_of(array: jax.Array) -> jax.Array:
-            if array.ndim == 0:
-                return jnp.broadcast_to(array, (count,))
-            rows = array.reshape(shards, count, len(array) // (shards * count), *array.shape[1:])
-            rows = rows.swapaxes(0, 1)
-            return rows.reshape(count, len(array) // count, *array.shape[1:])
+        # Each device adds up its own parts, and the sums are reduced once: left to itself, XLA
+        # reduces the gradients of every part.
+        def on_device(params: Tree, held: tuple[Tree, Tree], rows: Any) -> Any:
+            gradients, losses, group_stats = in_parts(params, held, rows)
+            return jax.lax.pmean(gradients, BATCH_AXES), losses, group_stats
 
-        def add(total: Tree, part: Any) -> tuple[Tree, tuple[jax.Array, Tree]]:
-            gradients, aux = gradient(state.params, part)
-            return jax.tree.map(lambda a, b: a + b / count, total, gradients), aux
-
-        zeros = jax.tree.map(jnp.zeros_like, state.params)
-        gradients, aux = jax.lax.scan(add, zeros, jax.tree.map(parts_of, whole))
-        losses, group_stats = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), aux)
-        return gradients, losses, group_stats
+        whole, split = PartitionSpec(), PartitionSpec(BATCH_AXES)
+        row_specs = jax.tree.map(lambda array: split if array.ndim else whole, rows)
+        reduced = jax.shard_map(
+            on_device,
+            mesh=self.mesh,
+            in_specs=(whole, whole, row_specs),
+            out_specs=(whole, split, split),
+            check_vma=False,
+        )
+        return reduced(params, held, rows)
 
     def _moment(
         self, step: jax.Array, index: jax.Array, root_key: jax.Array
@@ -292,7 +325,11 @@ class Recipe:
 
 
 def make_recipe(
-    experiment: Experiment, spec: AnySpec, mesh: Mesh, stage: int | None = None
+    experiment: Experiment,
+    spec: AnySpec,
+    mesh: Mesh,
+    stage: int | None = None,
+    shards_update: bool = False,
 ) -> Recipe:
     """Gives the pure functions of an experiment for the devices of a mesh.
 
@@ -301,6 +338,7 @@ def make_recipe(
       spec: The dataset's shapes and counts.
       mesh: The devices.
       stage: Which stage's functions, from 0; None takes the last one's, as which the run ends.
+      shards_update: As in `Recipe`.
     """
     span = experiment.spans(spec)[-1 if stage is None else stage]
     experiment = experiment.in_stage(span.index)
@@ -308,7 +346,7 @@ def make_recipe(
         # Imported here: that module builds on this one.
         from dawnjax.translation import make_translation_recipe
 
-        return make_translation_recipe(experiment, spec, mesh, span)
+        return make_translation_recipe(experiment, spec, mesh, span, shards_update)
     execution = execution_of(experiment, mesh)
     build: Any = experiment.model.build
     model = pure_model(
@@ -322,7 +360,7 @@ def make_recipe(
         )
     )
     optimizer = make_optimizer(experiment, spec, span.step_shift)
-    return Recipe(experiment, spec, mesh, model, optimizer, span)
+    return Recipe(experiment, spec, mesh, model, optimizer, span, shards_update)
 
 
 def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:

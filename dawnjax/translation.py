@@ -201,7 +201,7 @@ def token_losses(logits: jax.Array, targets: jax.Array, label_smoothing: float) 
 
 
 def make_translation_recipe(
-    experiment: Experiment, spec: TextSpec, mesh: Mesh, span: Span
+    experiment: Experiment, spec: TextSpec, mesh: Mesh, span: Span, shards_update: bool = False
 ) -> TranslationRecipe:
     """Gives the pure functions of a translator for the devices of a mesh, in one stage of a run.
 
@@ -216,4 +216,5 @@ def make_translation_recipe(
         lambda rngs: build(vocabulary_size=spec.vocabulary_size, execution=execution, rngs=rngs)
     )
     optimizer = make_optimizer(experiment, spec, span.step_shift)
-    return TranslationRecipe(experiment, cast(Any, spec), mesh, model, optimizer, span)
+    fields = (model, optimizer, span, shards_update)
+    return TranslationRecipe(experiment, cast(Any, spec), mesh, *fields)

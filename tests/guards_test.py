@@ -115,7 +115,7 @@ def train_programs(num_devices: int, *argv: str):
     spec = experiment.data.spec()
     experiment.validate(spec)
     mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
-    recipe = make_recipe(experiment, spec, mesh)
+    recipe = make_recipe(experiment, spec, mesh, None, request.options.weight_update_sharding)
     shapes = input_shapes(experiment, spec, RunOptions(), mesh)
     programs = compile_training(recipe, shapes, 4, lambda *_: None)
     return recipe, shapes, programs

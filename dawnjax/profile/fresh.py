@@ -52,7 +52,7 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
     folder = directory / "profile" / f"process_{jax.process_index():05d}" / "fresh"
     if folder.exists():
         raise ConfigError(f"{folder} exists; choose another --run_dir")
-    recipe = make_recipe(experiment, spec, mesh)
+    recipe = make_recipe(experiment, spec, mesh, None, options.weight_update_sharding)
     shapes = input_shapes(recipe.experiment, spec, options, mesh)
     programs = compile_training(recipe, shapes, options.steps_per_call, lambda *_: None)
     make_key = jax.jit(

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dawnjax.experiment import MeshShape
 from dawnjax.feed import Arrays
-from dawnjax.mesh import batch_shards
-from dawnjax.programs import Record, call_of_steps, compile_program
+from dawnjax.mesh import batch_shards, make_mesh
+from dawnjax.programs import Record, call_of_steps, compile_program, xla_options
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState
 
 _AXIS = "device"
@@ -69,6 +70,8 @@ def why_not(recipe: Recipe) -> str:
         return "one device: nothing is communicated"
     if mesh.shape["fsdp"] > 1 or mesh.shape["model"] > 1:
         return "parameters are sharded: no device can make the step alone"
+    if recipe.shards_update:
+        return "the optimizer's state is sharded: no device makes the whole update"
     own_batch = experiment.global_batch_size // batch_shards(mesh)
     if own_batch % max(1, experiment.batch_norm_group_size):
         return "normalization groups span devices: no device can make the step alone"
@@ -96,7 +99,9 @@ def make_twin(
     mesh = _local_mesh(recipe.mesh)
     own_batch = recipe.experiment.global_batch_size // batch_shards(recipe.mesh)
     own = dataclasses.replace(
-        recipe, experiment=dataclasses.replace(recipe.experiment, global_batch_size=own_batch)
+        recipe,
+        experiment=dataclasses.replace(recipe.experiment, global_batch_size=own_batch),
+        mesh=make_mesh(MeshShape(), [mesh.devices.flat[0]]),  # it knows of no other device
     )
     make_call = call_of_steps(own, steps_per_call)
 
@@ -118,7 +123,7 @@ def make_twin(
     local_resident = {name: _same_on_each(array, mesh) for name, array in resident.items()}
     count = jax.device_put(np.array(1, np.int32), _whole(mesh))
     arguments = (copied, local_resident, local_inputs(inputs, mesh), count, key)
-    program = compile_program("twin", call, arguments, None, (0,), record)
+    program = compile_program("twin", call, arguments, None, (0,), record, xla_options(recipe))
     return Twin(copied, mesh, program, local_resident, key)
 
 
