@@ -146,7 +146,8 @@ def test_an_option_that_xla_does_not_know_ends_in_one_line(option, message, tmp_
 
 def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path):
     cache = f"--compile_cache_dir={tmp_path / 'compiled'}"
-    common = ["train", *SMALL, "--num_epochs=1", "--targets.0.value=1.0", "--tensorboard=false"]
+    common = ["train", *SMALL, "--num_epochs=1", "--schedule.warmup_epochs=0.5"]
+    common += ["--targets.0.value=1.0", "--tensorboard=false"]
     states = []
     for number, options in enumerate(
         (

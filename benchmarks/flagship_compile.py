@@ -1,0 +1,297 @@
+"""Compile seconds and memory of the flagships' train steps, for hardware that need not be here.
+
+    python -m benchmarks flagship_compile [--target=cpu] [EXPERIMENT...]
+
+Each step is that of the full-size experiment: its own model, batch and dtype, lowered from shapes
+alone, so no data and no accelerator is needed. `--target=tpu_v5e` and `tpu_v4` need libtpu,
+`--target=h100` JAX's CUDA plugin and nvcc (`pip install 'dawnjax[plan]'`). One process compiles one
+step; it prints a line of JSON with
+
+    compile_seconds           XLA alone, of one process; no cache is used
+    trace_and_lower_seconds   Python and JAX before it
+    peak_bytes                of one device while the step runs, as XLA's memory analysis states it:
+                              arguments, results that take no argument's memory, temporaries, code
+    argument_bytes            of these the state and the batch
+
+and then all of them as a table. A program for the CPU holds the whole batch of one device.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+FLAGSHIPS = (
+    "imagenet_resnet50",
+    "imagenet_resnet50_mlperf",
+    "imagenet_resnet50_progressive",
+    "imagenet_amoebanet_d",
+    "wmt_transformer_base",
+    "wmt_transformer_big",
+    "cifar10_resnet18",
+    "cifar10_wide_resnet34",
+    "cifar10_resnet164",
+    "cifar10_record",
+)
+
+TOPOLOGIES = {
+    "tpu_v5e": {8: "v5e:2x4", 256: "v5e:16x16"},
+    "tpu_v4": {8: "v4:2x2x2", 256: "v4:8x8x4"},
+    "h100": {8: "1x1x8", 256: "1x32x8"},
+}
+DEVICES = {"imagenet_resnet50_mlperf": 256}
+"""How many devices share the batch; 8 where nothing is said, and 1 on CPU."""
+
+CPU_BATCH_PER_DEVICE = 32
+"""What one CPU device is given of a batch: a whole one would need a large machine to run."""
+
+_PLAN = "it needs the libraries of `pip install 'dawnjax[plan]'`"
+
+
+def main() -> int:
+    """Compiles each step in a process of its own, and prints what it took."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks flagship_compile")
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
+    parser.add_argument("--target", choices=["cpu", *TOPOLOGIES], default="cpu")
+    parser.add_argument("--weight_update_sharding", action="store_true")
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one step")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.experiments if name not in FLAGSHIPS]
+    if unknown:
+        parser.error(f"no flagship {unknown[0]!r}; there are {', '.join(FLAGSHIPS)}")
+    if arguments.one:
+        (name,) = arguments.experiments
+        rows = compile_step(name, arguments.target, arguments.weight_update_sharding)
+        print("\n".join(json.dumps(row) for row in rows))
+        return 0
+    rows = []
+    for name in arguments.experiments or FLAGSHIPS:
+        rows += _in_own_process(name, arguments)
+        for row in rows[-3:]:
+            if row["experiment"] == name:
+                print(json.dumps(row), flush=True)
+    print(_table(rows))
+    return 1 if any("reason" in row for row in rows) else 0
+
+
+def _in_own_process(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "benchmarks", "flagship_compile", "--one", name]
+    command += [f"--target={arguments.target}"]
+    if arguments.weight_update_sharding:
+        command.append("--weight_update_sharding")
+    failed = {"experiment": name, "target": arguments.target}
+    try:
+        environment = _environment(arguments.target)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=arguments.timeout
+        )
+    except LookupError as error:
+        return [{**failed, "reason": str(error)}]
+    except subprocess.TimeoutExpired:
+        return [{**failed, "reason": f"not compiled within {arguments.timeout:g} s"}]
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [""]
+        return [{**failed, "reason": lines[-1][:300]}]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def _environment(target: str) -> dict[str, str]:
+    """Gives the environment in which a target's compiler works without its hardware.
+
+    Raises:
+      LookupError: A library is missing.
+    """
+    base = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0"}
+    if target == "cpu":
+        return base
+    if target.startswith("tpu"):
+        if importlib.util.find_spec("libtpu") is None:
+            raise LookupError(f"libtpu is not installed: {_PLAN}")
+        return {
+            **base,
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+            "TPU_WORKER_HOSTNAMES": "localhost",
+            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+            # Without it v4 takes minutes.
+            "JAX_OPTIMIZATION_LEVEL": "O1",
+        }
+    try:
+        spec = importlib.util.find_spec("nvidia.cuda_nvcc")
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise LookupError(f"nvcc is not installed: {_PLAN}")
+    nvcc = Path(next(iter(spec.submodule_search_locations)))
+    return {
+        **base,
+        # No GPU is here to try kernels on.
+        "XLA_FLAGS": f"--xla_gpu_cuda_data_dir={nvcc} --xla_gpu_autotune_level=0",
+        "PATH": f"{nvcc / 'bin'}:{os.environ['PATH']}",
+    }
+
+
+def compile_step(name: str, target: str, shards_update: bool) -> list[dict[str, Any]]:
+    """Compiles an experiment's train step, for each stage of its run; gives what each took."""
+    import dataclasses
+
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.experiment import MeshShape
+    from dawnjax.experiment_flags import load_experiment
+    from dawnjax.feed import InputShapes
+    from dawnjax.mesh import batch_sharding, make_mesh, replicated
+    from dawnjax.programs import call_of_steps, state_shapes, xla_options
+    from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+
+    experiment = load_experiment(name)
+    if target == "cpu":
+        batch = min(CPU_BATCH_PER_DEVICE, experiment.global_batch_size)
+        experiment = dataclasses.replace(
+            experiment,
+            global_batch_size=batch,
+            batch_norm_group_size=min(batch, experiment.batch_norm_group_size),
+            stages=dataclasses.replace(experiment.stages, global_batch_size=()),
+        )
+    spec = _spec(experiment)
+    experiment.validate(spec)
+    mesh = make_mesh(MeshShape(), _devices(name, target))
+    whole = replicated(mesh)
+    rows = []
+    for span in experiment.spans(spec):
+        started = time.perf_counter()
+        recipe = make_recipe(experiment, spec, mesh, span.index, shards_update)
+        state = state_shapes(recipe)
+        shapes = InputShapes(recipe.experiment, spec, "host", 0)
+        inputs = {
+            key: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=batch_sharding(mesh, 1))
+            for key, a in shapes.train_inputs(1).items()
+        }
+        key_shape = jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
+        lowered = jax.jit(
+            call_of_steps(recipe, 1),
+            out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, state), whole),
+            donate_argnums=0,
+        ).lower(
+            state,
+            {},
+            inputs,
+            jax.ShapeDtypeStruct((), jnp.int32, sharding=whole),
+            jax.ShapeDtypeStruct(key_shape.shape, key_shape.dtype, sharding=whole),
+        )
+        lowering = time.perf_counter() - started
+        started = time.perf_counter()
+        program = lowered.compile(xla_options(recipe))
+        seconds = time.perf_counter() - started
+        memory: Any = program.memory_analysis()
+        peak = memory.argument_size_in_bytes + memory.output_size_in_bytes
+        peak += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
+        peak -= memory.alias_size_in_bytes
+        batch = recipe.experiment.global_batch_size
+        rows.append(
+            {
+                "experiment": name,
+                "target": target,
+                "devices": mesh.devices.size,
+                "batch_per_device": batch // mesh.devices.size,
+                "crop_pixels": recipe.experiment.augmentation.crop_pixels,
+                "weight_update_sharding": shards_update,
+                "trace_and_lower_seconds": round(lowering, 2),
+                "compile_seconds": round(seconds, 2),
+                "peak_bytes": peak,
+                "argument_bytes": memory.argument_size_in_bytes,
+                "collectives": _collectives(program.as_text() or ""),
+                "jax": jax.__version__,
+            }
+        )
+    return rows
+
+
+def _collectives(text: str) -> dict[str, int]:
+    import re
+
+    kinds = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "collective-permute")
+    counts = {kind: len(re.findall(rf"[ )]{kind}(?:-start)?\(", text)) for kind in kinds}
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def _devices(name: str, target: str) -> list[Any]:
+    import jax
+    from jax.experimental import topologies
+
+    if target == "cpu":
+        return jax.devices()[:1]
+    topology = TOPOLOGIES[target][DEVICES.get(name, 8)]
+    if target == "h100":
+        sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+        from resnet50 import H100  # type: ignore[import-not-found]
+
+        described = topologies.get_topology_desc(
+            platform="cuda", target_config=H100, topology=topology
+        )
+    elif target == "tpu_v4":
+        described = topologies.get_topology_desc(topology, "tpu", chip_config_name="megacore")
+    else:
+        described = topologies.get_topology_desc(topology, "tpu")
+    return list(described.devices)
+
+
+def _spec(experiment: Any) -> Any:
+    """Gives the shapes and counts of the real data set, which need not be here."""
+    from dawnjax.input_pipeline.cifar10 import Cifar10
+    from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
+    from dawnjax.input_pipeline.parallel_text import ParallelText
+
+    common = {"fingerprint": "0" * 16}
+    if isinstance(experiment.data, ParallelText):
+        length = experiment.data.row_length
+        return TextSpec(
+            num_train_examples=518_400,  # 4.5 million pairs of about 30 tokens
+            num_train_pairs=4_500_000,
+            num_eval_examples=3003,
+            source_length=length,
+            target_length=length,
+            eval_source_length=length,
+            eval_target_length=length,
+            vocabulary_size=experiment.data.vocabulary_size,
+            end=1,
+            **common,
+        )
+    small = isinstance(experiment.data, Cifar10)
+    return DatasetSpec(
+        num_train_examples=50_000 if small else 1_281_167,
+        num_eval_examples=10_000 if small else 50_000,
+        image_shape=(32, 32, 3) if small else (256, 256, 3),
+        num_classes=10 if small else 1000,
+        mean=(0.5,) * 3,
+        std=(0.25,) * 3,
+        **common,
+    )
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| experiment | target | devices | a device | pixels | compile s | GB a device |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        start = f"| `{row['experiment']}` | {row['target']} |"
+        if "reason" in row:
+            lines.append(f"{start} | | | | {row['reason']} |")
+            continue
+        lines.append(
+            f"{start} {row['devices']} | {row['batch_per_device']} | {row['crop_pixels'] or ''} | "
+            f"{row['compile_seconds']:.1f} | {row['peak_bytes'] / 1e9:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
