@@ -137,15 +137,16 @@ def test_sharded_updates_and_sharded_parameters_do_not_go_together():
         ("xla_a=1,xla_a=2", "xla_options='xla_a=2' must name each option once"),
     ],
 )
-def test_an_option_that_xla_does_not_know_ends_in_one_line(option, message, tmp_path, capsys):
+def test_an_option_that_xla_does_not_know_ends_in_one_line(
+    option, message, tmp_path, compile_cache, capsys
+):
     command = ["train", *SMALL, f"--xla_options={option}", f"--run_dir={tmp_path / 'run'}"]
-    assert main([*command, "--compile_cache_dir=none"]) == 2
+    assert main([*command, compile_cache]) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
 
 
-def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path):
-    cache = f"--compile_cache_dir={tmp_path / 'compiled'}"
+def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path, compile_cache):
     common = ["train", *SMALL, "--num_epochs=1", "--schedule.warmup_epochs=0.5"]
     common += ["--targets.0.value=1.0", "--tensorboard=false"]
     states = []
@@ -156,7 +157,7 @@ def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path):
         )
     ):
         run_dir = tmp_path / str(number)
-        flags = [f"--xla_options={options}", "--profile.after_run=false", cache]
+        flags = [f"--xla_options={options}", "--profile.after_run=false", compile_cache]
         assert main([*common, *flags, f"--run_dir={run_dir}"]) == 3
         events, _ = read_events(run_dir / "log" / "process_00000.jsonl")
         start = next(event for event in events if event["event"] == "run_start")
