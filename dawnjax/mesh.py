@@ -92,7 +92,7 @@ def _split(mesh: Mesh, shape: tuple[int, ...], names: tuple[str, ...]) -> NamedS
     if not divisible:
         return replicated(mesh)
     axis = max(divisible, key=lambda candidate: shape[candidate])
-    split: Any = names if len(names) > 1 else names[0]
+    split = names if len(names) > 1 else next(iter(names))
     return NamedSharding(mesh, PartitionSpec(*[None] * axis, split))
 
 
