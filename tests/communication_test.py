@@ -1,7 +1,6 @@
 """Communication and the parts of a step: hand-computed answers on traces made by hand."""
 
 import dataclasses
-import statistics
 from pathlib import Path
 
 import pytest
@@ -151,44 +150,60 @@ def test_the_machine_s_other_processes_keep_cores_busy_too(tmp_path):
     assert found.devices[0]["idle"] == pytest.approx(20e-6)
 
 
-def profiled(real, slowest_twin):
+def profiled(twin_seconds, **more):
     def op(kind, start, end):
         name = f"{kind or 'fusion'}.1"
         return Event(start * US, end * US, name, name, kind, "jit_train", "stream")
 
     devices = {
-        0: [op("", 0, 70), op("all-reduce", 70, 100)],
-        1: [op("", 0, 80), op("all-reduce", 80, 100)],
+        0: [op("", 0, 70), op("all-reduce", 70, 100), op("", 100, 182), op("all-reduce", 182, 200)],
+        1: [op("", 0, 80), op("all-reduce", 80, 100), op("", 100, 180), op("all-reduce", 180, 200)],
     }
-    traced, window = Trace("gpu", devices, []), (0, 100 * US)
-    measured = measure_communication(traced, window, 1, shortest_runs(traced), None)
+    traced, window = Trace("gpu", devices, []), (0, 200 * US)
+    shortest = shortest_runs(traced)
+    measured = measure_communication(traced, window, 2, shortest, None)
     capture = {
         "process_index": 0,
         "platform": "gpu",
-        "step_seconds": statistics.median(real),
-        "real_step_seconds": real,
-        "slowest_twin_step_seconds": slowest_twin,
+        "steps": [10, 12],
+        "step_seconds": 90e-6,
+        "shortest_runs": shortest,
+        "real_step_seconds": [90e-6, 88e-6, 92e-6],
+        "slowest_twin_step_seconds": [72e-6, 66e-6, 80e-6],
+        "traced_slowest_twin_step_seconds": twin_seconds,
+        **more,
     }
     program = Program("jit_train", 2, {}, {}, frozenset(), ())
-    return HostProfile(Path(), capture, None, (0, 0), program, measured, None)
+    return HostProfile(Path(), capture, traced, window, program, measured, None)
 
 
-def test_two_methods_are_compared_in_points_of_the_step_that_is_not_traced():
-    # By the trace 30 and 20 us are exposed, 10 us of the first wait for the second: 20 on the wire
-    # and 5 of waiting, on average, in a traced step of 100 us. Not traced it takes 80 us, and its
-    # slowest twin 62.
-    found = profiled([78e-6, 80e-6, 82e-6], [60e-6, 62e-6, 64e-6])
+def test_two_methods_are_compared_on_the_traced_step():
+    # Two steps of 100 us. Exposed: 30 + 18 us and 20 + 20 us; waiting, 10 us of device 0 in the
+    # first and 2 us of device 1 in the second. So 22 us a step and device are exposed, 3 us of
+    # that is skew, and even device 1, which waits least, waits 1 us a step.
+    found = profiled(80e-6, least_wait_seconds_per_step=1e-6)
     told = found.communication_json()
-    assert told["exposed_seconds_per_step"] == pytest.approx(25e-6)
-    assert told["ablation_exposed_fraction"] == pytest.approx(18 / 80)
-    assert told["ablation_exposed_seconds_per_step"] == pytest.approx(18e-6)
-    assert told["trace_minus_ablation_points"] == pytest.approx(100 * (20 - 18) / 80)
-    assert told["trace_with_skew_minus_ablation_points"] == pytest.approx(100 * (25 - 18) / 80)
+    assert told["exposed_fraction"] == pytest.approx(0.22)
+    assert told["exposed_skew_fraction"] == pytest.approx(0.03)
+    assert found.least_wait_seconds_per_step == pytest.approx(1e-6)
+    assert found.wait_seconds_per_step == pytest.approx(3e-6)
+    # A traced step of the twin takes 80 us: 20 % less.
+    assert told["traced_ablation_exposed_fraction"] == pytest.approx(0.2)
+    assert told["trace_minus_ablation_points"] == pytest.approx(19 - 20)
+    assert told["trace_and_least_wait_minus_ablation_points"] == pytest.approx(19 + 1 - 20)
+    # Not traced: 18 of 90, 22 of 88 and 12 of 92 us.
+    assert told["ablation_exposed_fraction"] == pytest.approx(18 / 90)
     assert found.disagreement == ""
-    apart = profiled([80e-6], [40e-6])
-    assert apart.communication_json()["trace_minus_ablation_points"] == pytest.approx(-25)
-    for part in ("0.02 ms", "0.04 ms", "-25.0 points", "0.08 ms", "0.005 ms", "0.1 ms while"):
+
+
+def test_methods_that_disagree_say_so_in_numbers():
+    apart = profiled(55e-6, least_wait_seconds_per_step=1e-6)
+    assert apart.communication_json()["trace_minus_ablation_points"] == pytest.approx(19 - 45)
+    for part in ("host 0", "19.0 % of the traced step", "45.0 % by", "-26.0 points", "-25.0 with"):
         assert part in apart.disagreement
+    unknown = profiled(None)
+    assert unknown.communication_json()["trace_minus_ablation_points"] is None
+    assert unknown.disagreement == ""
 
 
 def test_the_straggler_is_the_host_that_does_not_wait():

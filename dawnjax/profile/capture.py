@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import gzip
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,6 +172,7 @@ def profile_run(
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     trace_seconds, first_step = _traced(trainer, plan, folder), trainer.step
+    pairs.run_traced_twin()
     pairs.run(ROUNDS - ROUNDS // 2)
     first_step -= plan.call_steps * plan.trace_calls
     return finish_capture(
@@ -263,11 +265,13 @@ def finish_capture(
         capture["neighbours"] = own.neighbours(
             [part for part, (host, _) in zip(everyone, hosts, strict=True) if host == name],
         )
+    profile = host_profile.build_profile(folder, capture, program)
+    waits = processes.gather([profile.wait_seconds_per_step, profile.least_wait_seconds_per_step])
+    known = [least for _, least in waits if least is not None]
+    capture["least_wait_seconds_per_step"] = min(known) if len(known) == len(waits) else None
     with contextlib.suppress(OSError):
         host_profile.write_capture(folder, capture)
-    profile = host_profile.build_profile(folder, capture, program)
-    waits = processes.gather(profile.wait_seconds_per_step)
-    return dataclasses.replace(profile, host_waits=waits)
+    return dataclasses.replace(profile, host_waits=[mean for mean, _ in waits])
 
 
 @contextlib.contextmanager
@@ -313,12 +317,14 @@ class _Pairs:
     Attributes:
       real: Seconds a step of the real stretches.
       ablated: The same of the twin on this process's devices.
+      traced: Seconds a step of the twin while it is traced; None without a twin.
       reason: Why there is no twin; empty if there is one.
     """
 
     def __init__(self, trainer: Trainer, plan: Plan, options: ProfileOptions, record: Record):
         self.real: list[float] = []
         self.ablated: list[float] = []
+        self.traced: float | None = None
         self._trainer, self._plan = trainer, plan
         self._inputs = trainer.inputs(plan.call_steps)
         self._twin: Any = None
@@ -344,32 +350,53 @@ class _Pairs:
         """Makes some pairs, the real stretch first in every other one."""
         steps = self._plan.block_calls * self._plan.call_steps
         for _ in range(count):
-            order = ((self.real, self._real_calls), (self.ablated, self._twin_calls))
+            order = ((self.real, self._trainer_calls), (self.ablated, self._twin_calls))
             for seconds, calls in order if len(self.real) % 2 else order[::-1]:
                 if seconds is self.ablated and self._twin is None:
                     continue
                 processes.gather("stretch")  # all begin together
                 started = time.perf_counter()
-                calls()
+                calls(self._plan.block_calls)
                 seconds.append((time.perf_counter() - started) / steps)
+
+    def run_traced_twin(self) -> None:
+        """Makes as many steps of the twin as of the real one were traced, and traces them too.
+
+        The trace itself is not kept: it makes both steps longer alike.
+        """
+        if self._twin is None:
+            return
+        processes.gather("traced twin")
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+            with contextlib.suppress(TraceError):  # the others wait for these steps
+                stack.enter_context(trace_window(Path(folder)))
+            started = time.perf_counter()
+            self._twin_calls(self._plan.trace_calls)
+            seconds = time.perf_counter() - started
+        self.traced = seconds / (self._plan.trace_calls * self._plan.call_steps)
 
     def to_json(self) -> dict[str, Any]:
         """Gives the fields of a capture, without the pair that warmed up."""
-        everyone = processes.gather(self.ablated[1:])
+        everyone = processes.gather([self.ablated[1:], self.traced])
+        slowest = zip(*(ablated for ablated, _ in everyone), strict=True)
         return {
             "real_step_seconds": self.real[1:],
             "twin_step_seconds": self.ablated[1:],
-            "slowest_twin_step_seconds": [max(pair) for pair in zip(*everyone, strict=True)],
+            "slowest_twin_step_seconds": [max(pair) for pair in slowest],
+            "traced_slowest_twin_step_seconds": (
+                None if self.traced is None else max(traced for _, traced in everyone)
+            ),
             "twin_reason": self.reason,
         }
 
-    def _real_calls(self) -> None:
-        self._trainer.calls(self._plan.block_calls, self._plan.call_steps)
+    def _trainer_calls(self, num_calls: int) -> None:
+        self._trainer.calls(num_calls, self._plan.call_steps)
 
-    def _twin_calls(self) -> None:
+    def _twin_calls(self, num_calls: int) -> None:
         trainer, num_steps = self._trainer, self._plan.call_steps
         losses = []
-        for _ in range(self._plan.block_calls):
+        for _ in range(num_calls):
             time.sleep(trainer.delay_seconds)
             # What the host does for a real call; batches that it reads are read ahead.
             if trainer.feed.resident:

@@ -34,9 +34,6 @@ CAPTURE_FILE = "capture.json"
 AGREEMENT_POINTS = 5.0
 """Points of step time by which the two methods may differ before the result says so."""
 
-UNLIKE_STEP = 0.1
-"""A traced step that differs more than this from others is named where the methods disagree."""
-
 LAYERS_IN_RESULT = 20
 """Layers with most communication that a result shows."""
 
@@ -107,10 +104,20 @@ class HostProfile:
     @property
     def wait_seconds_per_step(self) -> float | None:
         """Seconds a step in collectives for slower devices, the mean over the devices."""
+        waits = self._device_waits
+        return sum(waits) / len(waits) / self.num_steps if waits else None
+
+    @property
+    def least_wait_seconds_per_step(self) -> float | None:
+        """The same of this host's device that waits least."""
+        waits = self._device_waits
+        return min(waits) / self.num_steps if waits else None
+
+    @functools.cached_property
+    def _device_waits(self) -> list[float]:
         if self.trace is None:
-            return None
-        waits = longest_waits(self.trace, self.capture["shortest_runs"])
-        return sum(waits.values()) / len(waits) / self.num_steps
+            return []
+        return list(longest_waits(self.trace, self.capture["shortest_runs"]).values())
 
     @property
     def _pairs(self) -> list[tuple[float, float]]:
@@ -126,30 +133,43 @@ class HostProfile:
         return round(statistics.median(pairs), 6) if pairs else None
 
     @property
-    def ablation_exposed_seconds(self) -> float | None:
-        """The same in seconds of a step that is not traced."""
-        fraction = self.ablation_exposed_fraction
-        return None if fraction is None else round(fraction * self.capture["step_seconds"], 9)
+    def traced_ablation_exposed_fraction(self) -> float | None:
+        """The same of the traced step, against the twin while it was traced."""
+        twin = self.capture.get("traced_slowest_twin_step_seconds")
+        if twin is None or self.measured is None:
+            return None
+        return round(1 - twin / self.measured.step_seconds, 6)
+
+    @property
+    def least_wait_fraction(self) -> float | None:
+        """What even the device that waits least waits for others, as a fraction of the step.
+
+        Where a different device is the slowest in each step, all of them wait at times. The twin,
+        whose devices never wait, does not: this part of the waiting is what the second method
+        finds too.
+        """
+        least = self.capture.get("least_wait_seconds_per_step")
+        if least is None or self.measured is None:
+            return None
+        return round(least / self.measured.step_seconds, 6)
 
     @property
     def disagreement(self) -> str:
         """Says by how much the two methods differ, if by more than they may; else empty."""
-        points, ablation = self._difference_points(), self.ablation_exposed_seconds
-        if points is None or ablation is None or self.measured is None:
+        points, rest = self._difference_points(), self._difference_points(least_wait=True)
+        ablation = self.traced_ablation_exposed_fraction
+        if points is None or ablation is None or abs(points) <= AGREEMENT_POINTS:
             return ""
-        if abs(points) <= AGREEMENT_POINTS:
-            return ""
-        own, step = self.measured, self.capture["step_seconds"]
-        wire = own.exposed_seconds_per_step - own.exposed_skew_seconds_per_step
         text = (
-            f"host {self.capture['process_index']}: exposed communication is {1000 * wire:.3g} ms "
-            f"of a step by the trace, {1000 * ablation:.3g} ms by the ablation twin: "
-            f"{points:+.1f} points of a step of {1000 * step:.3g} ms; what the trace calls waiting "
-            f"for the slowest device, {1000 * own.exposed_skew_seconds_per_step:.3g} ms, is not in "
-            "the first"
+            f"host {self.capture['process_index']}: exposed communication without waiting for the "
+            f"slowest device is {100 * ablation + points:.1f} % of the traced step by the trace, "
+            f"{100 * ablation:.1f} % by the ablation twin: {points:+.1f} points"
         )
-        if abs(own.step_seconds / step - 1) > UNLIKE_STEP:
-            text += f"; a step took {1000 * own.step_seconds:.3g} ms while it was traced"
+        if rest is not None:
+            text += (
+                f"; {rest:+.1f} with what even the device that waits least waits, which the twin "
+                "does not"
+            )
         if self.shares_cores:
             text += "; the simulated devices share cores, and all times hold waiting for one"
         return text
@@ -215,9 +235,10 @@ class HostProfile:
             **fields,
             "method": None if self.measured is None else "trace",
             "ablation_exposed_fraction": ablation,
-            "ablation_exposed_seconds_per_step": self.ablation_exposed_seconds,
+            "traced_ablation_exposed_fraction": self.traced_ablation_exposed_fraction,
+            "least_wait_fraction": self.least_wait_fraction,
             "trace_minus_ablation_points": points,
-            "trace_with_skew_minus_ablation_points": self._difference_points(with_skew=True),
+            "trace_and_least_wait_minus_ablation_points": self._difference_points(least_wait=True),
             "wait_seconds_per_step": self.wait_seconds_per_step,
             "reasons": reasons,
         }
@@ -274,20 +295,21 @@ class HostProfile:
             "reasons": reasons,
         }
 
-    def _difference_points(self, with_skew: bool = False) -> float | None:
-        """Gives exposed seconds by the trace less those by the twin, in points of the step.
+    def _difference_points(self, least_wait: bool = False) -> float | None:
+        """Gives exposed communication without skew less what the twin finds, in points of a step.
 
-        Of the step that is not traced, for both: tracing makes computation longer, but not what
-        goes over the wire.
+        All of it of the traced step: what tracing costs lies in the real step and in the twin's.
         """
-        ablation = self.ablation_exposed_fraction
-        if ablation is None or self.measured is None:
+        ablation, own = self.traced_ablation_exposed_fraction, self.measured
+        if ablation is None or own is None:
             return None
-        own = self.measured
-        wire = own.exposed_seconds_per_step
-        if not with_skew:
-            wire -= own.exposed_skew_seconds_per_step
-        return round(100 * (wire / self.capture["step_seconds"] - ablation), 3)
+        wire = own.exposed_seconds_per_step - own.exposed_skew_seconds_per_step
+        waiting = 0.0
+        if least_wait:
+            if self.least_wait_fraction is None:
+                return None
+            waiting = self.least_wait_fraction
+        return round(100 * (wire / own.step_seconds + waiting - ablation), 3)
 
     def straggler(self) -> Straggler | None:
         """Gives the host that the others wait for, where there is one."""
