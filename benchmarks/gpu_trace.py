@@ -1,0 +1,243 @@
+"""A real trace of a GPU: made, checked against what must hold, and cut small for a fixture.
+
+    python -m benchmarks gpu_trace --out=DIRECTORY [-- FLAGS OF `dawnjax profile`]
+
+It profiles a few fresh steps of a small residual network in bfloat16, about two minutes with
+compilation: once as `dawnjax profile` does by default, and once with command buffers off, under
+which kernels name their ops. Each check is a row; the exit status is 1 if one fails. DIRECTORY then
+holds the first steps alone: the trace without the host's own events, the compiled program without
+folders, and `capture.json`. Kernels of half precision's products that are not known as the tensor
+cores' are listed: `dawnjax.profile.utilization` knows them by name.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import harness
+from dawnjax.errors import ConfigError
+from dawnjax.hardware import find_device
+from dawnjax.profile import host_profile, utilization
+from dawnjax.profile.hlo import Program
+from dawnjax.profile.host_profile import HostProfile
+from dawnjax.profile.trace import ANNOTATION_PREFIX, find_trace
+from dawnjax.profile.xplane import message, read_planes
+
+MODEL_FLAGS: tuple[str, ...] = (
+    "--experiment=synthetic_image",
+    "--compute_dtype=bfloat16",
+    "--global_batch_size=512",
+    "--data.num_train_examples=4096",
+    "--data.image_height=64",
+    "--data.image_width=64",
+    "--data.image_channels=3",
+    "--model.stage_sizes=2,2",
+    "--model.stage_widths=64,128",
+)
+NO_COMMAND_BUFFERS = "--xla_gpu_enable_command_buffer="
+
+KEPT_STATS = ("hlo_op", "hlo_module")
+
+Row = tuple[str, str, bool]
+
+
+def main() -> int:
+    """Makes the trace, prints the checks and writes the cut; gives the exit status."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--out", required=True, help="where the cut trace is written to")
+    parser.add_argument("--steps", type=int, default=2, help="steps that the cut trace keeps")
+    parser.add_argument("flags", nargs="*", help="after --: flags in place of the small model's")
+    arguments = parser.parse_args()
+    flags = arguments.flags or list(MODEL_FLAGS)
+    with tempfile.TemporaryDirectory() as folder:
+        rows: list[Row] = []
+        for name, xla_flag in (("as it is", ""), ("no command buffers", NO_COMMAND_BUFFERS)):
+            profile = profile_of(flags, Path(folder) / name.replace(" ", "_"), xla_flag)
+            told = profile.failure or "read"
+            rows.append((f"trace, {name}", told, bool(xla_flag == "" or not profile.failure)))
+        rows += checks(profile)
+        print(harness.table([["check", "found", "holds"], *([*r[:2], str(r[2])] for r in rows)]))
+        for kernel, share in unknown_product_kernels(profile):
+            print(f"no tensor-core kernel by its name, {share:.1%} of the kernels' time: {kernel}")
+        if profile.trace is not None:
+            size = cut_capture(profile, Path(arguments.out), arguments.steps)
+            print(f"{arguments.steps} steps cut to {size / 1e3:.0f} kB in {arguments.out}")
+    return 0 if all(holds for _, _, holds in rows) else 1
+
+
+def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
+    """Gives the profile of a few fresh steps, made by a process of its own."""
+    environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {xla_flag}"}
+    command = [sys.executable, "-m", "dawnjax", "profile", *flags, f"--run_dir={run_dir}"]
+    done = subprocess.run([*command, "--figures=false"], env=environment)
+    if done.returncode:
+        raise ConfigError(f"dawnjax profile ended with status {done.returncode}")
+    return host_profile.read_profile(host_profile.newest_captures(run_dir)[0])
+
+
+def checks(profile: HostProfile) -> list[Row]:
+    """Gives what must hold of a real profile: its name, what was found, and whether it holds."""
+    capture, used = profile.capture, profile.utilization_json()
+    device, reason = find_device(capture["device_kind"])
+    rows: list[Row] = [("device", device.name if device else reason, device is not None)]
+    if profile.trace is None or profile.attribution is None or profile.measured is None:
+        return [*rows, ("trace", profile.failure, False)]
+    events = [event for own in profile.trace.devices.values() for event in own]
+    named = sum(e.end - e.start for e in events if e.op) / sum(e.end - e.start for e in events)
+    rows.append(("kernels' time that names an op", f"{named:.1%}", named > 0.95))
+    known = sum(e.end - e.start for e in events if e.op in profile.program.ops)
+    known /= sum(e.end - e.start for e in events)
+    rows.append(("... an op of the compiled program", f"{known:.1%}", known > 0.95))
+    parts, step = sum(used["parts_seconds"].values()), used["traced_step_seconds"]
+    rows.append(("parts / step", f"{parts / step:.4f}", abs(parts / step - 1) < 0.01))
+    for name, low, high in (
+        ("busy_fraction", 0.0, 1.0),
+        ("tensor_core_fraction", 0.0, used["busy_fraction"]),
+        ("attributed_fraction", 0.95, 1.0),
+        ("mfu", 0.0, 1.0),
+        ("hfu", 0.0, 1.0),
+        ("memory_bandwidth_fraction", 0.0, 1.0),
+    ):
+        value = used[name]
+        holds = value is not None and low < value <= high
+        rows.append((name, used["reasons"].get(name) or f"{value}", holds))
+    ratio = step / capture["step_seconds"]
+    rows.append(("traced step / untraced", f"{ratio:.3f}", 0.8 < ratio < 1.5))
+    measured = capture["measured_peaks"]
+    if device is not None and measured is not None:
+        # Above the data sheet: the sheet, or the measurement, is wrong. Far below: the measurement.
+        dtype = measured["key"].split("|")[4]
+        dtype = "tensorfloat32" if dtype == "float32" else dtype
+        for name, found, peak in (
+            (f"product / peak ({dtype})", measured["flops_per_second"], device.peak(dtype)),
+            ("copy / peak", measured["bytes_per_second"], device.memory_bytes_per_second),
+        ):
+            share = found / peak if peak else 0.0
+            rows.append((name, f"{share:.3f}", 0.4 < share < 1.02))
+    sent = profile.communication_json()
+    alone = capture["num_devices"] == 1
+    holds = (sent["seconds_per_step"] == 0) if alone else sent["seconds_per_step"] > 0
+    rows.append(("communication, s a step", f"{sent['seconds_per_step']}", holds))
+    return rows
+
+
+def unknown_product_kernels(profile: HostProfile) -> list[tuple[str, float]]:
+    """Gives kernels of half precision's products that no name says to be the tensor cores'."""
+    if profile.trace is None:
+        return []
+    seconds: dict[str, int] = defaultdict(int)
+    total = 0
+    for events in profile.trace.devices.values():
+        for event in events:
+            total += event.end - event.start
+            op = profile.program.ops.get(event.op)
+            half = op is not None and op.product_flops and op.product_dtype in ("bf16", "f16")
+            if half and not utilization.is_tensor_core_kernel(event.kernel):
+                seconds[event.kernel] += event.end - event.start
+    longest = sorted(seconds.items(), key=lambda item: -item[1])[:10]
+    return [(kernel, duration / total) for kernel, duration in longest]
+
+
+def cut_capture(profile: HostProfile, out: Path, steps: int) -> int:
+    """Writes the first steps of a capture alone; gives their size in bytes."""
+    out.mkdir(parents=True, exist_ok=True)
+    capture = dict(profile.capture)
+    first = capture["steps"][0]
+    trace = cut_trace(find_trace(profile.folder), profile.program, steps, profile.num_steps)
+    (out / "trace.xplane.pb").write_bytes(trace)
+    with gzip.open(profile.folder / host_profile.PROGRAM_FILE, "rt") as file:
+        text = without_folders(file.read())
+    with gzip.open(out / host_profile.PROGRAM_FILE, "wt") as file:
+        file.write(text)
+    capture["steps"] = [first, first + steps]
+    capture["shortest_runs"] = {}
+    (out / host_profile.CAPTURE_FILE).write_text(json.dumps(capture))
+    return sum(path.stat().st_size for path in out.iterdir())
+
+
+def cut_trace(path: Path, program: Program, steps: int, of_steps: int) -> bytes:
+    """Gives the first steps of a trace of a GPU, with the run's own spans and nothing else.
+
+    An op that ran as often as the program says for all steps, ran as often for each: its first runs
+    are those of the first steps. Other events are kept to the end of these.
+
+    Args:
+      path: The trace.
+      program: The compiled program.
+      steps: Steps to keep.
+      of_steps: Steps in the trace.
+
+    Raises:
+      ConfigError: No op ran as often as the program says.
+    """
+    space = message("XSpace")()
+    planes = list(read_planes(path, lambda n: n == "/host:CPU" or n.startswith("/device:GPU:")))
+    ends = []
+    for plane in planes:
+        runs: dict[str, list[int]] = defaultdict(list)
+        for line in plane.proto.lines:
+            for event in line.events if line.name.startswith("Stream") else ():
+                op = str(plane.stats(event).get("hlo_op") or "")
+                runs[op].append(line.timestamp_ns * 1000 + event.offset_ps + event.duration_ps)
+        for op, own in runs.items():
+            times = program.ops[op].runs if op in program.ops else 0
+            if times and len(own) == times * of_steps:
+                ends.append(sorted(own)[times * steps - 1])
+    if not ends:
+        raise ConfigError(f"{path} does not hold {of_steps} steps of the compiled program")
+    for plane in planes:
+        _copy_plane(plane, space.planes.add(name=plane.name), max(ends))
+    return space.SerializeToString()
+
+
+def _copy_plane(plane: Any, copy: Any, end: int) -> None:
+    """Copies a plane's events that began before a moment, with the names that they need."""
+    device = plane.name.startswith("/device:")
+    wanted = {number for number, name in plane.stat_names.items() if name in KEPT_STATS}
+    for line in plane.proto.lines:
+        if device and not line.name.startswith("Stream"):
+            continue
+        kept = list(_events_before(plane, line, end, device))
+        if not kept:
+            continue
+        new = copy.lines.add(id=line.id, name=line.name, timestamp_ns=line.timestamp_ns)
+        for event in kept:
+            one = new.events.add(metadata_id=event.metadata_id, offset_ps=event.offset_ps)
+            last = end - line.timestamp_ns * 1000 - event.offset_ps
+            one.duration_ps = event.duration_ps if device else min(event.duration_ps, last)
+            named = plane.proto.event_metadata[event.metadata_id]
+            copy.event_metadata[event.metadata_id].id = event.metadata_id
+            copy.event_metadata[event.metadata_id].name = named.name
+            for stat in event.stats:
+                if stat.metadata_id in wanted:
+                    one.stats.add().CopyFrom(stat)
+                    for number in (stat.metadata_id, stat.ref_value):
+                        if number in plane.stat_names:
+                            copy.stat_metadata[number].id = number
+                            copy.stat_metadata[number].name = plane.stat_names[number]
+
+
+def _events_before(plane: Any, line: Any, end: int, device: bool) -> Iterable[Any]:
+    for event in line.events:
+        name = plane.proto.event_metadata[event.metadata_id].name
+        early = line.timestamp_ns * 1000 + event.offset_ps < end
+        if early and (device or name.startswith(ANNOTATION_PREFIX)):
+            yield event
+
+
+def without_folders(text: str) -> str:
+    """Gives a program's text with the names of source files alone: folders name a machine."""
+    return re.sub(r'"(?:/[^"/]+)+/([^"/]+\.py)"', r'"\1"', text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Cutting a real trace small: the first steps stay as they were, and nothing else."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from traces import US, PlaneMaker, new_space, write
+
+from benchmarks.gpu_trace import checks, cut_capture, unknown_product_kernels, without_folders
+from dawnjax.errors import ConfigError
+from dawnjax.profile.host_profile import CAPTURE_FILE, PROGRAM_FILE, HostProfile, read_profile
+
+PROGRAM = """HloModule jit_train, num_partitions=1
+
+ENTRY %main (x: bf16[64,64]) -> bf16[64,64] {
+  %x = bf16[64,64]{1,0} parameter(0)
+  %dot.1 = bf16[64,64]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, \
+metadata={op_name="jit(train)/stem/dot" source_file="/home/someone/models/net.py" source_line=3}
+  ROOT %add.1 = bf16[64,64]{1,0} add(%dot.1, %x)
+}
+"""
+
+
+def capture_of(folder: Path, steps: int = 4) -> HostProfile:
+    """Four steps of 100 us on a GPU: a product of 60 us, an addition of 30 us."""
+    space = new_space()
+    plane = PlaneMaker(space, "/device:GPU:0")
+    stream = plane.line("Stream #13(Compute)", timestamp_ns=1000)
+    for step in range(4):
+        at = 100 * step
+        own = {"hlo_module": "jit_train", "correlation_id": step}
+        plane.event(stream, "nvjet_tst_64x8", at, at + 60, hlo_op="dot.1", **own)
+        plane.event(stream, "loop_add", at + 60, at + 90, hlo_op="add.1", **own)
+    plane.event(stream, "MemcpyD2H", 395, 396)
+    host = PlaneMaker(space, "/host:CPU")
+    thread = host.line("python", timestamp_ns=1000)
+    host.event(thread, "dawnjax.window", 0, 400)
+    host.event(thread, "someone's own function", 0, 400)
+    write(space, folder)
+    capture = {
+        "process_index": 0,
+        "platform": "gpu",
+        "device_kind": "NVIDIA H200",
+        "executed_dtype": "bfloat16",
+        "num_devices": 1,
+        "machine_cores": 8,
+        "machine_devices": 1,
+        "module": "jit_train",
+        "steps": [10, 10 + steps],
+        "step_seconds": 100e-6,
+        "model_flops_per_step": 2.0 * 64**3,
+        "model_flops_reason": "",
+        "shortest_runs": {},
+        "measured_peaks": None,
+    }
+    (folder / CAPTURE_FILE).write_text(json.dumps(capture))
+    with gzip.open(folder / PROGRAM_FILE, "wt") as file:
+        file.write(PROGRAM)
+    return read_profile(folder)
+
+
+def test_the_first_steps_are_kept_as_they_were(tmp_path):
+    (tmp_path / "whole").mkdir()
+    whole = capture_of(tmp_path / "whole")
+    cut_capture(whole, tmp_path / "cut", 2)
+    cut = read_profile(tmp_path / "cut")
+    assert cut.failure == "" and cut.num_steps == 2 and cut.trace is not None
+    assert whole.trace is not None
+    assert cut.trace.devices[0] == whole.trace.devices[0][:4]
+    # The window ends with the second step's addition, after 190 us.
+    assert cut.window == (1 * US, 191 * US)
+    assert cut.attribution is not None
+    assert cut.attribution.parts["compute"] == pytest.approx(90e-6)
+    raw = (tmp_path / "cut" / "trace.xplane.pb").read_bytes()
+    for text in (b"someone", b"correlation_id"):
+        assert text not in raw
+    with gzip.open(tmp_path / "cut" / PROGRAM_FILE, "rt") as file:
+        assert 'source_file="net.py"' in file.read()
+
+
+def test_a_real_profile_must_hold_what_is_checked(tmp_path):
+    rows = {name: holds for name, _, holds in checks(capture_of(tmp_path))}
+    assert rows["device"] and rows["parts / step"] and rows["busy_fraction"]
+    # All time but the copy's 1 us of 361 us names an op.
+    assert rows["kernels' time that names an op"] and rows["communication, s a step"]
+    assert unknown_product_kernels(capture_of(tmp_path)) == []
+
+
+def test_a_trace_of_other_steps_is_not_cut(tmp_path):
+    with pytest.raises(ConfigError, match="does not hold 5 steps"):
+        cut_capture(capture_of(tmp_path, steps=5), tmp_path / "cut", 2)
+
+
+def test_folders_are_not_handed_out():
+    assert without_folders('file "/a/b c/models/resnet.py" line 1') == 'file "resnet.py" line 1'
