@@ -7,6 +7,7 @@ that it is walked once, at compilation, and a step passes nested dicts of arrays
 
 import contextlib
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -78,6 +79,10 @@ def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
     return PureModel(init, apply, bind)
 
 
+_CLASSES_LOCK = threading.RLock()
+"""Held while a model is traced: two threads must not wrap the same classes."""
+
+
 @contextlib.contextmanager
 def _named_layers(module: nnx.Module) -> Iterator[None]:
     """Traces each layer's operations under its place in the model, such as `blocks/1/conv_1`.
@@ -105,17 +110,18 @@ def _named_layers(module: nnx.Module) -> Iterator[None]:
         return call_with_name
 
     # Python looks a call up in the class, so the class is what can be wrapped, while it traces.
-    own = {one: vars(one).get("__call__") for one in classes}
-    for one in classes:
-        one.__call__ = named(one.__call__)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        for one, call in own.items():
-            if call is None:
-                del one.__call__
-            else:
-                one.__call__ = call  # type: ignore[method-assign]
+    with _CLASSES_LOCK:
+        own = {one: vars(one).get("__call__") for one in classes}
+        for one in classes:
+            one.__call__ = named(one.__call__)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for one, call in own.items():
+                if call is None:
+                    del one.__call__
+                else:
+                    one.__call__ = call  # type: ignore[method-assign]
 
 
 def _text_keys(tree: Any) -> Any:

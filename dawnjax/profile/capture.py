@@ -23,7 +23,7 @@ from dawnjax.experiment import Experiment, ProfileOptions
 from dawnjax.feed import TrainFeed
 from dawnjax.hosts import visible_cores
 from dawnjax.input_pipeline.dataset import DatasetSpec
-from dawnjax.mesh import batch_shards
+from dawnjax.mesh import batch_shards, replicated
 from dawnjax.profile import host_profile, twin
 from dawnjax.profile.communication import merge_shortest
 from dawnjax.profile.hlo import analyze
@@ -31,7 +31,7 @@ from dawnjax.profile.measured_peaks import measured_peaks
 from dawnjax.profile.model_flops import train_flops_per_example
 from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN, WINDOW_SPAN
 from dawnjax.profile.xplane import TraceError
-from dawnjax.programs import Record, TrainPrograms
+from dawnjax.programs import Record, TrainPrograms, call_of_steps, compile_program
 from dawnjax.train_step import Recipe, TrainState, platform_of
 
 SCHEMA_VERSION = 1
@@ -50,8 +50,10 @@ class Trainer:
     """Real calls of a run's train program, for a profile.
 
     Attributes:
+      programs: The compiled programs.
       step: Steps handed to the devices.
       state: The state.
+      root_key: The trial's key.
       delay_seconds: By how much each call is slowed on purpose.
     """
 
@@ -79,7 +81,12 @@ class Trainer:
         self.recipe, self.programs, self.feed = recipe, programs, feed
         self.state, self.step = state, step
         self.delay_seconds = 0.0
-        self._counts, self._root_key, self._in_flight = counts, root_key, in_flight
+        self.root_key = root_key
+        self._counts, self._in_flight = counts, in_flight
+
+    def count(self, num_steps: int) -> jax.Array:
+        """Gives a number of steps, on the devices."""
+        return self._counts[num_steps]
 
     def inputs(self, num_steps: int) -> Any:
         """Gives the inputs of the next call."""
@@ -94,7 +101,7 @@ class Trainer:
                 inputs = self.inputs(num_steps)
             with jax.profiler.TraceAnnotation(CALL_SPAN):
                 self.state, metrics = self.programs.train(
-                    self.state, self.feed.resident, inputs, self._counts[num_steps], self._root_key
+                    self.state, self.feed.resident, inputs, self._counts[num_steps], self.root_key
                 )
             self.step += num_steps
             pending.append(metrics.losses)
@@ -121,7 +128,7 @@ class Plan:
     @property
     def all_calls(self) -> int:
         """Real calls that a whole profile makes."""
-        return 1 + self.trace_calls + (ROUNDS + 1) * self.block_calls
+        return 2 + self.trace_calls + (ROUNDS + 1) * self.block_calls
 
 
 def make_plan(step_seconds: float, steps_per_call: int, options: ProfileOptions) -> Plan:
@@ -167,17 +174,21 @@ def profile_run(
     told = processes.gather(step_seconds)
     plan = make_plan(told[0], trainer.programs.steps_per_call, options)
     _start_feed(trainer, [plan.call_steps] * plan.all_calls)
-    pairs = _Pairs(trainer, plan, options, record)
+    inputs = trainer.inputs(plan.call_steps)
+    pairs = _Pairs(trainer, plan, options, inputs, record)
+    observed = _observable(trainer, inputs, record)
     pairs.run(1 + ROUNDS // 2)  # the first pair warms up
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
+    own_programs, trainer.programs = trainer.programs, observed
     trace_seconds, first_step = _traced(trainer, plan, folder), trainer.step
+    trainer.programs = own_programs
     pairs.run_traced_twin()
     pairs.run(ROUNDS - ROUNDS // 2)
     first_step -= plan.call_steps * plan.trace_calls
     return finish_capture(
         trainer.recipe,
-        trainer.programs,
+        observed,
         folder,
         first_step=first_step,
         num_steps=plan.call_steps * plan.trace_calls,
@@ -297,7 +308,40 @@ def trace_window(folder: Path) -> Iterator[None]:
             jax.profiler.stop_trace()
 
 
+def _observable(trainer: Trainer, inputs: Any, record: Record) -> TrainPrograms:
+    """Gives the programs of which a trace says which op each kernel belongs to.
+
+    On a GPU those are compiled without command buffers, which hide it. Only what is traced runs
+    them: the step that is timed is the run's own.
+    """
+    programs, recipe = trainer.programs, trainer.recipe
+    if platform_of(recipe.mesh) != "gpu":
+        return programs
+    arguments = (
+        trainer.state,
+        trainer.feed.resident,
+        inputs,
+        trainer.count(1),
+        trainer.root_key,
+    )
+    shardings = jax.tree.map(lambda array: array.sharding, trainer.state)
+    try:
+        train = compile_program(
+            "observed train",
+            call_of_steps(recipe, programs.steps_per_call),
+            arguments,
+            (shardings, replicated(recipe.mesh)),
+            (0,),
+            record,
+            {"xla_gpu_enable_command_buffer": ""},
+        )
+    except RuntimeError:  # a compiler that does not know the option: its trace gives the reason
+        return programs
+    return dataclasses.replace(programs, train=train)
+
+
 def _traced(trainer: Trainer, plan: Plan, folder: Path) -> float:
+    trainer.calls(1, plan.call_steps)  # a program's first call is slower
     processes.gather("trace")  # all begin together, or the first collective waits for the last
     started = time.perf_counter()
     try:
@@ -321,12 +365,14 @@ class _Pairs:
       reason: Why there is no twin; empty if there is one.
     """
 
-    def __init__(self, trainer: Trainer, plan: Plan, options: ProfileOptions, record: Record):
+    def __init__(
+        self, trainer: Trainer, plan: Plan, options: ProfileOptions, inputs: Any, record: Record
+    ):
         self.real: list[float] = []
         self.ablated: list[float] = []
         self.traced: float | None = None
         self._trainer, self._plan = trainer, plan
-        self._inputs = trainer.inputs(plan.call_steps)
+        self._inputs = inputs
         self._twin: Any = None
         reason = twin.why_not(trainer.recipe) if options.twin else "profile.twin=false"
         if not reason:
