@@ -9,15 +9,22 @@
 rows of 62 source and 64 target tokens, 16 rows (about 64 pairs) a step; greedy search; BLEU is
 sacreBLEU's, cased, on detokenized text.
 
-Not yet measured to its end, and 35.0 not yet seen. A run of two epochs (`--num_epochs=2`, its rate
-falling to 0 at their end) on two CPU cores that many other jobs shared had BLEU 4.56 after 0.5
-epochs, 20.25 after 1.0, 25.64 after 1.5 and 27.31 after 2.0, 2,026 s after `run_start`: 1.79 s a
-step, of about 0.74 s of CPU time, and 408 s of evaluations.
+One trial, seed 0, 2026-11-21, reached the target: BLEU 35.61 after 5.0 of the 8 epochs, where it
+stopped; time to accuracy 1,147 s (1,003 s of train steps, 143 s of four evaluations), 1,160 s in
+all with 10 s of compilation, on 2 cores of an AMD EPYC virtual machine that other jobs shared.
+BLEU was 29.35 after 2 epochs, 32.66 after 3 and 34.99 after 4.
 
 Source: the model of Vaswani et al. 2017 made smaller; rates and length were chosen here.
 """
 
-from dawnjax.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
+from dawnjax.experiment import (
+    Adam,
+    Evaluation,
+    Experiment,
+    Observation,
+    Target,
+    WarmupLinear,
+)
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.transformer import Transformer
 
@@ -35,4 +42,14 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="bleu", value=35.0),),
     target_note="about what a PyTorch Transformer of this size has after 6 epochs of these files",
     evaluation=Evaluation(weights="ema", first_epoch=2.0, global_batch_size=250),
+    observations=(
+        Observation(
+            hardware="2 cores of an AMD EPYC virtual machine, shared with other jobs",
+            trials=1,
+            reached=1,
+            mean_time_to_accuracy_seconds=1146.8,
+            quality=35.61,
+            date="2026-11-21",
+        ),
+    ),
 )
