@@ -135,8 +135,9 @@ class RmsProp:
         parameters.
       clip_global_norm: The gradient, decay included, is scaled down to this norm; 0 clips nothing.
 
-    Source: `tf.train.RMSPropOptimizer`; the defaults are those of AmoebaNet's program,
-    `models/official/amoeba_net/amoeba_net_model.py` in https://github.com/tensorflow/tpu.
+    Source: `tf.train.RMSPropOptimizer`; the defaults are AmoebaNet's hyperparameters,
+    `models/official/amoeba_net/amoeba_net_model.py` in https://github.com/tensorflow/tpu. The flags
+    of its `amoeba_net.py` replace some of them; they clip nothing.
     """
 
     TAG: ClassVar[str] = "rmsprop"

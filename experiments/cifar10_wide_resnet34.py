@@ -6,7 +6,7 @@
 WRN-34-6: 17.5 epochs up to the peak rate, as many down, and 5 to next to nothing.
 
 Not yet measured: it wants an accelerator (an epoch is 720 TFLOP). The entry that this follows
-(fast.ai and students, "Custom Wide Resnet", eight V100) reached 94.03 % after 35 epochs and 174 s.
+(fast.ai and students, "Custom Wide Resnet", eight V100) reached 94.03 % after 36 epochs and 174 s.
 
 Source: the recipe is that of the entry `fastai_pytorch` of
 https://github.com/stanford-futuredata/dawn-bench-entries and of `cifar10/dawn_submission` in

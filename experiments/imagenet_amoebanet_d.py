@@ -5,15 +5,17 @@
 
 RMSProp as TensorFlow computes it, 2.56 at a batch of 1,024, the rate times 0.88 after each epoch,
 warm-up over the first hundredth of the run, an auxiliary head, dropout before the classifier, and
-the moving average of the weights for evaluation. The statistics of BatchNorm are not averaged
-beyond their own momentum, unlike in the source.
+the moving average of the weights for evaluation. No drop path and no clipping of gradients, as the
+source's command leaves them. The statistics of BatchNorm are not averaged beyond their own
+momentum, unlike in the source; its preprocessing of images was not compared.
 
 Not yet measured here. The entry (one Cloud TPU, TensorFlow 1.8) reached 93.04 % top-5 after 33 of
 35 epochs and 7.5 hours, 93.11 % and 76.20 % top-1 at the end.
 
 Source: the entry `google_amoeba_net_d_tpu_tensorflow18` of
-https://github.com/stanford-futuredata/dawn-bench-entries for batch, rates, decay and epochs;
-`models/official/amoeba_net` in https://github.com/tensorflow/tpu for the rest.
+https://github.com/stanford-futuredata/dawn-bench-entries for batch, rates, decay and epochs; the
+command in `models/experimental/amoeba_net/README.md` at 1acd2c4 in
+https://github.com/tensorflow/tpu, and the defaults of that program's flags, for the rest.
 """
 
 from dawnjax.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
@@ -27,7 +29,7 @@ EXPERIMENT = Experiment(
     model=AmoebaNetD(),
     data=ImageNet(),
     augmentation=ImageAugmentation(crop_pixels=224, flip="random"),
-    optimizer=RmsProp(base_learning_rate=0.64, reference_batch_size=256),
+    optimizer=RmsProp(base_learning_rate=0.64, reference_batch_size=256, clip_global_norm=0.0),
     schedule=Exponential(warmup_epochs=0.35, rate=0.88),
     num_epochs=35,
     global_batch_size=1024,
