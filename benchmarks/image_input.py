@@ -1,15 +1,22 @@
-"""Images a second and a core: decoding photographs, and reading prepared squares, against Pillow.
+"""Examples a second and a core of the host's input: photographs, prepared squares, packed text.
 
     python -m benchmarks image_input --archive=imagenet_sample_300.tar
 
-Two settings, each in CPU time of one thread, with OpenCV held to one thread too:
+Rates are of CPU time of one thread, with OpenCV held to one thread too; files are read before.
+Rounds alternate; the ratio to Pillow is given with its bootstrap interval.
 
-- decode: a JPEG file to the middle square of 256 pixels, as `dawnjax prepare` makes it, against
-  Pillow doing the same (draft mode off, box filter);
+- decode: a JPEG file to the middle square of 256 pixels, all that the host does for an image that
+  is not prepared, against Pillow doing what torchvision's Resize(256) and CenterCrop(256) do with
+  it: open, convert to RGB, resize antialiased, cut;
+- decode for training: the same square against what RandomResizedCrop(224) does with Pillow. Our
+  random rectangle is cut on the device;
 - feed: a batch of 64 random prepared squares copied from the memory map, all that the host does for
-  a training step, against Pillow decoding, cropping a random rectangle and resizing it to 224.
+  a training step, against Pillow as in the line before;
+- text: a batch of packed rows copied from the memory map; a rate alone, tokens of both sides.
 
-Files are read into memory before. Rounds alternate; the ratio is given with its bootstrap interval.
+The check of both sides is that the squares are alike: the mean difference over all photographs. At
+last a consumer that takes batches at the pace of an accelerator says what share of its time it
+waits for them.
 """
 
 import argparse
@@ -20,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,83 +38,204 @@ from dawnjax.input_pipeline.imagenet import SIDE
 
 BATCH_SIZE = 64
 CROP = 224
+LARGEST_DIFFERENCE = 1.5
+"""Of 255 levels, in the mean over all photographs: above it the squares are not the same."""
+
+TEXT_ROWS, TEXT_LENGTH, TEXT_BATCH = 20_000, 256, 128
+"""Rows of made-up tokens, as long as those of the WMT recipes, and rows in a batch."""
+
+PACED_BATCH = 256
+PACED_STEPS = 100
+PACED_ROUNDS = 10
 
 
 def main() -> int:
-    """Measures both settings, prints a table and writes `results/image_input.json`."""
+    """Measures every setting, prints a table and writes `results/image_input.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--archive", required=True, help="a .tar of JPEG files")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--images", type=int, default=60, help="decoded in a round")
+    parser.add_argument(
+        "--pace", type=int, default=12_000, help="images a second that the consumer takes"
+    )
     arguments = parser.parse_args()
     import cv2
-    from PIL import Image
 
     cv2.setNumThreads(1)
-    with tarfile.open(arguments.archive) as archive:
-        members = [member for member in archive if member.name.lower().endswith((".jpeg", ".jpg"))]
-        extracted = [archive.extractfile(member) for member in members]
-        files = [file.read() for file in extracted if file is not None]
+    files = read_files(arguments.archive)
     some = files[:: max(1, len(files) // arguments.images)][: arguments.images]
     random = np.random.default_rng(0)
-
-    def pillow_square(content: bytes) -> np.ndarray:
-        image = Image.open(io.BytesIO(content)).convert("RGB")
-        least = min(image.size)
-        left, top = ((size - least) // 2 for size in image.size)
-        box = (left, top, left + least, top + least)
-        return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX, box))
-
-    def pillow_crop(content: bytes) -> np.ndarray:
-        image = Image.open(io.BytesIO(content)).convert("RGB")
-        area = random.uniform(0.08, 1) * image.width * image.height
-        aspect = np.exp(random.uniform(-1, 1) * np.log(4 / 3))
-        width = min(np.sqrt(area * aspect), image.width)
-        height = min(np.sqrt(area / aspect), image.height)
-        left = random.uniform(0, image.width - width)
-        top = random.uniform(0, image.height - height)
-        box = (left, top, left + width, top + height)
-        return np.asarray(image.resize((CROP, CROP), Image.Resampling.BILINEAR, box))
-
+    results = harness.Results("image_input", unit="a second of CPU time of one thread")
+    squares = [decode_square(content, SIDE) for content in files]
+    results.add(same_squares=compare_squares(files, squares))
     with tempfile.TemporaryDirectory() as folder:
-        squares = np.stack([decode_square(content, SIDE) for content in files])
         path = Path(folder) / "images.npy"
-        np.save(path, squares)
+        np.save(path, np.stack(squares))
         examples = {"image": np.load(path, mmap_mode="r")}
-        order = ExampleOrder(seed=0, num_train_examples=len(files), global_batch_size=BATCH_SIZE)
-        step = iter(range(10**9))
+        feed = feeder(examples, BATCH_SIZE)
 
-        def feed() -> int:
-            rows = slice(0, BATCH_SIZE)
-            return len(host_batch(examples, order.steps(next(step), 1), rows)["image"][0])
+        def decode() -> int:
+            return len([decode_square(content, SIDE) for content in some])
+
+        def crop() -> int:
+            return len([pillow_crop(content, random) for content in some])
 
         settings: dict[str, tuple[Callable[[], int], Callable[[], int]]] = {
-            "decode to 256 (OpenCV)": (
-                lambda: len([decode_square(content, SIDE) for content in some]),
-                lambda: len([pillow_square(content) for content in some]),
-            ),
-            "feed from the memory map": (
-                lambda: sum(feed() for _ in range(10)),
-                lambda: len([pillow_crop(content) for content in some]),
-            ),
+            "decode": (decode, lambda: len([pillow_square(content) for content in some])),
+            "decode for training": (decode, crop),
+            "feed": (lambda: sum(feed() for _ in range(10)), crop),
         }
-        rows = [["setting", "ours, images/s/core", "Pillow", "ratio", "95 % interval"]]
-        record = {}
+        rows = [harness.head("ours", "Pillow")]
         for name, (ours, pillow) in settings.items():
             found = harness.alternate(
-                lambda run=ours: rate(run), lambda run=pillow: rate(run), arguments.rounds
+                lambda run=ours: rate(run),
+                lambda run=pillow: rate(run),
+                arguments.rounds,
+                unit="images/s/core",
             )
-            low, high = found.interval()
-            medians = [f"{np.median(side):,.0f}" for side in (found.first, found.second)]
-            rows.append([name, *medians, f"{found.ratio:.2f}", f"{low:.2f} to {high:.2f}"])
-            record[name] = found.to_json()
+            results.add(**{name.replace(" ", "_"): found.to_json()})
+            rows.append(found.row(name, digits=0))
+        tokens = text_rates(Path(folder), arguments.rounds)
+        results.add(text={"unit": "tokens/s/core", "rates": tokens, "median": np.median(tokens)})
+        waits = [paced_wait(examples, arguments.pace) for _ in range(PACED_ROUNDS)]
+        results.add(
+            paced={
+                "images_per_second": arguments.pace,
+                "batch_size": PACED_BATCH,
+                "steps": PACED_STEPS,
+                "input_wait_fractions": waits,
+            }
+        )
     print(harness.table(rows))
-    print(f"written: {harness.write('image_input', record)}")
+    print(f"text: {np.median(tokens):,.0f} tokens/s/core")
+    shown = ", ".join(f"{wait:.2%}" for wait in waits)
+    print(f"waited for input at {arguments.pace:,} images a second: {shown}")
+    print(f"written: {results.path}")
     return 0
 
 
+def read_files(archive_name: str) -> list[bytes]:
+    """Gives the JPEG files in a .tar."""
+    with tarfile.open(archive_name) as archive:
+        members = [member for member in archive if member.name.lower().endswith((".jpeg", ".jpg"))]
+        extracted = [archive.extractfile(member) for member in members]
+        return [file.read() for file in extracted if file is not None]
+
+
+def pillow_square(content: bytes) -> np.ndarray:
+    """Gives what torchvision's Resize(256) and CenterCrop(256) make with Pillow."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(content)).convert("RGB")
+    factor = SIDE / min(image.size)
+    size = (round(image.width * factor), round(image.height * factor))
+    image = image.resize(size, Image.Resampling.BILINEAR)
+    left, top = (image.width - SIDE) // 2, (image.height - SIDE) // 2
+    return np.asarray(image.crop((left, top, left + SIDE, top + SIDE)))
+
+
+def pillow_crop(content: bytes, random: np.random.Generator) -> np.ndarray:
+    """Gives what torchvision's RandomResizedCrop(224) makes with Pillow."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(content)).convert("RGB")
+    area = random.uniform(0.08, 1) * image.width * image.height
+    aspect = np.exp(random.uniform(-1, 1) * np.log(4 / 3))
+    width = min(np.sqrt(area * aspect), image.width)
+    height = min(np.sqrt(area / aspect), image.height)
+    left = random.uniform(0, image.width - width)
+    top = random.uniform(0, image.height - height)
+    box = (left, top, left + width, top + height)
+    return np.asarray(image.resize((CROP, CROP), Image.Resampling.BILINEAR, box))
+
+
+def compare_squares(files: list[bytes], squares: list[np.ndarray]) -> dict[str, Any]:
+    """Checks our squares against Pillow's of the very same rectangle.
+
+    Raises:
+      NotTheSame: They differ by more than `LARGEST_DIFFERENCE` in the mean.
+    """
+    from PIL import Image
+
+    differences = []
+    for content, square in zip(files, squares, strict=True):
+        image = Image.open(io.BytesIO(content)).convert("RGB")
+        least = min(image.size)
+        left, top = ((length - least) // 2 for length in image.size)
+        box = (left, top, left + least, top + least)
+        wanted = np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BILINEAR, box))
+        differences.append(float(abs(square.astype(int) - wanted).mean()))
+    mean = float(np.mean(differences))
+    if mean > LARGEST_DIFFERENCE:
+        raise harness.NotTheSame(f"squares differ from Pillow's by {mean:.2f} levels in the mean")
+    return {
+        "check": "mean absolute difference of squares from Pillow's, of 255 levels",
+        "photographs": len(files),
+        "mean": mean,
+        "largest_of_one_photograph": max(differences),
+        "limit": LARGEST_DIFFERENCE,
+    }
+
+
+def feeder(examples: dict[str, np.ndarray], batch_size: int) -> Callable[[], int]:
+    """Gives a function that copies the next batch, and gives its number of examples."""
+    count = len(next(iter(examples.values())))
+    order = ExampleOrder(seed=0, num_train_examples=count, global_batch_size=batch_size)
+    step = iter(range(10**9))
+
+    def feed() -> int:
+        batch = host_batch(examples, order.steps(next(step), 1), slice(0, batch_size))
+        return batch["index"].size
+
+    return feed
+
+
+def text_rates(folder: Path, rounds: int) -> list[float]:
+    """Gives tokens a second of CPU time, source and target together, of each round."""
+    random = np.random.default_rng(0)
+    examples = {}
+    for name, dtype in (
+        ("source", np.uint16),
+        ("target", np.uint16),
+        ("source_segments", np.uint8),
+        ("target_segments", np.uint8),
+    ):
+        array = random.integers(0, 200, (TEXT_ROWS, TEXT_LENGTH), dtype)
+        np.save(folder / f"{name}.npy", array)
+        examples[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
+    feed = feeder(examples, TEXT_BATCH)
+    tokens_a_row = 2 * TEXT_LENGTH
+    feed()
+    return [tokens_a_row * rate(lambda: sum(feed() for _ in range(200))) for _ in range(rounds)]
+
+
+def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float:
+    """Gives the share of a consumer's time that it waits for batches, read ahead by a thread.
+
+    The consumer takes a batch, is busy elsewhere as long as an accelerator of that pace would be,
+    and takes the next. What is measured is the gathering of rows; the copy to a device runs on
+    that device's own engine, and not here.
+    """
+    from dawnjax.input_pipeline.prefetch import Prefetch
+
+    order = ExampleOrder(
+        seed=0, num_train_examples=len(examples["image"]), global_batch_size=PACED_BATCH
+    )
+    rows = slice(0, PACED_BATCH)
+    batches = (host_batch(examples, order.steps(step, 1), rows) for step in range(PACED_STEPS + 1))
+    with Prefetch(batches, 2) as prefetch:
+        next(prefetch)  # the run's first batch, before which nothing can be read ahead
+        prefetch.wait_seconds = 0.0
+        started = time.perf_counter()
+        for count in range(1, PACED_STEPS + 1):
+            busy_until = started + prefetch.wait_seconds + count * PACED_BATCH / images_per_second
+            time.sleep(max(0.0, busy_until - time.perf_counter()))
+            next(prefetch)
+        return prefetch.wait_seconds / (time.perf_counter() - started)
+
+
 def rate(run: Callable[[], int]) -> float:
-    """Gives the images a second of CPU time, of a run that says how many it had."""
+    """Gives the examples a second of CPU time, of a run that says how many it had."""
     started = time.process_time()
     return run() / (time.process_time() - started)
 

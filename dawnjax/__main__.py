@@ -49,6 +49,8 @@ def run_command(name: str, argv: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"dawnjax {name}: interrupted before anything was trained", file=sys.stderr)
         status = 5
+    except BrokenPipeError:  # the reader of help, such as `head`, has seen enough
+        status = 1
     except BaseException:
         traceback.print_exc()  # a fault of the program itself: nobody else can say where
         status = 1

@@ -8,7 +8,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from dawnjax.experiment import Target
-from dawnjax.feed import Arrays, InputShapes
+from dawnjax.feed import PREFETCHED_CALLS, Arrays, InputShapes
+from dawnjax.input_pipeline.prefetch import Prefetch
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 from dawnjax.mesh import batch_sharding, local_rows, place, place_local, replicated
 from dawnjax.programs import EvaluationPrograms
@@ -52,8 +53,9 @@ class EvaluationFeed:
         if self._placed is not None:
             yield from self._placed
         else:
-            for start in self._starts():
-                yield self._place(start)
+            placed = (self._place(start) for start in self._starts())
+            with Prefetch(placed, PREFETCHED_CALLS) as batches:
+                yield from batches
 
     def _starts(self) -> range:
         return range(0, self._num_examples, self._rows)

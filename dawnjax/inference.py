@@ -37,15 +37,15 @@ class Task:
       example: From a position to the example on the host, which is not timed.
       answer: From that to its answer on the host, which is.
       num_examples: Examples that there are.
-      quality: From answers of the first examples to their metrics, which tell that what was timed
-        is the model that was evaluated.
+      quality: From answers and the positions of their examples to their metrics, which tell that
+        what was timed is the model that was evaluated.
       timed: What is timed, in words.
     """
 
     example: Callable[[int], Any]
     answer: Callable[[Any], Any]
     num_examples: int
-    quality: Callable[[list[Any]], dict[str, Any]]
+    quality: Callable[[list[Any], list[int]], dict[str, Any]]
     timed: str
 
 
@@ -83,8 +83,8 @@ def _classification(recipe: Recipe, state: TrainState, examples: dict[str, Any])
     def answer(image: np.ndarray) -> np.ndarray:
         return np.asarray(program(params, state.batch_stats, place(image, whole)))
 
-    def quality(answers: list[np.ndarray]) -> dict[str, Any]:
-        hits = np.stack(answers) == labels[: len(answers), None]
+    def quality(answers: list[np.ndarray], positions: list[int]) -> dict[str, Any]:
+        hits = np.stack(answers) == labels[positions][:, None]
         found = {"top_1_accuracy": float(hits[:, 0].mean())}
         if spec.num_classes > 5:
             found["top_5_accuracy"] = float(hits.any(axis=1).mean())
@@ -118,8 +118,9 @@ def _translation(recipe: TranslationRecipe, state: TrainState, examples: dict[st
         source[0, : len(tokens)] = tokens[: spec.eval_source_length]
         return words.decode(np.asarray(program(params, place(source, whole))))[0]
 
-    def quality(answers: list[str]) -> dict[str, Any]:
-        score, signature = bleu.corpus_bleu(answers, references[: len(answers)])
+    def quality(answers: list[str], positions: list[int]) -> dict[str, Any]:
+        wanted = [references[position] for position in positions]
+        score, signature = bleu.corpus_bleu(answers, wanted)
         return {"bleu": score, "bleu_signature": signature}
 
     timed = (
@@ -129,8 +130,13 @@ def _translation(recipe: TranslationRecipe, state: TrainState, examples: dict[st
     return Task(sentences.__getitem__, answer, spec.num_eval_examples, quality, timed)
 
 
-def measure(task: Task, num_examples: int, warm_up: int) -> tuple[list[float], list[Any]]:
+def measure(
+    task: Task, num_examples: int, warm_up: int
+) -> tuple[list[float], list[Any], list[int]]:
     """Answers examples one after the other, each when the one before is answered.
+
+    They come in a random order, always the same: a split may be sorted by length, and its first
+    examples would be the quick ones.
 
     Args:
       task: The task.
@@ -138,13 +144,13 @@ def measure(task: Task, num_examples: int, warm_up: int) -> tuple[list[float], l
       warm_up: Examples before them that do not.
 
     Returns:
-      The seconds of each, and the answers of those that there are, each once.
+      The seconds of each, and of those that there are, each once, the answers and positions.
     """
+    order = np.random.default_rng(0).permutation(task.num_examples).tolist()
     seconds, answers = [], []
     gc.collect()
     for count in range(-warm_up, num_examples):
-        index = count % task.num_examples
-        example = task.example(index)
+        example = task.example(order[count % task.num_examples])
         started = time.perf_counter()
         found = task.answer(example)
         ended = time.perf_counter()
@@ -152,7 +158,7 @@ def measure(task: Task, num_examples: int, warm_up: int) -> tuple[list[float], l
             seconds.append(ended - started)
             if count < task.num_examples:
                 answers.append(found)
-    return seconds, answers
+    return seconds, answers, order[: len(answers)]
 
 
 def latency(seconds: list[float]) -> dict[str, float]:

@@ -190,7 +190,7 @@ def _contents(
 
 
 @dataclasses.dataclass(frozen=True)
-class TestSet:
+class EvaluatedText:
     """Sentences to translate and their references, encoded.
 
     Attributes:
@@ -206,7 +206,7 @@ class TestSet:
 
 def read_test_set(
     source: pathlib.Path, target: pathlib.Path, words: vocabulary.Vocabulary
-) -> TestSet:
+) -> EvaluatedText:
     """Gives two files of text as a split to evaluate, encoded by a vocabulary that there is.
 
     Raises:
@@ -217,7 +217,7 @@ def read_test_set(
         raise DataError(f"{source}: no sentence pairs")
     digest = hashlib.sha256("\n".join([*sources, *targets]).encode())
     arrays, references = _evaluated(sources, targets, words)
-    return TestSet(arrays, references, digest.hexdigest()[:16])
+    return EvaluatedText(arrays, references, digest.hexdigest()[:16])
 
 
 def _evaluated(

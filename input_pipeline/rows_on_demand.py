@@ -7,6 +7,7 @@ whoever asks, in whatever order, as often as they like.
 
 import concurrent.futures
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,7 @@ class RowsOnDemand:
           rows: Positions in an array of any shape, or a slice.
 
         Raises:
-          DataError: What `make_row` raised, of the first row that could not be made.
+          DataError: What `make_row` raised, of a row that could not be made; no more are begun.
           IndexError: There is no such row.
         """
         index = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
@@ -63,20 +64,25 @@ class RowsOnDemand:
         distinct, places = np.unique(index, return_inverse=True)
         made = np.empty((len(distinct), *self.shape[1:]), self.dtype)
 
-        def fill(place: int) -> None:
-            made[place] = self._make_row(int(distinct[place]))
+        failed = threading.Event()
+
+        def fill(first: int) -> None:
+            for place in range(first, len(distinct), self._num_threads):
+                if failed.is_set():
+                    return
+                try:
+                    made[place] = self._make_row(int(distinct[place]))
+                except BaseException:
+                    failed.set()
+                    raise
 
         if self._threads is None:
             self._threads = concurrent.futures.ThreadPoolExecutor(
                 self._num_threads, thread_name_prefix="rows"
             )
-        jobs = [self._threads.submit(fill, place) for place in range(len(distinct))]
-        try:
-            for job in jobs:
-                job.result()
-        finally:
-            for job in jobs:
-                job.cancel()
+        shares = range(min(self._num_threads, len(distinct)))
+        for job in [self._threads.submit(fill, first) for first in shares]:
+            job.result()
         in_order = len(distinct) == index.size and (np.diff(index.reshape(-1)) > 0).all()
         rows_made = made if in_order else made[places.reshape(-1)]
         return rows_made.reshape(*index.shape, *self.shape[1:])

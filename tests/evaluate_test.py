@@ -240,6 +240,24 @@ def test_sentences_one_at_a_time(text_run):
     assert record["latency_seconds"]["p99"] == record["latency_seconds"]["max"]  # of 13
 
 
+def test_examples_come_from_all_over_the_split():
+    asked: list[int] = []
+
+    def answer(position: int) -> int:
+        asked.append(position)
+        return position * 10
+
+    task = inference.Task(lambda position: position, answer, 100, lambda *_: {}, "")
+    seconds, answers, positions = inference.measure(task, 30, 5)
+    assert (len(seconds), len(asked), len(set(positions))) == (30, 35, 30)
+    assert answers == [position * 10 for position in positions] == [p * 10 for p in asked[5:]]
+    assert 30 < np.mean(positions) < 70  # of 30 random ones of 0 to 99, four deviations wide
+    assert inference.measure(task, 30, 5)[2] == positions
+    # All of them and then some: each is answered, and counts once for the quality.
+    seconds, answers, positions = inference.measure(task, 130, 0)
+    assert (len(seconds), sorted(positions)) == (130, list(range(100)))
+
+
 def test_latencies_by_hand():
     found = inference.latency([float(number) for number in range(1, 201)])
     assert found == {"mean": 100.5, "p50": 100.0, "p99": 198.0, "min": 1.0, "max": 200.0}

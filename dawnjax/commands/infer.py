@@ -79,12 +79,12 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
     recipe, restored = restore(run, mesh, options, "infer")
     task = inference.make_task(recipe, restored.state, {**experiment.data.load("eval")})
     load_before = os.getloadavg()[0]
-    seconds, answers = inference.measure(task, num_examples, warm_up)
+    seconds, answers, positions = inference.measure(task, num_examples, warm_up)
     load_after = os.getloadavg()[0]
     latency = inference.latency(seconds)
     price = options.price_per_hour_usd
     cost = inference.cost_usd(latency["mean"], price)
-    quality = task.quality(answers)
+    quality = task.quality(answers, positions)
     whole_split = len(answers) == run.spec.num_eval_examples
     has_all = all(target.metric in quality for target in experiment.targets)
     reasons = {}
