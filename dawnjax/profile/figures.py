@@ -39,13 +39,17 @@ def tables(profiles: Sequence[HostProfile]) -> str:
 
 
 def _host_table(profiles: Sequence[HostProfile]) -> str:
-    rows = [["host", "step ms", *PARTS, "attributed", "mfu", "hfu", "ablation exposed"]]
+    rows = [
+        ["host", "step ms", "traced ms", *PARTS, "attributed", "mfu", "hfu", "ablation exposed"]
+    ]
     for profile in profiles:
         host = str(profile.capture["process_index"])
         used = profile.utilization_json()
         step = f"{1000 * profile.capture['step_seconds']:.3g}"
         if profile.attribution is None:
-            rows.append([host, step, *["-"] * len(PARTS), "-", _percent(used["mfu"]), "-", "-"])
+            rows.append(
+                [host, step, "-", *["-"] * len(PARTS), "-", _percent(used["mfu"]), "-", "-"]
+            )
             continue
         attribution = profile.attribution
         shares = [attribution.parts[name] / attribution.step_seconds for name in PARTS]
@@ -53,6 +57,7 @@ def _host_table(profiles: Sequence[HostProfile]) -> str:
             [
                 host,
                 step,
+                _milliseconds(attribution.step_seconds),
                 *map(_percent, shares),
                 _percent(attribution.attributed_fraction),
                 _percent(used["mfu"]),
@@ -91,7 +96,8 @@ def _loss_table(profiles: Sequence[HostProfile]) -> str:
             break
     else:
         return ""
-    rows = [["op that loses most (first host)", "ms a step", "lost ms", "FLOP/byte", "line"]]
+    host = profile.capture["process_index"]
+    rows = [[f"op that loses most, host {host}", "ms a step", "lost ms", "FLOP/byte", "line"]]
     rows += [
         [
             op.name,
