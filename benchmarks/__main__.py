@@ -5,7 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
-_NOT_BENCHMARKS = ("__init__", "__main__", "harness")
+_NOT_BENCHMARKS = ("__init__", "__main__", "harness", "step_settings", "our_steps", "pytorch_steps")
 
 
 def main() -> int:

@@ -1,15 +1,137 @@
 #!/usr/bin/env bash
-# The CIFAR-10 experiments on one accelerator, ten seeds each: bash benchmarks/gpu.sh CIFAR10_SOURCE
+# Everything that needs an accelerator, in parts of under ten minutes each:
 #
-# CIFAR10_SOURCE is what `dawnjax prepare --from` takes. Results lie in benchmarks/results/. One
-# part stays under ten minutes on a current data-centre GPU; PARTS=record or PARTS=resnet18 runs one.
+#   bash benchmarks/gpu.sh PART [--cifar10=SOURCE] [--multi30k=FOLDER] [--peer=SCRIPT]...
+#                               [--out=DIR] [--trials=N] [--seconds=N] [--tiny]
+#
+# PART is one of
+#   record             cifar10_record in record mode, 100 seeds, and the peers' scripts
+#   resnet50           train steps: every variant, against PyTorch
+#   amoebanet_d        train steps: every variant
+#   transformer_big    train steps: every variant, against PyTorch
+#   cifar10_resnet18   ten seeds to the target
+#   cifar10_wide_resnet34
+#   cifar10_record     ten seeds to the target: time to accuracy, by the ordinary loop
+#   multi30k           seeds of multi30k_transformer, to BLEU 37
+#   digits             five seeds, with the profile of each run's own trace
+#   profile            a few ResNet-50 steps, traced
+#   plan               prints what each part would run, and runs nothing
+#
+# SOURCE is what `dawnjax prepare --dataset=cifar10 --from` takes, FOLDER has train.{en,de}.gz and
+# test_2016_flickr.{en,de}.gz. Every result is a file in DIR (benchmarks/results if not given),
+# written anew with each figure, so what was measured before a time limit stays. --tiny tries a part
+# on any machine within a minute or two, on made-up data, and says nothing about speed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source=$1
-data=$(mktemp -d)/cifar10
-python3 -m dawnjax prepare --dataset=cifar10 --from="$source" --out="$data"
-device=$(python3 -c 'import jax; print(jax.devices()[0].device_kind.lower().replace(" ", "_"))')
-for part in ${PARTS:-record resnet18}; do
-  python3 -m benchmarks seeds --experiment="cifar10_$part" --trials="${TRIALS:-10}" \
-    --name="seeds_cifar10_${part}_${device}" -- --data.data_dir="$data" --tensorboard=false
+part=${1:?"which part? see the head of benchmarks/gpu.sh"}
+shift
+cifar10='' multi30k='' out=benchmarks/results trials='' seconds=540 tiny='' peers=()
+for argument in "$@"; do
+  case $argument in
+    --cifar10=*) cifar10=${argument#*=} ;;
+    --multi30k=*) multi30k=${argument#*=} ;;
+    --peer=*) peers+=("$argument") ;;
+    --out=*) out=${argument#*=} ;;
+    --trials=*) trials=${argument#*=} ;;
+    --seconds=*) seconds=${argument#*=} ;;
+    --tiny) tiny=--tiny ;;
+    *) echo "gpu.sh: unknown argument $argument" >&2; exit 2 ;;
+  esac
 done
+export DAWNJAX_BENCHMARK_RESULTS=$out PYTHONUNBUFFERED=1
+python=${PYTHON:-python3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+run() { echo "+ $*" >&2; [ "$part" = plan ] || "$@"; }
+
+prepare_cifar10() {  # gives the directory in $data
+  data=$work/cifar10
+  [ -n "$tiny" ] && return
+  [ -n "$cifar10" ] || [ "$part" = plan ] || { echo "gpu.sh: $part needs --cifar10" >&2; exit 2; }
+  run "$python" -m dawnjax prepare --dataset=cifar10 --from="${cifar10:-SOURCE}" --out="$data"
+}
+
+device() { "$python" -c 'import jax; print(jax.devices()[0].device_kind.lower().replace(" ", "_"))'; }
+
+seeds() {  # an experiment and its flags
+  local experiment=$1
+  shift
+  run "$python" -m benchmarks seeds --experiment="$experiment" --trials="${trials:-10}" \
+    --seconds="$seconds" --name="seeds_${experiment}_$kind" -- \
+    --tensorboard=false --profile.after_run=false $tiny "$@"
+}
+
+run_part() {
+  case $1 in
+    record)
+      prepare_cifar10
+      local ours=(--data="$data")
+      [ -n "$tiny" ] && ours=(--tiny)
+      run "$python" -m benchmarks record "${ours[@]}" --trials="${trials:-100}" \
+        --name="record_cifar10_$kind" --our_seconds="$((seconds / 3))" \
+        --peer_seconds="$((seconds / (3 * (${#peers[@]} > 1 ? ${#peers[@]} : 1))))" \
+        ${peers[@]+"${peers[@]}"}
+      ;;
+    resnet50 | amoebanet_d | transformer_big)
+      local how=(--seconds="$seconds")
+      [ -n "$tiny" ] && how+=(--tiny --eager --variants=base --rounds=1 --steps=2)
+      run "$python" -m benchmarks steps --model="$1" "${how[@]}"
+      ;;
+    cifar10_resnet18 | cifar10_wide_resnet34 | cifar10_record)
+      prepare_cifar10
+      if [ -n "$tiny" ]; then seeds "$1"; else seeds "$1" --data.data_dir="$data"; fi
+      ;;
+    multi30k)
+      local text=${multi30k:-FOLDER}
+      [ -n "$multi30k" ] || [ "$part" = plan ] || { echo "gpu.sh: multi30k needs --multi30k" >&2; exit 2; }
+      run "$python" -m dawnjax prepare --dataset=parallel_text \
+        --train_source="$text/train.en.gz" --train_target="$text/train.de.gz" \
+        --eval_source="$text/test_2016_flickr.en.gz" --eval_target="$text/test_2016_flickr.de.gz" \
+        --vocabulary_size=8000 --row_length=64 --out="$work/multi30k"
+      local small=()
+      if [ -n "$tiny" ]; then  # the real text, a small model, and the end after one evaluation
+        small=(--model.num_layers=1 --model.width=32 --model.hidden_width=32 --model.num_heads=2
+               --num_epochs=0.5 --schedule.warmup_epochs=0.1 --evaluation.first_epoch=0)
+      fi
+      tiny='' seeds multi30k_transformer --data.data_dir="$work/multi30k" --targets.0.value=37 \
+        ${small[@]+"${small[@]}"}
+      ;;
+    digits)
+      for seed in $(seq "${trials:-5}"); do
+        run "$python" -m dawnjax train --experiment=digits --seed="$seed" \
+          --run_dir="$work/digits_$seed" --tensorboard=false || [ $? -eq 3 ]  # not reached
+        [ "$part" = plan ] || cp "$work/digits_$seed/result.json" "$out/digits_${kind}_$seed.json"
+      done
+      run "$python" -m dawnjax profile "$work/digits_1"
+      ;;
+    profile)
+      # The trace of command buffers names no operations.
+      export XLA_FLAGS="${XLA_FLAGS:-} $([ "$kind" = cpu ] || echo --xla_gpu_enable_command_buffer=)"
+      local size=(--data.image_height=224 --data.image_width=224 --data.num_classes=1000
+                  --data.num_train_examples=1024 --global_batch_size=256
+                  --batch_norm_group_size=256)
+      [ -n "$tiny" ] && size=(--data.image_height=32 --data.image_width=32
+                              --data.num_train_examples=64 --global_batch_size=16
+                              --batch_norm_group_size=16 --model.stage_sizes=1,1
+                              --model.stage_widths=16,32)
+      run "$python" -m dawnjax profile --experiment=imagenet_resnet50 --data=synthetic \
+        --data.image_channels=3 --augmentation.crop_pixels=0 "${size[@]}" \
+        --run_dir="$out/profile_resnet50_$kind" --tensorboard=false
+      ;;
+    *) echo "gpu.sh: no part $1; see its head" >&2; exit 2 ;;
+  esac
+}
+
+mkdir -p "$out"
+if [ "$part" = plan ]; then
+  kind=DEVICE
+  for one in record resnet50 amoebanet_d transformer_big cifar10_resnet18 cifar10_wide_resnet34 \
+    cifar10_record multi30k digits profile; do
+    echo "$one:"
+    run_part "$one"
+  done
+else
+  kind=$(device)
+  run_part "$part"
+fi

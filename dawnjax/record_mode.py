@@ -252,6 +252,8 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
     options.validate()
     if isinstance(spec, TextSpec):
         raise ConfigError("record mode is for image classification; this experiment translates")
+    if len(experiment.spans(spec)) > 1:
+        raise ConfigError("record mode is for runs of one stage; this experiment has several")
     if experiment.max_seconds:
         raise ConfigError(
             f"max_seconds={experiment.max_seconds:g}: a run that is one program cannot stop early"

@@ -330,6 +330,7 @@ def make_recipe(
     mesh: Mesh,
     stage: int | None = None,
     shards_update: bool = False,
+    execution: Execution | None = None,
 ) -> Recipe:
     """Gives the pure functions of an experiment for the devices of a mesh.
 
@@ -339,6 +340,7 @@ def make_recipe(
       mesh: The devices.
       stage: Which stage's functions, from 0; None takes the last one's, as which the run ends.
       shards_update: As in `Recipe`.
+      execution: How layers compute; None lets `execution_of` choose, as runs do.
     """
     span = experiment.spans(spec)[-1 if stage is None else stage]
     experiment = experiment.in_stage(span.index)
@@ -346,8 +348,8 @@ def make_recipe(
         # Imported here: that module builds on this one.
         from dawnjax.translation import make_translation_recipe
 
-        return make_translation_recipe(experiment, spec, mesh, span, shards_update)
-    execution = execution_of(experiment, mesh)
+        return make_translation_recipe(experiment, spec, mesh, span, shards_update, execution)
+    execution = execution or execution_of(experiment, mesh)
     build: Any = experiment.model.build
     model = pure_model(
         lambda rngs: build(

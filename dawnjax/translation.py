@@ -19,6 +19,7 @@ from dawnjax.experiment import Experiment
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import BATCH_AXES
+from dawnjax.models.execution import Execution
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import Tree, pure_model
 from dawnjax.stages import Span
@@ -201,7 +202,12 @@ def token_losses(logits: jax.Array, targets: jax.Array, label_smoothing: float) 
 
 
 def make_translation_recipe(
-    experiment: Experiment, spec: TextSpec, mesh: Mesh, span: Span, shards_update: bool = False
+    experiment: Experiment,
+    spec: TextSpec,
+    mesh: Mesh,
+    span: Span,
+    shards_update: bool = False,
+    execution: Execution | None = None,
 ) -> TranslationRecipe:
     """Gives the pure functions of a translator for the devices of a mesh, in one stage of a run.
 
@@ -210,7 +216,7 @@ def make_translation_recipe(
       ValueError: The model's fields do not fit together.
     """
     bleu.require_sacrebleu()
-    execution = execution_of(experiment, mesh)
+    execution = execution or execution_of(experiment, mesh)
     build: Any = experiment.model.build
     model = pure_model(
         lambda rngs: build(vocabulary_size=spec.vocabulary_size, execution=execution, rngs=rngs)

@@ -298,6 +298,10 @@ def _images_under_taps(
     return [padded[:, rows, columns] for rows in spans[0] for columns in spans[1]]
 
 
+_NO_PADDING = ("SAME", "VALID", ((0, 0), (0, 0)))
+"""What a 1x1 kernel may have as padding and still see each pixel once."""
+
+
 class Conv(nnx.Module):
     """A convolution layer: `kernel` [height, width, in, out] and, where asked for, `bias` [out]."""
 
@@ -337,6 +341,12 @@ class Conv(nnx.Module):
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps images of any float dtype to the compute dtype's convolution of them."""
         dtype = self.execution.compute_dtype
+        as_product = self.execution.pointwise == "product" and self.kernel.shape[:2] == (1, 1)
+        if as_product and self.execution.platform != "cpu" and self.padding in _NO_PADDING:
+            rows, columns = self.strides
+            kernel = self.kernel[...][0, 0].astype(dtype)
+            result = jnp.einsum("nhwi,io->nhwo", images[:, ::rows, ::columns].astype(dtype), kernel)
+            return result if self.bias is None else result + self.bias[...].astype(dtype)
         result = convolve(
             images.astype(dtype),
             self.kernel[...].astype(dtype),

@@ -5,6 +5,8 @@ from typing import Literal
 
 import jax
 
+Pointwise = Literal["convolution", "product"]
+Attention = Literal["products", "fused"]
 Platform = Literal["cpu", "gpu", "tpu"]
 ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
@@ -22,12 +24,18 @@ class Execution:
       batch_shards: Over how many devices, or groups of them, the examples of a batch are spread in
         equal runs. It changes the order of sums only, so that none of them needs communication
         before it is a sum over the whole batch.
+      pointwise: How an accelerator computes 1x1 convolutions: by its convolution library, or as
+        matrix products, into which XLA can fuse what comes before and after.
+      attention: Scores, softmax and sum as products of their own, or as one call that a GPU gives
+        to cuDNN (where attention weights have no dropout).
     """
 
     platform: Platform
     compute_dtype: ComputeDtype
     batch_norm_group_size: int
     batch_shards: int = 1
+    pointwise: Pointwise = "convolution"
+    attention: Attention = "products"
 
 
 @jax.tree_util.register_dataclass

@@ -14,7 +14,7 @@ padding. A token sees its own segment only, and positions start again in each.
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,10 +84,12 @@ class Arithmetic:
     Attributes:
       activations: Of what passes between layers.
       products: Of the factors inside linear layers; sums are float32.
+      fused_by: What computes attention as one call; None for products of its own.
     """
 
     activations: Any
     products: Any
+    fused_by: Literal["cudnn", "xla"] | None = None
 
 
 def arithmetic_of(execution: Execution) -> Arithmetic:
@@ -99,7 +101,10 @@ def arithmetic_of(execution: Execution) -> Arithmetic:
     """
     compute = jnp.dtype(execution.compute_dtype)
     activations = jnp.dtype("float32") if execution.platform == "cpu" else compute
-    return Arithmetic(activations, compute)
+    fused_by = None
+    if execution.attention == "fused":
+        fused_by = "cudnn" if execution.platform == "gpu" else "xla"
+    return Arithmetic(activations, compute, fused_by)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -419,6 +424,13 @@ class Attention(nnx.Module):
           dropout: Of the weights.
         """
         query = self.project(queried, self.query)
+        if self.arithmetic.fused_by and self.dropout_rate == 0:
+            # A mask a head would be bytes that cuDNN need not read: one for all heads.
+            mask = jnp.broadcast_to(visible, (len(keys), query.shape[1], keys.shape[1]))[:, None]
+            seen = jax.nn.dot_product_attention(
+                query, keys, values, mask=mask, implementation=self.arithmetic.fused_by
+            )
+            return self.join(seen)
         scores = jnp.einsum("bqhd,bkhd->bhqk", query, keys, preferred_element_type=jnp.float32)
         weights = softmax(scores, visible[:, None], query.shape[-1])
         weights = dropout(weights, self.dropout_rate)

@@ -1,0 +1,223 @@
+"""DawnJAX's train step of a flagship, one round at a time; `steps` starts it.
+
+A process of its own, so that XLA's flags, its memory and its failures are its own.
+"""
+
+import argparse
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import harness, step_settings
+from dawnjax import compilation, hardware
+from dawnjax.experiment import Experiment, MeshShape
+from dawnjax.experiment_flags import parse_request
+from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
+from dawnjax.mesh import make_mesh
+from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops, train_flops_per_example
+from dawnjax.programs import compile_program, state_shapes
+from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, execution_of, make_recipe
+
+
+def main() -> int:
+    """Compiles, checks, and serves rounds."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--model", choices=step_settings.FLAGSHIPS, required=True)
+    parser.add_argument("--variant", choices=step_settings.VARIANTS, default="base")
+    parser.add_argument("--steps", type=int, default=20, help="in a round")
+    parser.add_argument("--check", default="", help="folder for the first parameters and the batch")
+    parser.add_argument("--tiny", action="store_true")
+    arguments = parser.parse_args()
+    flagship = step_settings.FLAGSHIPS[arguments.model]
+    variant = step_settings.VARIANTS[arguments.variant]
+    compilation.configure("")
+    batch_size = int(
+        (flagship.tiny_batch if arguments.tiny else flagship.batch) * variant.batch_factor
+    )
+    flags = [*flagship.flags, *variant.flags, f"--global_batch_size={batch_size}"]
+    flags += flagship.tiny_flags if arguments.tiny else ()
+    timed = Step(flags, batch_size, variant, arguments.tiny)
+    checked = timed
+    if flagship.check_flags:
+        checked = Step([*flags, *flagship.check_flags], batch_size, variant, arguments.tiny)
+    losses = checked.first_losses(step_settings.CHECK_STEPS, arguments.check)
+    timed.start()
+    timed.run(3)
+    device = jax.devices()[0]
+    known, reason = hardware.find_device(device.device_kind)
+    dtype = timed.recipe.experiment.compute_dtype
+    peak = known.peak(dtype) if known is not None else None
+    units = timed.units
+
+    def one_round() -> dict[str, Any]:
+        seconds = timed.run(arguments.steps)
+        return {
+            "seconds_a_step": seconds,
+            "units_per_second": units / seconds,
+            "mfu": timed.flops / seconds / peak if peak else None,
+        }
+
+    harness.serve(
+        {
+            "model": arguments.model,
+            "variant": arguments.variant,
+            "flags": flags,
+            "execution": dict(variant.execution),
+            "xla_flags": variant.xla_flags,
+            "batch": batch_size,
+            "units_a_step": units,
+            "model_flops_a_step": timed.flops,
+            "peak_flops_per_second": peak,
+            "peak_reason": reason,
+            "compile_seconds": timed.compile_seconds,
+            "losses": losses,
+            "dtype": dtype,
+            "device_kind": device.device_kind,
+            "jax": jax.__version__,
+            "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),
+        },
+        one_round,
+    )
+    return 0
+
+
+class Step:
+    """One compiled train step, its state and its batch on the device.
+
+    Attributes:
+      recipe: The pure functions.
+      compile_seconds: What the step took to compile.
+      flops: Model FLOPs of a step.
+      units: Images, or real target tokens, of a step.
+    """
+
+    def __init__(
+        self, flags: list[str], batch_size: int, variant: step_settings.Variant, is_tiny: bool
+    ):
+        flags = [*flags, f"--batch_norm_group_size={batch_size}"]
+        if not any(flag.startswith("--experiment=wmt") for flag in flags):
+            flags.append(f"--data.num_train_examples={batch_size}")
+        else:
+            flags.remove(f"--batch_norm_group_size={batch_size}")
+        experiment = parse_request("train", flags)[0].experiment
+        spec, batch = made_data(experiment, batch_size, is_tiny)
+        mesh = make_mesh(MeshShape(), jax.devices()[:1])
+        execution = dataclasses.replace(execution_of(experiment, mesh), **dict(variant.execution))
+        self.recipe = make_recipe(experiment, spec, mesh, execution=execution)
+        self._batch = jax.device_put(batch)
+        self._key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
+        self.compile_seconds = 0.0
+
+        def record(_: str, seconds: float, __: str) -> None:
+            self.compile_seconds = seconds
+
+        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), self._batch)
+        self._step = compile_program(
+            "step",
+            self.recipe.train_step,
+            (state_shapes(self.recipe), shapes, self._key),
+            None,
+            (0,),
+            record,
+        )
+        self._initialize = jax.jit(self.recipe.initial_state)
+        self._state: Any = None
+        self.flops = _flops(self.recipe, experiment, spec, batch)
+        is_text = isinstance(spec, TextSpec)
+        self.units = int((batch["target_segments"] > 0).sum()) if is_text else batch_size
+
+    def start(self) -> None:
+        """Makes a fresh state."""
+        self._state = self._initialize(self._key)
+
+    def run(self, steps: int) -> float:
+        """Makes steps on the one batch, and gives seconds a step."""
+        state, loss = self._state, None
+        started = time.perf_counter()
+        for _ in range(steps):
+            state, loss = self._step(state, self._batch, self._key)
+        jax.block_until_ready((state, loss))
+        self._state = state
+        return (time.perf_counter() - started) / steps
+
+    def first_losses(self, steps: int, folder: str) -> list[float]:
+        """Gives the losses of the first steps.
+
+        Args:
+          steps: How many.
+          folder: Where `params.npz` and `batch.npz` are left for the other side; empty for nowhere.
+        """
+        self.start()
+        if folder:
+            leaves = jax.tree_util.tree_leaves_with_path(self._state.params)
+            arrays = {"/".join(entry.key for entry in path): np.asarray(a) for path, a in leaves}
+            np.savez(Path(folder) / "params.npz", **arrays)  # pyright: ignore[reportArgumentType]
+            batch = {name: np.asarray(array) for name, array in self._batch.items()}
+            np.savez(Path(folder) / "batch.npz", **batch)  # pyright: ignore[reportArgumentType]
+        losses = []
+        for _ in range(steps):
+            self._state, loss = self._step(self._state, self._batch, self._key)
+            losses.append(float(loss))
+        self._state = None
+        return losses
+
+
+def made_data(
+    experiment: Experiment, batch_size: int, is_tiny: bool
+) -> tuple[AnySpec, dict[str, np.ndarray]]:
+    """Gives a specification and one batch of made-up data of its shapes."""
+    if experiment.data.TAG != "parallel_text":
+        spec = experiment.data.spec()
+        examples = {name: np.asarray(a) for name, a in experiment.data.load("train").items()}
+        index = np.arange(batch_size, dtype=np.int32)
+        return spec, {**examples, "index": index, "epoch": np.zeros_like(index)}
+    length = step_settings.TINY_TEXT_LENGTH if is_tiny else step_settings.TEXT_LENGTH
+    vocabulary = step_settings.TINY_VOCABULARY if is_tiny else step_settings.VOCABULARY
+    spec = TextSpec(
+        num_train_examples=batch_size,
+        num_train_pairs=batch_size,
+        num_eval_examples=batch_size,
+        source_length=length,
+        target_length=length,
+        eval_source_length=length,
+        eval_target_length=length,
+        vocabulary_size=vocabulary,
+        end=1,
+        fingerprint="0" * 16,
+    )
+    random = np.random.default_rng(0)
+    batch = {}
+    for side in ("source", "target"):
+        batch[side] = random.integers(3, vocabulary, (batch_size, length)).astype(np.uint16)
+    # Rows packed with sentences of some 30 tokens, as WMT's are, and 3 % of padding at the end.
+    sentence = max(2, min(30, length // 2))
+    segments = np.broadcast_to(1 + np.arange(length) // sentence, (batch_size, length)).copy()
+    segments[:, length - max(1, round(0.03 * length)) :] = 0
+    for side in ("source", "target"):
+        batch[f"{side}_segments"] = segments.astype(np.uint8)
+        batch[side][segments == 0] = 0
+    return spec, batch
+
+
+def _flops(recipe: Recipe, experiment: Experiment, spec: AnySpec, batch: dict[str, Any]) -> float:
+    """Model FLOPs of a step: those of real products, whatever computes them here."""
+    if not isinstance(spec, TextSpec):
+        return train_flops_per_example(experiment, spec) * len(batch["index"])
+    plain = make_recipe(experiment, spec, recipe.mesh)
+    params, _ = jax.eval_shape(plain.model.init, jax.random.key(0))
+    tokens = [
+        jax.ShapeDtypeStruct(batch[name].shape, jnp.int32)
+        for name in ("source", "source_segments", "target", "target_segments")
+    ]
+    forward = jax.make_jaxpr(lambda p, *rest: plain.model.bind(p, {})(*rest))(params, *tokens)
+    return TRAINING_FACTOR * product_flops(forward.jaxpr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,375 @@
+"""PyTorch's train step of a flagship, one round at a time; `steps` starts it.
+
+Written as a PyTorch user would write it for speed: channels_last, autocast to bfloat16, fused
+optimizers, `torch.compile`, and scaled dot-product attention. The parameters and the batch are
+those that DawnJAX's side left in a folder, so that both compute the same from the first step on.
+Modules have the names of ours; `load` is the map. Needs PyTorch, which DawnJAX itself does not.
+"""
+
+import argparse
+import contextlib
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness, step_settings
+from dawnjax.experiment_flags import parse_request
+
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+except ImportError:
+    sys.exit("pytorch_steps: PyTorch is not installed: pip install torch")
+
+
+class Bottleneck(nn.Module):
+    """A bottleneck block, striding in its 3x3 convolution."""
+
+    def __init__(self, in_width: int, width: int, stride: int):
+        super().__init__()
+        inside = width // 4
+        self.conv_1 = nn.Conv2d(in_width, inside, 1, bias=False)
+        self.norm_1 = nn.BatchNorm2d(inside)
+        self.conv_2 = nn.Conv2d(inside, inside, 3, stride, 1, bias=False)
+        self.norm_2 = nn.BatchNorm2d(inside)
+        self.conv_3 = nn.Conv2d(inside, width, 1, bias=False)
+        self.norm_3 = nn.BatchNorm2d(width)
+        self.projection = None
+        if stride > 1 or in_width != width:
+            self.projection = nn.Conv2d(in_width, width, 1, stride, bias=False)
+            self.projection_norm = nn.BatchNorm2d(width)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = F.relu(self.norm_1(self.conv_1(images)))
+        hidden = F.relu(self.norm_2(self.conv_2(hidden)))
+        hidden = self.norm_3(self.conv_3(hidden))
+        if self.projection is not None:
+            images = self.projection_norm(self.projection(images))
+        return F.relu(hidden + images)
+
+
+class ResNet(nn.Module):
+    """ResNet v1.5 of bottlenecks, with the loss of a batch."""
+
+    def __init__(self, experiment: Any):
+        super().__init__()
+        model, spec = experiment.model, experiment.data.spec()
+        self.smoothing = experiment.label_smoothing
+        scale = 255 * torch.tensor(spec.std)
+        self.register_buffer("scale", (1 / scale).view(1, -1, 1, 1))
+        shift = -torch.tensor(spec.mean) / torch.tensor(spec.std)
+        self.register_buffer("shift", shift.view(1, -1, 1, 1))
+        width = model.stage_widths[0] // 4
+        self.stem = nn.Conv2d(spec.image_shape[-1], width, 7, 2, 3, bias=False)
+        self.stem_norm = nn.BatchNorm2d(width)
+        blocks = {}
+        for stage, (size, out) in enumerate(
+            zip(model.stage_sizes, model.stage_widths, strict=True), start=1
+        ):
+            for block in range(1, size + 1):
+                stride = 2 if stage > 1 and block == 1 else 1
+                blocks[f"stage_{stage}_block_{block}"] = Bottleneck(width, out, stride)
+                width = out
+        self.blocks = nn.ModuleDict(blocks)
+        self.classifier = nn.Linear(width, spec.num_classes)
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        images = batch["image"] * self.scale + self.shift
+        images = images.contiguous(memory_format=torch.channels_last)
+        hidden = F.max_pool2d(F.relu(self.stem_norm(self.stem(images))), 3, 2, 1)
+        for block in self.blocks.values():
+            hidden = block(hidden)
+        logits = self.classifier(hidden.mean((2, 3)))
+        return F.cross_entropy(logits.float(), batch["label"], label_smoothing=self.smoothing)
+
+
+class Attention(nn.Module):
+    """Attention of several heads by PyTorch's scaled_dot_product_attention."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.heads = model.num_heads
+        for name in ("query", "key", "value", "output"):
+            setattr(self, name, nn.Linear(model.width, model.width, bias=False))
+
+    def forward(self, x: torch.Tensor, seen: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        query, key, value = (
+            layer(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer, y in ((self.query, x), (self.key, seen), (self.value, seen))
+        )
+        out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.output(out.transpose(1, 2).flatten(-2))
+
+
+class FeedForward(nn.Module):
+    """Two linear layers."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.linear_1 = nn.Linear(model.width, model.hidden_width)
+        self.linear_2 = nn.Linear(model.hidden_width, model.width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear_2(F.relu(self.linear_1(x)))
+
+
+class Layer(nn.Module):
+    """A pre-norm layer; of the decoder if it attends to a source."""
+
+    def __init__(self, model: Any, attends_to_source: bool):
+        super().__init__()
+        self.rate = model.dropout_rate
+        self.attention_norm = nn.LayerNorm(model.width, eps=1e-6)
+        self.attention = Attention(model)
+        if attends_to_source:
+            self.source_norm = nn.LayerNorm(model.width, eps=1e-6)
+            self.source_attention = Attention(model)
+        self.feed_forward_norm = nn.LayerNorm(model.width, eps=1e-6)
+        self.feed_forward = FeedForward(model)
+
+    def forward(self, x, mask, source=None, source_mask=None):
+        y = self.attention_norm(x)
+        x = x + F.dropout(self.attention(y, y, mask), self.rate)
+        if source is not None:
+            y = self.source_attention(self.source_norm(x), source, source_mask)
+            x = x + F.dropout(y, self.rate)
+        return x + F.dropout(self.feed_forward(self.feed_forward_norm(x)), self.rate)
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder with one embedding, and the loss of a packed batch."""
+
+    def __init__(self, experiment: Any, vocabulary: int, length: int):
+        super().__init__()
+        model = experiment.model
+        self.smoothing, self.rate, self.width = (
+            experiment.label_smoothing,
+            model.dropout_rate,
+            model.width,
+        )
+        self.embedding = nn.Parameter(torch.empty(vocabulary, model.width))
+        names = [f"layer_{number}" for number in range(1, model.num_layers + 1)]
+        self.encoder = nn.ModuleDict({name: Layer(model, False) for name in names})
+        self.encoder_norm = nn.LayerNorm(model.width, eps=1e-6)
+        self.decoder = nn.ModuleDict({name: Layer(model, True) for name in names})
+        self.decoder_norm = nn.LayerNorm(model.width, eps=1e-6)
+        rates = 10_000.0 ** (-torch.arange(0, model.width, 2) / model.width)
+        angles = torch.arange(length)[:, None] * rates
+        table = torch.stack([angles.sin(), angles.cos()], -1).reshape(length, model.width)
+        self.register_buffer("positions", table)
+
+    def embed(self, tokens: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        index = torch.arange(tokens.shape[1], device=tokens.device)
+        before = F.pad(segments[:, :-1], (1, 0))
+        starts = torch.where(segments != before, index, 0).cummax(1).values
+        embedded = F.embedding(tokens, self.embedding) * math.sqrt(self.width)
+        return F.dropout(embedded + self.positions[index - starts], self.rate)
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        source, segments = batch["source"], batch["source_segments"]
+        target, target_segments = batch["target"], batch["target_segments"]
+
+        def same(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+            own = (queries[:, :, None] == keys[:, None, :]) & (keys[:, None, :] > 0)
+            # A row of padding sees itself: a softmax over nothing is NaN here.
+            nothing = ~own.any(-1, keepdim=True)
+            return (own | nothing)[:, None]
+
+        mask = same(segments, segments)
+        hidden = self.embed(source, segments)
+        for layer in self.encoder.values():
+            hidden = layer(hidden, mask)
+        encoded = self.encoder_norm(hidden)
+        inputs = F.pad(target[:, :-1], (1, 0))
+        inputs = torch.where(target_segments == F.pad(target_segments[:, :-1], (1, 0)), inputs, 0)
+        length = target.shape[1]
+        earlier = torch.ones(length, length, dtype=torch.bool, device=target.device).tril()
+        mask = same(target_segments, target_segments) & earlier
+        source_mask = same(target_segments, segments)
+        hidden = self.embed(inputs, target_segments)
+        for layer in self.decoder.values():
+            hidden = layer(hidden, mask, encoded, source_mask)
+        logits = F.linear(self.decoder_norm(hidden), self.embedding)
+        wanted = torch.where(target_segments > 0, target, -100)
+        return F.cross_entropy(
+            logits.flatten(0, 1).float(), wanted.flatten(), label_smoothing=self.smoothing
+        )
+
+
+_LEAVES = {
+    "kernel": ("", "weight"),
+    "scale": ("", "weight"),
+    "bias": ("", "bias"),
+    "kernel_1": ("linear_1", "weight"),
+    "bias_1": ("linear_1", "bias"),
+    "kernel_2": ("linear_2", "weight"),
+    "bias_2": ("linear_2", "bias"),
+    **{name: (name, "weight") for name in ("query", "key", "value", "output")},
+}
+"""From the last part of a parameter's path of ours to a submodule and its attribute."""
+
+
+def load(model: nn.Module, arrays: dict[str, np.ndarray]) -> None:
+    """Copies parameters of ours, by path, into the modules of the same names.
+
+    Raises:
+      KeyError: A parameter of this model is not there.
+    """
+    given = {}
+    for path, array in arrays.items():
+        *modules, leaf = path.split("/")
+        if modules:
+            inner, attribute = _LEAVES[leaf]
+            name = ".".join([*modules, *([inner] if inner else []), attribute])
+        else:
+            name = leaf
+        if array.ndim == 4:
+            array = array.transpose(3, 2, 0, 1)
+        elif array.ndim == 2 and modules:
+            array = array.T
+        given[name] = torch.from_numpy(np.ascontiguousarray(array))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(given.pop(name))
+    if given:
+        raise KeyError(f"no place for {sorted(given)}")
+
+
+class Trainer:
+    """A model, its optimizer and a batch on the device."""
+
+    def __init__(self, experiment: Any, folder: Path, options: argparse.Namespace):
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        with np.load(folder / "batch.npz") as arrays:
+            batch = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        if "image" in batch:
+            model: nn.Module = ResNet(experiment)
+            batch = {"image": batch["image"].permute(0, 3, 1, 2), "label": batch["label"].long()}
+        else:
+            batch = {name: array.to(torch.int64) for name, array in batch.items()}
+            vocabulary = step_settings.TINY_VOCABULARY if options.tiny else step_settings.VOCABULARY
+            model = Transformer(experiment, vocabulary, batch["source"].shape[1])
+        self.batch = {name: array.to(self.device) for name, array in batch.items()}
+        self.model = model.to(self.device, memory_format=torch.channels_last).train()
+        self.forward = self.model
+        if not options.eager:
+            self.forward = torch.compile(self.model, mode=options.mode)
+        self.optimizer = optimizer_of(experiment, self.model, self.device)
+        self.mixed = experiment.compute_dtype == "bfloat16"
+
+    def step(self) -> torch.Tensor:
+        context = (
+            torch.autocast(self.device.type, torch.bfloat16)
+            if self.mixed
+            else contextlib.nullcontext()
+        )
+        with context:
+            loss = self.forward(self.batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def optimizer_of(experiment: Any, model: nn.Module, device: torch.device) -> Any:
+    """Gives the experiment's optimizer at a constant rate."""
+    config, params = experiment.optimizer, list(model.parameters())
+    fused = device.type == "cuda"
+    if config.TAG == "adam":
+        return torch.optim.Adam(
+            params,
+            lr=config.base_learning_rate,
+            betas=(config.beta_1, config.beta_2),
+            eps=config.epsilon,
+            fused=fused,
+        )
+    matrices = [p for p in params if p.ndim > 1]
+    others = [p for p in params if p.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(
+        groups,
+        lr=config.base_learning_rate,
+        momentum=config.momentum,
+        nesterov=config.nesterov,
+        fused=fused,
+    )
+
+
+def main() -> int:
+    """Compiles, checks, and serves rounds."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--model", choices=["resnet50", "transformer_big"], required=True)
+    parser.add_argument("--steps", type=int, default=20, help="in a round")
+    parser.add_argument("--check", required=True, help="folder of the other side's first state")
+    parser.add_argument("--mode", default=None, help="of torch.compile, such as max-autotune")
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--tiny", action="store_true")
+    options = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    flagship = step_settings.FLAGSHIPS[options.model]
+    flags = [*flagship.flags, *(flagship.tiny_flags if options.tiny else ())]
+    folder = Path(options.check)
+
+    def trainer(more: tuple[str, ...]) -> Trainer:
+        return Trainer(parse_request("train", [*flags, *more])[0].experiment, folder, options)
+
+    checked = trainer(flagship.check_flags)
+    with np.load(folder / "params.npz") as arrays:
+        load(checked.model, {name: arrays[name] for name in arrays.files})
+    started = time.perf_counter()
+    losses = [float(checked.step()) for _ in range(step_settings.CHECK_STEPS)]
+    timed = checked
+    if flagship.check_flags:
+        del checked
+        timed = trainer(())
+        for parameter in timed.model.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+    for _ in range(3):
+        timed.step()
+    timed.wait()
+    compile_seconds = time.perf_counter() - started
+    first = next(iter(timed.batch.values()))
+    segments = timed.batch.get("target_segments")
+    units = len(first) if segments is None else int((segments > 0).sum())
+
+    def one_round() -> dict[str, Any]:
+        begun = time.perf_counter()
+        for _ in range(options.steps):
+            timed.step()
+        timed.wait()
+        seconds = (time.perf_counter() - begun) / options.steps
+        return {"seconds_a_step": seconds, "units_per_second": units / seconds}
+
+    is_cuda = timed.device.type == "cuda"
+    harness.serve(
+        {
+            "model": options.model,
+            "mode": "eager" if options.eager else options.mode or "default",
+            "batch": len(first),
+            "units_a_step": units,
+            "compile_seconds": compile_seconds,
+            "losses": losses,
+            "device_kind": torch.cuda.get_device_name() if is_cuda else "cpu",
+            "torch": torch.__version__,
+            "peak_bytes": torch.cuda.max_memory_allocated() if is_cuda else None,
+        },
+        one_round,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""The CIFAR-10 record in record mode, against the record holders' own programs in the same job.
+
+    python -m benchmarks record --data=data/cifar10 --trials=100
+    python -m benchmarks record --data=data/cifar10 --peer=DIR/airbench94_muon.py --peer=...
+
+Half of our seeds run before the peers and half after, so that a machine that changes speed changes
+it for both. A peer is a script of the person who runs this, such as `airbench94_muon.py` of
+KellerJordan/cifar10-airbench or `cifar10_speedrun.py` of hiverge/cifar10-speedrun; it gets the same
+images in the form that it reads, and `--peer_seconds` of time. It runs as it is, and what it prints
+of each run is read: accuracy with test-time augmentation, and seconds. The peers' timers and record
+mode's leave the same things out (`docs/record.md`).
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness
+
+ARITHMETIC_SECONDS = 0.34
+"""The run's multiply-adds at 790 TFLOP/s, the bfloat16 rate that a large product has on an H200."""
+
+MEMORY_SECONDS = (0.41, 0.60)
+"""The same with the least, and with the likely, memory traffic between kernels."""
+
+GOAL = "half the time of the best peer, mean accuracy at least theirs, over 100 seeds"
+
+
+def main() -> int:
+    """Runs both sides, prints a table and writes the results."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--data", default="", help="prepared CIFAR-10; none with --tiny")
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--peer", action="append", default=[], help="a script; may be repeated")
+    parser.add_argument("--peer_seconds", type=float, default=180, help="for each peer")
+    parser.add_argument("--our_seconds", type=float, default=200, help="for each half of ours")
+    parser.add_argument("--name", default="record_cifar10")
+    parser.add_argument("--tiny", action="store_true", help="tiny variant, to try the benchmark")
+    parser.add_argument("flags", nargs="*", help="more flags of `dawnjax record`, after --")
+    arguments = parser.parse_args()
+    for peer in arguments.peer:
+        if not Path(peer).is_file():
+            parser.error(f"--peer={peer} is no file: it names the peer's script in its checkout")
+    if not arguments.data and not arguments.tiny:
+        parser.error("--data is missing: the directory that `dawnjax prepare` wrote")
+    results = harness.Results(
+        arguments.name,
+        goal=GOAL,
+        arithmetic_seconds=ARITHMETIC_SECONDS,
+        memory_seconds=MEMORY_SECONDS,
+        is_tiny=arguments.tiny,
+    )
+    half = -(-arguments.trials // 2)
+    ours = [run_ours(arguments, 0, half)]
+    results.add(dawnjax=ours)
+    peers = {}
+    for peer in arguments.peer:
+        peers[Path(peer).stem] = run_peer(Path(peer), arguments)
+        results.add(peers=peers)
+    if arguments.trials > half:
+        ours.append(run_ours(arguments, half, arguments.trials - half))
+        results.add(dawnjax=ours)
+    compared = compare(ours, peers)
+    results.add(comparisons=compared)
+    print(harness.table(rows_of(ours, peers, compared)))
+    print(results.path)
+    return 0 if any("seeds" in part for part in ours) else 1
+
+
+def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str, Any]:
+    """Runs some seeds in record mode; what was seen before a failure counts too."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "record.json"
+        command = [sys.executable, "-m", "dawnjax", "record", "--experiment=cifar10_record"]
+        command += ["--tiny"] if arguments.tiny else [f"--data.data_dir={arguments.data}"]
+        command += [f"--seed={first}", f"--trials={trials}", f"--out={out}", *arguments.flags]
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(
+                command, stdout=sys.stderr, stderr=said, start_new_session=True
+            )
+            try:
+                status: Any = process.wait(arguments.our_seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                status = f"not done in {arguments.our_seconds:g} s"
+            said.seek(0)
+            words = said.read().decode(errors="replace").strip().splitlines()[-3:]
+        record = json.loads(out.read_text()) if out.exists() else {}
+    if status not in (0, 3):
+        record["failed"] = f"exit status {status}: {' | '.join(words)}"
+    return record
+
+
+def run_peer(script: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Runs a peer's script for its time, and gives what it printed of each run."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines: list[str] = []
+        if arguments.data:
+            write_for_peer(Path(arguments.data), Path(folder) / "cifar10")
+        with tempfile.TemporaryFile() as said:
+            started = time.perf_counter()
+            process = subprocess.Popen(
+                [sys.executable, "-u", str(script.resolve())],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+            timer = threading.Timer(
+                arguments.peer_seconds, lambda: os.killpg(process.pid, signal.SIGKILL)
+            )
+            timer.start()
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+            process.wait()
+            timer.cancel()
+            seconds = time.perf_counter() - started
+            said.seek(0)
+            words = said.read().decode(errors="replace").strip().splitlines()[-3:]
+    runs = runs_of(lines)
+    found: dict[str, Any] = {"script": script.name, "process_seconds": seconds, "runs": runs}
+    if not runs:
+        found["failed"] = " | ".join(words) or "it printed no run"
+    return found
+
+
+def runs_of(lines: list[str]) -> list[dict[str, float]]:
+    """Reads the table that both known peers print: a final row `eval` for each run.
+
+    The first is the warm-up, which is on random labels, and is left out.
+    """
+    runs = []
+    for line in lines:
+        for row in re.findall(r"\|[^\r\n]*\|", line):
+            cells = [cell.strip() for cell in row.strip("|").split("|")]
+            if "eval" in cells:
+                numbers = [float(cell) for cell in cells if re.fullmatch(r"\d+\.\d+", cell)]
+                runs.append({"top_1_accuracy": numbers[-2], "time_seconds": numbers[-1]})
+    return runs[1:]
+
+
+def write_for_peer(data: Path, out: Path) -> None:
+    """Writes the prepared images as the files that both peers read with `torch.load`."""
+    import torch
+
+    from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10
+    from dawnjax.input_pipeline.dataset import Split
+
+    out.mkdir()
+    config = Cifar10(data_dir=str(data))
+    names: dict[Split, str] = {"train": "train.pt", "eval": "test.pt"}
+    for split, name in names.items():
+        arrays = config.load(split)
+        content = {
+            "images": torch.from_numpy(np.array(arrays["image"])),
+            "labels": torch.from_numpy(np.array(arrays["label"], np.int64)),
+            "classes": list(CLASSES),
+        }
+        torch.save(content, out / name)
+
+
+def compare(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]:
+    """Gives the ratio of mean times and the difference of mean accuracies, for each peer."""
+    seeds = [seed for part in ours for seed in part.get("seeds", [])]
+    compared = {}
+    for name, peer in peers.items():
+        if not seeds or not peer["runs"]:
+            continue
+        times = [seed["time_seconds"] for seed in seeds]
+        ratio = harness.RatioOfMeans(times, [run["time_seconds"] for run in peer["runs"]])
+        own = np.array([seed["metrics"]["top_1_accuracy"] for seed in seeds])
+        their = np.array([run["top_1_accuracy"] for run in peer["runs"]])
+        error = float(np.sqrt(own.var() / len(own) + their.var() / len(their)))
+        compared[name] = {
+            **ratio.to_json(),
+            "accuracy_difference": float(own.mean() - their.mean()),
+            "accuracy_difference_standard_error": error,
+        }
+    return compared
+
+
+def rows_of(
+    ours: list[dict[str, Any]], peers: dict[str, Any], compared: dict[str, Any]
+) -> list[list[str]]:
+    """Gives the table: each side's runs, mean time and accuracy, and our ratio to it."""
+    head = ["", "runs", "mean s", "std s", "mean top-1", "std", "ours / its s", "95 % interval"]
+    rows = [head]
+    seeds = [seed for part in ours for seed in part.get("seeds", [])]
+    own = [(seed["time_seconds"], seed["metrics"]["top_1_accuracy"]) for seed in seeds]
+    rows.append([*_row("DawnJAX, record mode", own), "", ""])
+    compiled = [part["compile_seconds"] for part in ours if "compile_seconds" in part]
+    if own:
+        share = ARITHMETIC_SECONDS / float(np.mean([seconds for seconds, _ in own]))
+        rows.append(
+            [f"  compiled in {max(compiled):.1f} s; arithmetic's share {share:.2f}", *[""] * 7]
+        )
+    for name, peer in peers.items():
+        figures = [(run["time_seconds"], run["top_1_accuracy"]) for run in peer["runs"]]
+        ratio = compared.get(name)
+        tail = ["", ""]
+        if ratio is not None:
+            low, high = ratio["ratio_interval_95"]
+            tail = [f"{ratio['ratio_of_means']:.3f}", f"{low:.3f} to {high:.3f}"]
+        rows.append([*_row(name, figures), *tail])
+    return rows
+
+
+def _row(name: str, figures: list[tuple[float, float]]) -> list[str]:
+    if not figures:
+        return [name, "0", "-", "-", "-", "-"]
+    times, accuracies = np.array(figures).T
+    return [
+        name,
+        str(len(figures)),
+        f"{times.mean():.4f}",
+        f"{times.std():.4f}",
+        f"{accuracies.mean():.4f}",
+        f"{accuracies.std():.4f}",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

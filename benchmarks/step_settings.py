@@ -1,0 +1,180 @@
+"""What both sides of the step benchmark compute: each flagship's shapes, and what can be varied."""
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Flagship:
+    """One flagship's train step on made-up data.
+
+    Attributes:
+      flags: Of `dawnjax train`: the experiment, with schedules and augmentation switched off, so
+        that a few steps tell whether two programs compute the same.
+      batch: Examples a step.
+      tiny_flags: In place of the model's and data's sizes, to try the benchmark itself.
+      tiny_batch: Examples a step of that.
+      unit: What throughput counts.
+      limit_per_second: The most that one H100's arithmetic allows, and where the number is from.
+      goal: In words, for the table.
+      pytorch: Whether there is a PyTorch side.
+      variants: Names of `VARIANTS` to run, most promising first.
+      check_flags: More flags of the check's own program, where the timed one draws random numbers;
+        empty where the timed program itself is checked.
+    """
+
+    flags: tuple[str, ...]
+    batch: int
+    tiny_flags: tuple[str, ...]
+    tiny_batch: int
+    unit: str
+    limit_per_second: float | None
+    goal: str
+    pytorch: bool
+    variants: tuple[str, ...]
+    check_flags: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One way to compute the same step.
+
+    Attributes:
+      flags: More flags of the experiment.
+      execution: Fields of `Execution` that differ.
+      batch_factor: Examples a step, as a multiple of the flagship's.
+      xla_flags: Added to XLA_FLAGS; a flag that this XLA does not know ends the variant alone.
+    """
+
+    flags: tuple[str, ...] = ()
+    execution: tuple[tuple[str, Any], ...] = ()
+    batch_factor: float = 1
+    xla_flags: str = ""
+
+
+_IMAGES = (
+    "--data=synthetic",
+    "--data.image_height=224",
+    "--data.image_width=224",
+    "--data.image_channels=3",
+    "--data.num_classes=1000",
+    "--augmentation.crop_pixels=0",
+    "--augmentation.flip=none",
+    "--schedule=constant",
+    "--num_epochs=1000",
+)
+_TINY_IMAGES = ("--data.image_height=32", "--data.image_width=32", "--data.num_classes=10")
+
+FLAGSHIPS = {
+    "resnet50": Flagship(
+        flags=(
+            "--experiment=imagenet_resnet50",
+            *_IMAGES,
+            "--optimizer.reference_batch_size=0",
+            "--optimizer.base_learning_rate=0.1",
+        ),
+        batch=256,
+        tiny_flags=(
+            *_TINY_IMAGES,
+            "--model.stage_sizes=1,1",
+            "--model.stage_widths=16,32",
+            "--compute_dtype=float32",
+        ),
+        tiny_batch=8,
+        unit="images",
+        limit_per_second=17_500,  # with BatchNorm fused into the convolutions
+        goal="12,000 images/s, and twice PyTorch's; the best published on an H200 is 7,981",
+        pytorch=True,
+        variants=(
+            "base",
+            "space_to_depth",
+            "pointwise_product",
+            "batch_x2",
+            "product_and_stem",
+            "latency_hiding",
+            "no_command_buffers",
+            "no_triton_gemm",
+            "autotune_all",
+        ),
+    ),
+    "amoebanet_d": Flagship(
+        flags=(
+            "--experiment=imagenet_amoebanet_d",
+            *_IMAGES,
+            "--optimizer.reference_batch_size=0",
+            "--optimizer.base_learning_rate=0.01",
+        ),
+        batch=128,
+        tiny_flags=(
+            "--data.image_height=136",
+            "--data.image_width=136",
+            "--data.num_classes=10",
+            "--model.num_cells=3",
+            "--model.num_filters=16",
+            "--model.stem_width=8",
+            "--compute_dtype=float32",
+        ),
+        tiny_batch=4,
+        unit="images",
+        limit_per_second=7_800,
+        goal="0.9 of the limit of 7,800 images/s",
+        pytorch=False,
+        variants=("base", "pointwise_product", "batch_x2", "latency_hiding", "no_triton_gemm"),
+    ),
+    "transformer_big": Flagship(
+        flags=(
+            "--experiment=wmt_transformer_big",
+            "--schedule=constant",
+            "--optimizer.base_learning_rate=3e-4",
+        ),
+        batch=96,
+        tiny_flags=(
+            "--model.num_layers=1",
+            "--model.width=32",
+            "--model.hidden_width=64",
+            "--model.num_heads=2",
+            "--compute_dtype=float32",
+        ),
+        tiny_batch=4,
+        unit="tokens",
+        limit_per_second=None,
+        goal="55 % MFU, and 1.3 times PyTorch's with SDPA",
+        pytorch=True,
+        variants=(
+            "base",
+            "fused_attention",
+            "latency_hiding",
+            "no_command_buffers",
+            "no_triton_gemm",
+            "batch_x2",
+        ),
+        check_flags=("--model.dropout_rate=0", "--model.num_layers=1"),
+    ),
+}
+
+VARIANTS = {
+    "base": Variant(),
+    "space_to_depth": Variant(flags=("--model.stem=imagenet_space_to_depth",)),
+    "pointwise_product": Variant(execution=(("pointwise", "product"),)),
+    "product_and_stem": Variant(
+        flags=("--model.stem=imagenet_space_to_depth",), execution=(("pointwise", "product"),)
+    ),
+    "fused_attention": Variant(execution=(("attention", "fused"),)),
+    "batch_x2": Variant(batch_factor=2),
+    "latency_hiding": Variant(xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
+    "no_command_buffers": Variant(xla_flags="--xla_gpu_enable_command_buffer="),
+    "no_triton_gemm": Variant(xla_flags="--xla_gpu_enable_triton_gemm=false"),
+    "autotune_all": Variant(xla_flags="--xla_gpu_exhaustive_tiling_search=true"),
+}
+
+TEXT_LENGTH = 256
+TINY_TEXT_LENGTH = 16
+VOCABULARY = 32_768
+TINY_VOCABULARY = 64
+
+CHECK_STEPS = 6
+"""Steps on one batch, from the same parameters, whose losses both sides must share."""
+
+CHECK_TOLERANCE = {"bfloat16": 0.02, "float32": 0.002}
+"""Of the losses. Sums are rounded in other places; the losses themselves move several times this
+far over the check's steps, which the check asks for too."""

@@ -1,0 +1,201 @@
+"""Train steps of the flagships, every way to compute them, against PyTorch where there is a side.
+
+    python -m benchmarks steps --model=resnet50 --seconds=560
+    python -m benchmarks steps --model=transformer_big --variants=base,fused_attention
+
+Each variant is a process with a time limit and compiles for itself; PyTorch is one process that
+stays. Their rounds alternate. Both sides start from the same parameters and the same batch, and
+must have the same first losses, or the ratio is not given. Data are made up and lie on the device,
+so the input path is not in it. `results/steps_MODEL_DEVICE.json` is written as figures come.
+Without a GPU use --tiny, which tries the benchmark itself and says nothing about speed.
+"""
+
+import argparse
+import contextlib
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness, step_settings
+
+LEAST_SECONDS = 45
+"""A variant is not begun with less time left than this: compiling takes longer."""
+
+
+def main() -> int:
+    """Runs the variants, prints a table and writes the results."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--model", choices=step_settings.FLAGSHIPS, required=True)
+    parser.add_argument("--variants", default="", help="names, separated by commas; all if empty")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20, help="in a round")
+    parser.add_argument("--seconds", type=float, default=560, help="for everything")
+    parser.add_argument("--limit", type=float, default=200, help="seconds for a side to be ready")
+    parser.add_argument("--mode", default="", help="of torch.compile, such as max-autotune")
+    parser.add_argument("--eager", action="store_true", help="PyTorch without torch.compile")
+    parser.add_argument("--without_pytorch", action="store_true")
+    parser.add_argument("--tiny", action="store_true", help="small shapes, to try the benchmark")
+    arguments = parser.parse_args()
+    flagship = step_settings.FLAGSHIPS[arguments.model]
+    names = [name for name in arguments.variants.split(",") if name] or list(flagship.variants)
+    unknown = [name for name in names if name not in step_settings.VARIANTS]
+    if unknown:
+        parser.error(f"no variant {unknown[0]!r}; there are {', '.join(step_settings.VARIANTS)}")
+    end = time.monotonic() + arguments.seconds
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        return _run(flagship, names, arguments, folder, end, stack)
+
+
+def _run(
+    flagship: step_settings.Flagship,
+    names: list[str],
+    arguments: argparse.Namespace,
+    folder: str,
+    end: float,
+    stack: contextlib.ExitStack,
+) -> int:
+    rows = [["variant", f"{flagship.unit}/s", "MFU", "of the limit", "/ PyTorch", "95 % interval"]]
+    pytorch: harness.Worker | None = None
+    results: harness.Results | None = None
+    variants: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    for name in names:
+        left = end - time.monotonic()
+        if variants and left < LEAST_SECONDS and not arguments.tiny:
+            variants[name] = {"not_run": f"{left:.0f} s left"}
+            continue
+        try:
+            with _ours(name, arguments, folder, min(arguments.limit, left)) as ours:
+                if results is None:
+                    kind = ours.ready["device_kind"].lower().replace(" ", "_")
+                    tiny = "_tiny" if arguments.tiny else ""
+                    results = harness.Results(
+                        f"steps_{arguments.model}_{kind}{tiny}",
+                        goal=flagship.goal,
+                        limit_per_second=flagship.limit_per_second,
+                        unit=flagship.unit,
+                        is_tiny=arguments.tiny,
+                    )
+                if flagship.pytorch and not arguments.without_pytorch and not facts:
+                    pytorch, facts = _pytorch(arguments, folder, end, stack)
+                    results.add(pytorch=facts)
+                variants[name] = _measure(ours, pytorch, flagship, arguments)
+        except harness.SideFailed as failure:
+            variants[name] = {"failed": str(failure)}
+        rows.append(_row(name, variants[name], flagship))
+        print(harness.table([rows[0], rows[-1]]), flush=True)
+        if results is not None:
+            results.add(variants=variants)
+    if results is None:
+        print("no variant ran", file=sys.stderr)
+        return 1
+    results.add(variants=variants)
+    print(f"goal: {flagship.goal}")
+    print(harness.table(rows))
+    print(results.path)
+    return 0 if any("units_per_second" in found for found in variants.values()) else 1
+
+
+def _ours(name: str, arguments: argparse.Namespace, folder: str, limit: float) -> harness.Worker:
+    variant = step_settings.VARIANTS[name]
+    command = [sys.executable, "-m", "benchmarks.our_steps", f"--model={arguments.model}"]
+    command += [f"--variant={name}", f"--steps={arguments.steps}"]
+    # The check's state is left by the first variant only: the others must agree with it too.
+    command += [f"--check={folder}"] if name == "base" else []
+    command += ["--tiny"] if arguments.tiny else []
+    # Room for PyTorch's process beside it; XLA would take three quarters at once.
+    environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.55", "XLA_FLAGS": variant.xla_flags}
+    return harness.Worker(command, limit_seconds=max(1.0, limit), environment=environment)
+
+
+def _pytorch(
+    arguments: argparse.Namespace, folder: str, end: float, stack: contextlib.ExitStack
+) -> tuple[harness.Worker | None, dict[str, Any]]:
+    command = [sys.executable, "-m", "benchmarks.pytorch_steps", f"--model={arguments.model}"]
+    command += [f"--steps={arguments.steps}", f"--check={folder}"]
+    command += ["--tiny"] if arguments.tiny else []
+    command += ["--eager"] if arguments.eager else []
+    command += [f"--mode={arguments.mode}"] if arguments.mode else []
+    limit = max(1.0, min(arguments.limit, end - time.monotonic()))
+    try:
+        worker = harness.Worker(command, limit_seconds=limit, environment={})
+    except harness.SideFailed as failure:
+        return None, {"failed": str(failure)}
+    return stack.enter_context(worker), worker.ready
+
+
+def _measure(
+    ours: harness.Worker,
+    pytorch: harness.Worker | None,
+    flagship: step_settings.Flagship,
+    arguments: argparse.Namespace,
+) -> dict[str, Any]:
+    rounds: list[dict[str, Any]] = []
+
+    def run_ours() -> float:
+        rounds.append(ours.round())
+        return rounds[-1]["units_per_second"]
+
+    found: dict[str, Any] = {**ours.ready}
+    if pytorch is None:
+        run_ours()  # a warm-up, as the comparison has
+        throughputs = [run_ours() for _ in range(arguments.rounds)]
+    else:
+        comparison = harness.alternate(
+            run_ours,
+            lambda: pytorch.round()["units_per_second"],
+            arguments.rounds,
+            unit=f"{flagship.unit}/s",
+        )
+        throughputs = comparison.first
+        found["against_pytorch"] = _checked(ours.ready, pytorch.ready, comparison)
+    mfus = [one["mfu"] for one in rounds[1:] if one["mfu"] is not None]
+    limit = flagship.limit_per_second
+    found |= {
+        "units_per_second": float(np.median(throughputs)),
+        "rounds": throughputs,
+        "mfu": float(np.median(mfus)) if mfus else None,
+        "share_of_limit": None if limit is None else float(np.median(throughputs)) / limit,
+    }
+    if arguments.tiny:
+        found["share_of_limit"] = None  # another network has another limit
+    return found
+
+
+def _checked(
+    ours: dict[str, Any], theirs: dict[str, Any], comparison: harness.Comparison
+) -> dict[str, Any]:
+    if ours["batch"] != theirs["batch"]:
+        # Throughputs of two batch sizes; the same network, checked at one of them.
+        return {"check": "none: the batches differ", **comparison.to_json()}
+    try:
+        tolerance = step_settings.CHECK_TOLERANCE[ours["dtype"]]
+        check = harness.same_losses(ours["losses"], theirs["losses"], tolerance)
+    except harness.NotTheSame as failure:
+        return {"not_the_same": str(failure)}
+    return {**check, **comparison.to_json()}
+
+
+def _row(name: str, found: dict[str, Any], flagship: step_settings.Flagship) -> list[str]:
+    if "units_per_second" not in found:
+        return [name, (found.get("failed") or found["not_run"])[:60], "", "", "", ""]
+    against = found.get("against_pytorch", {})
+    ratio = against.get("ratio_median")
+    low, high = against.get("ratio_interval_95", (None, None))
+    share = found["share_of_limit"]
+    return [
+        name,
+        f"{found['units_per_second']:,.0f}",
+        "-" if found["mfu"] is None else f"{found['mfu']:.3f}",
+        "-" if share is None else f"{share:.3f}",
+        "not the same" if "not_the_same" in against else "-" if ratio is None else f"{ratio:.3f}",
+        "-" if low is None else f"{low:.3f} to {high:.3f}",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

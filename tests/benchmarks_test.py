@@ -1,0 +1,168 @@
+"""The accelerator's benchmarks, tried at tiny sizes: both sides, checks, and what is written."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import harness, record
+from dawnjax.models.execution import Execution
+from dawnjax.models.resnet import ResNet
+from dawnjax.models.transformer import Transformer
+from dawnjax.pure_model import pure_model
+
+TOP = Path(__file__).resolve().parent.parent
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def run_benchmark(tmp_path: Path, *argv: str) -> subprocess.CompletedProcess:
+    """Runs a benchmark as a user does, on one CPU device, with results in `tmp_path`."""
+    variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "NPROC": "2"}
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *argv],
+        cwd=TOP,
+        env={**os.environ, **variables, harness.RESULTS_VARIABLE: str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
+@pytest.mark.parametrize("model", ["resnet50", "transformer_big"])
+def test_steps_of_both_sides_have_the_same_losses(model, tmp_path):
+    done = run_benchmark(
+        tmp_path,
+        *("steps", f"--model={model}", "--tiny", "--eager", "--variants=base"),
+        *("--rounds=2", "--steps=1"),
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / f"steps_{model}_cpu_tiny.json").read_text())
+    assert found["is_tiny"]
+    base = found["variants"]["base"]
+    against = base["against_pytorch"]
+    assert against["check"] == "losses of the first steps"
+    assert against["largest_difference"] < against["tolerance"] == 0.002
+    assert len(against["first"]) == len(against["second"]) == len(base["rounds"]) == 2
+    assert base["share_of_limit"] is None and base["mfu"] is None
+
+
+def test_variants_that_are_not_ready_in_time_are_told(tmp_path):
+    done = run_benchmark(
+        tmp_path,
+        *("steps", "--model=resnet50", "--tiny", "--without_pytorch"),
+        *("--variants=space_to_depth,no_triton_gemm", "--rounds=1", "--steps=1", "--limit=0.2"),
+    )
+    assert done.returncode == 1
+    assert "no answer in 0.2 s" in done.stdout
+    assert done.stderr.strip().endswith("no variant ran")
+
+
+PEER = """
+print("|  run     |  epoch  |  train_acc  |  val_acc  |  tta_val_acc  |  time_seconds  |")
+for run, accuracy, seconds in (("warmup", 0.1, 9.9), (0, 0.4, 0.25), (1, 0.5, 0.35)):
+    print(f"|     {run}  |      1  |     0.9000  |   0.8000  |               |        0.1000  |")
+    print(f"|          |   eval  |     0.9000  |   0.8000  |  {accuracy:.4f}  |  {seconds:.4f}  |")
+"""
+
+
+def test_record_mode_against_a_peers_script(tmp_path):
+    peer = tmp_path / "peer.py"
+    peer.write_text(PEER)
+    done = run_benchmark(
+        tmp_path,
+        *("record", "--tiny", "--trials=2", f"--peer={peer}", "--name=found", "--"),
+        *("--model.group_widths=8,12", f"--compile_cache_dir={tmp_path / 'cache'}"),
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    first, second = found["dawnjax"]
+    assert [part["seeds"][0]["seed"] for part in (first, second)] == [0, 1]
+    # The second process reads the program back instead of compiling it.
+    assert (first["compile_cache"], second["compile_cache"]) == ("cold", "warm")
+    assert found["peers"]["peer"]["runs"] == [
+        {"top_1_accuracy": 0.4, "time_seconds": 0.25},
+        {"top_1_accuracy": 0.5, "time_seconds": 0.35},
+    ]
+    compared = found["comparisons"]["peer"]
+    assert compared["second_mean"] == pytest.approx(0.3)
+    own = [part["seeds"][0]["metrics"]["top_1_accuracy"] for part in (first, second)]
+    assert compared["accuracy_difference"] == pytest.approx(np.mean(own) - 0.45)
+
+
+def test_a_peer_that_fails_is_told_with_its_words(tmp_path):
+    script = tmp_path / "broken.py"
+    script.write_text("raise SystemExit('no GPU here')")
+    arguments = record.argparse.Namespace(data="", peer_seconds=30)
+    found = record.run_peer(script, arguments)
+    assert (found["runs"], found["failed"]) == ([], "no GPU here")
+
+
+def test_every_part_of_the_script_names_commands_that_exist():
+    script = TOP / "benchmarks" / "gpu.sh"
+    done = subprocess.run(["bash", str(script), "plan"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stderr.splitlines() if line.startswith("+ ")]
+    assert len(lines) >= 12
+    for words in lines:
+        package, name = words[3], words[4]
+        folder = "dawnjax/commands" if package == "dawnjax" else "benchmarks"
+        assert (TOP / folder / f"{name}.py").is_file(), words
+    refused = subprocess.run(["bash", str(script), "nothing"], capture_output=True, text=True)
+    assert refused.returncode == 2
+
+
+def test_pointwise_convolutions_as_products_are_the_same_network():
+    model = ResNet(stage_sizes=(1, 1), stage_widths=(16, 32), block="bottleneck")
+    images = jax.random.normal(jax.random.key(0), (4, 8, 8, 3))
+    outputs = []
+    for pointwise in ("convolution", "product"):
+        execution = Execution(
+            platform="gpu",
+            compute_dtype="float32",
+            batch_norm_group_size=4,
+            pointwise=pointwise,
+        )
+        pure = pure_model(
+            lambda rngs, execution=execution: model.build(
+                image_shape=(8, 8, 3), num_classes=10, execution=execution, rngs=rngs
+            )
+        )
+        params, stats = pure.init(jax.random.key(1))
+        run = jax.jit(lambda p, s, pure=pure: pure.apply(p, s, images, True)[0])
+        text = run.lower(params, stats).as_text()
+        outputs.append((np.asarray(run(params, stats)), text.count("stablehlo.convolution")))
+    # Stem, and one 3x3 convolution a block, are left; two or three 1x1 a block and the strided
+    # projections became products.
+    assert (outputs[0][1], outputs[1][1]) == (9, 3)
+    np.testing.assert_allclose(outputs[1][0], outputs[0][0], atol=1e-5)
+
+
+def test_fused_attention_is_the_same_attention():
+    config = Transformer(num_layers=1, width=16, hidden_width=16, num_heads=2, dropout_rate=0.0)
+    random = np.random.default_rng(0)
+    tokens = jnp.asarray(random.integers(3, 20, (2, 8)), jnp.int32)
+    segments = jnp.asarray([[1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1, 2, 2]], jnp.int32)
+    outputs = []
+    for attention in ("products", "fused"):
+        execution = Execution(
+            platform="cpu", compute_dtype="float32", batch_norm_group_size=1, attention=attention
+        )
+        pure = pure_model(
+            lambda rngs, execution=execution: config.build(
+                vocabulary_size=20, execution=execution, rngs=rngs
+            )
+        )
+        params, _ = pure.init(jax.random.key(1))
+        run = jax.jit(lambda p, pure=pure: pure.bind(p, {})(tokens, segments, tokens, segments))
+        outputs.append(np.asarray(run(params)))
+    real = np.asarray(segments) > 0
+    np.testing.assert_allclose(outputs[1][real], outputs[0][real], atol=1e-5)
+    assert np.isfinite(outputs[1]).all()
