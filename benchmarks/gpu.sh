@@ -2,7 +2,7 @@
 # Everything that needs an accelerator, in parts of under ten minutes each:
 #
 #   bash benchmarks/gpu.sh PART [--cifar10=SOURCE] [--multi30k=FOLDER] [--peer=SCRIPT]...
-#                               [--out=DIR] [--trials=N] [--seconds=N] [--tiny]
+#                               [--out=DIR] [--trials=N] [--first_seed=N] [--seconds=N] [--tiny]
 #
 # PART is one of
 #   record             cifar10_record in record mode, 100 seeds, and the peers' scripts
@@ -19,13 +19,14 @@
 #
 # SOURCE is what `dawnjax prepare --dataset=cifar10 --from` takes, FOLDER has train.{en,de}.gz and
 # test_2016_flickr.{en,de}.gz. Every result is a file in DIR (benchmarks/results if not given),
-# written anew with each figure, so what was measured before a time limit stays. --tiny tries a part
+# written anew with each figure, so what was measured before a time limit stays; --first_seed goes
+# on with other seeds, in a file of its own. --tiny tries a part
 # on any machine within a minute or two, on made-up data, and says nothing about speed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 part=${1:?"which part? see the head of benchmarks/gpu.sh"}
 shift
-cifar10='' multi30k='' out=benchmarks/results trials='' seconds=540 tiny='' peers=()
+cifar10='' multi30k='' out=benchmarks/results trials='' first='' seconds=540 tiny='' peers=()
 for argument in "$@"; do
   case $argument in
     --cifar10=*) cifar10=${argument#*=} ;;
@@ -33,6 +34,7 @@ for argument in "$@"; do
     --peer=*) peers+=("$argument") ;;
     --out=*) out=${argument#*=} ;;
     --trials=*) trials=${argument#*=} ;;
+    --first_seed=*) first=${argument#*=} ;;
     --seconds=*) seconds=${argument#*=} ;;
     --tiny) tiny=--tiny ;;
     *) echo "gpu.sh: unknown argument $argument" >&2; exit 2 ;;
@@ -58,7 +60,8 @@ seeds() {  # an experiment and its flags
   local experiment=$1
   shift
   run "$python" -m benchmarks seeds --experiment="$experiment" --trials="${trials:-10}" \
-    --seconds="$seconds" --name="seeds_${experiment}_$kind" -- \
+    --first_seed="${first:-0}" --seconds="$seconds" \
+    --name="seeds_${experiment}_$kind${first:+_from_$first}" -- \
     --tensorboard=false --profile.after_run=false $tiny "$@"
 }
 
@@ -107,7 +110,7 @@ run_part() {
       ;;
     profile)
       # The trace of command buffers names no operations.
-      export XLA_FLAGS="${XLA_FLAGS:-} $([ "$kind" = cpu ] || echo --xla_gpu_enable_command_buffer=)"
+      export XLA_FLAGS="${XLA_FLAGS:-} $([[ $kind = cpu* ]] || echo --xla_gpu_enable_command_buffer=)"
       local size=(--data.image_height=224 --data.image_width=224 --data.num_classes=1000
                   --data.num_train_examples=1024 --global_batch_size=256
                   --batch_norm_group_size=256)
@@ -132,6 +135,6 @@ if [ "$part" = plan ]; then
     run_part "$one"
   done
 else
-  kind=$(device)
+  kind=$(device)${tiny:+_tiny}
   run_part "$part"
 fi

@@ -69,7 +69,10 @@ def _run(
             variants[name] = {"not_run": f"{left:.0f} s left"}
             continue
         try:
-            with _ours(name, arguments, folder, min(arguments.limit, left)) as ours:
+            # PyTorch's side starts from what the first variant that is ready leaves; the others
+            # have the same parameters and must agree with it too.
+            state = "" if facts else folder
+            with _ours(name, arguments, state, min(arguments.limit, left)) as ours:
                 if results is None:
                     kind = ours.ready["device_kind"].lower().replace(" ", "_")
                     tiny = "_tiny" if arguments.tiny else ""
@@ -100,15 +103,16 @@ def _run(
     return 0 if any("units_per_second" in found for found in variants.values()) else 1
 
 
-def _ours(name: str, arguments: argparse.Namespace, folder: str, limit: float) -> harness.Worker:
+def _ours(name: str, arguments: argparse.Namespace, state: str, limit: float) -> harness.Worker:
     variant = step_settings.VARIANTS[name]
     command = [sys.executable, "-m", "benchmarks.our_steps", f"--model={arguments.model}"]
     command += [f"--variant={name}", f"--steps={arguments.steps}"]
-    # The check's state is left by the first variant only: the others must agree with it too.
-    command += [f"--check={folder}"] if name == "base" else []
+    command += [f"--check={state}"] if state else []
     command += ["--tiny"] if arguments.tiny else []
+    has_other = step_settings.FLAGSHIPS[arguments.model].pytorch and not arguments.without_pytorch
     # Room for PyTorch's process beside it; XLA would take three quarters at once.
-    environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.55", "XLA_FLAGS": variant.xla_flags}
+    fraction = "0.6" if has_other else "0.9"
+    environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction, "XLA_FLAGS": variant.xla_flags}
     return harness.Worker(command, limit_seconds=max(1.0, limit), environment=environment)
 
 

@@ -30,7 +30,7 @@ import numpy as np
 from dawnjax import compilation, versions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import EvaluationFeed, reaches
-from dawnjax.experiment import RunOptions, to_json
+from dawnjax.experiment import to_json
 from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.batches import ExampleOrder
@@ -269,7 +269,9 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
     shards, batch = batch_shards(mesh), experiment.global_batch_size
     if batch % shards:
         raise ConfigError(f"global_batch_size={batch} does not divide among {shards} devices")
-    shapes = input_shapes(experiment, spec, _on_device(options), mesh)
+    shapes = input_shapes(experiment, spec, options, mesh)
+    if shapes.placement != "device":
+        raise ConfigError("record mode keeps the data on the device; this dataset is too large")
     runs = RecordRuns(make_recipe(experiment, spec, mesh), shapes)
     device = mesh.devices.flat[0]
     return runs, {
@@ -290,10 +292,6 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         "compile_cache": runs.cache,
         "setup_seconds": runs.setup_seconds,
     }
-
-
-def _on_device(options: RunOptions) -> RunOptions:
-    return dataclasses.replace(options, data_placement="device")
 
 
 def summary(results: list[SeedResult], compile_seconds: float) -> dict[str, Any]:
