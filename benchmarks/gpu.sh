@@ -110,7 +110,7 @@ run_part() {
       ;;
     profile)
       # The trace of command buffers names no operations.
-      export XLA_FLAGS="${XLA_FLAGS:-} $([[ $kind = cpu* ]] || echo --xla_gpu_enable_command_buffer=)"
+      [[ $kind = cpu* ]] || export XLA_FLAGS="--xla_gpu_enable_command_buffer= ${XLA_FLAGS:-}"
       local size=(--data.image_height=224 --data.image_width=224 --data.num_classes=1000
                   --data.num_train_examples=1024 --global_batch_size=256
                   --batch_norm_group_size=256)
@@ -122,18 +122,21 @@ run_part() {
         --data.image_channels=3 --augmentation.crop_pixels=0 "${size[@]}" \
         --run_dir="$out/profile_resnet50_$kind" --tensorboard=false
       ;;
-    *) echo "gpu.sh: no part $1; see its head" >&2; exit 2 ;;
   esac
 }
 
 mkdir -p "$out"
+parts=(record resnet50 amoebanet_d transformer_big cifar10_resnet18 cifar10_wide_resnet34
+  cifar10_record multi30k digits profile)
 if [ "$part" = plan ]; then
   kind=DEVICE
-  for one in record resnet50 amoebanet_d transformer_big cifar10_resnet18 cifar10_wide_resnet34 \
-    cifar10_record multi30k digits profile; do
+  for one in "${parts[@]}"; do
     echo "$one:"
     run_part "$one"
   done
+elif [[ " ${parts[*]} " != *" $part "* ]]; then
+  echo "gpu.sh: no part $part; there are ${parts[*]} and plan" >&2
+  exit 2
 else
   kind=$(device)${tiny:+_tiny}
   run_part "$part"

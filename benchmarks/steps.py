@@ -12,6 +12,7 @@ Without a GPU use --tiny, which tries the benchmark itself and says nothing abou
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 import time
@@ -112,7 +113,8 @@ def _ours(name: str, arguments: argparse.Namespace, state: str, limit: float) ->
     has_other = step_settings.FLAGSHIPS[arguments.model].pytorch and not arguments.without_pytorch
     # Room for PyTorch's process beside it; XLA would take three quarters at once.
     fraction = "0.6" if has_other else "0.9"
-    environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction, "XLA_FLAGS": variant.xla_flags}
+    xla_flags = f"{os.environ.get('XLA_FLAGS', '')} {variant.xla_flags}".strip()
+    environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction, "XLA_FLAGS": xla_flags}
     return harness.Worker(command, limit_seconds=max(1.0, limit), environment=environment)
 
 

@@ -61,7 +61,7 @@ def test_variants_that_are_not_ready_in_time_are_told(tmp_path):
         *("--variants=space_to_depth,no_triton_gemm", "--rounds=1", "--steps=1", "--limit=0.2"),
     )
     assert done.returncode == 1
-    assert "no answer in 0.2 s" in done.stdout
+    assert done.stdout.count("no answer in 1 s") == 2  # the least limit
     assert done.stderr.strip().endswith("no variant ran")
 
 
@@ -135,7 +135,7 @@ def test_pointwise_convolutions_as_products_are_the_same_network():
                 image_shape=(8, 8, 3), num_classes=10, execution=execution, rngs=rngs
             )
         )
-        params, stats = pure.init(jax.random.key(1))
+        params, stats = jax.jit(pure.init)(jax.random.key(1))
         run = jax.jit(lambda p, s, pure=pure: pure.apply(p, s, images, True)[0])
         text = run.lower(params, stats).as_text()
         outputs.append((np.asarray(run(params, stats)), text.count("stablehlo.convolution")))
@@ -160,7 +160,7 @@ def test_fused_attention_is_the_same_attention():
                 vocabulary_size=20, execution=execution, rngs=rngs
             )
         )
-        params, _ = pure.init(jax.random.key(1))
+        params, _ = jax.jit(pure.init)(jax.random.key(1))
         run = jax.jit(lambda p, pure=pure: pure.bind(p, {})(tokens, segments, tokens, segments))
         outputs.append(np.asarray(run(params)))
     real = np.asarray(segments) > 0
