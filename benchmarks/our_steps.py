@@ -21,7 +21,7 @@ from dawnjax.experiment_flags import parse_request
 from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
 from dawnjax.mesh import make_mesh
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops, train_flops_per_example
-from dawnjax.programs import compile_program, state_shapes
+from dawnjax.programs import compile_program, state_shapes, xla_options
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, execution_of, make_recipe
 
 
@@ -125,6 +125,7 @@ class Step:
             None,
             (0,),
             record,
+            xla_options(self.recipe),
         )
         self._initialize = jax.jit(self.recipe.initial_state)
         self._state: Any = None
