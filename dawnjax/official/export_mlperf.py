@@ -204,7 +204,7 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
         line(0.0, "init_start", kind="INTERVAL_START"),
         line(0.0, "seed", run.result.seed),
         line(0.0, "global_batch_size", run.result.global_batch_size),
-        line(0.0, "gradient_accumulation_steps", 1),
+        line(0.0, "gradient_accumulation_steps", experiment.get("accumulation_steps", 1)),
         line(0.0, "train_samples", run.num_train_examples),
         line(0.0, "eval_samples", num_eval),
         line(0.0, "opt_name", printable(optimizer, 40)),
