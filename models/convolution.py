@@ -52,14 +52,13 @@ SMALL_IMAGE_POSITIONS = 64
 WINOGRAD_MIN_CHANNELS = 16
 """Fewest channels, in and out, with which Winograd's transforms cost less than they save."""
 
-WINOGRAD_MIN_WEIGHTS = 64 * 256
+WINOGRAD_MIN_WEIGHTS = 256 * 256
 """The same for larger images, as the product of channels in and out.
 
-Measured as CPU time of the value and both gradients on two cores of an AMD EPYC 9004: 24 x 64 and
-64 x 64 channels on 15x15 to 32x32 images take 1.1 to 1.2 times as long as XLA's convolutions,
-128 x 128 on 16x16 and 64 x 256 on 15x15 0.9 times, 256 x 256 on 8x8 0.65, 512 x 512 on 4x4 0.5.
+Time of the value and both gradients on two cores of an AMD EPYC 9004 that others used too, as a
+fraction of XLA's convolutions with a kernel's gradient from patches: 64 x 256 channels on 15x15
+1.2, 128 x 128 on 16x16 1.0, 256 x 256 on 8x8 0.6.
 """
-
 
 PATCH_BYTES = 2 << 20
 """Bytes of image patches that are made at a time for a kernel's gradient on CPU.
@@ -302,6 +301,42 @@ _NO_PADDING = ("SAME", "VALID", ((0, 0), (0, 0)))
 """What a 1x1 kernel may have as padding and still see each pixel once."""
 
 
+def add_bias(images: jax.Array, bias: jax.Array, platform: Platform) -> jax.Array:
+    """Adds a value to each channel.
+
+    Args:
+      images: [batch, height, width, channels].
+      bias: [channels], of the same dtype.
+      platform: What the program is compiled for.
+    """
+    return _add_bias_on_cpu(images, bias) if platform == "cpu" else images + bias
+
+
+@jax.custom_vjp
+def _add_bias_on_cpu(images: jax.Array, bias: jax.Array) -> jax.Array:
+    """The sum, with a matrix product for each example as the gradient of the bias.
+
+    XLA's sum over all axes but a short last one, with what it fuses into it, takes three times as
+    long.
+    """
+    return images + bias
+
+
+def _add_bias_backward(bias: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
+    positions = cotangent.reshape(len(cotangent), -1, cotangent.shape[-1])
+    ones = jnp.ones(positions.shape[:2], positions.dtype)
+    sums = lax.dot_general(
+        ones,
+        positions,
+        (((1,), (1,)), ((0,), (0,))),
+        preferred_element_type=jnp.dtype(jnp.float32),
+    )
+    return cotangent, sums.sum(0).astype(bias.dtype)
+
+
+_add_bias_on_cpu.defvjp(lambda images, bias: (images + bias, bias), _add_bias_backward)
+
+
 class Conv(nnx.Module):
     """A convolution layer: `kernel` [height, width, in, out] and, where asked for, `bias` [out]."""
 
@@ -355,7 +390,9 @@ class Conv(nnx.Module):
             platform=self.execution.platform,
             batch_shards=self.execution.batch_shards,
         )
-        return result if self.bias is None else result + self.bias[...].astype(dtype)
+        if self.bias is None:
+            return result
+        return add_bias(result, self.bias[...].astype(dtype), self.execution.platform)
 
 
 class Linear(nnx.Module):

@@ -20,7 +20,7 @@ from flax import nnx
 from jax import lax
 
 from dawnjax.models.batch_norm import BatchNorm
-from dawnjax.models.convolution import Conv, Linear, convolve, uniform_fan_in
+from dawnjax.models.convolution import Conv, Linear, add_bias, convolve, uniform_fan_in
 from dawnjax.models.execution import Execution
 
 WHITENING_SIZE = 2
@@ -177,7 +177,7 @@ class Whitening(nnx.Module):
             platform=self.execution.platform,
             batch_shards=self.execution.batch_shards,
         )
-        return whitened + self.bias[...].astype(dtype)
+        return add_bias(whitened, self.bias[...].astype(dtype), self.execution.platform)
 
 
 class Group(nnx.Module):
@@ -210,12 +210,17 @@ class Group(nnx.Module):
                 execution=execution,
             )
 
+        self.platform = execution.platform
         self.conv_1, self.norm_1 = conv(in_channels), norm()
         self.conv_2, self.norm_2 = conv(out_channels), norm()
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in] to [batch, height // 2, width // 2, out]."""
         hidden = max_pool(self.conv_1(images), (2, 2))
+        if self.platform == "cpu":
+            # Else XLA puts the backward pass of all that follows into the gradient of each of the
+            # four images under the maximum, and computes it four times.
+            hidden = lax.optimization_barrier(hidden)
         hidden = _gelu(self.norm_1(hidden, train=train))
         return _gelu(self.norm_2(self.conv_2(hidden), train=train))
 

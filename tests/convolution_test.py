@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 from dawnjax.models import convolution, winograd
-from dawnjax.models.convolution import Conv, Linear, choose_implementation, convolve
+from dawnjax.models.convolution import Conv, Linear, add_bias, choose_implementation, convolve
 from dawnjax.models.execution import ComputeDtype, Execution
 
 CPU = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
@@ -190,10 +190,10 @@ def test_small_images_on_cpu_leave_no_convolution_in_the_program():
 
 def test_large_images_with_many_channels_go_the_way_of_small_ones():
     def choice(channels):
-        return choose_implementation((8, 16, 16, 128), (3, 3, 128, channels), (1, 1), "cpu")
+        return choose_implementation((8, 16, 16, 256), (3, 3, 256, channels), (1, 1), "cpu")
 
-    assert choice(128) == "winograd"
-    assert choice(64) == "one_layout"
+    assert choice(256) == "winograd"
+    assert choice(128) == "one_layout"
 
 
 def test_gradients_of_a_convolution_on_cpu_have_its_layout():
@@ -244,6 +244,18 @@ def test_initial_kernels_have_the_variance_that_their_source_gives(initializer, 
     # 18,432 values: the standard error of their variance is 1 %.
     np.testing.assert_allclose(kernel.var(), variance, rtol=0.05)
     assert np.abs(kernel).max() <= bound
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_a_bias_has_the_sum_over_all_positions_as_gradient(platform):
+    images, bias, cotangent = drawn(3, 5, 4, 6), drawn(6, seed=1), drawn(3, 5, 4, 6, seed=2)
+    result, pull_back = jax.vjp(functools.partial(add_bias, platform=platform), images, bias)
+    np.testing.assert_array_equal(result, np.asarray(images) + np.asarray(bias))
+    images_gradient, bias_gradient = pull_back(cotangent)
+    np.testing.assert_array_equal(images_gradient, cotangent)
+    # 60 float32 values of unit variance.
+    wanted = np.asarray(cotangent, np.float64).sum((0, 1, 2))
+    np.testing.assert_allclose(bias_gradient, wanted, rtol=0, atol=1e-5)
 
 
 def test_linear_layer_sums_in_float32_where_logits_are_asked_for():

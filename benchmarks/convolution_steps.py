@@ -1,0 +1,309 @@
+"""A training step of convolution networks on CPU against PyTorch: ms a step in alternation.
+
+    python -m benchmarks convolution_steps --network=record --batch_size=2000 --rounds=5
+    python -m benchmarks convolution_steps --network=resnet18 --batch_size=128
+    python -m benchmarks convolution_steps --network=digits --batch_size=64 --rounds=20 --compile
+
+A step is the mean cross-entropy of a batch, its gradients and a plain SGD update of all parameters
+but fixed ones, in float32; it has no augmentation and no optimizer state, which are the same few
+operations on both sides. Statistics of BatchNorm are those of the whole batch. Both sides start
+from the same parameters and see the same images; the check compares the losses of three such steps.
+PyTorch runs in float32 with images as channels_last (`--contiguous` for NCHW), compiled with
+`--compile`, and once more under bfloat16 autocast, for which DawnJAX on CPU has no counterpart.
+The two sides share a process, so PyTorch's threads sleep while ours run.
+"""
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import harness
+from dawnjax.experiments import cifar10_record, cifar10_resnet18, digits
+from dawnjax.models.execution import Execution
+from dawnjax.pure_model import pure_model
+
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+except ImportError:
+    sys.exit("convolution_steps: PyTorch is not installed: pip install torch")
+
+EXPERIMENTS = {
+    "record": cifar10_record.EXPERIMENT,
+    "resnet18": cifar10_resnet18.EXPERIMENT,
+    "digits": digits.EXPERIMENT,
+}
+IMAGE_SHAPES = {"record": (32, 32, 3), "resnet18": (32, 32, 3), "digits": (8, 8, 1)}
+NUM_CLASSES = 10
+"""All of the data that a network must know; the images of the steps are drawn."""
+
+LEARNING_RATE = {"record": 5.0, "resnet18": 0.02, "digits": 0.1}
+"""Large enough that the losses of three steps move; the record's logits are divided by 256."""
+
+TOLERANCE = 1e-3
+"""Of the losses of three float32 steps whose sums run in other orders."""
+
+
+class RecordNet(nn.Module):
+    """The network of the CIFAR-10 record; names are those of DawnJAX's parameters."""
+
+    def __init__(self, config: Any, image_shape: tuple[int, ...], num_classes: int):
+        super().__init__()
+        self.whitening = nn.Conv2d(image_shape[2], 8 * image_shape[2], 2)
+        self.whitening.weight.requires_grad = False
+        groups, width = {}, 8 * image_shape[2]
+        for index, out_width in enumerate(config.group_widths, start=1):
+            groups[f"group_{index}"] = RecordGroup(config, width, out_width)
+            width = out_width
+        self.groups = nn.ModuleDict(groups)
+        self.classifier = nn.Linear(width, num_classes, bias=False)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = F.gelu(self.whitening(images))
+        for group in self.groups.values():
+            hidden = group(hidden)
+        features = F.max_pool2d(hidden, hidden.shape[2]).flatten(1)
+        return self.classifier(features) / features.shape[1]
+
+
+class RecordGroup(nn.Module):
+    """Convolution, pooling, BatchNorm, GELU; then the same without pooling."""
+
+    def __init__(self, config: Any, in_width: int, width: int):
+        super().__init__()
+        self.conv_1 = nn.Conv2d(in_width, width, 3, padding=1, bias=False)
+        self.conv_2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm_1 = nn.BatchNorm2d(width, eps=config.batch_norm_epsilon)
+        self.norm_2 = nn.BatchNorm2d(width, eps=config.batch_norm_epsilon)
+        self.norm_1.weight.requires_grad = self.norm_2.weight.requires_grad = False
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = F.gelu(self.norm_1(F.max_pool2d(self.conv_1(images), 2)))
+        return F.gelu(self.norm_2(self.conv_2(hidden)))
+
+
+class ResNet(nn.Module):
+    """A residual network of basic blocks; names are those of DawnJAX's parameters."""
+
+    def __init__(self, config: Any, image_shape: tuple[int, ...], num_classes: int):
+        super().__init__()
+        width = config.stage_widths[0]
+        self.stem = nn.Conv2d(image_shape[2], width, 3, 1, 1, bias=False)
+        self.stem_norm = nn.BatchNorm2d(width, eps=config.batch_norm_epsilon)
+        blocks = {}
+        for stage, (size, out) in enumerate(
+            zip(config.stage_sizes, config.stage_widths, strict=True), start=1
+        ):
+            for block in range(1, size + 1):
+                stride = 2 if stage > 1 and block == 1 else 1
+                blocks[f"stage_{stage}_block_{block}"] = Block(config, width, out, stride)
+                width = out
+        self.blocks = nn.ModuleDict(blocks)
+        self.classifier = nn.Linear(width, num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = F.relu(self.stem_norm(self.stem(images)))
+        for block in self.blocks.values():
+            hidden = block(hidden)
+        return self.classifier(hidden.mean((2, 3)))
+
+
+class Block(nn.Module):
+    """A basic residual block."""
+
+    def __init__(self, config: Any, in_width: int, width: int, stride: int):
+        super().__init__()
+        self.conv_1 = nn.Conv2d(in_width, width, 3, stride, 1, bias=False)
+        self.norm_1 = nn.BatchNorm2d(width, eps=config.batch_norm_epsilon)
+        self.conv_2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.norm_2 = nn.BatchNorm2d(width, eps=config.batch_norm_epsilon)
+        self.projection = None
+        if stride > 1 or in_width != width:
+            self.projection = nn.Conv2d(in_width, width, 1, stride, bias=False)
+            self.projection_norm = nn.BatchNorm2d(width, eps=config.batch_norm_epsilon)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = self.norm_2(self.conv_2(F.relu(self.norm_1(self.conv_1(images)))))
+        if self.projection is not None:
+            images = self.projection_norm(self.projection(images))
+        return F.relu(hidden + images)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What both sides compute on.
+
+    Attributes:
+      images: float32 [batch, height, width, channels].
+      labels: int32 [batch].
+      params: Our parameters at the start.
+      rate: SGD's.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    params: Any
+    rate: float
+
+
+def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], float]]:
+    """Gives the task, and a function that makes one step and gives its loss."""
+    image_shape = IMAGE_SHAPES[network]
+    build: Any = EXPERIMENTS[network].model.build
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=batch_size)
+    model = pure_model(
+        lambda rngs: build(
+            image_shape=image_shape,
+            num_classes=NUM_CLASSES,
+            execution=execution,
+            rngs=rngs,
+        )
+    )
+    rate = LEARNING_RATE[network]
+    random = np.random.default_rng(0)
+    images = random.standard_normal((batch_size, *image_shape)).astype(np.float32)
+    labels = random.integers(NUM_CLASSES, size=batch_size).astype(np.int32)
+    params, stats = jax.jit(model.init)(jax.random.key(0))
+
+    def step(params: Any, images: jax.Array, labels: jax.Array) -> tuple[Any, jax.Array]:
+        def loss_of(params: Any) -> jax.Array:
+            logits, _ = model.apply(params, stats, images, True, None)
+            chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)
+            return -chosen.mean()
+
+        loss, gradients = jax.value_and_grad(loss_of)(params)
+        return jax.tree.map(lambda p, g: p - rate * g, params, gradients), loss
+
+    task = Task(images, labels, jax.tree.map(np.array, params), rate)
+    arguments = (params, jnp.asarray(images), jnp.asarray(labels))
+    compiled = jax.jit(step, donate_argnums=0).lower(*arguments).compile()
+    state, *batch = arguments
+
+    def one_step() -> float:
+        nonlocal state
+        state, loss = compiled(state, *batch)
+        jax.block_until_ready(state)
+        return float(loss)
+
+    return task, one_step
+
+
+def pytorch_side(
+    network: nn.Module, task: Task, contiguous: bool, compiled: bool, dtype: torch.dtype
+) -> Callable[[], float]:
+    """Gives a function that makes one step and gives its loss."""
+    layout = torch.contiguous_format if contiguous else torch.channels_last
+    load_parameters(network, task.params)
+    moved: Any = network.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
+    forward: Any = torch.compile(moved) if compiled else moved
+    optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=task.rate)
+    images = torch.from_numpy(task.images).permute(0, 3, 1, 2).contiguous(memory_format=layout)
+    labels = torch.from_numpy(task.labels.astype(np.int64))
+
+    def one_step() -> float:
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            logits = forward(images)
+        loss = F.cross_entropy(logits.float(), labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return one_step
+
+
+def load_parameters(network: nn.Module, params: Any) -> None:
+    """Copies our parameters into a network whose parts have the same names.
+
+    Raises:
+      KeyError: A parameter has no place, or a trained one of the network no parameter.
+    """
+    own = dict(network.named_parameters())
+    missing = {name for name, parameter in own.items() if parameter.requires_grad}
+    for path, value in jax.tree_util.tree_leaves_with_path(params):
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        part, _, last = name.rpartition(".")
+        name = f"{part}.{'bias' if last == 'bias' else 'weight'}"
+        order = {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}[value.ndim]
+        with torch.no_grad():
+            own[name].copy_(torch.from_numpy(value.transpose(order).copy()))
+        missing.discard(name)
+    if missing:
+        raise KeyError(f"no parameters for {sorted(missing)}")
+
+
+def timed(one_step: Callable[[], float], steps: int) -> Callable[[], float]:
+    """Gives a function that makes some steps and gives the milliseconds that each took."""
+
+    def run() -> float:
+        started = time.perf_counter()
+        for _ in range(steps):
+            one_step()
+        return 1e3 * (time.perf_counter() - started) / steps
+
+    return run
+
+
+def main() -> int:
+    """Checks, measures, prints a table and writes `results/convolution_steps_NETWORK.json`."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--network", choices=sorted(EXPERIMENTS), default="record")
+    parser.add_argument("--batch_size", type=int, default=0, help="0 takes the experiment's")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=1, help="steps in a round")
+    parser.add_argument("--compile", action="store_true", help="torch.compile on PyTorch's side")
+    parser.add_argument("--contiguous", action="store_true", help="PyTorch's images as NCHW")
+    parser.add_argument("--bfloat16", action="store_true", help="PyTorch under autocast too")
+    arguments = parser.parse_args()
+    experiment: Any = EXPERIMENTS[arguments.network]
+    batch_size = arguments.batch_size or experiment.global_batch_size
+    task, ours = our_side(arguments.network, batch_size)
+
+    def theirs(dtype: torch.dtype) -> Callable[[], float]:
+        network_class = RecordNet if arguments.network == "record" else ResNet
+        image_shape = IMAGE_SHAPES[arguments.network]
+        network = network_class(experiment.model, image_shape, NUM_CLASSES)
+        return pytorch_side(network, task, arguments.contiguous, arguments.compile, dtype)
+
+    float32 = theirs(torch.float32)
+    check = harness.same_losses(
+        [ours() for _ in range(3)], [float32() for _ in range(3)], TOLERANCE
+    )
+    results = harness.Results(
+        f"convolution_steps_{arguments.network}",
+        network=arguments.network,
+        batch_size=batch_size,
+        steps_a_round=arguments.steps,
+        pytorch_mode="compile" if arguments.compile else "eager",
+        pytorch_layout="contiguous" if arguments.contiguous else "channels_last",
+        pytorch_threads=torch.get_num_threads(),
+        same_work=check,
+    )
+    rows = [harness.head("DawnJAX", "PyTorch")]
+    sides = {"float32": float32}
+    if arguments.bfloat16:
+        sides["float32 against bfloat16"] = theirs(torch.bfloat16)
+    for name, side in sides.items():
+        comparison = harness.alternate(
+            timed(ours, arguments.steps),
+            timed(side, arguments.steps),
+            arguments.rounds,
+            unit="ms a step",
+        )
+        results.add(**{name.replace(" ", "_"): comparison.to_json()})
+        rows.append(comparison.row(name, digits=1))
+    print(harness.table(rows))
+    print(results.path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
