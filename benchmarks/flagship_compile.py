@@ -144,11 +144,11 @@ def compile_step(name: str, target: str, shards_update: bool) -> list[dict[str, 
     import jax
     import jax.numpy as jnp
 
-    from dawnjax.experiment import MeshShape
     from dawnjax.experiment_flags import load_experiment
     from dawnjax.feed import InputShapes
     from dawnjax.mesh import batch_sharding, make_mesh, replicated
     from dawnjax.programs import call_of_steps, state_shapes, xla_options
+    from dawnjax.run_options import MeshShape
     from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
     experiment = load_experiment(name)

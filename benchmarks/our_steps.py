@@ -16,12 +16,13 @@ import numpy as np
 
 from benchmarks import harness, step_settings
 from dawnjax import compilation, hardware
-from dawnjax.experiment import Experiment, MeshShape
+from dawnjax.experiment import Experiment
 from dawnjax.experiment_flags import parse_request
 from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
 from dawnjax.mesh import make_mesh
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops, train_flops_per_example
 from dawnjax.programs import compile_program, state_shapes, xla_options
+from dawnjax.run_options import MeshShape
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, execution_of, make_recipe
 
 

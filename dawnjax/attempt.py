@@ -18,10 +18,10 @@ from dawnjax.analysis import run_summary
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.checkpoint import Checkpoints
 from dawnjax.clock import Phase, Phases, RunClock, boot_id
+from dawnjax.config_json import to_json
 from dawnjax.device_counters import DeviceCounters
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import reaches
-from dawnjax.experiment import to_json
 from dawnjax.experiment_flags import Request
 from dawnjax.hosts import HostSampler
 from dawnjax.input_pipeline.dataset import AnySpec

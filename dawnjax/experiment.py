@@ -1,19 +1,20 @@
 """What an experiment is: frozen, typed, validated before anything is compiled.
 
 `Experiment` holds the mathematics, the data, the evaluation and the target: all that decides what
-a run computes. `RunOptions` holds how this machine does it: mesh, intervals, deadlines. A run may
-be resumed with other run options, never with another experiment; `Experiment.identity` gives the
-hash that tells.
+a run computes. `run_options.RunOptions` holds how this machine does it: mesh, intervals, deadlines.
+A run may be resumed with other run options, never with another experiment; `Experiment.identity`
+gives the hash that tells.
 """
 
 import dataclasses
 import hashlib
 import json
 import math
-import typing
 from typing import Any, Literal
 
+from dawnjax.config_json import to_json
 from dawnjax.errors import ConfigError
+from dawnjax.field_checks import check_model, check_optimizer, check_schedule, require
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
 from dawnjax.input_pipeline.digits import Digits
@@ -29,7 +30,6 @@ from dawnjax.models.resnet import ResNet
 from dawnjax.models.resnet9 import ResNet9
 from dawnjax.models.transformer import Transformer
 from dawnjax.models.wide_resnet import WideResNet
-from dawnjax.processes import ProcessOptions
 from dawnjax.stages import Span, Stages, examples_before, make_spans, step_of_epoch
 from dawnjax.update_rules import (
     Adam,
@@ -135,9 +135,6 @@ ScheduleConfig = (
     | OneCycle
     | Cyclic
 )
-
-_WEIGHT_DECAYS = ("weight_decay", "sgd_weight_decay")
-"""Fields that are rates; the other `..._decay` are fractions that a step keeps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -298,40 +295,42 @@ class Experiment:
         Raises:
           ConfigError: Names the field, its value, the limit and the way out.
         """
-        _require(self.num_epochs > 0, "num_epochs", self.num_epochs, "be above 0")
-        _require(
+        require(self.num_epochs > 0, "num_epochs", self.num_epochs, "be above 0")
+        require(
             self.global_batch_size >= 1, "global_batch_size", self.global_batch_size, "be 1 or more"
         )
-        _require(
+        require(
             self.global_batch_size <= spec.num_train_examples,
             "global_batch_size",
             self.global_batch_size,
             f"not exceed the {spec.num_train_examples} training examples",
         )
         self._validate_task(spec)
+        if isinstance(self.model, ModelConfig):  # one of an experiment's own file checks itself
+            check_model(self.model)
         group = self.batch_norm_group_size
         is_translation = isinstance(self.model, Transformer)
-        _require(
+        require(
             (group == 0 and is_translation) or group >= 1 and self.global_batch_size % group == 0,
             "batch_norm_group_size",
             group,
             f"divide the global batch of {self.global_batch_size}",
         )
-        _require(
+        require(
             0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "lie in [0, 1)"
         )
         parts, num_groups = self.accumulation_steps, self.global_batch_size // max(1, group)
-        _require(
+        require(
             parts >= 1 and num_groups % parts == 0,
             "accumulation_steps",
             parts,
             f"divide the {num_groups} normalization groups of a batch",
         )
-        _require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
-        _require(self.max_seconds >= 0, "max_seconds", self.max_seconds, "be 0 (no limit) or more")
+        require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
+        require(self.max_seconds >= 0, "max_seconds", self.max_seconds, "be 0 (no limit) or more")
         self._validate_xla_options()
         warmup = self.schedule.warmup_epochs
-        _require(
+        require(
             0 <= warmup < self.num_epochs,
             "schedule.warmup_epochs",
             warmup,
@@ -339,8 +338,8 @@ class Experiment:
         )
         if not isinstance(spec, TextSpec):
             self._validate_augmentation(spec)
-        self._validate_schedule()
-        self._validate_optimizer()
+        check_schedule(self.schedule)
+        check_optimizer(self.optimizer)
         self._validate_evaluation(spec)
         self._validate_stages(spec)
 
@@ -349,8 +348,8 @@ class Experiment:
         for option in self.xla_options:
             name, separator, value = option.partition("=")
             has_form = name.startswith("xla_") and name.isidentifier() and separator and value
-            _require(bool(has_form), "xla_options", option, "be written xla_NAME=VALUE")
-            _require(name not in names, "xla_options", option, "name each option once")
+            require(bool(has_form), "xla_options", option, "be written xla_NAME=VALUE")
+            require(name not in names, "xla_options", option, "name each option once")
             names.append(name)
 
     def _validate_stages(self, spec: AnySpec) -> None:
@@ -359,7 +358,7 @@ class Experiment:
             return
         is_ascending = list(boundaries) == sorted(set(boundaries))
         is_inside = boundaries[0] > 0 and boundaries[-1] < self.num_epochs
-        _require(
+        require(
             is_ascending and is_inside,
             "stages.boundary_epochs",
             boundaries,
@@ -367,7 +366,7 @@ class Experiment:
         )
         for name in ("crop_pixels", "crop_min_area", "global_batch_size"):
             values = getattr(stages, name)
-            _require(
+            require(
                 len(values) in (0, len(boundaries)),
                 f"stages.{name}",
                 values,
@@ -396,7 +395,7 @@ class Experiment:
         config = self.augmentation
         side = min(spec.image_shape[:2])
         is_resized = config.center_fraction > 0
-        _require(
+        require(
             0 <= config.crop_pixels <= (4 * side if is_resized else side),
             "augmentation.crop_pixels",
             config.crop_pixels,
@@ -411,36 +410,6 @@ class Experiment:
             raise ConfigError(
                 f"augmentation.crop_pixels={config.crop_pixels} takes the place of "
                 "max_translation_pixels and max_scale_fraction, which must be 0"
-            )
-
-    def _validate_schedule(self) -> None:
-        schedule = self.schedule
-        for name in ("initial_fraction", "final_fraction", "least_fraction"):
-            value = getattr(schedule, name, 0.0)
-            _require(0 <= value <= 1, f"schedule.{name}", value, "lie in [0, 1]")
-        for name in ("power", "rate", "every_epochs", "cycle_epochs", "height_factor"):
-            value = getattr(schedule, name, 1.0)
-            _require(value > 0, f"schedule.{name}", value, "be above 0")
-        for places, values in (("boundary_epochs", "factors"), ("knot_epochs", "fractions")):
-            epochs, levels = getattr(schedule, places, ()), getattr(schedule, values, ())
-            _require(
-                len(epochs) == len(levels),
-                f"schedule.{values}",
-                levels,
-                f"have as many values as schedule.{places}={epochs!r}",
-            )
-            is_ascending = list(epochs) == sorted(epochs) and min(epochs, default=0) >= 0
-            _require(is_ascending, f"schedule.{places}", epochs, "be 0 or more and ascend")
-            is_positive = min(levels, default=0) >= 0
-            _require(is_positive, f"schedule.{values}", levels, "be 0 or more")
-        if isinstance(schedule, PiecewiseLinear):
-            _require(bool(schedule.knot_epochs), "schedule.knot_epochs", (), "name a knot")
-        if isinstance(schedule, PiecewiseStep) and schedule.boundary_epochs:
-            _require(
-                schedule.boundary_epochs[0] >= schedule.warmup_epochs,
-                "schedule.boundary_epochs",
-                schedule.boundary_epochs,
-                f"not lie within the warm-up of {schedule.warmup_epochs:g} epochs",
             )
 
     def _validate_task(self, spec: AnySpec) -> None:
@@ -471,41 +440,26 @@ class Experiment:
         ):
             value = getattr(decoding, name)
             text = f"lie in {low} to {high}"
-            _require(low <= value <= high, f"evaluation.decoding.{name}", value, text)
+            require(low <= value <= high, f"evaluation.decoding.{name}", value, text)
         if isinstance(self.schedule, InverseSquareRoot):
             warmup = self.schedule.warmup_epochs
-            _require(warmup > 0, "schedule.warmup_epochs", warmup, "be above 0 for this schedule")
-
-    def _validate_optimizer(self) -> None:
-        for field in dataclasses.fields(self.optimizer):
-            value = getattr(self.optimizer, field.name)
-            is_fraction = field.name.endswith(("momentum", "_decay")) or field.name.startswith(
-                "beta_"
-            )
-            if is_fraction and field.name not in _WEIGHT_DECAYS:
-                _require(0 <= value < 1, f"optimizer.{field.name}", value, "lie in [0, 1)")
-            elif not isinstance(value, bool | str):
-                _require(value >= 0, f"optimizer.{field.name}", value, "be 0 or more")
-        if isinstance(self.optimizer, RmsProp):
-            _require(
-                self.optimizer.decay < 1, "optimizer.decay", self.optimizer.decay, "be below 1"
-            )
+            require(warmup > 0, "schedule.warmup_epochs", warmup, "be above 0 for this schedule")
 
     def _validate_evaluation(self, spec: AnySpec) -> None:
         evaluation = self.evaluation
-        _require(
+        require(
             evaluation.every_epochs >= 0.001,
             "evaluation.every_epochs",
             evaluation.every_epochs,
             "be above 0",
         )
-        _require(
+        require(
             evaluation.global_batch_size >= 1,
             "evaluation.global_batch_size",
             evaluation.global_batch_size,
             "be 1 or more",
         )
-        _require(
+        require(
             0 <= evaluation.first_epoch <= self.num_epochs,
             "evaluation.first_epoch",
             evaluation.first_epoch,
@@ -542,205 +496,3 @@ class Experiment:
                     f"targets.{index}.value={target.value:g} must lie in 0 to 1: accuracies are "
                     f"fractions (did you mean {target.value / 100:g}?)"
                 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshShape:
-    """How the devices are arranged; axes `data`, `fsdp`, `model`, in that order.
-
-    Attributes:
-      data: Devices over which the batch is split; 0 takes all that the other axes leave.
-      fsdp: Devices over which the batch is split and parameters and optimizer state too.
-      model: Devices over which layers are split.
-    """
-
-    data: int = 0
-    fsdp: int = 1
-    model: int = 1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CheckpointOptions:
-    """When the state is saved; saving is asynchronous and counts as time of the run.
-
-    Attributes:
-      directory: Where checkpoints go; empty takes `checkpoints` in the run directory. It must be
-        one place for all hosts (a shared disk, or `gs://...`).
-      every_seconds: Save at the first end of an epoch, or evaluation, after this many seconds since
-        the last save; 0 turns it off.
-      every_steps: Save after each multiple of this many steps, evaluations apart; 0 turns it off.
-      keep: How many checkpoints stay.
-    """
-
-    directory: str = ""
-    every_seconds: float = 60.0
-    every_steps: int = 0
-    keep: int = 2
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ProfileOptions:
-    """What is seen of where the time goes.
-
-    Attributes:
-      after_run: Take a profile when the run has ended: outside the time to accuracy, as its own
-        phase.
-      steps: Windows inside the run to trace too, such as `100:110,500:520`: from after step 100 to
-        after step 110. They count as time of the run, and the result says that there were some.
-      seconds: About how long the trace after the run shall be; it has 2 to 20 steps.
-      twin: Time the step against its ablation twin, which needs one more compilation.
-      measured_peaks: Measure the device's peaks where they are not known from before.
-      slow_process: A process that is slowed on purpose, to see a straggler; -1 slows none.
-      slow_seconds: By how much each of its calls is slowed.
-    """
-
-    after_run: bool = True
-    steps: str = ""
-    seconds: float = 1.0
-    twin: bool = True
-    measured_peaks: bool = True
-    slow_process: int = -1
-    slow_seconds: float = 0.0
-
-    def windows(self) -> list[tuple[int, int]]:
-        """Gives the windows inside the run, ascending.
-
-        Raises:
-          ConfigError: One is not written as FIRST:LAST, or overlaps another.
-        """
-        windows = []
-        for part in filter(None, self.steps.split(",")):
-            first, _, last = part.partition(":")
-            if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
-                raise ConfigError(
-                    f"profile.steps={self.steps!r}: {part!r} must be FIRST:LAST, such as 100:110"
-                )
-            windows.append((int(first), int(last)))
-        windows.sort()
-        for (_, end), (begin, _) in zip(windows, windows[1:], strict=False):
-            _require(end <= begin, "profile.steps", self.steps, "have windows that do not overlap")
-        return windows
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How this machine runs an experiment; no part of the experiment's identity.
-
-    Attributes:
-      run_dir: Directory of the run's log, result and checkpoints; empty makes a new one under
-        `runs/`. An existing run of the same experiment and seed is resumed.
-      mesh: Arrangement of the devices.
-      weight_update_sharding: Split the optimizer's state and each update over all devices, while
-        the parameters stay whole on each; the mathematics stays the same. `mesh.fsdp` splits the
-        parameters too and does not go with it.
-      steps_per_call: Steps in one call of the compiled program; 0 chooses by dataset, model and
-        platform.
-      data_placement: Keep the dataset on each device, feed each batch from the host, or choose
-        by size.
-      checkpoint: When the state is saved.
-      tensorboard: Write scalars for TensorBoard.
-      price_per_hour_usd: Price of one host; the cost is null without it.
-      compile_cache_dir: Directory of compiled programs, kept between runs; empty takes
-        `~/.cache/dawnjax/compiled`, `none` keeps nothing.
-      processes: How this process finds the others, and when it gives them up.
-      profile: What is seen of where the time goes.
-    """
-
-    run_dir: str = ""
-    mesh: MeshShape = MeshShape()
-    weight_update_sharding: bool = False
-    steps_per_call: int = 0
-    data_placement: Literal["auto", "device", "host"] = "auto"
-    checkpoint: CheckpointOptions = CheckpointOptions()
-    tensorboard: bool = True
-    price_per_hour_usd: float | None = None
-    compile_cache_dir: str = ""
-    processes: ProcessOptions = ProcessOptions()
-    profile: ProfileOptions = ProfileOptions()
-
-    def validate(self) -> None:
-        """Refuses impossible values.
-
-        Raises:
-          ConfigError: Names the option, its value and the limit.
-        """
-        steps = self.steps_per_call
-        _require(0 <= steps <= 1000, "steps_per_call", steps, "lie in 0 (chosen) to 1000")
-        price = self.price_per_hour_usd
-        _require(price is None or price >= 0, "price_per_hour_usd", price, "be 0 or more")
-        keep, every = self.checkpoint.keep, self.checkpoint.every_steps
-        _require(keep >= 1, "checkpoint.keep", keep, "be 1 or more")
-        _require(every >= 0, "checkpoint.every_steps", every, "be 0 (never) or more")
-        seconds = self.checkpoint.every_seconds
-        _require(seconds >= 0, "checkpoint.every_seconds", seconds, "be 0 (never) or more")
-        self.profile.windows()
-        seconds = self.profile.seconds
-        _require(0 < seconds <= 60, "profile.seconds", seconds, "lie above 0, up to 60")
-        slow = self.profile.slow_seconds
-        _require(slow >= 0, "profile.slow_seconds", slow, "be 0 or more")
-        if self.weight_update_sharding and self.mesh.fsdp > 1:
-            raise ConfigError(
-                f"mesh.fsdp={self.mesh.fsdp} splits the optimizer's state already; take it or "
-                "weight_update_sharding"
-            )
-        _require(self.mesh.model == 1, "mesh.model", self.mesh.model, "be 1: no layer is split")
-
-
-def to_json(value: Any) -> Any:
-    """Gives a config as plain JSON values; a tagged choice gains its `tag`."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        hints = typing.get_type_hints(type(value))
-        fields = {}
-        for field in dataclasses.fields(value):
-            item = getattr(value, field.name)
-            # 15 and 15.0 epochs are one experiment, so they must be one text.
-            is_float = hints[field.name] is float and isinstance(item, int)
-            fields[field.name] = float(item) if is_float else to_json(item)
-        tag = getattr(value, "TAG", None)
-        return {"tag": tag, **fields} if tag else fields
-    if isinstance(value, tuple):
-        return [to_json(item) for item in value]
-    return value
-
-
-def from_json(cls: type, value: Any) -> Any:
-    """Gives the config that `to_json` was given.
-
-    Args:
-      cls: A config class of this module.
-      value: What `to_json` gave for an instance of it.
-
-    Raises:
-      ConfigError: A field is unknown, missing or of another kind; another version wrote it.
-    """
-    fields = {field.name for field in dataclasses.fields(cls)}
-    unknown = [name for name in value if name not in fields and name != "tag"]
-    if unknown:
-        raise ConfigError(f"{cls.__name__} has no field {unknown[0]!r}; another version wrote it")
-    hints = typing.get_type_hints(cls)
-    try:
-        return cls(**{name: _leaf(hints[name], value[name]) for name in value if name != "tag"})
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ConfigError(f"cannot read {cls.__name__}: {error}") from None
-
-
-def _leaf(hint: Any, value: Any) -> Any:
-    variants: list[Any] = [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
-    if dataclasses.is_dataclass(hint):
-        return from_json(typing.cast(type, hint), value)
-    if typing.get_origin(hint) is tuple:
-        return tuple(_leaf(typing.get_args(hint)[0], item) for item in value)
-    if variants:
-        by_tag = {variant.TAG: variant for variant in variants}
-        if value.get("tag") not in by_tag:
-            raise ConfigError(
-                f"{value.get('tag')!r} is none of {', '.join(by_tag)}: a class of the experiment's "
-                "own file, or of another version"
-            )
-        return from_json(by_tag[value["tag"]], value)
-    return value
-
-
-def _require(holds: bool, name: str, value: Any, rule: str) -> None:
-    if not holds:
-        raise ConfigError(f"{name}={value!r} must {rule}")

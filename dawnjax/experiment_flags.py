@@ -21,8 +21,10 @@ from absl import flags
 
 from dawnjax import experiments
 from dawnjax.commands import command_line
+from dawnjax.config_json import to_json
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import Experiment, RunOptions, to_json
+from dawnjax.experiment import Experiment
+from dawnjax.run_options import RunOptions
 
 _FIXED = ("name", "observations", "target_note", "mlperf_benchmark")
 """Fields of an experiment that say what it is and cannot be overridden."""

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import MeshShape
+from dawnjax.run_options import MeshShape
 
 BATCH_AXES = ("data", "fsdp")
 

@@ -28,9 +28,9 @@ import jax
 import numpy as np
 
 from dawnjax import compilation, versions
+from dawnjax.config_json import to_json
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import EvaluationFeed, reaches
-from dawnjax.experiment import to_json
 from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.batches import ExampleOrder

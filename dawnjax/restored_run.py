@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dawnjax.config_json import from_json
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.experiment import Experiment, RunOptions, from_json
+from dawnjax.experiment import Experiment
 from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.run_directory import RunDirectory, read_record
+from dawnjax.run_options import RunOptions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,6 @@ import dataclasses
 import jax
 
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import RunOptions
 from dawnjax.feed import InputShapes, input_shapes
 from dawnjax.programs import (
     EvaluationPrograms,
@@ -15,6 +14,7 @@ from dawnjax.programs import (
     compile_training,
     state_shapes,
 )
+from dawnjax.run_options import RunOptions
 from dawnjax.stages import Span, span_of_last
 from dawnjax.train_step import Recipe
 

@@ -18,13 +18,14 @@ from dawnjax.call_queue import CallQueue
 from dawnjax.clock import RunClock
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.experiment import Experiment, RunOptions
+from dawnjax.experiment import Experiment
 from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, TrainFeed
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
 from dawnjax.profile.capture import Trainer
 from dawnjax.programs import TrainPrograms, state_shapes
+from dawnjax.run_options import RunOptions
 from dawnjax.staged_programs import Stage, compile_stages
 from dawnjax.stages import Span
 from dawnjax.train_step import (

@@ -17,14 +17,7 @@ Source: Vaswani et al. 2017 (arXiv 1706.03762), sections 5 and 6.1 (the peak rat
 (512 x 4000) ** -0.5); the target is MLPerf v0.5's.
 """
 
-from dawnjax.experiment import (
-    Adam,
-    Decoding,
-    Evaluation,
-    Experiment,
-    InverseSquareRoot,
-    Target,
-)
+from dawnjax.experiment import Adam, Decoding, Evaluation, Experiment, InverseSquareRoot, Target
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.transformer import Transformer
 

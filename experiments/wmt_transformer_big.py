@@ -15,14 +15,7 @@ Source: Vaswani et al. 2017 (arXiv 1706.03762), sections 5 and 6.1 and Table 3 (
 (1024 x 4000) ** -0.5); the target is that of MLPerf v0.5 and v0.6.
 """
 
-from dawnjax.experiment import (
-    Adam,
-    Decoding,
-    Evaluation,
-    Experiment,
-    InverseSquareRoot,
-    Target,
-)
+from dawnjax.experiment import Adam, Decoding, Evaluation, Experiment, InverseSquareRoot, Target
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.transformer import Transformer
 

@@ -61,8 +61,8 @@ class ResNet9Module(nnx.Module):
     ):
         if len(config.widths) != 4 or min(image_shape[:2]) < 8:
             raise ValueError(
-                f"ResNet-9 takes four widths, not {config.widths}, and images of 8x8 or more, not "
-                f"{image_shape[0]}x{image_shape[1]}"
+                f"model.widths={config.widths} must be four values, and the images 8x8 or more, "
+                f"not {image_shape[0]}x{image_shape[1]}"
             )
 
         def layer(in_channels: int, out_channels: int) -> ConvNormRelu:

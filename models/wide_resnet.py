@@ -54,8 +54,8 @@ class WideResNet:
         """
         if self.depth < 10 or (self.depth - 4) % 6 or self.widening < 1:
             raise ValueError(
-                f"WRN-{self.depth}-{self.widening}: the depth must be 6n + 4, such as 16, 22, 28, "
-                "34 or 40, and the widening 1 or more"
+                f"model.depth={self.depth} must be 6n + 4, such as 16, 22, 28, 34 or 40, and "
+                f"model.widening={self.widening} must be 1 or more"
             )
         plain = PreactivationResNet(
             stage_sizes=((self.depth - 4) // 6,) * 3,

@@ -4,22 +4,19 @@ import dataclasses
 import json
 import subprocess
 import sys
+import typing
 from typing import Any
 
 import pytest
 
 from dawnjax.commands import command_line
+from dawnjax.config_json import from_json, to_json
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import (
-    Experiment,
-    Muon,
-    Sgd,
-    WarmupLinear,
-    from_json,
-    to_json,
-)
+from dawnjax.experiment import Experiment, Muon, Sgd, WarmupLinear
 from dawnjax.experiment_flags import experiment_names, load_experiment, parse_request
+from dawnjax.field_checks import check_model
 from dawnjax.models.resnet import ResNet
+from dawnjax.models.transformer import Transformer
 
 
 def request(*argv):
@@ -83,6 +80,8 @@ def test_a_variant_is_chosen_and_has_its_own_flags():
         ([], "--experiment is missing"),
         (["--experiment=digits", "--optimizer.learning_rate=1"], "optimizer.base_learning_rate"),
         (["--experiment=digits", "--global_batch_sise=1"], "did you mean --global_batch_size"),
+        (["--experiment=digits", "--output_dir=x"], "did you mean --run_dir"),
+        (["--experiment=digits", "--lr=0.1"], "did you mean --optimizer.base_learning_rate"),
         (["--experiment=digits", "--global_batch_size=1e3"], "--global_batch_size=1e3"),
         (["--experiment=digits", "--num_epochs=many"], "--num_epochs=many"),
         (["--experiment=digits", "--num_epochs=inf"], "finite"),
@@ -242,3 +241,30 @@ def test_the_command_ends_with_status_2_and_one_line():
         "dawnjax train: unknown flag --num_epoch; did you mean --num_epochs?"
     )
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("experiment", ["synthetic_image", "multi30k_transformer"])
+def test_every_number_of_every_model_refuses_what_it_cannot_be(experiment):
+    """0, -1, nothing or nan, where a model cannot be made of it: one line that names the flag."""
+    variants = typing.get_args(typing.get_type_hints(Experiment)["model"])
+    is_text = experiment == "multi30k_transformer"
+    for model in (variant for variant in variants if (variant is Transformer) == is_text):
+        hints = typing.get_type_hints(model)
+        for field in dataclasses.fields(model):
+            hint, bad = hints[field.name], []
+            if hint is int:
+                bad = ["0", "-1"]
+            elif typing.get_origin(hint) is tuple:
+                bad = ["", "0", "-1", "4,0,4,4", "1,2,3,4,5,6,7"]
+                if not field.name.startswith("stage_"):  # any number, or told when it is built
+                    bad.pop()
+            elif hint is float:
+                bad = ["nan"] if field.name == "last_scale" else ["-1", "nan"]
+            for value in bad:
+                argv = [f"--experiment={experiment}", f"--model={model.TAG}"]
+                argv += [f"--model.{field.name}={value}"]
+                with pytest.raises(
+                    ConfigError, match=rf"model\.{field.name}=|one for each"
+                ) as line:
+                    check_model(parse_request("train", argv)[0].experiment.model)
+                assert "\n" not in str(line.value)

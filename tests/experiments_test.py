@@ -8,11 +8,13 @@ import jax
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.experiment import Experiment, MeshShape, from_json, to_json
+from dawnjax.config_json import from_json, to_json
+from dawnjax.experiment import Experiment
 from dawnjax.experiment_flags import experiment_names, load_experiment
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import make_mesh
+from dawnjax.run_options import MeshShape
 from dawnjax.train_step import make_recipe
 
 IMAGENET = DatasetSpec(

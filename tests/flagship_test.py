@@ -9,10 +9,10 @@ from jax import monitoring
 
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
-from dawnjax.experiment import RunOptions
 from dawnjax.experiment_flags import parse_request
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.run_log import read_events
+from dawnjax.run_options import RunOptions
 
 IMAGENET = DatasetSpec(
     num_train_examples=1_281_167,

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 import pytest
 
-from dawnjax.experiment import MeshShape, RunOptions
 from dawnjax.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
+from dawnjax.run_options import MeshShape, RunOptions
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
 TOP = Path(__file__).resolve().parent.parent

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 
+from dawnjax.config_json import from_json, to_json
 from dawnjax.errors import ConfigError
 from dawnjax.experiment import (
     Constant,
@@ -26,8 +27,6 @@ from dawnjax.experiment import (
     RmsProp,
     ScheduleConfig,
     Sgd,
-    from_json,
-    to_json,
 )
 from dawnjax.experiment_flags import load_experiment
 from dawnjax.optimizers import make_optimizer, peak_learning_rate, relative_schedule

@@ -12,7 +12,6 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.commands.check import check_run
-from dawnjax.experiment import ProfileOptions
 from dawnjax.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.mesh import make_mesh, place, replicated
@@ -21,6 +20,7 @@ from dawnjax.profile.capture import make_plan
 from dawnjax.profile.host_profile import newest_captures, read_profile
 from dawnjax.profile.measured_peaks import measured_peaks
 from dawnjax.programs import compile_training
+from dawnjax.run_options import ProfileOptions
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import MeshShape, Muon, RunOptions, Stages
+from dawnjax.experiment import Muon, Stages
 from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.batches import ExampleOrder
 from dawnjax.input_pipeline.dataset import DatasetSpec
@@ -23,6 +23,7 @@ from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.optimizers import learning_rate
 from dawnjax.preemption import Preemption
 from dawnjax.profile.model_flops import train_flops_per_example
+from dawnjax.run_options import MeshShape, RunOptions
 from dawnjax.staged_programs import compile_stages
 from dawnjax.stages import examples_before, make_spans, span_of_last, span_of_next, step_of_epoch
 from dawnjax.train_step import make_recipe

@@ -10,12 +10,13 @@ import pytest
 
 from dawnjax import loss_scaling
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import Constant, Experiment, MeshShape, Sgd
+from dawnjax.experiment import Constant, Experiment, Sgd
 from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.mesh import make_mesh
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.resnet import ResNet
+from dawnjax.run_options import MeshShape
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
 SPEC = DatasetSpec(

@@ -8,9 +8,11 @@ import jax
 import numpy as np
 
 from dawnjax.checkpoint import Checkpoints
-from dawnjax.experiment import Experiment, MeshShape, from_json
+from dawnjax.config_json import from_json
+from dawnjax.experiment import Experiment
 from dawnjax.mesh import make_mesh
 from dawnjax.programs import state_shapes
+from dawnjax.run_options import MeshShape
 from dawnjax.train_step import make_recipe
 
 

@@ -23,13 +23,14 @@ from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallQueue
 from dawnjax.errors import ConfigError
 from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.experiment import Decoding, RunOptions
+from dawnjax.experiment import Decoding
 from dawnjax.experiment_flags import load_experiment, parse_request
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_evaluation, compile_training
+from dawnjax.run_options import RunOptions
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 from dawnjax.translation import TranslationRecipe, decoder_inputs, token_losses
 

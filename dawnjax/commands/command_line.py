@@ -30,7 +30,7 @@ def parse(command: str, flag_values: flags.FlagValues, argv: list[str]) -> list[
     try:
         return flag_values([command, *argv])[1:]
     except flags.UnrecognizedFlagError as error:
-        near = closest(error.flagname, list(flag_values))
+        near = _closest_flag(error.flagname, list(flag_values))
         hint = f"; did you mean --{near}?" if near else "; --help lists the flags"
         raise ConfigError(f"unknown flag --{error.flagname}{hint}") from None
     except flags.Error as error:
@@ -50,6 +50,25 @@ def closest(name: str, candidates: list[str]) -> str | None:
     endings = {candidate.rsplit(".", 1)[-1]: candidate for candidate in candidates}
     matches = difflib.get_close_matches(name.rsplit(".", 1)[-1], list(endings), n=1, cutoff=0.6)
     return endings[matches[0]] if matches else None
+
+
+_NAMES_ELSEWHERE = {
+    "run_dir": ("output_dir", "out_dir", "log_dir", "logdir", "work_dir", "workdir", "save_dir"),
+    "optimizer.base_learning_rate": ("lr", "learning_rate", "base_lr"),
+    "compute_dtype": ("dtype", "precision"),
+    "checkpoint.directory": ("ckpt_dir", "checkpoint_dir"),
+    "data.data_dir": ("data_dir", "dataset_dir"),
+    "num_epochs": ("max_steps", "train_steps", "num_steps"),
+    "experiment": ("config", "recipe"),
+}
+"""What other trainers call some flags; their spelling is too far from ours to be found by it."""
+
+
+def _closest_flag(name: str, flag_names: list[str]) -> str | None:
+    for own, elsewhere in _NAMES_ELSEWHERE.items():
+        if name in elsewhere and own in flag_names:
+            return own
+    return closest(name, flag_names)
 
 
 def help_text(usage: str, description: str, flag_values: flags.FlagValues) -> str:

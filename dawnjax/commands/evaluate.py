@@ -11,11 +11,11 @@ from absl import flags
 
 from dawnjax.commands import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.experiment import RunOptions
 from dawnjax.experiment_flags import FlagTree
 from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
 from dawnjax.restored_run import EarlierRun, read_run, restore
 from dawnjax.run_directory import write_json
+from dawnjax.run_options import RunOptions
 
 SCHEMA_VERSION = 1
 

@@ -10,10 +10,10 @@ from absl import flags
 
 from dawnjax.commands import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.experiment import MeshShape, RunOptions
 from dawnjax.experiment_flags import FlagTree
 from dawnjax.restored_run import EarlierRun, read_run, restore
 from dawnjax.run_directory import write_json
+from dawnjax.run_options import MeshShape, RunOptions
 
 SCHEMA_VERSION = 1
 

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dawnjax.commands import command_line
+from dawnjax.config_json import to_json
 from dawnjax.errors import ExitStatus
-from dawnjax.experiment import Experiment, Observation, to_json
+from dawnjax.experiment import Experiment, Observation
 from dawnjax.experiment_flags import experiment_names, load_experiment
 
 

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from dawnjax import hardware, processes
-from dawnjax.experiment import Experiment, ProfileOptions
+from dawnjax.experiment import Experiment
 from dawnjax.feed import TrainFeed
 from dawnjax.hosts import visible_cores
 from dawnjax.input_pipeline.dataset import DatasetSpec
@@ -32,6 +32,7 @@ from dawnjax.profile.model_flops import train_flops_per_example
 from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN, WINDOW_SPAN
 from dawnjax.profile.xplane import TraceError
 from dawnjax.programs import Record, TrainPrograms, call_of_steps, compile_program
+from dawnjax.run_options import ProfileOptions
 from dawnjax.train_step import Recipe, TrainState, platform_of
 
 SCHEMA_VERSION = 1

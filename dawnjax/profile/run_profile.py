@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 
-from dawnjax.experiment import ProfileOptions
 from dawnjax.profile import capture, figures
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN
 from dawnjax.profile.xplane import TraceError
 from dawnjax.programs import Record, TrainPrograms
+from dawnjax.run_options import ProfileOptions
 from dawnjax.train_step import Recipe
 
 _NOTHING = contextlib.nullcontext()

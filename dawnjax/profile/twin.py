@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dawnjax.experiment import MeshShape
 from dawnjax.feed import Arrays
 from dawnjax.mesh import batch_shards, make_mesh
 from dawnjax.programs import Record, call_of_steps, compile_program, xla_options
+from dawnjax.run_options import MeshShape
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState
 
 _AXIS = "device"
