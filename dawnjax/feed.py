@@ -23,8 +23,8 @@ from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 from dawnjax.mesh import batch_sharding, batch_shards, local_rows, place, place_local, replicated
 from dawnjax.run_options import RunOptions
 from dawnjax.stages import Span, span_of_next
+from dawnjax.train_step import Arrays
 
-Arrays = dict[str, jax.Array]
 Shapes = dict[str, jax.ShapeDtypeStruct]
 Placement = Literal["device", "host"]
 

@@ -11,15 +11,16 @@ import importlib.util
 import io
 import json
 import os
+import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from dawnjax import launched
 from dawnjax.board import board_of_this_process
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.watchdog import Watchdog
 
 
@@ -326,17 +327,18 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
     patience.daemon = True
     patience.start()
     try:
-        jax.distributed.initialize(
-            coordinator_address=meeting.coordinator_address,
-            num_processes=meeting.num_processes,
-            process_id=meeting.process_id,
-            cluster_detection_method=meeting.cluster,
-            # When this one passes JAX aborts with a page of C++; the timer above speaks first.
-            initialization_timeout=seconds + 30,
-            heartbeat_timeout_seconds=options.heartbeat_timeout_seconds
-            + _JAX_HEARTBEAT_MARGIN_SECONDS,
-            shutdown_timeout_seconds=_JAX_SHUTDOWN_SECONDS,
-        )
+        with _ended_by_signals(f"while it waited for the other processes ({meeting.source})"):
+            jax.distributed.initialize(
+                coordinator_address=meeting.coordinator_address,
+                num_processes=meeting.num_processes,
+                process_id=meeting.process_id,
+                cluster_detection_method=meeting.cluster,
+                # When this one passes JAX aborts with a page of C++; the timer above speaks first.
+                initialization_timeout=seconds + 30,
+                heartbeat_timeout_seconds=options.heartbeat_timeout_seconds
+                + _JAX_HEARTBEAT_MARGIN_SECONDS,
+                shutdown_timeout_seconds=_JAX_SHUTDOWN_SECONDS,
+            )
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise RunError(
@@ -378,6 +380,42 @@ def _take_greetings_out_of_standard_output() -> None:
                     os.write(target, line)
 
     threading.Thread(target=copy, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _ended_by_signals(when: str) -> Iterator[None]:
+    """Lets SIGINT and SIGTERM end this process at once with one line, inside a block.
+
+    The main thread stands in JAX's runtime there and would come to no handler of its own for as
+    long as it waits; a thread reads what the interpreter notes of a signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def listen() -> None:
+        received = reader.recv(1)
+        if received:
+            name = signal.Signals(received[0]).name
+            os.write(2, f"dawnjax: ended by {name} {when}\n".encode())
+            os._exit(ExitStatus.INTERRUPTED)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    previous = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(previous_fd)
+        writer.close()
+        thread.join(timeout=5.0)
+        reader.close()
 
 
 def _give_up(meeting: Meeting, seconds: int) -> None:

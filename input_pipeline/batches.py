@@ -67,11 +67,6 @@ class ExampleOrder:
         self._batch_size = global_batch_size
         self._permutations: dict[int, np.ndarray] = {}
 
-    @property
-    def batch_size(self) -> int:
-        """Examples a step over all processes."""
-        return self._batch_size
-
     def steps(self, start: int, count: int) -> BatchIndices:
         """Gives the examples of steps start to start + count - 1, in any order of calls.
 

@@ -265,6 +265,20 @@ def test_a_host_that_waits_in_vain_says_so(group):
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_host_that_waits_for_the_others_can_be_interrupted(group, number):
+    alone = group(only=0, initialization_timeout_seconds=300)
+    wait_until(lambda: alone.events(0), 60.0, lambda: alone.output(0))
+    time.sleep(2.0)  # it has imported JAX and waits
+    alone.signal(0, number)
+    assert alone.statuses(0, within=STOP_SECONDS) == [5]
+    (line,) = alone.output(0).splitlines()
+    assert line == (
+        f"dawnjax: ended by {number.name} while it waited for the other processes (flags)"
+    )
+
+
+@pytest.mark.faults
 def test_a_port_in_use_is_one_line(group, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

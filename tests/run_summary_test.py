@@ -233,6 +233,31 @@ def test_a_lost_log_may_be_replaced_in_any_attempt():
     assert (again.steps_made, again.run_start_unix_seconds) == (10, 1e9 + 8)
 
 
+@pytest.mark.parametrize("knows_an_evaluation", [True, False])
+def test_a_damaged_run_start_does_not_count_the_past_twice(knows_an_evaluation):
+    def run(with_start: bool, past: dict | None = None) -> tuple[Log, dict | None]:
+        log = Log().begin(0.0)
+        if with_start:
+            log.add("run_start", 8.0)
+        log.add("phase", 8.0, name="train").train(12.0, 10, 10)
+        if knows_an_evaluation:
+            log.evaluate(12.0, 10, 0.5)
+        history = history_of(log.add("host_sample", 20.0).events) if with_start else past
+        log.add("checkpoint", 20.0, step=10).train(24.0, 20, 10)
+        return log, history
+
+    whole, past = run(with_start=True)
+    damaged, _ = run(False, past)
+    assert not run_started(damaged.events)
+    for log, history in ((whole, None), (damaged, past)):
+        log.begin(100.0).add("restored", 6.0, step=10, history=history)
+        log.evaluate(30.0, 30, 0.9).add("attempt_end", 31.0, status="reached", step=30)
+    result, expected = summarize(damaged.events), summarize(whole.events)
+    # From second 8 to 24 of the first attempt, and 30 s of the second.
+    assert expected.time_to_accuracy_seconds == 46.0
+    assert result.to_json() == expected.to_json()
+
+
 def test_the_clock_starts_with_run_start_or_a_past_that_has_it():
     log = Log().begin(0.0)
     assert not run_started([]) and not run_started(log.events)

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.analysis import stage_rates
+from dawnjax.analysis.history import Event, History, carried_history, damaged_run_start
 from dawnjax.errors import RunError
 from dawnjax.run_log import SCHEMA_VERSION
 from dawnjax.stages import examples_before
-
-Event = dict[str, Any]
 
 HEARTBEAT_SECONDS = 1.0
 """The longest time between two events of a living process."""
@@ -130,56 +129,6 @@ class RunResult:
     def to_json(self) -> dict[str, Any]:
         """Gives the result as plain JSON values."""
         return dataclasses.asdict(self)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class History:
-    """What a checkpoint carries of a run's past, should the log be lost with its disk.
-
-    Attributes:
-      attempts: Attempts so far; 0 if there is no past.
-      run_started: Whether the run's clock has started.
-      run_seconds: Seconds on the run's clock.
-      total_seconds: Lifetimes of the attempts.
-      steps_made: Train steps made, those made again included.
-      run_start_unix_seconds: The wall clock at `run_start`; 0 if the clock has not started.
-      phases: Seconds in each phase.
-      first_losses: The losses of the first ten steps.
-      evaluations: The evaluations, as a result holds them.
-      reached: Whether an evaluation reached every target.
-      time_to_accuracy_seconds: As in a result, like the next two.
-      elapsed_seconds_to_accuracy: None if not reached.
-      total_seconds_to_accuracy: None if not reached.
-      cost_usd: The cost of `run_seconds`, or of those up to the target; None if not known.
-      allocated_cost_usd: The cost of `total_seconds`; None if not known.
-    """
-
-    attempts: int = 0
-    run_started: bool = False
-    run_seconds: float = 0.0
-    total_seconds: float = 0.0
-    steps_made: int = 0
-    run_start_unix_seconds: float = 0.0
-    phases: dict[str, float] = dataclasses.field(default_factory=dict)
-    first_losses: list[float] = dataclasses.field(default_factory=list)
-    evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    reached: bool = False
-    time_to_accuracy_seconds: float | None = None
-    elapsed_seconds_to_accuracy: float | None = None
-    total_seconds_to_accuracy: float | None = None
-    cost_usd: float | None = 0.0
-    allocated_cost_usd: float | None = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Gives the past as plain JSON values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "History":
-        """Gives the past from plain JSON values; a cost that is absent is not known."""
-        value = {"cost_usd": None, "allocated_cost_usd": None, **value}
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(**{name: value[name] for name in names if name in value})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -406,7 +355,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
 
 def run_started(events: Sequence[Event]) -> bool:
     """Tells whether the run's clock has started, in this log or in the past that it carries."""
-    return bool(_of(events, "run_start")) or _carried_history(events).run_started
+    return bool(_of(events, "run_start")) or carried_history(events).run_started
 
 
 def history_of(events: Sequence[Event]) -> dict[str, Any]:
@@ -442,17 +391,6 @@ def history_of(events: Sequence[Event]) -> dict[str, Any]:
     ).to_json()
 
 
-def _carried_history(events: Sequence[Event]) -> History:
-    """Gives the past that an attempt of this log read from a checkpoint, if one did.
-
-    The attempt need not be the first of the log: one before it may have ended before it restored.
-    """
-    carried = [event["history"] for event in _of(events, "restored") if event.get("history")]
-    histories = [History.from_json(value) for value in carried]
-    started = [history for history in histories if history.run_started]
-    return next(iter([*started, *histories]), History())
-
-
 def _run(events: Sequence[Event]) -> _Run:
     grouped: dict[int, list[Event]] = {}
     for event in events:
@@ -461,7 +399,12 @@ def _run(events: Sequence[Event]) -> _Run:
         raise RunError("the log holds no attempt; nothing can be summarized")
     attempts = [_Attempt(number, own) for number, own in grouped.items()]
     run_start = next(iter(_of(events, "run_start")), None)
-    return _Run(attempts, run_start, _carried_history(events))
+    history = carried_history(events)
+    if run_start is None and history.run_started:
+        run_start = damaged_run_start(events, history)
+        if run_start is not None:
+            history = History()  # all of it is in this log
+    return _Run(attempts, run_start, history)
 
 
 def _newest_step(attempts: list[_Attempt]) -> int:
