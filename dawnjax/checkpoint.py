@@ -15,43 +15,43 @@ service, so that nothing here compiles or runs a program on the devices.
 
 import contextlib
 import dataclasses
-import functools
-import hashlib
 import itertools
 import json
-import logging
 import math
 import os
 import re
 import secrets
-import sys
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from dawnjax.board import Board, board_of_this_process
+from dawnjax.checkpoint_manifest import (
+    MANIFEST,
+    MANIFEST_VERSION,
+    DamageError,
+    UnfinishedError,
+    delete,
+    files_of,
+    fingerprint,
+    one_line,
+    verified_manifest,
+    write_manifest,
+)
 from dawnjax.errors import RunError
+from dawnjax.orbax_noise import mute_orbax
 
 if (
     TYPE_CHECKING
 ):  # With Orbax these take 0.15 to 0.3 s; who opens no checkpoints does not pay that.
     from etils import epath
 
-MANIFEST = "manifest.json"
-"""The file that makes a folder a checkpoint."""
-
-MANIFEST_VERSION = 1
-
 _UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
 """Folders of saves that Orbax has not committed."""
-
-_CHUNK_BYTES = 2**20
 
 _TIMEOUT_MS = 1_200_000
 """How long processes wait for each other's part of a save, or for process 0 to verify."""
@@ -225,7 +225,7 @@ class Checkpoints:
             arrays = self._read(path, wanted)
         except Exception as error:
             raise CheckpointError(
-                f"checkpoint {path} verifies but Orbax cannot read it: {_one_line(error)}"
+                f"checkpoint {path} verifies but Orbax cannot read it: {one_line(error)}"
             ) from error
         self._whole.add(step)
         leaves = [arrays[key] for key in wanted]
@@ -240,7 +240,7 @@ class Checkpoints:
     def _open_checkpointer(self) -> Any:
         import orbax.checkpoint as ocp
 
-        _mute_orbax()
+        mute_orbax()
         # Orbax's default splits replicated arrays among the replicas, which compiles a program for
         # each shape and device at the first save: 15 s for 100 shapes on four devices.
         handler = ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
@@ -273,7 +273,7 @@ class Checkpoints:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._delete_unfinished()  # No save is under way: they are of a killed attempt.
             if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
-                _delete(path)
+                delete(path)
 
     def _delete_unfinished(self) -> bool:
         """Deletes the folders that Orbax has not committed; says whether there were any."""
@@ -288,8 +288,8 @@ class Checkpoints:
         try:
             self._checkpointer.wait_until_finished()
             if jax.process_index() == 0:
-                files = {name: _fingerprint(path / name, sync=True) for name in _files(path)}
-                _write_manifest(path, {**content, "files": files}, remote=self._remote)
+                files = {name: fingerprint(path / name, sync=True) for name in files_of(path)}
+                write_manifest(path, {**content, "files": files}, remote=self._remote)
             self._assent.give(_TIMEOUT_MS)
         except Exception as error:  # As in save().
             self._save_failed(step, error)
@@ -300,10 +300,10 @@ class Checkpoints:
 
     def _save_failed(self, step: int, error: Exception) -> None:
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # No answer within the time.
-            self._assent.refuse(_one_line(error), _TIMEOUT_MS)
+            self._assent.refuse(one_line(error), _TIMEOUT_MS)
         path = self._directory / str(step)
         self._failures.append(
-            f"checkpoint {path} could not be saved: {_one_line(error)}; the run goes on with "
+            f"checkpoint {path} could not be saved: {one_line(error)}; the run goes on with "
             "the checkpoints that it has"
         )
         # A new one, so that nothing of the failure stays behind in it.
@@ -325,7 +325,7 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 looks_clean = 0 if self._delete_unfinished() else looks_clean + 1
                 if path.exists() and not (path / MANIFEST).exists():
-                    _delete(path)
+                    delete(path)
             time.sleep(0.05)
 
     def _delete_old(self) -> None:
@@ -339,9 +339,9 @@ class Checkpoints:
         try:
             for step in _steps(self._directory):
                 if step < oldest:
-                    _delete(self._directory / str(step))
+                    delete(self._directory / str(step))
         except OSError as error:
-            self._failures.append(f"cannot delete an old checkpoint: {_one_line(error)}")
+            self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
     def _find_newest(self) -> dict[str, Any]:
         """Gives the manifest of the newest checkpoint that verifies, and what was skipped."""
@@ -350,18 +350,18 @@ class Checkpoints:
         try:
             for step in sorted(_steps(self._directory), reverse=True):
                 try:
-                    content = _verified_manifest(self._directory / str(step), step)
-                except _UnfinishedError as error:
+                    content = verified_manifest(self._directory / str(step), step)
+                except UnfinishedError as error:
                     skipped.append((step, str(error)))
                     continue
-                except _DamageError as error:
+                except DamageError as error:
                     only_unfinished = False
                     skipped.append((step, str(error)))
                     continue
                 del content["files"]  # The other processes have no use for them.
                 return {"content": content, "skipped": skipped}
         except OSError as error:
-            raise CheckpointError(f"cannot read {self._directory}: {_one_line(error)}") from error
+            raise CheckpointError(f"cannot read {self._directory}: {one_line(error)}") from error
         if only_unfinished:
             return {"content": None, "skipped": skipped}
         reasons = "; ".join(f"step {step}: {reason}" for step, reason in skipped)
@@ -386,7 +386,7 @@ class Checkpoints:
         try:
             self._directory.exists()
         except Exception as error:  # Of whichever package opens the connection.
-            raise CheckpointError(f"cannot reach {self._directory}: {_one_line(error)}") from error
+            raise CheckpointError(f"cannot reach {self._directory}: {one_line(error)}") from error
 
     def _check_shared(self) -> None:
         """Finds out whether all processes see one directory."""
@@ -398,7 +398,7 @@ class Checkpoints:
                 (self._directory / mark).write_bytes(b"")
             except OSError as error:
                 raise CheckpointError(
-                    f"cannot write {self._directory}: {_one_line(error)}"
+                    f"cannot write {self._directory}: {one_line(error)}"
                 ) from error
             return mark
 
@@ -496,14 +496,6 @@ def _board() -> Board:
     return board
 
 
-class _DamageError(Exception):
-    """A folder is no checkpoint; says which file and why."""
-
-
-class _UnfinishedError(_DamageError):
-    """A folder has no manifest."""
-
-
 def _by_path(tree: Any) -> dict[tuple[str, ...], Any]:
     """Gives the leaves of a tree by their path, in the order of `jax.tree.leaves`.
 
@@ -566,115 +558,6 @@ def _steps(directory: "epath.Path") -> list[int]:
     return [int(name) for name in names if name.isdecimal() and name == str(int(name))]
 
 
-def _files(path: "epath.Path", prefix: str = "") -> Iterator[str]:
-    """Gives the names of all files under a folder, with `/`, except its manifest."""
-    for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
-        name = prefix + entry.name
-        if entry.is_dir():
-            yield from _files(entry, name + "/")
-        elif name != MANIFEST:
-            yield name
-
-
-def _fingerprint(path: "epath.Path", *, sync: bool = False) -> dict[str, Any]:
-    """Gives the size and the hash of a file (`b2sum --length=256` prints the same).
-
-    Args:
-      path: The file.
-      sync: Wait until a local file is on disk, so that a manifest never outlives what it names.
-    """
-    digest, size = hashlib.blake2b(digest_size=32), 0
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
-        if sync:
-            with contextlib.suppress(AttributeError, OSError):  # Objects in a bucket have no fd.
-                os.fsync(file.fileno())
-    return {"bytes": size, "blake2b": digest.hexdigest()}
-
-
-_SEAL = ',\n "blake2b": "%s"\n}\n'
-"""The end of a manifest: the hash of all that is before it."""
-
-_SEAL_LENGTH = len(_SEAL % ("0" * 64))
-
-
-def _write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool) -> None:
-    body = json.dumps(content, indent=1).removesuffix("\n}").encode()
-    data = body + (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode()
-    if remote:
-        (path / MANIFEST).write_bytes(data)  # An object appears whole or not at all.
-        return
-    partial = os.path.join(path, MANIFEST + ".partial")
-    with open(partial, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_folder(path)
-    os.replace(partial, path / MANIFEST)
-    _sync_folder(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: "epath.Path") -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
-    """Gives the manifest of a checkpoint after it has compared every file with it.
-
-    Raises:
-      _DamageError: A file is missing, added or changed, or the manifest is.
-    """
-    try:
-        data = (path / MANIFEST).read_bytes()
-    except FileNotFoundError:
-        raise _UnfinishedError(
-            f"{MANIFEST} is missing: its save was cut off, or the file was deleted"
-        ) from None
-    body, seal = data[:-_SEAL_LENGTH], data[-_SEAL_LENGTH:]
-    if seal != (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode():
-        raise _DamageError(f"{MANIFEST} is damaged: its own hash differs")
-    content = json.loads(data)
-    if content["manifest_version"] != MANIFEST_VERSION:
-        raise _DamageError(
-            f"{MANIFEST} has version {content['manifest_version']}; this program reads version "
-            f"{MANIFEST_VERSION}"
-        )
-    if content["step"] != step:
-        raise _DamageError(f"{MANIFEST} is of step {content['step']}: the folder was renamed")
-    for name in _files(path):
-        if name not in content["files"]:
-            raise _DamageError(f"{name} is not of this checkpoint: it was added later")
-
-    def damage(name: str) -> str | None:
-        expected = content["files"][name]
-        try:
-            found = _fingerprint(path / name)
-        except OSError as error:
-            return f"{name} cannot be read: {_one_line(error)}"
-        if found["bytes"] != expected["bytes"]:
-            return f"{name} has {found['bytes']} bytes instead of {expected['bytes']}"
-        return None if found == expected else f"{name} was changed: its hash differs"
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Hashing releases the GIL.
-        for reason in pool.map(damage, content["files"]):
-            if reason is not None:
-                raise _DamageError(reason)
-    return content
-
-
-def _delete(path: "epath.Path") -> None:
-    """Deletes a checkpoint; cut off in the middle, it leaves one without a manifest."""
-    (path / MANIFEST).unlink(missing_ok=True)
-    path.rmtree()
-
-
 def _from_process_zero(make: Callable[[], Any]) -> Any:
     """Gives every process what `make` returns on process 0, as JSON; its error ends all alike."""
     if jax.process_count() == 1:
@@ -691,38 +574,3 @@ def _from_process_zero(make: Callable[[], Any]) -> Any:
     if "error" in message:
         raise CheckpointError(message["error"])
     return message["result"]
-
-
-def _one_line(error: BaseException) -> str:
-    """Gives the reason in an error: the system's own, where one is in it."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if code := re.search(r"os_error_code='(\d+)'", str(error)):  # TensorStore's way to say it.
-        return os.strerror(int(code[1]))
-    return " ".join(str(error).split())[:300] or type(error).__name__
-
-
-class _FromOrbax(logging.Filter):
-    """Drops what Orbax logs: it is noise, or it comes back as an exception that is told once."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.name == "asyncio":  # What is left of a save that failed.
-            return "orbax" not in record.getMessage()
-        return f"{os.sep}orbax{os.sep}" not in record.pathname
-
-
-@functools.cache
-def _mute_orbax() -> None:
-    """Keeps Orbax from filling the terminal, above all with tracebacks after a failed save."""
-    for name in ("absl", "asyncio"):
-        logging.getLogger(name).addFilter(_FromOrbax())
-    # Coroutines of a failed save are dropped; there are none but Orbax's in this program.
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-    show = sys.unraisablehook
-
-    def show_others(unraisable: Any) -> None:
-        # Writes that end after the save that they belong to has failed.
-        if str(unraisable.exc_value) != "Event loop is closed":
-            show(unraisable)
-
-    sys.unraisablehook = show_others

@@ -602,13 +602,13 @@ def one_of_two(index, port, directory):
     def too_large(*_, **__):
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 
-    write_manifest = checkpoint._write_manifest
+    write_manifest = checkpoint.write_manifest
     for step, failing, part in ((4, "0", "data"), (6, "1", "data"), (8, "0", "manifest")):
         if index == failing:
             if part == "data":
                 limit_space(None, "file_size", 1000)
             else:
-                checkpoint._write_manifest = too_large
+                checkpoint.write_manifest = too_large
         checkpoints.save(step, device_state(step, 4), metadata_of(step))
         started = time.monotonic()
         checkpoints.wait()
@@ -618,7 +618,7 @@ def one_of_two(index, port, directory):
         assert "File too large" in warnings[0], warnings
         warnings.clear()
         free_space(None, "file_size")
-        checkpoint._write_manifest = write_manifest
+        checkpoint.write_manifest = write_manifest
         assert_exact(checkpoints.restore_newest(abstract_state(4)), step - 1, 4)
         checkpoints.save(step + 1, device_state(step + 1, 4), metadata_of(step + 1))
         checkpoints.wait()

@@ -1,0 +1,150 @@
+"""The manifest of a checkpoint: what its folder must hold, and whether it does.
+
+It is written last and in one piece, with the size and the BLAKE2b hash of every other file and a
+hash of its own. A folder without one that verifies is not a checkpoint.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # With Orbax it takes 0.15 to 0.3 s to import.
+    from etils import epath
+
+MANIFEST = "manifest.json"
+"""The file that makes a folder a checkpoint."""
+
+MANIFEST_VERSION = 1
+
+_CHUNK_BYTES = 2**20
+
+
+class DamageError(Exception):
+    """A folder is no checkpoint; says which file and why."""
+
+
+class UnfinishedError(DamageError):
+    """A folder has no manifest."""
+
+
+def files_of(path: "epath.Path", prefix: str = "") -> Iterator[str]:
+    """Gives the names of all files under a folder, with `/`, except its manifest."""
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
+        name = prefix + entry.name
+        if entry.is_dir():
+            yield from files_of(entry, name + "/")
+        elif name != MANIFEST:
+            yield name
+
+
+def fingerprint(path: "epath.Path", *, sync: bool = False) -> dict[str, Any]:
+    """Gives the size and the hash of a file (`b2sum --length=256` prints the same).
+
+    Args:
+      path: The file.
+      sync: Wait until a local file is on disk, so that a manifest never outlives what it names.
+    """
+    digest, size = hashlib.blake2b(digest_size=32), 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+        if sync:
+            with contextlib.suppress(AttributeError, OSError):  # Objects in a bucket have no fd.
+                os.fsync(file.fileno())
+    return {"bytes": size, "blake2b": digest.hexdigest()}
+
+
+_SEAL = ',\n "blake2b": "%s"\n}\n'
+"""The end of a manifest: the hash of all that is before it."""
+
+_SEAL_LENGTH = len(_SEAL % ("0" * 64))
+
+
+def write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool) -> None:
+    body = json.dumps(content, indent=1).removesuffix("\n}").encode()
+    data = body + (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode()
+    if remote:
+        (path / MANIFEST).write_bytes(data)  # An object appears whole or not at all.
+        return
+    partial = os.path.join(path, MANIFEST + ".partial")
+    with open(partial, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(path)
+    os.replace(partial, path / MANIFEST)
+    _sync_folder(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: "epath.Path") -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
+    """Gives the manifest of a checkpoint after it has compared every file with it.
+
+    Raises:
+      DamageError: A file is missing, added or changed, or the manifest is.
+    """
+    try:
+        data = (path / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        raise UnfinishedError(
+            f"{MANIFEST} is missing: its save was cut off, or the file was deleted"
+        ) from None
+    body, seal = data[:-_SEAL_LENGTH], data[-_SEAL_LENGTH:]
+    if seal != (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode():
+        raise DamageError(f"{MANIFEST} is damaged: its own hash differs")
+    content = json.loads(data)
+    if content["manifest_version"] != MANIFEST_VERSION:
+        raise DamageError(
+            f"{MANIFEST} has version {content['manifest_version']}; this program reads version "
+            f"{MANIFEST_VERSION}"
+        )
+    if content["step"] != step:
+        raise DamageError(f"{MANIFEST} is of step {content['step']}: the folder was renamed")
+    for name in files_of(path):
+        if name not in content["files"]:
+            raise DamageError(f"{name} is not of this checkpoint: it was added later")
+
+    def damage(name: str) -> str | None:
+        expected = content["files"][name]
+        try:
+            found = fingerprint(path / name)
+        except OSError as error:
+            return f"{name} cannot be read: {one_line(error)}"
+        if found["bytes"] != expected["bytes"]:
+            return f"{name} has {found['bytes']} bytes instead of {expected['bytes']}"
+        return None if found == expected else f"{name} was changed: its hash differs"
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Hashing releases the GIL.
+        for reason in pool.map(damage, content["files"]):
+            if reason is not None:
+                raise DamageError(reason)
+    return content
+
+
+def delete(path: "epath.Path") -> None:
+    """Deletes a checkpoint; cut off in the middle, it leaves one without a manifest."""
+    (path / MANIFEST).unlink(missing_ok=True)
+    path.rmtree()
+
+
+def one_line(error: BaseException) -> str:
+    """Gives the reason in an error: the system's own, where one is in it."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if code := re.search(r"os_error_code='(\d+)'", str(error)):  # TensorStore's way to say it.
+        return os.strerror(int(code[1]))
+    return " ".join(str(error).split())[:300] or type(error).__name__
