@@ -107,10 +107,14 @@ def damaged_run_start(events: Sequence[Event], history: History) -> Event | None
     while passed > t and attempt - 1 in seconds:
         attempt, passed = attempt - 1, passed - t
         t = seconds[attempt]
+    start = round(max(0.0, t - passed), 6)
+    other = next(event for event in events if event["attempt"] == attempt)
+    boot = other.get("boot_seconds")
     return {
         "event": "run_start",
         "attempt": attempt,
-        "t": round(max(0.0, t - passed), 6),
+        "t": start,
+        "boot_seconds": None if boot is None else round(boot + start - other["t"], 6),
         "unix_seconds": history.run_start_unix_seconds,
     }
 
