@@ -2,6 +2,7 @@
 
 import collections
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -16,6 +17,9 @@ class Prefetch(Generic[Item]):
 
     With JAX, let the iterable give device arrays (`jax.make_array_from_process_local_data`), so
     that the transfer too runs ahead.
+
+    Attributes:
+      wait_seconds: Time that the consumer has waited for items so far: the input wait.
 
     Example:
       calls = [(0, 8), (8, 8)]
@@ -34,6 +38,7 @@ class Prefetch(Generic[Item]):
         """
         if depth < 1:
             raise ValueError(f"depth={depth} must be 1 or more")
+        self.wait_seconds = 0.0
         self._depth = depth
         self._ready: collections.deque[Item] = collections.deque()
         self._error: BaseException | None = None
@@ -52,7 +57,9 @@ class Prefetch(Generic[Item]):
         """Gives the next item; an error of the iterable is raised here, after its last item."""
         with self._changed:
             if not self._ready and not self._made_all and not self._closed:
+                start = time.perf_counter()
                 self._changed.wait_for(lambda: self._ready or self._made_all or self._closed)
+                self.wait_seconds += time.perf_counter() - start
             if self._ready:
                 item = self._ready.popleft()
                 self._changed.notify_all()

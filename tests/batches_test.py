@@ -243,7 +243,17 @@ def test_closing_wakes_a_waiting_consumer() -> None:
     assert not closer.is_alive()
 
 
-def test_prefetch_makes_items_before_they_are_asked_for() -> None:
+def test_prefetch_measures_the_wait() -> None:
+    def slow():
+        for item in range(3):
+            time.sleep(0.05)
+            yield item
+
+    with Prefetch(slow(), depth=1) as prefetch:
+        list(prefetch)
+        # Three waits of 0.05 s; sleeping is never shorter, and a busy machine only adds.
+        assert prefetch.wait_seconds > 0.1
+
     made = threading.Event()
 
     def ahead():
@@ -255,6 +265,7 @@ def test_prefetch_makes_items_before_they_are_asked_for() -> None:
     with Prefetch(ahead(), depth=2) as prefetch:
         assert made.wait(10)
         assert next(prefetch) == 0
+        assert prefetch.wait_seconds == 0
 
 
 def test_prefetch_needs_room() -> None:
