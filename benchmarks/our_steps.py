@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import harness, step_settings
@@ -19,11 +18,13 @@ from dawnjax import compilation, hardware
 from dawnjax.experiment import Experiment
 from dawnjax.experiment_flags import parse_request
 from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
+from dawnjax.input_pipeline.parallel_text import pair_lengths
 from dawnjax.mesh import make_mesh
-from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops, train_flops_per_example
+from dawnjax.models.transformer import Transformer
+from dawnjax.profile.model_flops import train_flops_per_example, translation_train_flops
 from dawnjax.programs import compile_program, state_shapes, xla_options
 from dawnjax.run_options import MeshShape
-from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, execution_of, make_recipe
+from dawnjax.train_step import PRNG_IMPLEMENTATION, execution_of, make_recipe
 
 
 def main() -> int:
@@ -130,7 +131,7 @@ class Step:
         )
         self._initialize = jax.jit(self.recipe.initial_state)
         self._state: Any = None
-        self.flops = _flops(self.recipe, experiment, spec, batch)
+        self.flops = _flops(experiment, spec, batch)
         is_text = isinstance(spec, TextSpec)
         self.units = int((batch["target_segments"] > 0).sum()) if is_text else batch_size
 
@@ -207,18 +208,13 @@ def made_data(
     return spec, batch
 
 
-def _flops(recipe: Recipe, experiment: Experiment, spec: AnySpec, batch: dict[str, Any]) -> float:
+def _flops(experiment: Experiment, spec: AnySpec, batch: dict[str, Any]) -> float:
     """Model FLOPs of a step: those of real products, whatever computes them here."""
     if not isinstance(spec, TextSpec):
         return train_flops_per_example(experiment, spec) * len(batch["index"])
-    plain = make_recipe(experiment, spec, recipe.mesh)
-    params, _ = jax.eval_shape(plain.model.init, jax.random.key(0))
-    tokens = [
-        jax.ShapeDtypeStruct(batch[name].shape, jnp.int32)
-        for name in ("source", "source_segments", "target", "target_segments")
-    ]
-    forward = jax.make_jaxpr(lambda p, *rest: plain.model.bind(p, {})(*rest))(params, *tokens)
-    return TRAINING_FACTOR * product_flops(forward.jaxpr)
+    lengths = pair_lengths(batch["source_segments"], batch["target_segments"])
+    assert isinstance(experiment.model, Transformer)
+    return translation_train_flops(experiment.model, *lengths, spec.vocabulary_size)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,15 @@ class ParallelText:
             arrays[name] = array
         return arrays
 
+    def train_pair_lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Gives the tokens of every training pair, source and target, int64 [pairs] each.
+
+        Raises:
+          DataError: As `load`.
+        """
+        arrays = self.load("train")
+        return pair_lengths(arrays["source_segments"], arrays["target_segments"])
+
     def vocabulary(self) -> vocabulary.Vocabulary:
         """Gives the vocabulary, verified.
 
@@ -126,6 +135,24 @@ class ParallelText:
                 "(--data.data_dir names another place)"
             )
         return read_description(directory)
+
+
+def pair_lengths(
+    source_segments: np.ndarray, target_segments: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gives the tokens of every pair of packed rows, source and target, int64 [pairs] each.
+
+    Args:
+      source_segments: int [rows, length], the pair of each token, from 1; 0 for padding.
+      target_segments: The same.
+    """
+    # Every pair has both sides, so both name the same segments of a row, in the same order.
+    sides = []
+    for segments in (source_segments, target_segments):
+        rows = np.arange(len(segments), dtype=np.int64)[:, None]
+        row_and_segment = rows * 256 + np.asarray(segments)
+        sides.append(np.unique(row_and_segment[segments > 0], return_counts=True)[1])
+    return sides[0].astype(np.int64), sides[1].astype(np.int64)
 
 
 def default_directory(corpus: str) -> pathlib.Path:

@@ -76,6 +76,32 @@ class Transformer:
                 raise ValueError(f"model.{name}={getattr(self, name)} must lie in [0, 1)")
         return TransformerModule(self, vocabulary_size, execution, rngs)
 
+    def multiply_adds(
+        self, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int
+    ) -> int:
+        """Gives the multiply-adds of the forward pass's matrix products over sentence pairs.
+
+        Each pair counts as if it were alone and unpadded: a token attends to the real tokens of its
+        own sentence, to all of them in the decoder too, whose mask hides the later ones. Embedding
+        is a lookup and no product.
+
+        Args:
+          source_lengths: int [pairs], tokens.
+          target_lengths: int [pairs], tokens.
+          vocabulary_size: Tokens of the joint vocabulary.
+        """
+        sources, targets = source_lengths.astype(np.int64), target_lengths.astype(np.int64)
+        num_sources, num_targets = int(sources.sum()), int(targets.sum())
+        square, feed_forward = self.width**2, 2 * self.width * self.hidden_width
+        encoder = num_sources * (4 * square + feed_forward)
+        # Query, key, value and output of its own; query and output, then key and value, of the
+        # attention to the source.
+        decoder = num_targets * (6 * square + feed_forward) + num_sources * 2 * square
+        # Scores and weighted sums, each [queries, keys] by the channels of all heads.
+        seen = int((sources**2).sum() + (targets**2).sum() + (sources * targets).sum())
+        logits = num_targets * self.width * vocabulary_size
+        return self.num_layers * (encoder + decoder + 2 * self.width * seen) + logits
+
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic:

@@ -2,18 +2,30 @@
 
 import dataclasses
 
+import jax
+import numpy as np
 import pytest
 from traces import US, gpu_trace, tpu_trace
 
 from dawnjax.experiment_flags import load_experiment
+from dawnjax.input_pipeline.parallel_text import pair_lengths
+from dawnjax.models.execution import Execution
+from dawnjax.models.transformer import Transformer
 from dawnjax.profile.hlo import analyze
-from dawnjax.profile.model_flops import train_flops_per_example
+from dawnjax.profile.model_flops import (
+    TRAINING_FACTOR,
+    product_flops,
+    train_flops_per_example,
+    translation_train_flops,
+)
 from dawnjax.profile.trace import read_trace
 from dawnjax.profile.utilization import (
     host_utilization,
     is_tensor_core_kernel,
     tensor_core_fraction,
 )
+from dawnjax.pure_model import pure_model
+from dawnjax.translation import token_losses
 
 
 @pytest.mark.parametrize(
@@ -118,3 +130,43 @@ def test_model_flops_of_digits_by_hand():
     second = 16 * 9 * 32 * 64 + 16 * 9 * 64 * 64 + 16 * 32 * 64
     forward = stem + first + second + 64 * 10
     assert train_flops_per_example(experiment, spec) == 3 * 2 * forward
+
+
+def test_model_flops_of_packed_sentences_by_hand():
+    model = Transformer(num_layers=1, width=4, hidden_width=6, num_heads=2)
+    # A row of two pairs, of 2 + 3 and 1 + 1 tokens, one token of padding on each side.
+    lengths = pair_lengths(np.array([[1, 1, 2, 0]]), np.array([[1, 1, 1, 2, 0]]))
+    assert [side.tolist() for side in lengths] == [[2, 1], [3, 1]]
+    # Encoder, 3 tokens: 4 projections of 4 x 4, 4 x 6 and 6 x 4; 2 x 2 + 1 x 1 scores of 4 channels
+    # and as many products with values.
+    encoder = 3 * (64 + 48) + 2 * 5 * 4
+    # Decoder, 4 tokens: as much again, 3 x 3 + 1 x 1 scores; to the source 2 projections of each of
+    # its own tokens and 2 of each of the source's 3, and 3 x 2 + 1 x 1 scores.
+    decoder = 4 * (64 + 48) + 2 * 10 * 4 + 4 * 32 + 3 * 32 + 2 * 7 * 4
+    logits = 4 * 4 * 11
+    assert translation_train_flops(model, *lengths, 11) == 3 * 2 * (encoder + decoder + logits)
+
+
+def test_model_flops_of_multi30k_against_the_compiler_and_the_traced_model():
+    """One unpadded pair a row: then the program makes the products of the mathematics alone."""
+    model = load_experiment("multi30k_transformer").model
+    assert isinstance(model, Transformer)
+    rows, source, target, vocabulary = 2, 62, 64, 8000
+    execution = Execution(platform="tpu", compute_dtype="float32", batch_norm_group_size=1)
+    pure = pure_model(
+        lambda rngs: model.build(vocabulary_size=vocabulary, execution=execution, rngs=rngs)
+    )
+    params, _ = jax.eval_shape(pure.init, jax.random.key(0))
+    tokens = [jax.ShapeDtypeStruct((rows, n), "int32") for n in (source, source, target, target)]
+
+    def loss(params, source, source_segments, inputs, segments):
+        logits = pure.bind(params, {})(source, source_segments, inputs, segments)
+        return token_losses(logits, inputs, 0.1).sum()
+
+    flops = translation_train_flops(model, np.full(rows, source), np.full(rows, target), vocabulary)
+    forward = jax.make_jaxpr(loss)(params, *tokens)
+    assert flops == TRAINING_FACTOR * product_flops(forward.jaxpr)
+    cost = jax.jit(jax.grad(loss)).lower(params, *tokens).cost_analysis()
+    assert isinstance(cost, dict)
+    print(f"by hand {flops:,}, by the compiler {cost['flops']:,.0f}")
+    assert flops == pytest.approx(cost["flops"], rel=0.03)

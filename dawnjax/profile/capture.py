@@ -22,7 +22,7 @@ from dawnjax import hardware, processes
 from dawnjax.experiment import Experiment
 from dawnjax.feed import TrainFeed
 from dawnjax.hosts import visible_cores
-from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.dataset import DataError, DatasetSpec
 from dawnjax.mesh import batch_shards, replicated
 from dawnjax.profile import host_profile, twin
 from dawnjax.profile.communication import merge_shortest
@@ -475,8 +475,8 @@ def _measurable(dtype: str) -> str:
     return {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
 
 
-def _model_flops(experiment: Experiment, spec: DatasetSpec) -> tuple[int | None, str]:
+def _model_flops(experiment: Experiment, spec: DatasetSpec) -> tuple[float | None, str]:
     try:
         return train_flops_per_example(experiment, spec), ""
-    except ValueError as error:
+    except (ValueError, DataError) as error:
         return None, str(error)
