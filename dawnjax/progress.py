@@ -13,7 +13,7 @@ from rich.text import Text
 from dawnjax.analysis.run_summary import RunResult
 from dawnjax.call_queue import CallQueue
 from dawnjax.experiment import Experiment
-from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
@@ -110,7 +110,7 @@ class Display:
         )
         text = (
             f"step {step}/{self._experiment.num_steps(self._spec)}  epoch {epoch:.2f}  "
-            f"{rate:,.0f} examples/s  loss {loss:.4f}  {best or 'not yet evaluated'}  "
+            f"{_rate_text(rate, self._spec)}  loss {loss:.4f}  {best or 'not yet evaluated'}  "
             f"{run_seconds:.1f} s  input wait {100 * waited:.1f}%"
         )
         if self._status is not None:
@@ -148,7 +148,7 @@ class Display:
         if not self._enabled:
             return
         console = _Console(file=sys.stdout, highlight=False)
-        console.show(closing_table(result))
+        console.show(closing_table(result, self._spec))
         for warning in result.warnings:
             console.show(Text(f"warning: {warning}"))
         console.show(Text(f"result: {run_dir / 'result.json'}"))
@@ -158,8 +158,13 @@ class Display:
             self._console.show(Text(text))
 
 
-def closing_table(result: RunResult) -> Table:
-    """Gives the table that a run closes with."""
+def closing_table(result: RunResult, spec: AnySpec) -> Table:
+    """Gives the table that a run closes with.
+
+    Args:
+      result: The result.
+      spec: The dataset's shapes and counts, which say what an example is.
+    """
     table = Table(
         title=f"{result.experiment}, seed {result.seed}: {result.status}", title_justify="left"
     )
@@ -198,9 +203,10 @@ def closing_table(result: RunResult) -> Table:
     rate = result.examples_per_second
     table.add_row(
         "throughput",
-        "-" if rate is None else f"{rate:,.0f} examples/s",
+        "-" if rate is None else _rate_text(rate, spec),
         f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
-        f"{result.epochs:.2f} epochs",
+        f"{result.epochs:.2f} epochs"
+        + (", a row of packed text being an example" if isinstance(spec, TextSpec) else ""),
     )
     for host in result.hosts:
         _add_profile_rows(table, host, len(result.hosts) > 1)
@@ -216,6 +222,14 @@ def closing_table(result: RunResult) -> Table:
         f"{result.num_processes} process(es)",
     )
     return table
+
+
+def _rate_text(rate: float, spec: AnySpec) -> str:
+    """Gives examples a second by their name; of packed rows the pairs too, by the mean row."""
+    if not isinstance(spec, TextSpec):
+        return f"{rate:,.0f} examples/s"
+    pairs = rate * spec.num_train_pairs / spec.num_train_examples
+    return f"{rate:,.1f} rows/s ({pairs:,.0f} sentence pairs/s)"
 
 
 def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> None:
