@@ -3,8 +3,11 @@
 import dataclasses
 import json
 import math
+import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -34,6 +37,7 @@ from dawnjax.run_options import RunOptions
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 from dawnjax.translation import TranslationRecipe, decoder_inputs, token_losses
 
+ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ["multi30k_transformer", "wmt_transformer_base", "wmt_transformer_big"]
 
 
@@ -245,6 +249,59 @@ def test_evaluation_is_exact_whatever_the_batch(text):
     assert whole["loss"] == pytest.approx(padded["loss"], abs=1e-5)
 
 
+LEARNS = [
+    "--num_epochs=40",
+    "--model.width=64",
+    "--model.hidden_width=128",
+    "--model.dropout_rate=0",
+    "--evaluation.weights=raw",
+    "--optimizer.base_learning_rate=5e-3",
+    "--schedule.warmup_epochs=2",
+]
+"""What lets the small translator say something: 160 steps, and BLEU far from 0."""
+
+
+def test_two_processes_train_and_translate_as_one(text, train, tmp_path, compile_cache, capsys):
+    """First losses within 2e-5, and one checkpoint's very BLEU; reductions differ in last bits.
+
+    In float32: a last bit moves a bfloat16 rounding now and then, and ten steps at this rate make
+    2e-4 of that.
+    """
+
+    def on_two(*command: str) -> subprocess.CompletedProcess[str]:
+        launched = ["launch", "--processes=2", "--devices_per_process=1", "--", *command]
+        return subprocess.run(
+            [sys.executable, "-m", "dawnjax", *launched, compile_cache],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    # A constant rate, so that the shorter run begins as the longer one.
+    flags = [*LEARNS, "--schedule.final_fraction=1", "--compute_dtype=float32"]
+    flags.append("--evaluation.first_epoch=2")
+    status, one = train(
+        *flags, "--evaluation.every_epochs=38", "--targets.0.value=100", run_dir="one"
+    )
+    assert status == 3 and one["num_processes"] == 1
+    capsys.readouterr()
+    own = ["--experiment=multi30k_transformer", f"--data.data_dir={text}", *FLAGS, *flags]
+    own += [f"--run_dir={tmp_path / 'two'}", "--num_epochs=2.5", "--evaluation.every_epochs=2.5"]
+    done = on_two("train", *own)
+    assert done.returncode == 3, done.stderr
+    two = json.loads((tmp_path / "two" / "result.json").read_text())
+    assert (two["num_processes"], two["num_devices"]) == (2, 2)
+    assert len(two["first_losses"]) == 10 and len(set(two["first_losses"])) == 10
+    np.testing.assert_allclose(two["first_losses"], one["first_losses"], atol=2e-5)
+    done = on_two("evaluate", str(tmp_path / "one"))
+    assert done.returncode == 0, done.stderr
+    row, alone = json.loads(done.stdout.splitlines()[-1]), one["evaluations"][-1]
+    assert row["step"] == alone["step"] and row["examples"] == NUM_EVALUATED
+    assert row["bleu"] == alone["bleu"] > 30
+    assert row["loss"] == pytest.approx(alone["loss"], abs=2e-5)
+
+
 def test_a_translator_learns_and_bleu_is_that_of_its_sentences(text, monkeypatch):
     seen = {}
     real = bleu.corpus_bleu
@@ -254,16 +311,7 @@ def test_a_translator_learns_and_bleu_is_that_of_its_sentences(text, monkeypatch
         return real(hypotheses, references)
 
     monkeypatch.setattr(bleu, "corpus_bleu", record)
-    flags = [
-        "--num_epochs=40",
-        "--model.width=64",
-        "--model.hidden_width=128",
-        "--model.dropout_rate=0",
-        "--evaluation.weights=raw",
-        "--optimizer.base_learning_rate=5e-3",
-        "--schedule.warmup_epochs=2",
-    ]
-    losses, metrics, _ = run_steps(text, 1, *flags, steps=120)
+    losses, metrics, _ = run_steps(text, 1, *LEARNS, steps=120)
     assert losses[-1] < losses[0] - 2
     assert float(metrics["bleu"]) > 30
     assert len(seen["pairs"]) == NUM_EVALUATED
