@@ -30,9 +30,9 @@ from dawnjax.models.execution import Execution
 from dawnjax.pure_model import pure_model
 
 try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
+    import torch  # pyright: ignore[reportMissingImports]
+    import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
+    from torch import nn  # pyright: ignore[reportMissingImports]
 except ImportError:
     sys.exit("convolution_steps: PyTorch is not installed: pip install torch")
 

@@ -157,7 +157,7 @@ def runs_of(lines: list[str]) -> list[dict[str, float]]:
 
 def write_for_peer(data: Path, out: Path) -> None:
     """Writes the prepared images as the files that both peers read with `torch.load`."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10
     from dawnjax.input_pipeline.dataset import Split

@@ -171,6 +171,7 @@ def test_spread_examples_need_no_communication_but_of_the_kernels_gradient(side)
         .compile()
     )
     text = compiled.as_text()
+    assert text is not None
     for other in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
         assert other not in text
     (reduced,) = re.findall(r"= f32\[(\S+?)\]\S* all-reduce\(", text)

@@ -76,7 +76,9 @@ def test_a_figure_that_was_not_compared_with_its_source_says_so():
     assert unsure is not None and sure is not None
     assert "not compared with it: bfloat16" in unsure.cited("bfloat16")
     assert sure.cited("bfloat16") == "NVIDIA H200 data sheet (bfloat16)"
-    assert "not compared with it: bfloat16, memory" in find_device("TPU v2")[0].cited("bfloat16")
+    oldest = find_device("TPU v2")[0]
+    assert oldest is not None
+    assert "not compared with it: bfloat16, memory" in oldest.cited("bfloat16")
 
 
 def test_memory_is_that_of_one_device():
