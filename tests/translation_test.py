@@ -38,7 +38,12 @@ from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 from dawnjax.translation import TranslationRecipe, decoder_inputs, token_losses
 
 ROOT = Path(__file__).parents[1]
-EXPERIMENTS = ["multi30k_transformer", "wmt_transformer_base", "wmt_transformer_big"]
+EXPERIMENTS = [
+    "multi30k_transformer",
+    "tatoeba_transformer",
+    "wmt_transformer_base",
+    "wmt_transformer_big",
+]
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +104,7 @@ def test_the_tiny_variant_of_every_experiment_steps_and_evaluates(name, train, t
     "name, parameters",
     [
         ("multi30k_transformer", 7_569_408),
+        ("tatoeba_transformer", 3 * (2_100_736 + 3_150_336) + 2_048 + 8_000 * 512),
         # As counted in transformer_test, with 32,768 tokens.
         ("wmt_transformer_base", 6 * (3_150_336 + 4_199_936) + 2_048 + 32_768 * 512),
         ("wmt_transformer_big", 6 * (12_592_128 + 16_788_480) + 4_096 + 32_768 * 1024),
