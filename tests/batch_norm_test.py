@@ -15,9 +15,17 @@ from dawnjax.models.execution import ComputeDtype, Execution, Platform
 
 
 def execution(
-    group_size: int, platform: Platform = "cpu", dtype: ComputeDtype = "float32"
+    group_size: int,
+    platform: Platform = "cpu",
+    dtype: ComputeDtype = "float32",
+    batch_shards: int = 1,
 ) -> Execution:
-    return Execution(platform=platform, compute_dtype=dtype, batch_norm_group_size=group_size)
+    return Execution(
+        platform=platform,
+        compute_dtype=dtype,
+        batch_norm_group_size=group_size,
+        batch_shards=batch_shards,
+    )
 
 
 def set_params(norm: BatchNorm, scale: jax.Array, bias: jax.Array) -> None:
@@ -115,9 +123,9 @@ def test_bfloat16_inputs_have_float32_statistics():
     np.testing.assert_allclose(norm.var[...], [[1.0]])
 
 
-def block_loss(params, images, platform):
+def block_loss(params, images, platform, batch_shards):
     """A convolution, BatchNorm in groups of 2, ReLU and a second convolution."""
-    settings = execution(2, platform)
+    settings = execution(2, platform, batch_shards=batch_shards)
     first = Conv(16, 16, (3, 3), execution=settings, rngs=nnx.Rngs(0))
     norm = BatchNorm(16, execution=settings)
     second = Conv(16, 16, (3, 3), execution=settings, rngs=nnx.Rngs(1))
@@ -144,7 +152,7 @@ def on_devices(count, platform):
     mesh = Mesh(np.array(jax.devices()[:count]), ("data",))
     whole = NamedSharding(mesh, PartitionSpec())
     rows = NamedSharding(mesh, PartitionSpec("data"))
-    gradient = jax.value_and_grad(lambda p, x: block_loss(p, x, platform), has_aux=True)
+    gradient = jax.value_and_grad(lambda p, x: block_loss(p, x, platform, count), has_aux=True)
     params, images = block_inputs()
     params, images = jax.device_put(params, whole), jax.device_put(images, rows)
     program = jax.jit(gradient, out_shardings=(((whole, (rows, rows))), whole))
