@@ -14,6 +14,7 @@ from dawnjax.experiment_flags import experiment_names, load_experiment
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import make_mesh
+from dawnjax.profile.model_flops import train_flops_per_example
 from dawnjax.run_options import MeshShape
 from dawnjax.train_step import make_recipe
 
@@ -82,3 +83,8 @@ def test_the_full_size_is_valid_and_has_its_parameters(name, spec, num_params):
     recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:4]))
     state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
     assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)) == num_params
+
+
+def test_the_model_flops_of_resnet_50_are_the_published_ones():
+    flops = train_flops_per_example(load_experiment("imagenet_resnet50"), IMAGENET)
+    assert flops == pytest.approx(24.1e9, rel=0.03)
