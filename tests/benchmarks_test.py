@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import harness, record
+from benchmarks import digits, harness, record
 from dawnjax.models.execution import Execution
 from dawnjax.models.resnet import ResNet
 from dawnjax.models.transformer import Transformer
@@ -166,3 +166,22 @@ def test_fused_attention_is_the_same_attention():
     real = np.asarray(segments) > 0
     np.testing.assert_allclose(outputs[1][real], outputs[0][real], atol=1e-5)
     assert np.isfinite(outputs[1]).all()
+
+
+def test_digits_has_no_ratio_where_a_trial_did_not_reach():
+    def trial(reached, seconds):
+        return {
+            "reached": reached,
+            "time_to_accuracy_seconds": seconds if reached else None,
+            "total_seconds_to_accuracy": 2 * seconds if reached else None,
+            "train_seconds": seconds,
+            "epochs": 4.0,
+        }
+
+    pytorch = [trial(True, 2.0), trial(True, 4.0)]
+    ratios = digits._ratios({"dawnjax": [trial(True, 1.0), trial(True, 2.0)], "pytorch": pytorch})
+    assert ratios["time to accuracy, s"]["ratio"] == 0.5
+    assert ratios["train seconds an epoch"]["pytorch_mean"] == 0.75
+    assert not digits._ratios(
+        {"dawnjax": [trial(True, 1.0), trial(False, 9.0)], "pytorch": pytorch}
+    )
