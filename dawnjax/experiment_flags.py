@@ -166,16 +166,11 @@ def parse_request(
         except (TypeError, AttributeError, flags.Error) as error:
             text = " ".join(str(error).split())
             raise ConfigError(f"{name}: a field of EXPERIMENT has the wrong type: {text}") from None
-    try:
-        positional = command_line.parse(command, flag_values, argv)
-    except command_line.HelpRequested:
-        fields = (
-            "" if name else "\n\n--experiment=NAME --help shows the experiment's own flags too."
-        )
-        usage = f"dawnjax {command} --experiment=NAME [--FLAG=VALUE...]"
-        raise command_line.HelpRequested(
-            command_line.help_text(usage, (description or _DESCRIPTION) + fields, flag_values)
-        ) from None
+    fields = "" if name else "\n\n--experiment=NAME --help shows the experiment's own flags too."
+    usage = f"dawnjax {command} --experiment=NAME [--FLAG=VALUE...]"
+    positional = command_line.parse(
+        command, flag_values, argv, usage, (description or _DESCRIPTION) + fields
+    )
     if recipe is None:
         raise ConfigError(f"--experiment is missing; known: {', '.join(experiment_names())}")
     overrides = {

@@ -17,16 +17,14 @@ from dawnjax.run_log import log_path, read_events
 def main(argv: list[str]) -> int:
     """Runs the command; gives its exit status: 1 if any run directory has a fault."""
     flag_values = flags.FlagValues()
-    try:
-        paths = command_line.parse("check", flag_values, argv)
-    except command_line.HelpRequested:
-        text = command_line.help_text(
-            "dawnjax check RUN_DIR...",
-            "Validates run directories: the log is read line by line, and the result is computed\n"
-            "from it again and held against result.json.",
-            flag_values,
-        )
-        raise command_line.HelpRequested(text) from None
+    paths = command_line.parse(
+        "check",
+        flag_values,
+        argv,
+        "dawnjax check RUN_DIR...",
+        "Validates run directories: the log is read line by line, and the result is computed\n"
+        "from it again and held against result.json.",
+    )
     if not paths:
         raise ConfigError("no run directory given; dawnjax check RUN_DIR...")
     faulty = 0

@@ -8,24 +8,28 @@ from dawnjax.errors import ConfigError
 
 
 class HelpRequested(Exception):
-    """The user asked for help; nothing else is to be done."""
+    """The user asked for help; its argument is the text, and nothing else is to be done."""
 
 
-def parse(command: str, flag_values: flags.FlagValues, argv: list[str]) -> list[str]:
+def parse(
+    command: str, flag_values: flags.FlagValues, argv: list[str], usage: str, description: str
+) -> list[str]:
     """Gives the positional arguments, and fills `flag_values` from the rest.
 
     Args:
       command: The command's name, for messages.
       flag_values: The command's own flags.
       argv: Arguments without the program's and the command's names.
+      usage: For the help, one line, such as `dawnjax check RUN_DIR...`.
+      description: For the help, a few lines of prose.
 
     Raises:
-      HelpRequested: `--help`, `-h` or `help` alone was given.
+      HelpRequested: `--help` or `-h` was given.
       ConfigError: An unknown flag (with what may have been meant) or a value of the wrong type.
     """
     options = argv[: argv.index("--")] if "--" in argv else argv
     if "--help" in options or "-h" in options:
-        raise HelpRequested
+        raise HelpRequested(_help_text(usage, description, flag_values))
     # absl's own message spans two lines and names a Python type; say it in one, in ours.
     try:
         return flag_values([command, *argv])[1:]
@@ -71,7 +75,7 @@ def _closest_flag(name: str, flag_names: list[str]) -> str | None:
     return closest(name, flag_names)
 
 
-def help_text(usage: str, description: str, flag_values: flags.FlagValues) -> str:
+def _help_text(usage: str, description: str, flag_values: flags.FlagValues) -> str:
     """Gives the text of `--help`: usage, what the command does, and each flag with its default.
 
     Args:

@@ -59,11 +59,7 @@ def main(argv: list[str]) -> int:
         "mlperf: the system's availability.",
         flag_values=flag_values,
     )
-    try:
-        paths = command_line.parse("export", flag_values, argv)
-    except command_line.HelpRequested:
-        text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
-        raise command_line.HelpRequested(text) from None
+    paths = command_line.parse("export", flag_values, argv, USAGE, DESCRIPTION)
     given: dict[str, Any] = {name: flag_values[name].value for name in flag_values}
     if not given["format"]:
         raise ConfigError("--format is missing: dawnbench, dawnbench_inference or mlperf")

@@ -34,11 +34,7 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_bool(
         "warnings", False, "Print every warning, not only how many.", flag_values=flag_values
     )
-    try:
-        positional = command_line.parse("import", flag_values, argv)
-    except command_line.HelpRequested:
-        text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
-        raise command_line.HelpRequested(text) from None
+    positional = command_line.parse("import", flag_values, argv, USAGE, DESCRIPTION)
     given = [*positional, *(flag_values["source"].value or [])]
     if not given:
         raise ConfigError(f"no path given; {USAGE}")

@@ -46,11 +46,7 @@ def main(argv: list[str]) -> int:
     )
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
-    try:
-        paths = command_line.parse("infer", flag_values, argv)
-    except command_line.HelpRequested:
-        text = command_line.help_text(_USAGE, _DESCRIPTION, flag_values)
-        raise command_line.HelpRequested(text) from None
+    paths = command_line.parse("infer", flag_values, argv, _USAGE, _DESCRIPTION)
     if len(paths) != 1:
         raise ConfigError(f"one run directory is needed, {len(paths)} given")
     run_options = options.value(flag_values)

@@ -62,20 +62,17 @@ def main(argv: list[str]) -> int:
     own, command = (
         (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
     )
-    try:
-        positional = command_line.parse("launch", flag_values, own)
-    except command_line.HelpRequested:
-        raise command_line.HelpRequested(
-            command_line.help_text(
-                "dawnjax launch --processes=N --devices_per_process=D -- COMMAND --flags",
-                "Runs `dawnjax COMMAND` as N processes on this machine that form one group, as on\n"
-                "N hosts. Process 0 has this terminal; the lines of the others begin with their\n"
-                "number, on standard error. When one dies the others end, and a line says which,\n"
-                "at which step, and how to resume. Ends with status 0 if all did, else with the\n"
-                "first of 1, 2, 4, 5, 3 that one ended with; a death by a signal is a 1.",
-                flag_values,
-            )
-        ) from None
+    positional = command_line.parse(
+        "launch",
+        flag_values,
+        own,
+        "dawnjax launch --processes=N --devices_per_process=D -- COMMAND --flags",
+        "Runs `dawnjax COMMAND` as N processes on this machine that form one group, as on\n"
+        "N hosts. Process 0 has this terminal; the lines of the others begin with their\n"
+        "number, on standard error. When one dies the others end, and a line says which,\n"
+        "at which step, and how to resume. Ends with status 0 if all did, else with the\n"
+        "first of 1, 2, 4, 5, 3 that one ended with; a death by a signal is a 1.",
+    )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")
     if not command:

@@ -18,15 +18,13 @@ def main(argv: list[str]) -> int:
     """Runs the command; gives its exit status."""
     flag_values = flags.FlagValues()
     flags.DEFINE_boolean("json", False, "Print JSON, one object a line.", flag_values=flag_values)
-    try:
-        names = command_line.parse("list", flag_values, argv)
-    except command_line.HelpRequested:
-        text = command_line.help_text(
-            "dawnjax list [NAME|FILE.py...] [--json]",
-            "Lists the experiments: target, model, data, and what trials of them gave where.",
-            flag_values,
-        )
-        raise command_line.HelpRequested(text) from None
+    names = command_line.parse(
+        "list",
+        flag_values,
+        argv,
+        "dawnjax list [NAME|FILE.py...] [--json]",
+        "Lists the experiments: target, model, data, and what trials of them gave where.",
+    )
     experiments = [load_experiment(name) for name in names or experiment_names()]
     if flag_values["json"].value:
         for experiment in experiments:

@@ -93,11 +93,7 @@ def main(argv: list[str]) -> int:
         "Room of a packed row, in tokens of the side that has more.",
         flag_values=flag_values,
     )
-    try:
-        rest = command_line.parse("prepare", flag_values, argv)
-    except command_line.HelpRequested:
-        text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
-        raise command_line.HelpRequested(text) from None
+    rest = command_line.parse("prepare", flag_values, argv, USAGE, DESCRIPTION)
     if rest:
         raise ConfigError(f"unexpected argument {rest[0]!r}; the source is given as --from=PATH")
     _check_dataset(flag_values["dataset"].value)

@@ -26,13 +26,9 @@ def main(argv: list[str]) -> int:
         "figures", True, "Write SVG figures next to each profile.", flag_values=flag_values
     )
     if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
-        command_line.parse("profile", flag_values, own)
+        command_line.parse("profile", flag_values, own, _USAGE, _DESCRIPTION)
         return _fresh(rest, bool(flag_values["figures"].value))
-    try:
-        paths = command_line.parse("profile", flag_values, argv)
-    except command_line.HelpRequested:
-        text = command_line.help_text(_USAGE, _DESCRIPTION, flag_values)
-        raise command_line.HelpRequested(text) from None
+    paths = command_line.parse("profile", flag_values, argv, _USAGE, _DESCRIPTION)
     if len(paths) != 1:
         raise ConfigError(f"one run directory, or --experiment, is needed; {len(paths)} given")
     return show(Path(paths[0]), bool(flag_values["figures"].value))

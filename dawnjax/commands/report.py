@@ -54,11 +54,7 @@ def main(argv: list[str]) -> int:
         "Keep host names, absolute paths and e-mail addresses, which are left out otherwise.",
         flag_values=flag_values,
     )
-    try:
-        rest = command_line.parse("report", flag_values, argv)
-    except command_line.HelpRequested:
-        text = command_line.help_text(USAGE, DESCRIPTION, flag_values)
-        raise command_line.HelpRequested(text) from None
+    rest = command_line.parse("report", flag_values, argv, USAGE, DESCRIPTION)
     sources = [*rest, *(flag_values["source"].value or ())]
     if not sources:
         raise ConfigError("no source given: a file of entries, a run directory or a folder of them")
