@@ -19,8 +19,9 @@ reached 93.002 % after 42 epochs in 2.96 hours.
 
 What differs: statistics of BatchNorm are those of 32 images, not of a device's batch; bfloat16 in
 place of float16 with a scale of 1,024; each evaluation sees the middle square (0.875 of the shorter
-side, as 1 / 1.14 there), also at 288 pixels, where the source keeps the photograph's shape. The
-prepared images have 256 pixels, so at 288 they are enlarged and hold less detail than the source's.
+side, as 1 / 1.14 there), also at 288 pixels, where the source keeps the photograph's shape. Images
+have 256 pixels unless they are prepared with --image_side=330 and read with --data.image_side=330
+(435 GB): at 288 the smaller ones are enlarged and hold less detail than the source's.
 
 Source: `train.py` and `training/train_imagenet_nv.py` in https://github.com/diux-dev/imagenet18
 (now https://github.com/cybertronai/imagenet18_old); the entries `fastai_pytorch` and

@@ -81,6 +81,29 @@ def test_photographs_become_squares_with_their_labels(folders, tmp_path, capsys)
     assert "holds this already, nothing written" in capsys.readouterr().out
 
 
+def test_squares_of_another_size(folders, tmp_path, capsys):
+    out = tmp_path / "large"
+    assert prepare(folders, out, "--image_side=330") == 0
+    assert "3 eval images 330x330x3" in capsys.readouterr().out
+    data = ImageNet(data_dir=str(out), image_side=330)
+    assert data.spec().image_shape == data.load("train")["image"].shape[1:] == (330, 330, 3)
+    direct = ImageNet(data_dir=str(folders), image_side=330)
+    np.testing.assert_array_equal(
+        np.asarray(direct.load("eval")["image"]), data.load("eval")["image"]
+    )
+    with pytest.raises(ValueError, match="was prepared with 330; give --data.image_side=330"):
+        ImageNet(data_dir=str(out)).spec()
+    argv = ["train", "--experiment=imagenet_resnet50", f"--run_dir={tmp_path / 'run'}"]
+    for side, message in ((256, "prepared with 330; give"), (8, "must lie in [32, 1024]")):
+        assert main([*argv, f"--data.data_dir={out}", f"--data.image_side={side}"]) == 2
+        error = capsys.readouterr().err
+        assert message in error and len(error.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+    assert prepare(folders, out, "--image_side=8") == 2
+    assert "--image_side=8 must lie in [32, 1024]" in capsys.readouterr().err
+    assert prepare(folders, out) == 1  # of 256: other content is not replaced unasked
+
+
 def test_other_content_is_not_replaced_unasked(folders, tmp_path, capsys):
     out = tmp_path / "imagenet"
     assert prepare(folders, out) == 0

@@ -13,6 +13,7 @@ from dawnjax.input_pipeline import cifar10, imagenet, prepared
 from dawnjax.input_pipeline.dataset import Split
 
 USAGE = """dawnjax prepare --dataset=cifar10|imagenet --from=PATH [--out=DIR] [--overwrite]
+         [--image_side=PIXELS]
        dawnjax prepare --dataset=parallel_text --train_source=FILES --train_target=FILES
          --eval_source=FILE --eval_target=FILE --vocabulary_size=N --row_length=N --out=DIR
          [--vocabulary=FILE] [--overwrite]
@@ -30,7 +31,8 @@ is one of these, told apart by content:
   TensorFlow Datasets    a data directory with ArrayRecord files
 
 For imagenet, PATH is a folder with train/<class>/* and val/<class>/* (JPEG or PNG), or a TensorFlow
-Datasets directory with ArrayRecord files; each photograph becomes a square of 256 pixels, 197 KB.
+Datasets directory with ArrayRecord files; each photograph becomes a square of 256 pixels, 197 KB,
+or of --image_side.
 
 Nothing of an archive is unpacked to disk. Done again with the same content, it changes nothing;
 interrupted, imagenet goes on where it was.
@@ -84,6 +86,12 @@ def main(argv: list[str]) -> int:
         "Replace other content in the directory, or write beside other files.",
         flag_values=flag_values,
     )
+    flags.DEFINE_integer(
+        "image_side",
+        None,
+        f"Height and width of ImageNet's squares, in pixels; {imagenet.SIDE} without it.",
+        flag_values=flag_values,
+    )
     for name, text in _TEXT_FLAGS.items():
         flags.DEFINE_string(name, None, text, flag_values=flag_values)
     flags.DEFINE_integer("vocabulary_size", None, "Tokens.", flag_values=flag_values)
@@ -97,18 +105,21 @@ def main(argv: list[str]) -> int:
     if rest:
         raise ConfigError(f"unexpected argument {rest[0]!r}; the source is given as --from=PATH")
     _check_dataset(flag_values["dataset"].value)
+    _check_side(flag_values["dataset"].value, flag_values["image_side"].value)
     if flag_values["dataset"].value == "parallel_text":
         return _prepare_parallel_text(flag_values)
     if not flag_values["from"].value:
         raise ConfigError("--from is missing: the archive, folder or .npz to convert")
     source = pathlib.Path(flag_values["from"].value).expanduser()
-    default_directory, convert = {
-        "cifar10": (cifar10.default_directory, _prepare_cifar10),
-        "imagenet": (imagenet.default_directory, _prepare_imagenet),
-    }[str(flag_values["dataset"].value)]
-    out = pathlib.Path(flag_values["out"].value or default_directory()).expanduser()
+    is_imagenet = flag_values["dataset"].value == "imagenet"
+    default_directory = (imagenet if is_imagenet else cifar10).default_directory()
+    out = pathlib.Path(flag_values["out"].value or default_directory).expanduser()
+    overwrite, side = bool(flag_values["overwrite"].value), flag_values["image_side"].value
     try:
-        convert(source, out, overwrite=bool(flag_values["overwrite"].value))
+        if is_imagenet:
+            _prepare_imagenet(source, out, side or imagenet.SIDE, overwrite=overwrite)
+        else:
+            _prepare_cifar10(source, out, overwrite=overwrite)
     except KeyboardInterrupt:
         print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
         return ExitStatus.INTERRUPTED
@@ -126,6 +137,16 @@ def _check_dataset(name: str | None) -> None:
         raise ConfigError(f"--dataset={name} is not known; {hint}")
 
 
+def _check_side(dataset: str, side: int | None) -> None:
+    if side is None:
+        return
+    if dataset != "imagenet":
+        raise ConfigError(f"--image_side is for imagenet; {dataset} has a size of its own")
+    if side not in imagenet.SIDES:
+        least, most = imagenet.SIDES[0], imagenet.SIDES[-1]
+        raise ConfigError(f"--image_side={side} must lie in [{least}, {most}]")
+
+
 def _prepare_cifar10(source: pathlib.Path, out: pathlib.Path, *, overwrite: bool) -> None:
     # OpenCV and the readers of archives are needed here alone; --help does without them.
     from dawnjax.input_pipeline import cifar10_sources
@@ -141,7 +162,9 @@ def _prepare_cifar10(source: pathlib.Path, out: pathlib.Path, *, overwrite: bool
     _note_part("CIFAR-10", description, cifar10.NUM_EXAMPLES)
 
 
-def _prepare_imagenet(source: pathlib.Path, out: pathlib.Path, *, overwrite: bool) -> None:
+def _prepare_imagenet(
+    source: pathlib.Path, out: pathlib.Path, side: int, *, overwrite: bool
+) -> None:
     from dawnjax.input_pipeline import imagenet_sources, photograph_writer
 
     progress = _Progress()
@@ -149,7 +172,7 @@ def _prepare_imagenet(source: pathlib.Path, out: pathlib.Path, *, overwrite: boo
         out,
         imagenet_sources.open_source(source),
         dataset="imagenet",
-        side=imagenet.SIDE,
+        side=side,
         overwrite=overwrite,
         progress=progress.add,
     )
