@@ -128,6 +128,7 @@ class Attempt:
             overrides=request.overrides,
             seed=request.seed,
             num_train_examples=self._spec.num_train_examples,
+            num_eval_examples=self._spec.num_eval_examples,
             run_options=to_json(options),
         )
         log.append(

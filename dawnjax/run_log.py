@@ -37,6 +37,7 @@ EVENTS = {
         "overrides",
         "seed",
         "num_train_examples",
+        "num_eval_examples",
         "run_options",
     ),
     "devices": ("device_kind", "platform", "num_devices", "num_processes", "mesh"),

@@ -250,9 +250,20 @@ def slow_start(events: list[Event]) -> list[Event]:
     return events
 
 
+def with_stages(events: list[Event]) -> list[Event]:
+    for event in events:
+        if event["event"] == "experiment":
+            experiment = event["experiment"]
+            half = experiment["global_batch_size"] // 2
+            later = {"boundary_epochs": [0.5], "global_batch_size": [half]}
+            experiment["stages"] = {**experiment["stages"], **later}
+    return events
+
+
 @pytest.mark.parametrize(
     "change,reason",
     [
+        (with_stages, "the batch size changes in the run"),
         (interrupted, "was interrupted 1 times"),
         (suspended, "was suspended for 100 s"),
         (without_benchmark, "is no MLPerf benchmark"),
@@ -266,6 +277,26 @@ def test_what_mlperf_does_not_allow(trained, tmp_path, capsys, change, reason):
     argv = ["--format=mlperf", str(run), "--submitter=L", f"--out={out}"]
     assert reason in error_of(capsys, *argv)
     assert not out.exists()
+
+
+def test_photographs_and_accumulated_gradients_are_exported(trained, tmp_path):
+    def of_photographs(events: list[Event]) -> list[Event]:
+        for event in events:
+            if event["event"] == "experiment":
+                event["experiment"]["data"] = {"tag": "imagenet", "data_dir": "", "image_side": 256}
+                event["experiment"]["accumulation_steps"] = 4
+        return events
+
+    run = retold(trained, tmp_path / "run", 5, of_photographs)
+    assert export("--format=mlperf", str(run), "--submitter=L", f"--out={tmp_path / 'out'}") == 0
+    log = (tmp_path / "out/results/dawnjax_system/resnet/result_0.txt").read_text()
+    lines = [json.loads(line.split(" ", 1)[1]) for line in log.splitlines()]
+    values = {line["key"]: line["value"] for line in lines}
+    events, _ = read_events(trained / "log" / "process_00000.jsonl")
+    (counts,) = [event for event in events if event["event"] == "experiment"]
+    assert values["gradient_accumulation_steps"] == 4
+    assert values["eval_samples"] == counts["num_eval_examples"] > 0
+    assert values["train_samples"] == counts["num_train_examples"]
 
 
 def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_path, capsys):

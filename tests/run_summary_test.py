@@ -32,6 +32,7 @@ class Log:
             overrides={},
             seed=0,
             num_train_examples=100,
+            num_eval_examples=20,
             run_options={"price_per_hour_usd": price},
         )
         self.add(

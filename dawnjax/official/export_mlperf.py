@@ -186,13 +186,10 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
 
     experiment, began = run.experiment, start["t"]
     optimizer = str(experiment["optimizer"].get("tag", ""))
-    num_eval = experiment["data"].get("num_eval_examples")
     if run.result.global_batch_size is None:
         raise ConfigError(
             f"{run.path}: the batch size changes in the run; an MLPerf log has one for the whole"
         )
-    if not isinstance(num_eval, int):
-        raise ConfigError(f"{run.path}: the log does not say how many images are evaluated")
     lines = [
         line(0.0, "submission_benchmark", benchmark),
         line(0.0, "submission_org", printable(submitter, 120)),
@@ -206,7 +203,7 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
         line(0.0, "global_batch_size", run.result.global_batch_size),
         line(0.0, "gradient_accumulation_steps", experiment.get("accumulation_steps", 1)),
         line(0.0, "train_samples", run.num_train_examples),
-        line(0.0, "eval_samples", num_eval),
+        line(0.0, "eval_samples", run.num_eval_examples),
         line(0.0, "opt_name", printable(optimizer, 40)),
         line(0.0, "target_accuracy", run.result.target[0]["value"]),
         line(began, "init_stop", kind="INTERVAL_END"),

@@ -51,6 +51,11 @@ class ExportedRun:
         return self.of("experiment")[-1]["num_train_examples"]
 
     @property
+    def num_eval_examples(self) -> int:
+        """Examples that are evaluated, each time."""
+        return self.of("experiment")[-1]["num_eval_examples"]
+
+    @property
     def num_hosts(self) -> int:
         """Machines of the run."""
         devices = self.of("devices")[-1]
