@@ -10,14 +10,17 @@ operations on both sides. Statistics of BatchNorm are those of the whole batch. 
 from the same parameters and see the same images; the check compares the losses of three such steps.
 PyTorch runs in float32 with images as channels_last (`--contiguous` for NCHW), compiled with
 `--compile`, and once more under bfloat16 autocast, for which DawnJAX on CPU has no counterpart.
-The two sides share a process, so PyTorch's threads sleep while ours run.
+Each side is a process, of which one computes at a time.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,8 +28,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import harness
+from dawnjax import compilation
 from dawnjax.experiments import cifar10_record, cifar10_resnet18, digits
 from dawnjax.models.execution import Execution
+from dawnjax.programs import compile_program
 from dawnjax.pure_model import pure_model
 
 try:
@@ -48,8 +53,9 @@ NUM_CLASSES = 10
 LEARNING_RATE = {"record": 5.0, "resnet18": 0.02, "digits": 0.1}
 """Large enough that the losses of three steps move; the record's logits are divided by 256."""
 
+CHECK_STEPS = 3
 TOLERANCE = 1e-3
-"""Of the losses of three float32 steps whose sums run in other orders."""
+"""Of the losses of that many float32 steps, whose sums run in other orders."""
 
 
 class RecordNet(nn.Module):
@@ -154,6 +160,13 @@ class Task:
     rate: float
 
 
+def made_batch(network: str, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Gives images float32 [batch, height, width, channels] and labels int32 [batch]."""
+    random = np.random.default_rng(0)
+    images = random.standard_normal((batch_size, *IMAGE_SHAPES[network])).astype(np.float32)
+    return images, random.integers(NUM_CLASSES, size=batch_size).astype(np.int32)
+
+
 def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], float]]:
     """Gives the task, and a function that makes one step and gives its loss."""
     image_shape = IMAGE_SHAPES[network]
@@ -168,9 +181,7 @@ def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], float]]:
         )
     )
     rate = LEARNING_RATE[network]
-    random = np.random.default_rng(0)
-    images = random.standard_normal((batch_size, *image_shape)).astype(np.float32)
-    labels = random.integers(NUM_CLASSES, size=batch_size).astype(np.int32)
+    images, labels = made_batch(network, batch_size)
     params, stats = jax.jit(model.init)(jax.random.key(0))
 
     def step(params: Any, images: jax.Array, labels: jax.Array) -> tuple[Any, jax.Array]:
@@ -184,7 +195,7 @@ def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], float]]:
 
     task = Task(images, labels, jax.tree.map(np.array, params), rate)
     arguments = (params, jnp.asarray(images), jnp.asarray(labels))
-    compiled = jax.jit(step, donate_argnums=0).lower(*arguments).compile()
+    compiled = compile_program("step", step, arguments, None, (0,), lambda *_: None)
     state, *batch = arguments
 
     def one_step() -> float:
@@ -220,17 +231,16 @@ def pytorch_side(
     return one_step
 
 
-def load_parameters(network: nn.Module, params: Any) -> None:
-    """Copies our parameters into a network whose parts have the same names.
+def load_parameters(network: nn.Module, params: dict[str, np.ndarray]) -> None:
+    """Copies our parameters, by path, into a network whose parts have the same names.
 
     Raises:
       KeyError: A parameter has no place, or a trained one of the network no parameter.
     """
     own = dict(network.named_parameters())
     missing = {name for name, parameter in own.items() if parameter.requires_grad}
-    for path, value in jax.tree_util.tree_leaves_with_path(params):
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
-        part, _, last = name.rpartition(".")
+    for path, value in params.items():
+        part, _, last = path.rpartition(".")
         name = f"{part}.{'bias' if last == 'bias' else 'weight'}"
         order = {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}[value.ndim]
         with torch.no_grad():
@@ -240,16 +250,37 @@ def load_parameters(network: nn.Module, params: Any) -> None:
         raise KeyError(f"no parameters for {sorted(missing)}")
 
 
-def timed(one_step: Callable[[], float], steps: int) -> Callable[[], float]:
-    """Gives a function that makes some steps and gives the milliseconds that each took."""
+def serve_side(arguments: argparse.Namespace) -> int:
+    """Is one side's process: says the losses of its first steps, then times a round when asked."""
+    parameters = Path(arguments.folder) / "params.npz"
+    experiment: Any = EXPERIMENTS[arguments.network]
+    batch_size = arguments.batch_size or experiment.global_batch_size
+    if arguments.side == "ours":
+        compilation.configure("none")
+        task, one_step = our_side(arguments.network, batch_size)
+        leaves = jax.tree_util.tree_leaves_with_path(task.params)
+        named = {jax.tree_util.keystr(k, simple=True, separator="."): v for k, v in leaves}
+        np.savez(parameters, **named)
+    else:
+        images, labels = made_batch(arguments.network, batch_size)
+        with np.load(parameters) as arrays:
+            params = {name: arrays[name] for name in arrays.files}
+        task = Task(images, labels, params, LEARNING_RATE[arguments.network])
+        network_class = RecordNet if arguments.network == "record" else ResNet
+        image_shape = IMAGE_SHAPES[arguments.network]
+        network = network_class(experiment.model, image_shape, NUM_CLASSES)
+        dtype = torch.bfloat16 if arguments.side == "bfloat16" else torch.float32
+        one_step = pytorch_side(network, task, arguments.contiguous, arguments.compile, dtype)
 
-    def run() -> float:
+    def one_round() -> dict[str, Any]:
         started = time.perf_counter()
-        for _ in range(steps):
+        for _ in range(arguments.steps):
             one_step()
-        return 1e3 * (time.perf_counter() - started) / steps
+        return {"milliseconds": 1e3 * (time.perf_counter() - started) / arguments.steps}
 
-    return run
+    losses = [one_step() for _ in range(CHECK_STEPS)]
+    harness.serve({"losses": losses, "threads": torch.get_num_threads()}, one_round)
+    return 0
 
 
 def main() -> int:
@@ -262,44 +293,48 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true", help="torch.compile on PyTorch's side")
     parser.add_argument("--contiguous", action="store_true", help="PyTorch's images as NCHW")
     parser.add_argument("--bfloat16", action="store_true", help="PyTorch under autocast too")
+    parser.add_argument("--limit", type=float, default=600, help="seconds for a side to be ready")
+    parser.add_argument("--side", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.side:
+        return serve_side(arguments)
     experiment: Any = EXPERIMENTS[arguments.network]
-    batch_size = arguments.batch_size or experiment.global_batch_size
-    task, ours = our_side(arguments.network, batch_size)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
 
-    def theirs(dtype: torch.dtype) -> Callable[[], float]:
-        network_class = RecordNet if arguments.network == "record" else ResNet
-        image_shape = IMAGE_SHAPES[arguments.network]
-        network = network_class(experiment.model, image_shape, NUM_CLASSES)
-        return pytorch_side(network, task, arguments.contiguous, arguments.compile, dtype)
+        def side(name: str) -> harness.Worker:
+            command = [sys.executable, "-m", "benchmarks.convolution_steps", *sys.argv[1:]]
+            command += [f"--side={name}", f"--folder={folder}"]
+            return stack.enter_context(
+                harness.Worker(command, limit_seconds=arguments.limit, environment={})
+            )
 
-    float32 = theirs(torch.float32)
-    check = harness.same_losses(
-        [ours() for _ in range(3)], [float32() for _ in range(3)], TOLERANCE
-    )
-    results = harness.Results(
-        f"convolution_steps_{arguments.network}",
-        network=arguments.network,
-        batch_size=batch_size,
-        steps_a_round=arguments.steps,
-        pytorch_mode="compile" if arguments.compile else "eager",
-        pytorch_layout="contiguous" if arguments.contiguous else "channels_last",
-        pytorch_threads=torch.get_num_threads(),
-        same_work=check,
-    )
-    rows = [harness.head("DawnJAX", "PyTorch")]
-    sides = {"float32": float32}
-    if arguments.bfloat16:
-        sides["float32 against bfloat16"] = theirs(torch.bfloat16)
-    for name, side in sides.items():
-        comparison = harness.alternate(
-            timed(ours, arguments.steps),
-            timed(side, arguments.steps),
-            arguments.rounds,
-            unit="ms a step",
+        ours, float32 = side("ours"), side("float32")
+        mode = "compile" if arguments.compile else "eager"
+        results = harness.Results(
+            f"convolution_steps_{arguments.network}{'_compile' if arguments.compile else ''}",
+            network=arguments.network,
+            batch_size=arguments.batch_size or experiment.global_batch_size,
+            steps_a_round=arguments.steps,
+            pytorch_mode=mode,
+            pytorch_layout="contiguous" if arguments.contiguous else "channels_last",
+            pytorch_threads=float32.ready["threads"],
+            same_work=harness.same_losses(ours.ready["losses"], float32.ready["losses"], TOLERANCE),
         )
-        results.add(**{name.replace(" ", "_"): comparison.to_json()})
-        rows.append(comparison.row(name, digits=1))
+        rows = [harness.head("DawnJAX", f"PyTorch, {mode}")]
+        sides = {"float32": float32}
+        if arguments.bfloat16:
+            sides["float32 against bfloat16"] = side("bfloat16")
+        for name, theirs in sides.items():
+            comparison = harness.alternate(
+                lambda: ours.round()["milliseconds"],
+                lambda worker=theirs: worker.round()["milliseconds"],
+                arguments.rounds,
+                unit="ms a step",
+            )
+            results.add(**{name.replace(" ", "_"): comparison.to_json()})
+            rows.append(comparison.row(name, digits=1))
     print(harness.table(rows))
     print(results.path)
     return 0

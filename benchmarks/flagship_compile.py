@@ -13,7 +13,8 @@ step; it prints a line of JSON with
                               arguments, results that take no argument's memory, temporaries, code
     argument_bytes            of these the state and the batch
 
-and then all of them as a table. A program for the CPU holds the whole batch of one device.
+then all of them as a table, and writes `results/flagship_compile_TARGET.json` as they come. A
+program for the CPU holds the whole batch of one device.
 """
 
 import argparse
@@ -25,6 +26,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from benchmarks import harness
 
 FLAGSHIPS = (
     "imagenet_resnet50",
@@ -70,13 +73,16 @@ def main() -> int:
         rows = compile_step(name, arguments.target, arguments.weight_update_sharding)
         print("\n".join(json.dumps(row) for row in rows))
         return 0
+    sharded = "_sharded_update" if arguments.weight_update_sharding else ""
+    results = harness.Results(f"flagship_compile_{arguments.target}{sharded}")
     rows = []
     for name in arguments.experiments or FLAGSHIPS:
-        rows += _in_own_process(name, arguments)
-        for row in rows[-3:]:
-            if row["experiment"] == name:
-                print(json.dumps(row), flush=True)
+        found = _in_own_process(name, arguments)
+        print("\n".join(json.dumps(row) for row in found), flush=True)
+        rows += found
+        results.add(rows=rows)
     print(_table(rows))
+    print(results.path)
     return 1 if any("reason" in row for row in rows) else 0
 
 

@@ -44,10 +44,11 @@ def main() -> int:
     )
     flags = [*flagship.flags, *variant.flags, f"--global_batch_size={batch_size}"]
     flags += flagship.tiny_flags if arguments.tiny else ()
-    timed = Step(flags, batch_size, variant, arguments.tiny)
+    text = flagship.tiny_text if arguments.tiny else flagship.text
+    timed = Step(flags, batch_size, variant, text)
     checked = timed
     if flagship.check_flags:
-        checked = Step([*flags, *flagship.check_flags], batch_size, variant, arguments.tiny)
+        checked = Step([*flags, *flagship.check_flags], batch_size, variant, text)
     losses = checked.first_losses(step_settings.CHECK_STEPS, arguments.check)
     timed.start()
     timed.run(3)
@@ -100,15 +101,20 @@ class Step:
     """
 
     def __init__(
-        self, flags: list[str], batch_size: int, variant: step_settings.Variant, is_tiny: bool
+        self,
+        flags: list[str],
+        batch_size: int,
+        variant: step_settings.Variant,
+        text: step_settings.Text | None,
     ):
-        flags = [*flags, f"--batch_norm_group_size={batch_size}"]
-        if not any(flag.startswith("--experiment=wmt") for flag in flags):
+        if text is None:
+            flags = [*flags, f"--batch_norm_group_size={batch_size}"]
             flags.append(f"--data.num_train_examples={batch_size}")
-        else:
-            flags.remove(f"--batch_norm_group_size={batch_size}")
         experiment = parse_request("train", flags)[0].experiment
-        spec, batch = made_data(experiment, batch_size, is_tiny)
+        if text is None:
+            spec, batch = made_images(experiment, batch_size)
+        else:
+            spec, batch = made_text(text, batch_size)
         mesh = make_mesh(MeshShape(), jax.devices()[:1])
         execution = dataclasses.replace(execution_of(experiment, mesh), **dict(variant.execution))
         self.recipe = make_recipe(experiment, spec, mesh, execution=execution)
@@ -171,40 +177,38 @@ class Step:
         return losses
 
 
-def made_data(
-    experiment: Experiment, batch_size: int, is_tiny: bool
-) -> tuple[AnySpec, dict[str, np.ndarray]]:
-    """Gives a specification and one batch of made-up data of its shapes."""
-    if experiment.data.TAG != "parallel_text":
-        spec = experiment.data.spec()
-        examples = {name: np.asarray(a) for name, a in experiment.data.load("train").items()}
-        index = np.arange(batch_size, dtype=np.int32)
-        return spec, {**examples, "index": index, "epoch": np.zeros_like(index)}
-    length = step_settings.TINY_TEXT_LENGTH if is_tiny else step_settings.TEXT_LENGTH
-    vocabulary = step_settings.TINY_VOCABULARY if is_tiny else step_settings.VOCABULARY
+def made_images(experiment: Experiment, batch_size: int) -> tuple[AnySpec, dict[str, np.ndarray]]:
+    """Gives the specification of an experiment's made-up images, and one batch of them."""
+    examples = {name: np.asarray(a) for name, a in experiment.data.load("train").items()}
+    index = np.arange(batch_size, dtype=np.int32)
+    batch = {**examples, "index": index, "epoch": np.zeros_like(index)}
+    return experiment.data.spec(), batch
+
+
+def made_text(text: step_settings.Text, rows: int) -> tuple[AnySpec, dict[str, np.ndarray]]:
+    """Gives the specification of made-up packed text, and one batch of it."""
     spec = TextSpec(
-        num_train_examples=batch_size,
-        num_train_pairs=batch_size,
-        num_eval_examples=batch_size,
-        source_length=length,
-        target_length=length,
-        eval_source_length=length,
-        eval_target_length=length,
-        vocabulary_size=vocabulary,
+        num_train_examples=rows,
+        num_train_pairs=rows,
+        num_eval_examples=rows,
+        source_length=text.source_length,
+        target_length=text.target_length,
+        eval_source_length=text.source_length,
+        eval_target_length=text.target_length,
+        vocabulary_size=text.vocabulary,
         end=1,
         fingerprint="0" * 16,
     )
     random = np.random.default_rng(0)
     batch = {}
-    for side in ("source", "target"):
-        batch[side] = random.integers(3, vocabulary, (batch_size, length)).astype(np.uint16)
-    # Rows packed with sentences of some 30 tokens, as WMT's are, and 3 % of padding at the end.
-    sentence = max(2, min(30, length // 2))
-    segments = np.broadcast_to(1 + np.arange(length) // sentence, (batch_size, length)).copy()
-    segments[:, length - max(1, round(0.03 * length)) :] = 0
-    for side in ("source", "target"):
-        batch[f"{side}_segments"] = segments.astype(np.uint8)
-        batch[side][segments == 0] = 0
+    for side, length in (("source", text.source_length), ("target", text.target_length)):
+        tokens = random.integers(3, text.vocabulary, (rows, length)).astype(np.uint16)
+        # Both sides hold as many sentences; what is left at the end is padding.
+        sentences = min(text.source_length, text.target_length) // text.sentence
+        segments = 1 + np.arange(length) * sentences // (length - max(1, round(0.03 * length)))
+        segments = np.where(segments <= sentences, segments, 0).astype(np.uint8)
+        batch[f"{side}_segments"] = np.broadcast_to(segments, (rows, length)).copy()
+        batch[side] = np.where(segments > 0, tokens, 0).astype(np.uint16)
     return spec, batch
 
 

@@ -252,8 +252,11 @@ class Trainer:
             batch = {"image": batch["image"].permute(0, 3, 1, 2), "label": batch["label"].long()}
         else:
             batch = {name: array.to(torch.int64) for name, array in batch.items()}
-            vocabulary = step_settings.TINY_VOCABULARY if options.tiny else step_settings.VOCABULARY
-            model = Transformer(experiment, vocabulary, batch["source"].shape[1])
+            flagship = step_settings.FLAGSHIPS[options.model]
+            text = flagship.tiny_text if options.tiny else flagship.text
+            assert text is not None
+            length = max(text.source_length, text.target_length)
+            model = Transformer(experiment, text.vocabulary, length)
         self.batch = {name: array.to(self.device) for name, array in batch.items()}
         self.model = model.to(self.device, memory_format=torch.channels_last).train()
         self.forward = self.model
@@ -310,7 +313,8 @@ def optimizer_of(experiment: Any, model: nn.Module, device: torch.device) -> Any
 def main() -> int:
     """Compiles, checks, and serves rounds."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--model", choices=["resnet50", "transformer_big"], required=True)
+    names = [name for name, flagship in step_settings.FLAGSHIPS.items() if flagship.pytorch]
+    parser.add_argument("--model", choices=names, required=True)
     parser.add_argument("--steps", type=int, default=20, help="in a round")
     parser.add_argument("--check", required=True, help="folder of the other side's first state")
     parser.add_argument("--mode", default=None, help="of torch.compile, such as max-autotune")

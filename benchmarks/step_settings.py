@@ -5,6 +5,23 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
+class Text:
+    """The shape of made-up packed text.
+
+    Attributes:
+      source_length: Tokens of a row's source.
+      target_length: Tokens of a row's target.
+      vocabulary: How many tokens there are.
+      sentence: Tokens of a sentence; a row is packed with as many as it holds.
+    """
+
+    source_length: int
+    target_length: int
+    vocabulary: int
+    sentence: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Flagship:
     """One flagship's train step on made-up data.
 
@@ -21,6 +38,8 @@ class Flagship:
       variants: Names of `VARIANTS` to run, most promising first.
       check_flags: More flags of the check's own program, where the timed one draws random numbers;
         empty where the timed program itself is checked.
+      text: The shape of a translator's rows; None for images.
+      tiny_text: In its place, to try the benchmark itself.
     """
 
     flags: tuple[str, ...]
@@ -33,6 +52,8 @@ class Flagship:
     pytorch: bool
     variants: tuple[str, ...]
     check_flags: tuple[str, ...] = ()
+    text: Text | None = None
+    tiny_text: Text | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +85,14 @@ _IMAGES = (
     "--num_epochs=1000",
 )
 _TINY_IMAGES = ("--data.image_height=32", "--data.image_width=32", "--data.num_classes=10")
+_TINY_TRANSFORMER = (
+    "--model.num_layers=1",
+    "--model.width=32",
+    "--model.hidden_width=64",
+    "--model.num_heads=2",
+    "--compute_dtype=float32",
+)
+_TINY_TEXT = Text(source_length=16, target_length=16, vocabulary=64, sentence=8)
 
 FLAGSHIPS = {
     "resnet50": Flagship(
@@ -128,13 +157,7 @@ FLAGSHIPS = {
             "--optimizer.base_learning_rate=3e-4",
         ),
         batch=96,
-        tiny_flags=(
-            "--model.num_layers=1",
-            "--model.width=32",
-            "--model.hidden_width=64",
-            "--model.num_heads=2",
-            "--compute_dtype=float32",
-        ),
+        tiny_flags=_TINY_TRANSFORMER,
         tiny_batch=4,
         unit="tokens",
         limit_per_second=None,
@@ -149,6 +172,29 @@ FLAGSHIPS = {
             "batch_x2",
         ),
         check_flags=("--model.dropout_rate=0", "--model.num_layers=1"),
+        text=Text(source_length=256, target_length=256, vocabulary=32_768, sentence=30),
+        tiny_text=_TINY_TEXT,
+    ),
+    "multi30k_transformer": Flagship(
+        flags=(
+            "--experiment=multi30k_transformer",
+            "--schedule=constant",
+            "--optimizer.base_learning_rate=1e-3",
+            "--ema_decay=0",
+            "--evaluation.weights=raw",
+            "--compute_dtype=float32",
+        ),
+        batch=16,
+        tiny_flags=_TINY_TRANSFORMER,
+        tiny_batch=4,
+        unit="tokens",
+        limit_per_second=None,
+        goal="on a CPU, 1.4 times PyTorch's in float32",
+        pytorch=True,
+        variants=("base",),
+        check_flags=("--model.dropout_rate=0",),
+        text=Text(source_length=62, target_length=64, vocabulary=8_000, sentence=15),
+        tiny_text=_TINY_TEXT,
     ),
 }
 
@@ -166,11 +212,6 @@ VARIANTS = {
     "no_triton_gemm": Variant(xla_flags="--xla_gpu_enable_triton_gemm=false"),
     "autotune_all": Variant(xla_flags="--xla_gpu_exhaustive_tiling_search=true"),
 }
-
-TEXT_LENGTH = 256
-TINY_TEXT_LENGTH = 16
-VOCABULARY = 32_768
-TINY_VOCABULARY = 64
 
 CHECK_STEPS = 6
 """Steps on one batch, from the same parameters, whose losses both sides must share."""

@@ -1,4 +1,4 @@
-"""The cache of compiled programs, and whether it was used."""
+"""The cache of compiled programs, whether it was used, and the memory that they compute in."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -7,13 +7,16 @@ from pathlib import Path
 
 import jax
 
+from dawnjax import host_memory
 from dawnjax.errors import ConfigError
 
 DEFAULT_CACHE_DIR = "~/.cache/dawnjax/compiled"
 
 
 def configure(cache_dir: str) -> None:
-    """Keeps compiled programs between runs.
+    """Keeps compiled programs between runs, and readies this process for them.
+
+    To be called before JAX's first use of a device.
 
     Args:
       cache_dir: The directory; empty takes `DEFAULT_CACHE_DIR`, `none` keeps nothing.
@@ -21,6 +24,7 @@ def configure(cache_dir: str) -> None:
     Raises:
       ConfigError: The directory cannot be made.
     """
+    host_memory.use_one_arena()
     if cache_dir == "none":
         jax.config.update("jax_enable_compilation_cache", False)
         return

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from dawnjax import compilation
+from dawnjax import compilation, host_memory
 from dawnjax.call_queue import CallMetrics
 from dawnjax.errors import ConfigError
 from dawnjax.feed import Arrays, InputShapes, Shapes
@@ -288,6 +288,7 @@ def compile_program(
                 f"xla_options: {message.removeprefix('INVALID_ARGUMENT: ')}"
             ) from None
     record(name, time.perf_counter() - started, cache.state)
+    host_memory.keep_freed(program)
     return program
 
 

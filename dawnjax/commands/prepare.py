@@ -104,19 +104,18 @@ def main(argv: list[str]) -> int:
     rest = command_line.parse("prepare", flag_values, argv, USAGE, DESCRIPTION)
     if rest:
         raise ConfigError(f"unexpected argument {rest[0]!r}; the source is given as --from=PATH")
-    _check_dataset(flag_values["dataset"].value)
-    _check_side(flag_values["dataset"].value, flag_values["image_side"].value)
-    if flag_values["dataset"].value == "parallel_text":
+    dataset = _known_dataset(flag_values["dataset"].value)
+    _check_side(dataset, flag_values["image_side"].value)
+    if dataset == "parallel_text":
         return _prepare_parallel_text(flag_values)
     if not flag_values["from"].value:
         raise ConfigError("--from is missing: the archive, folder or .npz to convert")
     source = pathlib.Path(flag_values["from"].value).expanduser()
-    is_imagenet = flag_values["dataset"].value == "imagenet"
-    default_directory = (imagenet if is_imagenet else cifar10).default_directory()
+    default_directory = (imagenet if dataset == "imagenet" else cifar10).default_directory()
     out = pathlib.Path(flag_values["out"].value or default_directory).expanduser()
     overwrite, side = bool(flag_values["overwrite"].value), flag_values["image_side"].value
     try:
-        if is_imagenet:
+        if dataset == "imagenet":
             _prepare_imagenet(source, out, side or imagenet.SIDE, overwrite=overwrite)
         else:
             _prepare_cifar10(source, out, overwrite=overwrite)
@@ -126,7 +125,7 @@ def main(argv: list[str]) -> int:
     return ExitStatus.DONE
 
 
-def _check_dataset(name: str | None) -> None:
+def _known_dataset(name: str | None) -> str:
     if not name:
         raise ConfigError(f"--dataset is missing; known: {', '.join(DATASETS)}")
     if name in WITHOUT_PREPARATION:
@@ -135,6 +134,7 @@ def _check_dataset(name: str | None) -> None:
         near = command_line.closest(name, list(DATASETS))
         hint = f"did you mean {near}?" if near else f"known: {', '.join(DATASETS)}"
         raise ConfigError(f"--dataset={name} is not known; {hint}")
+    return name
 
 
 def _check_side(dataset: str, side: int | None) -> None:
