@@ -16,6 +16,7 @@ Each side is a process, of which one computes at a time.
 import argparse
 import contextlib
 import dataclasses
+import math
 import sys
 import tempfile
 import time
@@ -256,7 +257,8 @@ def serve_side(arguments: argparse.Namespace) -> int:
     experiment: Any = EXPERIMENTS[arguments.network]
     batch_size = arguments.batch_size or experiment.global_batch_size
     if arguments.side == "ours":
-        compilation.configure("none")
+        size = math.prod(IMAGE_SHAPES[arguments.network])
+        compilation.configure("none", batch_size * size)
         task, one_step = our_side(arguments.network, batch_size)
         leaves = jax.tree_util.tree_leaves_with_path(task.params)
         named = {jax.tree_util.keystr(k, simple=True, separator="."): v for k, v in leaves}

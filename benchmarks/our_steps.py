@@ -38,7 +38,6 @@ def main() -> int:
     arguments = parser.parse_args()
     flagship = step_settings.FLAGSHIPS[arguments.model]
     variant = step_settings.VARIANTS[arguments.variant]
-    compilation.configure("")
     batch_size = int(
         (flagship.tiny_batch if arguments.tiny else flagship.batch) * variant.batch_factor
     )
@@ -115,6 +114,7 @@ class Step:
             spec, batch = made_images(experiment, batch_size)
         else:
             spec, batch = made_text(text, batch_size)
+        compilation.configure("", spec.batch_elements(batch_size))
         mesh = make_mesh(MeshShape(), jax.devices()[:1])
         execution = dataclasses.replace(execution_of(experiment, mesh), **dict(variant.execution))
         self.recipe = make_recipe(experiment, spec, mesh, execution=execution)

@@ -13,18 +13,20 @@ from dawnjax.errors import ConfigError
 DEFAULT_CACHE_DIR = "~/.cache/dawnjax/compiled"
 
 
-def configure(cache_dir: str) -> None:
+def configure(cache_dir: str, batch_elements: int = 0) -> None:
     """Keeps compiled programs between runs, and readies this process for them.
 
     To be called before JAX's first use of a device.
 
     Args:
       cache_dir: The directory; empty takes `DEFAULT_CACHE_DIR`, `none` keeps nothing.
+      batch_elements: Of the largest array that a step is known to need, as the data's
+        specification says.
 
     Raises:
       ConfigError: The directory cannot be made.
     """
-    host_memory.use_one_arena()
+    host_memory.prepare(batch_elements)
     if cache_dir == "none":
         jax.config.update("jax_enable_compilation_cache", False)
         return

@@ -29,17 +29,30 @@ SMALLEST_BYTES = 32 * 2**20
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def use_one_arena() -> None:
-    """Has threads that start from now on share one arena, where JAX will compute on a CPU.
+LARGE_BATCH_ELEMENTS = 2**20
+"""Programs of smaller batches want an arena for each thread: with one for all, `digits` took 1.11
+times as long an epoch and 1.25 times as long to compile (16 runs each, two cores)."""
+
+_prepared: list[bool] = []
+
+
+def prepare(batch_elements: int) -> None:
+    """Has threads that start from now on share one arena, where large programs will run on a CPU.
 
     To be called before JAX's first use of a device. Without glibc it does nothing.
+
+    Args:
+      batch_elements: Of the largest array that a step is known to need.
     """
-    if _will_compute_on_cpu():
-        _mallopt(_M_ARENA_MAX, 1)
+    is_large = batch_elements >= LARGE_BATCH_ELEMENTS
+    if is_large and _will_compute_on_cpu() and _mallopt(_M_ARENA_MAX, 1):
+        _prepared.append(True)
 
 
 def keep_freed(program: Any) -> bool:
     """Keeps what a program frees for its next call, if that is much and there is room for it.
+
+    Where `prepare` saw a need; without it there would be nothing to gain.
 
     Args:
       program: Compiled; of one for an accelerator nothing is kept.
@@ -47,7 +60,7 @@ def keep_freed(program: Any) -> bool:
     Returns:
       Whether it is kept, from now on and of all programs.
     """
-    if jax.default_backend() != "cpu":
+    if not _prepared or jax.default_backend() != "cpu":
         return False
     memory = program.memory_analysis()
     if memory is None or memory.temp_size_in_bytes < SMALLEST_BYTES:

@@ -264,7 +264,8 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         )
     if options.weight_update_sharding:
         raise ConfigError("record mode does not take weight_update_sharding")
-    compilation.configure(options.compile_cache_dir)
+    batch_elements = spec.batch_elements(experiment.global_batch_size)
+    compilation.configure(options.compile_cache_dir, batch_elements)
     mesh = make_mesh(options.mesh, jax.devices())
     shards, batch = batch_shards(mesh), experiment.global_batch_size
     if batch % shards:

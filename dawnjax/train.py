@@ -75,7 +75,8 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
         raise ConfigError(str(error)) from None
     experiment.validate(spec)
     options.validate()
-    compilation.configure(options.compile_cache_dir)
+    batch_elements = spec.batch_elements(experiment.global_batch_size)
+    compilation.configure(options.compile_cache_dir, batch_elements)
     watchdog = processes.join(options.processes)
     try:
         devices = jax.devices()

@@ -48,6 +48,10 @@ class DatasetSpec:
         del split  # both are alike
         return {"image": (self.image_shape, "uint8"), "label": ((), "int32")}
 
+    def batch_elements(self, batch_size: int) -> int:
+        """Gives the elements of the largest array that any model needs for a batch: its images."""
+        return batch_size * math.prod(self.image_shape)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSpec:
@@ -97,6 +101,10 @@ class TextSpec:
             "target": (target, "uint16"),
             "target_segments": (target, "uint8"),
         }
+
+    def batch_elements(self, batch_size: int) -> int:
+        """Gives the elements of the largest array that any model needs for a batch: its logits."""
+        return batch_size * self.target_length * self.vocabulary_size
 
 
 AnySpec = DatasetSpec | TextSpec

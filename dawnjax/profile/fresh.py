@@ -36,7 +36,8 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
     experiment.validate(spec)
     options.validate()
     name = f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    compilation.configure(options.compile_cache_dir)
+    batch_elements = spec.batch_elements(experiment.global_batch_size)
+    compilation.configure(options.compile_cache_dir, batch_elements)
     processes.join(options.processes)
     try:
         mesh = make_mesh(options.mesh, jax.devices())
