@@ -11,7 +11,7 @@ import pytest
 from dawnjax import host_memory
 
 CALLS = 24
-TEMPORARY_BYTES = 4096 * 4096 * 4
+TEMPORARY_BYTES = 3000 * 3000 * 4
 
 PROGRAM = f"""
 import resource
@@ -20,7 +20,7 @@ from dawnjax import compilation, host_memory, programs
 
 compilation.configure("none", BATCH)
 host_memory.available_bytes = lambda: AVAILABLE
-a = jnp.ones((4096, 256))
+a = jnp.ones((3000, 32))
 f = lambda a: jnp.sin(a @ a.T) @ a
 program = programs.compile_program("f", f, (a,), None, (), lambda *_: None)
 assert program.memory_analysis().temp_size_in_bytes >= {TEMPORARY_BYTES}
