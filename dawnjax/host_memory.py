@@ -29,7 +29,7 @@ SMALLEST_BYTES = 32 * 2**20
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-LARGE_BATCH_ELEMENTS = 2**20
+LARGE_BATCH_ELEMENTS = 2**18
 """Programs of smaller batches want an arena for each thread: with one for all, `digits` took 1.11
 times as long an epoch and 1.25 times as long to compile (16 runs each, two cores)."""
 

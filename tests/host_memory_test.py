@@ -31,7 +31,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def page_faults(available: int, batch_elements: int = 2**20) -> int:
+def page_faults(available: int, batch_elements: int = 2**18) -> int:
     """Gives the page faults of a program's calls in a process of its own."""
     code = PROGRAM.replace("AVAILABLE", str(available)).replace("BATCH", str(batch_elements))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -86,9 +86,9 @@ def test_accelerators_are_left_alone(monkeypatch):
     for platforms, arenas in (("cuda,cpu", []), ("tpu", []), ("cpu", [(-8, 1)])):
         asked.clear()
         monkeypatch.setattr(host_memory, "jax", SimpleNamespace(config=config_of(platforms)))
-        host_memory.prepare(2**20 - 1)
+        host_memory.prepare(2**18 - 1)
         assert asked == []
-        host_memory.prepare(2**20)
+        host_memory.prepare(2**18)
         assert asked == arenas
 
 
