@@ -1,30 +1,31 @@
 """Time as a measured quantity: one clock, and phases that sum to the total.
 
-Durations come from the machine's monotonic clock and start with the process itself, so that
+Durations come from the machine's monotonic clock and start with the program itself, so that
 imports count and a wall clock that is set changes nothing. At each moment exactly one phase runs;
 entering the next ends it. A phase's beginning is an event of the log, from which `analysis`
 computes every duration; nothing is summed here.
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
+
+from dawnjax import PROGRAM_START
 
 Phase = Literal["setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other"]
 """What a process is doing, as the result reports it."""
 
 
 class RunClock:
-    """Seconds since this process started."""
+    """Seconds since this program started, as `dawnjax.PROGRAM_START` says."""
 
     def __init__(self) -> None:
-        self._start = time.perf_counter() - _seconds_since_process_start()
+        self._start = PROGRAM_START
 
     def now(self) -> float:
-        """Gives the seconds since the process started."""
+        """Gives the seconds since the program started."""
         return time.perf_counter() - self._start
 
     def moment(self) -> dict[str, Any]:
@@ -79,22 +80,6 @@ def boot_id() -> str | None:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
-
-
-def _seconds_since_process_start() -> float:
-    """Gives the age of this process: from the kernel's record, good to one tick (10 ms)."""
-    now = boot_seconds()
-    if now is None:
-        return 0.0
-    try:
-        # Field 22 of stat; the second field is a name that may hold blanks and brackets.
-        stat = Path("/proc/self/stat").read_text()
-        ticks = int(stat.rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0.0
-    age = now - ticks / os.sysconf("SC_CLK_TCK")
-    # A container may count its ticks from another origin; a young process tells.
-    return age if 0.0 <= age < 600.0 else 0.0
 
 
 def _round(seconds: float | None) -> float | None:
