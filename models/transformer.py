@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from dawnjax.models.execution import Execution
 
@@ -111,59 +112,94 @@ class Arithmetic:
       activations: Of what passes between layers.
       products: Of the factors inside linear layers; sums are float32.
       fused_by: What computes attention as one call; None for products of its own.
+      transposed_copies: Whether a kernel's gradient is computed from a transposed copy.
     """
 
     activations: Any
     products: Any
     fused_by: Literal["cudnn", "xla"] | None = None
+    transposed_copies: bool = False
 
 
 def arithmetic_of(execution: Execution) -> Arithmetic:
     """Chooses the dtypes for a platform.
 
     On a CPU, bfloat16 pays inside products only, with float32 results: there a 2048 x 256 x 1024
-    product takes 5.9 ms of CPU time, against 15.6 ms in float32 and 16.0 ms with bfloat16 results
-    (AMD EPYC with avx512_bf16, jax 0.10.2).
+    product takes 5.9 ms of CPU time, against 15.6 ms in float32 and 16.0 ms with bfloat16 results.
+    XLA multiplies bfloat16 as such only where the left factor's rows are summed over, which of a
+    kernel's gradient must be made: a 256 x 1024 x 1024 product takes 1.6 ms with the copy and
+    3.2 ms without (two cores of an AMD EPYC with avx512_bf16, jax 0.10.2 and 0.12). Among several
+    devices the copy would be gathered first.
     """
     compute = jnp.dtype(execution.compute_dtype)
-    activations = jnp.dtype("float32") if execution.platform == "cpu" else compute
+    on_cpu = execution.platform == "cpu"
     fused_by = None
     if execution.attention == "fused":
         fused_by = "cudnn" if execution.platform == "gpu" else "xla"
-    return Arithmetic(activations, compute, fused_by)
+    return Arithmetic(
+        activations=jnp.dtype("float32") if on_cpu else compute,
+        products=compute,
+        fused_by=fused_by,
+        transposed_copies=on_cpu and compute == jnp.bfloat16 and execution.batch_shards == 1,
+    )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def linear(hidden: jax.Array, kernel: jax.Array, products: Any, result: Any) -> jax.Array:
-    """Multiplies [..., in] by a kernel [in, out].
+KernelAxes = Literal["io", "oi"]
 
-    The gradients too are products of factors in the dtype `products`; left to itself, JAX would
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def linear(
+    hidden: jax.Array,
+    kernel: jax.Array,
+    arithmetic: Arithmetic,
+    kernel_axes: KernelAxes = "io",
+    result: Any = None,
+) -> jax.Array:
+    """Multiplies [..., in] by a kernel.
+
+    The gradients too are products of factors in the arithmetic's dtype; left to itself, JAX would
     multiply float32 gradients by lower factors, in float32.
 
     Args:
       hidden: [..., in].
-      kernel: float32 [in, out].
-      products: The dtype that both are rounded to.
-      result: The dtype of the result.
+      kernel: float32 [in, out], or [out, in] if so said.
+      arithmetic: Says which dtype both are rounded to.
+      kernel_axes: The order of the kernel's axes.
+      result: The dtype of the result; None for that of activations.
     """
-    return _product("...i,io->...o", hidden, kernel, products, result)
+    dtype = arithmetic.activations if result is None else result
+    return _product(f"...i,{kernel_axes}->...o", hidden, kernel, arithmetic, dtype)
 
 
-def _linear_forward(hidden: jax.Array, kernel: jax.Array, products: Any, result: Any) -> Any:
-    return linear(hidden, kernel, products, result), (hidden, kernel)
+def _linear_forward(
+    hidden: jax.Array,
+    kernel: jax.Array,
+    arithmetic: Arithmetic,
+    kernel_axes: KernelAxes,
+    dtype: Any,
+) -> Any:
+    return linear(hidden, kernel, arithmetic, kernel_axes, dtype), (hidden, kernel)
 
 
-def _linear_backward(products: Any, result: Any, kept: Any, gradient: jax.Array) -> Any:
+def _linear_backward(
+    arithmetic: Arithmetic, kernel_axes: KernelAxes, result: Any, kept: Any, gradient: jax.Array
+) -> Any:
     del result
     hidden, kernel = kept
-    to_hidden = _product("...o,io->...i", gradient, kernel, products, hidden.dtype)
-    rows = hidden.reshape(-1, hidden.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
-    to_kernel = _product("ri,ro->io", *rows, products, kernel.dtype)
-    return to_hidden, to_kernel
+    to_hidden = _product(f"...o,{kernel_axes}->...i", gradient, kernel, arithmetic, hidden.dtype)
+    rows = {"i": hidden, "o": gradient}
+    left, right = (rows[axis].reshape(-1, rows[axis].shape[-1]) for axis in kernel_axes)
+    columns = left.astype(arithmetic.products).T
+    if arithmetic.transposed_copies:
+        # Without a layout that is asked for, XLA joins the transposition to the product again.
+        columns = with_layout_constraint(columns, Layout((0, 1)))
+    return to_hidden, _product("lr,rk->lk", columns, right, arithmetic, kernel.dtype)
 
 
-def _product(axes: str, left: jax.Array, right: jax.Array, products: Any, result: Any) -> jax.Array:
-    factors = left.astype(products), right.astype(products)
+def _product(
+    axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmetic, result: Any
+) -> jax.Array:
+    factors = (factor.astype(arithmetic.products) for factor in (left, right))
     return jnp.einsum(axes, *factors, preferred_element_type=jnp.float32).astype(result)
 
 
@@ -298,8 +334,7 @@ class TransformerModule(nnx.Module):
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Gives float32 logits [..., vocabulary] by the transposed embedding."""
-        classifier = self.embedding[...].T
-        return linear(hidden, classifier, self.arithmetic.products, jnp.dtype("float32"))
+        return linear(hidden, self.embedding[...], self.arithmetic, "oi", jnp.dtype("float32"))
 
     def start_cache(
         self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int
@@ -464,17 +499,13 @@ class Attention(nnx.Module):
 
     def project(self, hidden: jax.Array, kernel: nnx.Param) -> jax.Array:
         """Maps [..., width] to [..., heads, channels]."""
-        arithmetic = self.arithmetic
-        projected: jax.Array = linear(
-            hidden, kernel[...], arithmetic.products, arithmetic.activations
-        )
+        projected: jax.Array = linear(hidden, kernel[...], self.arithmetic)
         return projected.reshape(*projected.shape[:-1], self.num_heads, -1)
 
     def join(self, heads: jax.Array) -> jax.Array:
         """Maps [..., heads, channels] to [..., width]."""
         joined = heads.reshape(*heads.shape[:-2], -1)
-        arithmetic = self.arithmetic
-        return linear(joined, self.output[...], arithmetic.products, arithmetic.activations)
+        return linear(joined, self.output[...], self.arithmetic)
 
 
 class FeedForward(nnx.Module):
@@ -489,11 +520,11 @@ class FeedForward(nnx.Module):
 
     def __call__(self, hidden: jax.Array, dropout: Dropout) -> jax.Array:
         """Maps [..., width] to the same."""
-        products, dtype = self.arithmetic.products, self.arithmetic.activations
-        hidden = linear(hidden, self.kernel_1[...], products, dtype)
+        dtype = self.arithmetic.activations
+        hidden = linear(hidden, self.kernel_1[...], self.arithmetic)
         hidden = jax.nn.relu(hidden + self.bias_1[...].astype(dtype))
         hidden = dropout(hidden, self.dropout_rate)
-        hidden = linear(hidden, self.kernel_2[...], products, dtype)
+        hidden = linear(hidden, self.kernel_2[...], self.arithmetic)
         return hidden + self.bias_2[...].astype(dtype)
 
 

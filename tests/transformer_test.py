@@ -13,9 +13,11 @@ from flax import nnx
 
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import (
+    Arithmetic,
     Dropout,
     Transformer,
     TransformerModule,
+    arithmetic_of,
     linear,
     position_encoding,
     same_segment,
@@ -237,20 +239,34 @@ def test_bfloat16_keeps_parameters_and_logits_in_float32(platform, activations):
     assert abs(logits - expected).max() > 1e-4  # it is not float32 in disguise
 
 
-@pytest.mark.parametrize("products, tolerance", [("float32", 1e-5), ("bfloat16", 2e-2)])
-def test_the_gradients_of_a_linear_layer_are_those_of_the_product(products, tolerance):
+FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
+
+
+@pytest.mark.parametrize("kernel_axes", ["io", "oi"])
+@pytest.mark.parametrize(
+    "arithmetic, tolerance",
+    [
+        (Arithmetic(FLOAT32, FLOAT32), 1e-5),
+        (Arithmetic(FLOAT32, BFLOAT16), 2e-2),
+        (Arithmetic(FLOAT32, BFLOAT16, transposed_copies=True), 2e-2),
+    ],
+)
+def test_the_gradients_of_a_linear_layer_are_those_of_the_product(
+    arithmetic, tolerance, kernel_axes
+):
     random = np.random.default_rng(0)
     hidden, kernel, weights = (
         jnp.array(random.normal(size=shape), jnp.float32)
         for shape in ((2, 3, 8), (8, 5), (2, 3, 5))
     )
-    dtype = jnp.dtype("float32")
 
     def loss(hidden, kernel):
-        mapped: jax.Array = linear(hidden, kernel, jnp.dtype(products), dtype)
+        mapped: jax.Array = linear(hidden, kernel, arithmetic, kernel_axes)
         return (mapped * weights).sum()
 
-    found = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(hidden, kernel)
+    given = jnp.array(np.array(kernel).T) if kernel_axes == "oi" else kernel
+    value, (to_hidden, to_kernel) = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(hidden, given)
+    found = value, (to_hidden, np.array(to_kernel).T if kernel_axes == "oi" else to_kernel)
     # By hand: d/dh sum(w * (h k)) = w k^T, and d/dk = h^T w.
     weights_rows, hidden_rows = np.array(weights).reshape(6, 5), np.array(hidden).reshape(6, 8)
     expected = (
@@ -260,6 +276,27 @@ def test_the_gradients_of_a_linear_layer_are_those_of_the_product(products, tole
     for ours, by_hand in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         # Rounding of each factor to 8 bits: a relative 0.4 % of the largest terms, which are 3.
         np.testing.assert_allclose(ours, by_hand, rtol=tolerance, atol=4 * tolerance)
+
+
+@pytest.mark.parametrize(
+    "dtype, batch_shards, copies",
+    [("bfloat16", 1, True), ("bfloat16", 4, False), ("float32", 1, False)],
+)
+def test_a_cpu_alone_makes_transposed_copies_in_bfloat16(dtype, batch_shards, copies):
+    execution = Execution(
+        platform="cpu", compute_dtype=dtype, batch_norm_group_size=1, batch_shards=batch_shards
+    )
+    arithmetic = arithmetic_of(execution)
+    assert arithmetic.transposed_copies == copies
+
+    def to_kernel(hidden, kernel):
+        mapped: jax.Array = linear(hidden, kernel, arithmetic)
+        return mapped.sum()
+
+    shapes = jax.ShapeDtypeStruct((64, 32), FLOAT32), jax.ShapeDtypeStruct((32, 16), FLOAT32)
+    hlo = jax.jit(jax.grad(to_kernel, argnums=1)).lower(*shapes).compile().as_text() or ""
+    # A copy in the layout of a matrix of 32 x 64 exists only where it was asked for.
+    assert bool(re.search(r"bf16\[32,64\]\{1,0\}", hlo)) == copies
 
 
 def test_dropout_keeps_the_mean_and_follows_its_key():
