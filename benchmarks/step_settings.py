@@ -94,6 +94,28 @@ _TINY_TRANSFORMER = (
 )
 _TINY_TEXT = Text(source_length=16, target_length=16, vocabulary=64, sentence=8)
 
+_MULTI30K = Flagship(
+    flags=(
+        "--experiment=multi30k_transformer",
+        "--schedule=constant",
+        "--optimizer.base_learning_rate=1e-3",
+        "--ema_decay=0",
+        "--evaluation.weights=raw",
+        "--compute_dtype=float32",
+    ),
+    batch=16,
+    tiny_flags=_TINY_TRANSFORMER,
+    tiny_batch=4,
+    unit="tokens",
+    limit_per_second=None,
+    goal="on a CPU, 1.4 times PyTorch's in float32",
+    pytorch=True,
+    variants=("base",),
+    check_flags=("--model.dropout_rate=0",),
+    text=Text(source_length=62, target_length=64, vocabulary=8_000, sentence=15),
+    tiny_text=_TINY_TEXT,
+)
+
 FLAGSHIPS = {
     "resnet50": Flagship(
         flags=(
@@ -175,26 +197,11 @@ FLAGSHIPS = {
         text=Text(source_length=256, target_length=256, vocabulary=32_768, sentence=30),
         tiny_text=_TINY_TEXT,
     ),
-    "multi30k_transformer": Flagship(
-        flags=(
-            "--experiment=multi30k_transformer",
-            "--schedule=constant",
-            "--optimizer.base_learning_rate=1e-3",
-            "--ema_decay=0",
-            "--evaluation.weights=raw",
-            "--compute_dtype=float32",
-        ),
-        batch=16,
-        tiny_flags=_TINY_TRANSFORMER,
-        tiny_batch=4,
-        unit="tokens",
-        limit_per_second=None,
-        goal="on a CPU, 1.4 times PyTorch's in float32",
-        pytorch=True,
-        variants=("base",),
-        check_flags=("--model.dropout_rate=0",),
-        text=Text(source_length=62, target_length=64, vocabulary=8_000, sentence=15),
-        tiny_text=_TINY_TEXT,
+    "multi30k_transformer": _MULTI30K,
+    "multi30k_transformer_bfloat16": dataclasses.replace(
+        _MULTI30K,
+        flags=(*_MULTI30K.flags[:-1], "--compute_dtype=bfloat16"),
+        goal="on a CPU, as fast as PyTorch under autocast",
     ),
 }
 
