@@ -29,7 +29,7 @@ class DecodingCache(Protocol):
 
 DecodeNext = Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
 """From `(cache, tokens [batch, beams], position)` to `(logits [batch, beams, vocabulary], cache)`;
-the cache's `keys` and `values` are lists of [batch, beams, ...]."""
+the cache's `keys` and `values` are lists of [batch x beams, ...]."""
 
 
 class Decoded(NamedTuple):
@@ -86,8 +86,8 @@ def greedy_search(
         position, cache, inputs, alive, tokens, log_probability = carry
         logits, cache = decode_next(cache, inputs[:, None], position)
         log_probabilities = _log_probabilities(logits[:, 0])
-        best = jnp.argmax(log_probabilities, axis=-1).astype(jnp.int32)
-        gain = jnp.take_along_axis(log_probabilities, best[:, None], axis=-1)[:, 0]
+        gain = log_probabilities.max(axis=-1)
+        best = _first_equal(log_probabilities, gain)
         best = jnp.where(alive, best, PAD)
         log_probability += jnp.where(alive, gain, 0.0)
         tokens = tokens.at[:, position].set(best)
@@ -219,14 +219,23 @@ def _log_probabilities(logits: jax.Array) -> jax.Array:
     return jax.nn.log_softmax(logits).at[..., PAD].set(-jnp.inf)
 
 
+def _first_equal(values: jax.Array, wanted: jax.Array) -> jax.Array:
+    """Gives the first place in each row of [batch, n] that holds the wanted value, and 0 for NaN.
+
+    After a maximum this is `argmax`, for which XLA's CPU compiler makes no vector instructions.
+    """
+    places = jnp.arange(values.shape[-1], dtype=jnp.int32)
+    first = jnp.where(values == wanted[:, None], places, values.shape[-1]).min(axis=-1)
+    return jnp.where(first == values.shape[-1], 0, first)
+
+
 def _reorder(cache: Any, origin: jax.Array) -> Any:
     """Gives each beam the past of the beam that it continues."""
     if origin.shape[1] == 1:
         return cache
 
-    def take(past: jax.Array) -> jax.Array:
-        return jax.vmap(lambda rows, chosen: rows[chosen])(past, origin)
-
+    batch, num_beams = origin.shape
+    rows = (jnp.arange(batch)[:, None] * num_beams + origin).reshape(-1)
     return cache._replace(
-        keys=[take(past) for past in cache.keys], values=[take(past) for past in cache.values]
+        keys=[past[rows] for past in cache.keys], values=[past[rows] for past in cache.values]
     )

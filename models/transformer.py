@@ -211,9 +211,10 @@ class Cache(NamedTuple):
 
     Attributes:
       source_visible: bool [batch, source length].
-      source_keys: [batch, source length, heads, channels].
+      source_keys: [batch, heads, source length, channels].
       source_values: The same.
-      keys: [batch, beams, target length, heads, channels], filled up to the current position.
+      keys: [batch x beams, heads, target length, channels], filled up to the current position. (In
+        any other shape than that of the products, XLA copies them several times at each position.)
       values: The same.
     """
 
@@ -343,11 +344,13 @@ class TransformerModule(nnx.Module):
         encoded = self.encode(source, source_segments, Dropout(None))
         attentions = [layer.source_attention for layer in self.decoder.values()]
         channels = self.config.width // self.config.num_heads
-        shape = (len(source), num_beams, length, self.config.num_heads, channels)
+        shape = (len(source) * num_beams, self.config.num_heads, length, channels)
         return Cache(
             source_visible=source_segments > 0,
-            source_keys=[attention.project(encoded, attention.key) for attention in attentions],
-            source_values=[attention.project(encoded, attention.value) for attention in attentions],
+            source_keys=[attention.project_heads(encoded, attention.key) for attention in attentions],
+            source_values=[
+                attention.project_heads(encoded, attention.value) for attention in attentions
+            ],
             keys=[jnp.zeros(shape, self.dtype) for _ in attentions],
             values=[jnp.zeros(shape, self.dtype) for _ in attentions],
         )
@@ -367,31 +370,24 @@ class TransformerModule(nnx.Module):
         """
         length = cache.keys[0].shape[2]
         hidden = self.embed(tokens, jnp.full_like(tokens, position), length)
-        visible = jnp.arange(length) <= position
+        visible = (jnp.arange(length) <= position)[None, None]
         keys, values = [], []
         for index, layer in enumerate(self.decoder.values()):
-            normed = layer.attention_norm(hidden)
-            attention = layer.attention
-            new_key = attention.project(normed, attention.key)[:, :, None]
-            new_value = attention.project(normed, attention.value)[:, :, None]
-            start = (0, 0, position, 0, 0)
-            keys.append(jax.lax.dynamic_update_slice(cache.keys[index], new_key, start))
-            values.append(jax.lax.dynamic_update_slice(cache.values[index], new_value, start))
-            query = attention.project(normed, attention.query)
-            # A beam's own past: one query against [length] keys, row by row and beam by beam.
-            scores = jnp.einsum(
-                "bkhd,bkmhd->bkhm", query, keys[-1], preferred_element_type=jnp.float32
-            )
-            weights = softmax(scores, visible, query.shape[-1])
-            seen = jnp.einsum("bkhm,bkmhd->bkhd", weights.astype(self.dtype), values[-1])
-            hidden = hidden + attention.join(seen)
+            # Each beam has a past of its own: it is a row with one query.
+            normed = layer.attention_norm(hidden).reshape(-1, 1, hidden.shape[-1])
+            attention, place = layer.attention, (0, 0, position, 0)
+            key = attention.project_heads(normed, attention.key)
+            value = attention.project_heads(normed, attention.value)
+            keys.append(jax.lax.dynamic_update_slice(cache.keys[index], key, place))
+            values.append(jax.lax.dynamic_update_slice(cache.values[index], value, place))
+            seen = attention.attend_heads(normed, keys[-1], values[-1], visible)
+            hidden = hidden + seen.reshape(hidden.shape)
             # The beams of a row see the same source, as the positions of one target do.
-            hidden = hidden + layer.source_attention.attend(
+            hidden = hidden + layer.source_attention.attend_heads(
                 layer.source_norm(hidden),
                 cache.source_keys[index],
                 cache.source_values[index],
                 cache.source_visible[:, None],
-                Dropout(None),
             )
             hidden = hidden + layer.feed_forward(layer.feed_forward_norm(hidden), Dropout(None))
         logits = self.logits(self.decoder_norm(hidden))
@@ -463,39 +459,48 @@ class Attention(nnx.Module):
     def __call__(
         self, queried: jax.Array, seen: jax.Array, visible: jax.Array, dropout: Dropout
     ) -> jax.Array:
-        """Maps [batch, queries, width] and [batch, keys, width] to [batch, queries, width]."""
-        keys, values = self.project(seen, self.key), self.project(seen, self.value)
-        return self.attend(queried, keys, values, visible, dropout)
-
-    def attend(
-        self,
-        queried: jax.Array,
-        keys: jax.Array,
-        values: jax.Array,
-        visible: jax.Array,
-        dropout: Dropout,
-    ) -> jax.Array:
-        """The same from projected keys and values [batch, keys, heads, channels].
+        """Maps [batch, queries, width] and [batch, keys, width] to [batch, queries, width].
 
         Args:
-          queried: [batch, queries, width].
-          keys: Projected.
-          values: Projected.
+          queried: What asks.
+          seen: What keys and values are made of.
           visible: bool, broadcast to [batch, queries, keys].
           dropout: Of the weights.
         """
         query = self.project(queried, self.query)
+        keys, values = self.project(seen, self.key), self.project(seen, self.value)
         if self.arithmetic.fused_by and self.dropout_rate == 0:
             # A mask a head would be bytes that cuDNN need not read: one for all heads.
             mask = jnp.broadcast_to(visible, (len(keys), query.shape[1], keys.shape[1]))[:, None]
-            seen = jax.nn.dot_product_attention(
+            attended = jax.nn.dot_product_attention(
                 query, keys, values, mask=mask, implementation=self.arithmetic.fused_by
             )
-            return self.join(seen)
+            return self.join(attended)
         scores = jnp.einsum("bqhd,bkhd->bhqk", query, keys, preferred_element_type=jnp.float32)
         weights = softmax(scores, visible[:, None], query.shape[-1])
         weights = dropout(weights, self.dropout_rate)
         return self.join(jnp.einsum("bhqk,bkhd->bqhd", weights.astype(values.dtype), values))
+
+    def attend_heads(
+        self, queried: jax.Array, keys: jax.Array, values: jax.Array, visible: jax.Array
+    ) -> jax.Array:
+        """The same without dropout, from projected keys and values that stay for many calls.
+
+        Args:
+          queried: [batch, queries, width].
+          keys: [batch, heads, keys, channels]: in the order of the products, which would else copy
+            all of them at each call.
+          values: The same.
+          visible: bool, broadcast to [batch, queries, keys].
+        """
+        query = self.project(queried, self.query)
+        scores = jnp.einsum("bqhd,bhkd->bhqk", query, keys, preferred_element_type=jnp.float32)
+        weights = softmax(scores, visible[:, None], query.shape[-1])
+        return self.join(jnp.einsum("bhqk,bhkd->bqhd", weights.astype(values.dtype), values))
+
+    def project_heads(self, hidden: jax.Array, kernel: nnx.Param) -> jax.Array:
+        """Maps [batch, positions, width] to [batch, heads, positions, channels]."""
+        return self.project(hidden, kernel).swapaxes(1, 2)
 
     def project(self, hidden: jax.Array, kernel: nnx.Param) -> jax.Array:
         """Maps [..., width] to [..., heads, channels]."""
