@@ -198,6 +198,29 @@ def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+def test_a_translator_may_search_with_another_beam(text_run, tmp_path, capsys):
+    run, folder = text_run
+    own = json.loads((run / "result.json").read_text())["evaluations"][-1]
+    beam = "--evaluation.decoding.num_beams=3"
+    capsys.readouterr()
+    assert main(["evaluate", str(run), beam, "--evaluation.decoding.length_penalty=1"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["decoding"] == {"num_beams": 3, "length_penalty": 1.0, "max_extra_tokens": 4}
+    assert row["reached"] is None and row["reached_reason"]
+    assert row["loss"] == pytest.approx(own["loss"], rel=1e-5)  # of the references, not searched
+    # Another set beside the own one: both are searched with the beam, and the file is another.
+    sides = [f"--data.source={folder / 'eval.a'}", f"--data.target={folder / 'eval.b'}"]
+    assert main(["evaluate", str(run), *sides, "--name=beams", beam]) == 0
+    (file,) = (run / "evaluations").glob("beams-step*-beams3-penalty0.6.json")
+    record = json.loads(file.read_text())
+    assert record["own"]["source"] == "measured now"
+    assert record["own"]["metrics"]["bleu"] == record["other"]["metrics"]["bleu"]
+    assert record["decoding"]["num_beams"] == 3
+    assert "3 beams, length penalty 0.6" in capsys.readouterr().out
+    assert main(["evaluate", str(run), "--evaluation.decoding.num_beams=0"]) == 2
+    assert "must lie in 1 to 64" in capsys.readouterr().err
+
+
 def inferred(run: Path, *argv: str) -> dict:
     assert main(["infer", str(run), "--warm_up=2", *argv]) == 0
     (file,) = (run / "inference").glob("*.json")

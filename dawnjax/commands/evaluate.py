@@ -10,7 +10,9 @@ from typing import Any
 from absl import flags
 
 from dawnjax.commands import command_line
+from dawnjax.config_json import from_json, to_json
 from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.experiment import Experiment
 from dawnjax.experiment_flags import FlagTree
 from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
 from dawnjax.restored_run import EarlierRun, read_run, restore
@@ -21,7 +23,8 @@ SCHEMA_VERSION = 1
 
 _USAGE = """dawnjax evaluate RUN_DIR [--FLAG=VALUE...]
        dawnjax evaluate RUN_DIR --data=PATH
-       dawnjax evaluate RUN_DIR --data.source=FILE --data.target=FILE"""
+       dawnjax evaluate RUN_DIR --data.source=FILE --data.target=FILE
+       dawnjax evaluate RUN_DIR --evaluation.decoding.num_beams=4"""
 _DESCRIPTION = """
 Restores the newest checkpoint that verifies and measures the whole evaluation split. Prints one
 line of JSON: the step and the metrics.
@@ -30,10 +33,14 @@ With another labelled set it measures that, shows the drop against the run's own
 writes RUN_DIR/evaluations/NAME-step<STEP>.json; the run's own result is not touched. A classifier
 takes a prepared directory, a TFDS directory, class folders PATH/<class>/*, an .npz of images and
 labels, or NAME_data.npy beside NAME_labels.npy; classes are matched by name. A translator takes two
-files of text, plain or .gz, and reads them with its own vocabulary.
+files of text, plain or .gz, and reads them with its own vocabulary; it may search with another
+beam than the run did.
 """
 _OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_dir")
 """The run options that an evaluation has."""
+
+_NUM_BEAMS = "evaluation.decoding.num_beams"
+_LENGTH_PENALTY = "evaluation.decoding.length_penalty"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
 
@@ -72,6 +79,15 @@ def main(argv: list[str]) -> int:
         ("name", "What the other set is called; without it, as its file or folder."),
     ):
         flags.DEFINE_string(name, "", text, flag_values=flag_values)
+    flags.DEFINE_integer(
+        _NUM_BEAMS,
+        None,
+        "Hypotheses kept, if not as in the run; 1 is greedy.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_float(
+        _LENGTH_PENALTY, None, "Exponent of a beam's length penalty.", flag_values=flag_values
+    )
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
     paths = command_line.parse("evaluate", flag_values, argv, _USAGE, _DESCRIPTION)
@@ -80,7 +96,20 @@ def main(argv: list[str]) -> int:
     given = {name: str(flag_values[name].value) for name in ("data", "data.source", "data.target")}
     run = read_run(Path(paths[0]), str(flag_values["data_dir"].value))
     other = _other_set(run, given, str(flag_values["name"].value))
-    return _evaluate(run, other, options.value(flag_values))
+    searched = {"num_beams": _NUM_BEAMS, "length_penalty": _LENGTH_PENALTY}
+    changed = {name: flag_values[flag].value for name, flag in searched.items()}
+    changed = {name: value for name, value in changed.items() if value is not None}
+    return _evaluate(_searched(run, changed), other, options.value(flag_values))
+
+
+def _searched(run: EarlierRun, changed: dict[str, Any]) -> EarlierRun:
+    """Gives the run with some fields of its decoding changed."""
+    evaluation = run.experiment.evaluation
+    decoding = dataclasses.replace(evaluation.decoding, **changed)
+    evaluation = dataclasses.replace(evaluation, decoding=decoding)
+    experiment = dataclasses.replace(run.experiment, evaluation=evaluation)
+    experiment.validate(run.spec)
+    return dataclasses.replace(run, experiment=experiment)
 
 
 def _other_set(run: EarlierRun, given: dict[str, str], name: str) -> OtherSet | None:
@@ -169,6 +198,7 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> i
     from dawnjax.train_step import platform_of
 
     experiment = run.experiment
+    as_in_run = _decodes_as_in_run(run)
     compilation.configure(options.compile_cache_dir)
     processes.join(options.processes)
     mesh = make_mesh(options.mesh, jax.devices())
@@ -188,8 +218,11 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> i
                 "step": restored.step,
                 "examples": run.spec.num_eval_examples,
                 **metrics,
-                "reached": reaches(experiment.targets, metrics),
+                "reached": reaches(experiment.targets, metrics) if as_in_run else None,
             }
+            if not as_in_run:
+                row["decoding"] = to_json(experiment.evaluation.decoding)
+                row["reached_reason"] = "the target is for the run's own decoding"
             print(json.dumps(row))
         return ExitStatus.DONE
 
@@ -198,7 +231,7 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> i
     changed: dict[str, Any] = {"spec": other.spec}
     if other.references is not None:
         changed["references"] = other.references
-    own = _recorded(run, restored.step)
+    own = _recorded(run, restored.step) if as_in_run else None
     own_source = "recorded by the run" if own else "measured now"
     own = own or measure(recipe, experiment.data.load("eval"))
     metrics = measure(dataclasses.replace(recipe, **changed), other.examples)
@@ -209,11 +242,24 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> i
             "platform": platform_of(mesh),
             "num_devices": mesh.devices.size,
         }
-        file = run.directory.path / "evaluations" / f"{other.name}-step{restored.step}.json"
+        file = run.directory.path / "evaluations" / _file_name(run, other, restored.step)
         write_json(file, record)
         print(_shown(record))
         print(f"written: {file}")
     return ExitStatus.DONE
+
+
+def _decodes_as_in_run(run: EarlierRun) -> bool:
+    recorded = from_json(Experiment, run.record["experiment"])
+    return run.experiment.evaluation.decoding == recorded.evaluation.decoding
+
+
+def _file_name(run: EarlierRun, other: OtherSet, step: int) -> str:
+    name = f"{other.name}-step{step}"
+    if not _decodes_as_in_run(run):
+        decoding = run.experiment.evaluation.decoding
+        name += f"-beams{decoding.num_beams}-penalty{decoding.length_penalty:g}"
+    return f"{name}.json"
 
 
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
@@ -249,6 +295,7 @@ def _record(
         "epoch": experiment.epoch_of_step(step, spec),
         "weights": experiment.evaluation.weights,
         "compute_dtype": experiment.compute_dtype,
+        "decoding": to_json(experiment.evaluation.decoding) if isinstance(spec, TextSpec) else None,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "versions": versions.installed(),
         "own": {
@@ -282,6 +329,11 @@ def _shown(record: dict[str, Any]) -> str:
         f"{record['experiment']}, seed {record['seed']}, step {record['step']} "
         f"(epoch {record['epoch']:.2f}), {record['weights']} weights"
     ]
+    if record["decoding"] is not None:
+        decoding = record["decoding"]
+        beams = decoding["num_beams"]
+        how = f"{beams} beams, length penalty {decoding['length_penalty']:g}"
+        lines[0] += ", greedy search" if beams == 1 else f", {how}"
     rows = [("set", "examples", *names)]
     for side in (record["own"], record["other"]):
         cells = (_cell(name, side["metrics"].get(name)) for name in names)
