@@ -347,10 +347,8 @@ class TransformerModule(nnx.Module):
         shape = (len(source) * num_beams, self.config.num_heads, length, channels)
         return Cache(
             source_visible=source_segments > 0,
-            source_keys=[attention.project_heads(encoded, attention.key) for attention in attentions],
-            source_values=[
-                attention.project_heads(encoded, attention.value) for attention in attentions
-            ],
+            source_keys=[layer.project_heads(encoded, layer.key) for layer in attentions],
+            source_values=[layer.project_heads(encoded, layer.value) for layer in attentions],
             keys=[jnp.zeros(shape, self.dtype) for _ in attentions],
             values=[jnp.zeros(shape, self.dtype) for _ in attentions],
         )
