@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from run_summary_test import Log
+from run_summary_test import EXPERIMENT, Log
 
 from dawnjax.run_log import encode_line
 
@@ -24,6 +24,7 @@ def write_run(
     mesh: dict[str, int] | None = None,
     versions: dict[str, str] | None = None,
     interrupted: bool = False,
+    data: str = "",
 ) -> Path:
     """Writes a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
 
@@ -41,6 +42,7 @@ def write_run(
       mesh: One axis if None.
       versions: jax alone if None.
       interrupted: Whether an attempt of 12 s on the clock was killed 1,000 s before.
+      data: The tag of its dataset; empty for none.
     """
     log = Log().begin(0.0, price)
     step = 0
@@ -65,7 +67,8 @@ def write_run(
             "schema_version": 1,
             "process_index": 0,
         },
-        "experiment": {"seed": seed, "identity": identity},
+        "experiment": {"seed": seed, "identity": identity}
+        | ({"experiment": {**EXPERIMENT, "data": {"tag": data}}} if data else {}),
         "devices": {
             "num_devices": num_devices,
             "device_kind": device_kind,

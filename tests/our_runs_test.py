@@ -65,6 +65,13 @@ def test_simulated_devices_are_no_accelerators(tmp_path):
     assert entry.system == "4 x cpu on 2 hosts"
 
 
+def test_rows_of_packed_text_are_not_called_examples(tmp_path):
+    (text,) = entries_of(write_run(tmp_path / "a", data="parallel_text"))
+    assert text.global_batch_unit == "packed rows"
+    (images,) = entries_of(write_run(tmp_path / "b", data="cifar10"))
+    assert images.global_batch_unit == "examples"
+
+
 def test_an_interrupted_trial_is_marked(tmp_path):
     (entry,) = entries_of(write_run(tmp_path / "a", interrupted=True, seconds=20.0))
     (trial,) = entry.trials

@@ -118,7 +118,8 @@ class Entry:
       division: `closed`, `open` or empty.
       status: The suite's category, such as `cloud`, `onprem`, `research`; or empty.
       global_batch_size: Examples a step; None where the logs do not tell.
-      global_batch_unit: What it counts: `examples`, or `tokens` where the logs count those.
+      global_batch_unit: What it counts: `examples`, or `tokens` where the logs count those, or
+        `packed rows` of several sentence pairs.
       target: What was to be reached.
       cost_per_hour_usd: Price of the whole system; None if not given.
       trials: In the order of their files; empty for inference.

@@ -36,6 +36,7 @@ class OurRun(NamedTuple):
       num_hosts: Hosts of the newest attempt.
       mesh: Its mesh, as the log has it.
       model: The experiment's model, by its tag.
+      unit: What an example is: `examples`, or `packed rows`, each of several sentence pairs.
       systems: How many different systems its attempts ran on.
       damaged_lines: Lines of the log that were torn or damaged.
     """
@@ -47,6 +48,7 @@ class OurRun(NamedTuple):
     num_hosts: int
     mesh: tuple[tuple[str, int], ...]
     model: str
+    unit: str
     systems: int
     damaged_lines: int
 
@@ -93,7 +95,10 @@ def read_run(path: Path) -> OurRun:
     newest = all_devices[-1]
     moment = datetime.datetime.fromtimestamp(events[0]["unix_seconds"], datetime.UTC)
     experiment = next(e for e in reversed(events) if e["event"] == "experiment")["experiment"]
-    model = experiment.get("model")
+    tags = {
+        part: str(found.get("tag", "")) if isinstance(found := experiment.get(part), dict) else ""
+        for part in ("model", "data")
+    }
     return OurRun(
         name=path.resolve().name,
         result=result,
@@ -101,7 +106,8 @@ def read_run(path: Path) -> OurRun:
         date=moment.date().isoformat(),
         num_hosts=newest.get("num_hosts", newest["num_processes"]),
         mesh=tuple(sorted(newest["mesh"].items())),
-        model=str(model.get("tag", "")) if isinstance(model, dict) else "",
+        model=tags["model"],
+        unit="packed rows" if tags["data"] == "parallel_text" else "examples",
         systems=len(systems),
         damaged_lines=len(damaged),
     )
@@ -168,6 +174,7 @@ def _entry(runs: Sequence[OurRun], twice: Sequence[str]) -> Entry:
         model=runs[0].model,
         date=dates[-1],
         global_batch_size=first.global_batch_size,
+        global_batch_unit=runs[0].unit,
         target=target,
         cost_per_hour_usd=price,
         trials=trials,

@@ -146,7 +146,8 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
         ),
         rows=tuple(rows),
         notes=(
-            "Examples a second: of the train steps alone, without evaluation.",
+            "Examples a second: of the train steps alone, without evaluation. An example of a "
+            "translator is a packed row of several sentence pairs.",
             "Cost: time to accuracy at the price given; that of the whole process is in the file.",
         ),
     )
