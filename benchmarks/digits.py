@@ -7,7 +7,7 @@ A round is one process of each side with one seed, one after the other; every ot
 goes first. Both train the same network on the same data with the same recipe, evaluations and
 clock (`pytorch_digits.py`), save that PyTorch normalizes by whole batches; `--like_for_like` makes
 DawnJAX do so too. Both must reach the target: that is the check that they do the same work. The
-time to accuracy leaves compilation out on both sides; the total, from the start of the process,
+time to accuracy leaves compilation out on both sides; the total, from the start of the program,
 holds imports and all compilation: DawnJAX reads none of it from a cache of earlier runs.
 
 Ratios are given only where every trial of both sides reached: means over those that did would

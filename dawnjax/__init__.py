@@ -4,9 +4,10 @@ import time
 
 __version__ = "0.1.0"
 
-PROGRAM_START = time.perf_counter() - time.process_time()
-"""When this program began, by `time.perf_counter`.
+program_start = time.perf_counter()
+"""When this program began, by `time.perf_counter`: at its first line, before all other imports.
 
-That is the CPU time of this process, of Python's own start, before this line ran. The kernel's
-record of a process says another thing: `bash -c "A && dawnjax train"` ends as A's own process.
+Python's own start, some hundredths of a second, is before it. What the kernel knows of a process
+does not tell it: `bash -c "A && dawnjax train"` runs this program in the shell's process, whose age
+and CPU time are those of A too. A command that is called from Python begins at the call.
 """

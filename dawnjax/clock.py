@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from dawnjax import PROGRAM_START
+import dawnjax
 
 Phase = Literal["setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other"]
 """What a process is doing, as the result reports it."""
 
 
 class RunClock:
-    """Seconds since this program started, as `dawnjax.PROGRAM_START` says."""
+    """Seconds since this program started, as `dawnjax.program_start` says."""
 
     def __init__(self) -> None:
-        self._start = PROGRAM_START
+        self._start = dawnjax.program_start
 
     def now(self) -> float:
         """Gives the seconds since the program started."""

@@ -86,8 +86,7 @@ def greedy_search(
         position, cache, inputs, alive, tokens, log_probability = carry
         logits, cache = decode_next(cache, inputs[:, None], position)
         log_probabilities = _log_probabilities(logits[:, 0])
-        gain = log_probabilities.max(axis=-1)
-        best = _first_equal(log_probabilities, gain)
+        gain, best = maxima(log_probabilities)
         best = jnp.where(alive, best, PAD)
         log_probability += jnp.where(alive, gain, 0.0)
         tokens = tokens.at[:, position].set(best)
@@ -219,14 +218,16 @@ def _log_probabilities(logits: jax.Array) -> jax.Array:
     return jax.nn.log_softmax(logits).at[..., PAD].set(-jnp.inf)
 
 
-def _first_equal(values: jax.Array, wanted: jax.Array) -> jax.Array:
-    """Gives the first place in each row of [batch, n] that holds the wanted value, and 0 for NaN.
+def maxima(values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Gives the maximum of each row of [batch, n] and the first place that has it.
 
-    After a maximum this is `argmax`, for which XLA's CPU compiler makes no vector instructions.
+    For `argmax` XLA's CPU compiler makes no vector instructions: for 250 x 8,000 it takes seven
+    times as long as this. A row that holds NaN has NaN, and the place 0.
     """
+    largest = values.max(axis=-1)
     places = jnp.arange(values.shape[-1], dtype=jnp.int32)
-    first = jnp.where(values == wanted[:, None], places, values.shape[-1]).min(axis=-1)
-    return jnp.where(first == values.shape[-1], 0, first)
+    first = jnp.where(values >= largest[:, None], places, values.shape[-1]).min(axis=-1)
+    return largest, jnp.where(first == values.shape[-1], 0, first)
 
 
 def _reorder(cache: Any, origin: jax.Array) -> Any:

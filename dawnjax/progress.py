@@ -190,7 +190,7 @@ def closing_table(result: RunResult, spec: AnySpec) -> Table:
     table.add_row(
         "total to accuracy",
         seconds(result.total_seconds_to_accuracy),
-        "from the start of the process, imports and compilation included",
+        "from the start of the program, imports and compilation included",
     )
     table.add_row("training alone", seconds(result.train_seconds), "train steps, no evaluation")
     for target in result.target:

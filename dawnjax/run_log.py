@@ -8,7 +8,7 @@ file is only ever appended to.
 Every event has:
   event: Its name, one of `EVENTS`.
   attempt: The attempt that wrote it, counted from 1.
-  t: Seconds since that process started, from a clock that only goes forward.
+  t: Seconds since that process's program started, from a clock that only goes forward.
   boot_seconds: The machine's clock since boot, which no one sets; null where there is none.
   unix_seconds: The wall clock, for people; no duration is computed from it where the machine's
     own clock can tell.

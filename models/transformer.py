@@ -106,11 +106,11 @@ class Transformer:
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic:
-    """The dtypes of a Transformer's computation; parameters, softmax and logits are float32.
+    """How a Transformer is computed; parameters, softmax and logits are float32 whatever it is.
 
     Attributes:
-      activations: Of what passes between layers.
-      products: Of the factors inside linear layers; sums are float32.
+      activations: The dtype of what passes between layers.
+      products: The dtype of the factors inside linear layers; sums are float32.
       fused_by: What computes attention as one call; None for products of its own.
       transposed_copies: Whether a kernel's gradient is computed from a transposed copy.
     """
@@ -126,10 +126,10 @@ def arithmetic_of(execution: Execution) -> Arithmetic:
 
     On a CPU, bfloat16 pays inside products only, with float32 results: there a 2048 x 256 x 1024
     product takes 5.9 ms of CPU time, against 15.6 ms in float32 and 16.0 ms with bfloat16 results.
-    XLA multiplies bfloat16 as such only where the left factor's rows are summed over, which of a
-    kernel's gradient must be made: a 256 x 1024 x 1024 product takes 1.6 ms with the copy and
-    3.2 ms without (two cores of an AMD EPYC with avx512_bf16, jax 0.10.2 and 0.12). Among several
-    devices the copy would be gathered first.
+    XLA multiplies bfloat16 as such only where the sum runs along the left factor's last axis, which
+    of a kernel's gradient takes a transposed copy: a 256 x 1024 x 1024 product takes 1.6 ms with it
+    and 3.2 ms without (two cores of an AMD EPYC with avx512_bf16, jax 0.10.2 and 0.12). Among
+    several devices the copy would be gathered first.
     """
     compute = jnp.dtype(execution.compute_dtype)
     on_cpu = execution.platform == "cpu"
@@ -145,6 +145,7 @@ def arithmetic_of(execution: Execution) -> Arithmetic:
 
 
 KernelAxes = Literal["io", "oi"]
+"""The order of a kernel's axes, in and out."""
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
@@ -176,9 +177,9 @@ def _linear_forward(
     kernel: jax.Array,
     arithmetic: Arithmetic,
     kernel_axes: KernelAxes,
-    dtype: Any,
+    result: Any,
 ) -> Any:
-    return linear(hidden, kernel, arithmetic, kernel_axes, dtype), (hidden, kernel)
+    return linear(hidden, kernel, arithmetic, kernel_axes, result), (hidden, kernel)
 
 
 def _linear_backward(

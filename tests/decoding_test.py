@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from dawnjax.decoding import Decoded, beam_search, greedy_search, length_penalty
+from dawnjax.decoding import Decoded, beam_search, greedy_search, length_penalty, maxima
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import Transformer, TransformerModule
 
@@ -164,6 +164,13 @@ def test_the_rest_of_the_batch_does_not_matter():
         np.testing.assert_array_equal(alone.tokens[row], together.tokens[row])
         others = np.delete(np.array(alone.tokens), row, axis=0)
         assert not others.any()
+
+
+def test_of_equal_tokens_the_first_is_taken():
+    values = jnp.array([[1.0, 3.0, 3.0], [2.0, 0.0, 2.0], [jnp.nan, 1.0, 2.0], [-jnp.inf] * 3])
+    largest, places = jax.jit(maxima)(values)
+    np.testing.assert_array_equal(largest, [3.0, 2.0, jnp.nan, -jnp.inf])
+    np.testing.assert_array_equal(places, [1, 0, 0, 0])
 
 
 def test_the_cache_is_many_times_faster():

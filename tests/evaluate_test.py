@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from small_text import FLAGS, NUM_EVALUATED, prepare_small_text
+from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 
 from dawnjax import generalization, inference
 from dawnjax.__main__ import main
@@ -165,7 +165,8 @@ def text_run(tmp_path_factory, compile_cache) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("text")
     data = prepare_small_text(folder)
     argv = ["train", "--experiment=multi30k_transformer", f"--data.data_dir={data}", compile_cache]
-    assert main([*argv, *FLAGS, f"--run_dir={folder / 'run'}"]) in (0, 3)
+    flags = [*FLAGS, *LEARNS, "--num_epochs=25", "--evaluation.every_epochs=25"]
+    assert main([*argv, *flags, f"--run_dir={folder / 'run'}"]) in (0, 3)
     return folder / "run", folder
 
 
@@ -198,27 +199,38 @@ def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_a_translator_may_search_with_another_beam(text_run, tmp_path, capsys):
+def test_a_translator_may_search_with_another_beam(text_run, capsys):
     run, folder = text_run
     own = json.loads((run / "result.json").read_text())["evaluations"][-1]
-    beam = "--evaluation.decoding.num_beams=3"
-    capsys.readouterr()
-    assert main(["evaluate", str(run), beam, "--evaluation.decoding.length_penalty=1"]) == 0
-    row = json.loads(capsys.readouterr().out)
-    assert row["decoding"] == {"num_beams": 3, "length_penalty": 1.0, "max_extra_tokens": 4}
-    assert row["reached"] is None and row["reached_reason"]
-    assert row["loss"] == pytest.approx(own["loss"], rel=1e-5)  # of the references, not searched
+    beam, penalty = "--evaluation.decoding.num_beams=3", "--evaluation.decoding.length_penalty=3"
+    found = {}
+    for flags in ([], [beam], [beam, penalty]):
+        capsys.readouterr()
+        assert main(["evaluate", str(run), *flags]) == 0
+        found[len(flags)] = json.loads(capsys.readouterr().out)
+    assert found[0]["bleu"] == own["bleu"] and found[0]["reached"] is False
+    assert "decoding" not in found[0]
+    # Each search finds other translations of this half-trained model.
+    assert len({row["bleu"] for row in found.values()}) == 3
+    assert found[2]["decoding"] == {"num_beams": 3, "length_penalty": 3.0, "max_extra_tokens": 4}
+    for row in (found[1], found[2]):
+        assert row["reached"] is None and row["reached_reason"]
+        assert row["loss"] == pytest.approx(own["loss"], rel=1e-5)  # of the references
     # Another set beside the own one: both are searched with the beam, and the file is another.
     sides = [f"--data.source={folder / 'eval.a'}", f"--data.target={folder / 'eval.b'}"]
-    assert main(["evaluate", str(run), *sides, "--name=beams", beam]) == 0
-    (file,) = (run / "evaluations").glob("beams-step*-beams3-penalty0.6.json")
+    assert main(["evaluate", str(run), *sides, "--name=beams", beam, penalty]) == 0
+    assert "3 beams, length penalty 3" in capsys.readouterr().out
+    (file,) = (run / "evaluations").glob("beams-step*-beams3-penalty3.json")
     record = json.loads(file.read_text())
-    assert record["own"]["source"] == "measured now"
-    assert record["own"]["metrics"]["bleu"] == record["other"]["metrics"]["bleu"]
-    assert record["decoding"]["num_beams"] == 3
-    assert "3 beams, length penalty 0.6" in capsys.readouterr().out
-    assert main(["evaluate", str(run), "--evaluation.decoding.num_beams=0"]) == 2
-    assert "must lie in 1 to 64" in capsys.readouterr().err
+    assert record["own"]["source"] == "measured now" and record["decoding"]["num_beams"] == 3
+    for side in ("own", "other"):
+        assert record[side]["metrics"]["bleu"] == found[2]["bleu"]
+    for flags, message in (
+        (["--evaluation.decoding.num_beams=0", "--data.source=a"], "must lie in 1 to 64"),
+        ([penalty], "is for beam search"),
+    ):
+        assert main(["evaluate", str(run), *flags]) == 2
+        assert message in capsys.readouterr().err
 
 
 def inferred(run: Path, *argv: str) -> dict:

@@ -47,6 +47,18 @@ FLAGS = [
 """What makes an experiment with a Transformer tiny: two steps an evaluation or so."""
 
 
+LEARNS = [
+    "--num_epochs=40",
+    "--model.width=64",
+    "--model.hidden_width=128",
+    "--model.dropout_rate=0",
+    "--evaluation.weights=raw",
+    "--optimizer.base_learning_rate=5e-3",
+    "--schedule.warmup_epochs=2",
+]
+"""What lets the small translator say something: 160 steps, and BLEU far from 0."""
+
+
 def translate(word: str) -> str:
     """Gives the word of the other language."""
     return WORDS[(WORDS.index(word) + 5) % len(WORDS)]

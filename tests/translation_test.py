@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'dawnjax[text]')")
 pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
-from small_text import FLAGS, NUM_EVALUATED, prepare_small_text
+from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 from trained import final_state_of
 
 from dawnjax import bleu
@@ -253,18 +253,6 @@ def test_evaluation_is_exact_whatever_the_batch(text):
     whole = run_steps(text, 1, "--evaluation.global_batch_size=13", steps=1)[1]
     assert whole["bleu"] == padded["bleu"]
     assert whole["loss"] == pytest.approx(padded["loss"], abs=1e-5)
-
-
-LEARNS = [
-    "--num_epochs=40",
-    "--model.width=64",
-    "--model.hidden_width=128",
-    "--model.dropout_rate=0",
-    "--evaluation.weights=raw",
-    "--optimizer.base_learning_rate=5e-3",
-    "--schedule.warmup_epochs=2",
-]
-"""What lets the small translator say something: 160 steps, and BLEU far from 0."""
 
 
 def test_two_processes_train_and_translate_as_one(text, train, tmp_path, compile_cache, capsys):

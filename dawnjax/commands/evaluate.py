@@ -10,9 +10,8 @@ from typing import Any
 from absl import flags
 
 from dawnjax.commands import command_line
-from dawnjax.config_json import from_json, to_json
+from dawnjax.config_json import to_json
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.experiment import Experiment
 from dawnjax.experiment_flags import FlagTree
 from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
 from dawnjax.restored_run import EarlierRun, read_run, restore
@@ -34,7 +33,7 @@ writes RUN_DIR/evaluations/NAME-step<STEP>.json; the run's own result is not tou
 takes a prepared directory, a TFDS directory, class folders PATH/<class>/*, an .npz of images and
 labels, or NAME_data.npy beside NAME_labels.npy; classes are matched by name. A translator takes two
 files of text, plain or .gz, and reads them with its own vocabulary; it may search with another
-beam than the run did.
+beam than the run did, which is then in the file's name.
 """
 _OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_dir")
 """The run options that an evaluation has."""
@@ -95,20 +94,25 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"one run directory is needed, {len(paths)} given")
     given = {name: str(flag_values[name].value) for name in ("data", "data.source", "data.target")}
     run = read_run(Path(paths[0]), str(flag_values["data_dir"].value))
-    other = _other_set(run, given, str(flag_values["name"].value))
-    searched = {"num_beams": _NUM_BEAMS, "length_penalty": _LENGTH_PENALTY}
-    changed = {name: flag_values[flag].value for name, flag in searched.items()}
-    changed = {name: value for name, value in changed.items() if value is not None}
-    return _evaluate(_searched(run, changed), other, options.value(flag_values))
+    searched = _searched(run, flag_values[_NUM_BEAMS].value, flag_values[_LENGTH_PENALTY].value)
+    other = _other_set(searched, given, str(flag_values["name"].value))
+    as_in_run = searched.experiment == run.experiment
+    return _evaluate(searched, other, options.value(flag_values), as_in_run)
 
 
-def _searched(run: EarlierRun, changed: dict[str, Any]) -> EarlierRun:
-    """Gives the run with some fields of its decoding changed."""
+def _searched(run: EarlierRun, num_beams: Any, length_penalty: Any) -> EarlierRun:
+    """Gives the run with another search for translations, where one is asked for."""
+    given = {"num_beams": num_beams, "length_penalty": length_penalty}
+    given = {name: value for name, value in given.items() if value is not None}
     evaluation = run.experiment.evaluation
-    decoding = dataclasses.replace(evaluation.decoding, **changed)
+    decoding = dataclasses.replace(evaluation.decoding, **given)
     evaluation = dataclasses.replace(evaluation, decoding=decoding)
     experiment = dataclasses.replace(run.experiment, evaluation=evaluation)
     experiment.validate(run.spec)
+    if length_penalty is not None and decoding.num_beams == 1:
+        raise ConfigError(
+            f"--{_LENGTH_PENALTY} is for beam search, and this is greedy: give --{_NUM_BEAMS} too"
+        )
     return dataclasses.replace(run, experiment=experiment)
 
 
@@ -185,7 +189,7 @@ def _other_text(run: EarlierRun, name: str, source: Path, target: Path) -> Other
     )
 
 
-def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> int:
+def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions, as_in_run: bool) -> int:
     # Imported here: wrong use is answered before JAX is loaded to compute.
     import jax
 
@@ -198,7 +202,6 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> i
     from dawnjax.train_step import platform_of
 
     experiment = run.experiment
-    as_in_run = _decodes_as_in_run(run)
     compilation.configure(options.compile_cache_dir)
     processes.join(options.processes)
     mesh = make_mesh(options.mesh, jax.devices())
@@ -242,24 +245,17 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions) -> i
             "platform": platform_of(mesh),
             "num_devices": mesh.devices.size,
         }
-        file = run.directory.path / "evaluations" / _file_name(run, other, restored.step)
+        file = run.directory.path / "evaluations" / _file_name(run, other, restored.step, as_in_run)
         write_json(file, record)
         print(_shown(record))
         print(f"written: {file}")
     return ExitStatus.DONE
 
 
-def _decodes_as_in_run(run: EarlierRun) -> bool:
-    recorded = from_json(Experiment, run.record["experiment"])
-    return run.experiment.evaluation.decoding == recorded.evaluation.decoding
-
-
-def _file_name(run: EarlierRun, other: OtherSet, step: int) -> str:
-    name = f"{other.name}-step{step}"
-    if not _decodes_as_in_run(run):
-        decoding = run.experiment.evaluation.decoding
-        name += f"-beams{decoding.num_beams}-penalty{decoding.length_penalty:g}"
-    return f"{name}.json"
+def _file_name(run: EarlierRun, other: OtherSet, step: int, as_in_run: bool) -> str:
+    decoding = run.experiment.evaluation.decoding
+    how = f"-beams{decoding.num_beams}-penalty{decoding.length_penalty:g}"
+    return f"{other.name}-step{step}{'' if as_in_run else how}.json"
 
 
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:

@@ -44,7 +44,7 @@ def runs_part(runs: Sequence[OurRun]) -> Part | None:
             title="Our runs",
             lead=(
                 "Time to accuracy begins when every program is compiled. Compilation stands "
-                "beside it; the time from the start of the process has both.",
+                "beside it; the time from the start of the program has both.",
             ),
             blocks=(_without_reason_column(shown), _phases_figure(runs)),
             folded=(view(phases),),
@@ -132,7 +132,7 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
             Column("reached", "reached", kind="flag"),
             Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
             Column("compile_seconds", "compilation", "s", "number"),
-            Column("total_seconds_to_accuracy", "from process start", "s", "number"),
+            Column("total_seconds_to_accuracy", "from program start", "s", "number"),
             Column("total_seconds", "whole process", "s", "number"),
             Column("train_seconds", "train steps alone", "s", "number"),
             Column("epochs", "epochs", kind="number"),
@@ -242,7 +242,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
         title="Where the seconds of each run went",
         summary=said + ".",
         caption=(
-            "All seconds from the start of the process to its end, restarts included."
+            "All seconds from the start of the program to its end, restarts included."
             + ("" if each else " Means over the runs of an experiment.")
         ),
         draw=lambda width: figures.draw_bars(
