@@ -305,7 +305,8 @@ def test_a_translator_learns_and_bleu_is_that_of_its_sentences(text, monkeypatch
         return real(hypotheses, references)
 
     monkeypatch.setattr(bleu, "corpus_bleu", record)
-    losses, metrics, _ = run_steps(text, 1, *LEARNS, steps=120)
+    # In bfloat16 another rounding moves the BLEU of so few sentences by ten.
+    losses, metrics, _ = run_steps(text, 1, *LEARNS, "--compute_dtype=float32", steps=160)
     assert losses[-1] < losses[0] - 2
     assert float(metrics["bleu"]) > 30
     assert len(seen["pairs"]) == NUM_EVALUATED
