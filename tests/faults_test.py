@@ -296,7 +296,7 @@ def test_a_lost_host_ends_the_others_and_the_run_goes_on_alone(
     _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode == 1
     assert time.monotonic() - lost < 25
-    assert "host 1" in stderr and "step" in stderr and "resume with" in stderr
+    assert "host 1" in stderr and "step" in stderr and "resume with" in stderr, stderr
     assert "Traceback" not in stderr
     assert not [child for child in children if child.is_running()]
     done = run(command(run_dir, compile_cache), env=environment(4))
