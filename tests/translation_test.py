@@ -296,7 +296,12 @@ def test_two_processes_train_and_translate_as_one(text, train, tmp_path, compile
     assert row["loss"] == pytest.approx(alone["loss"], abs=2e-5)
 
 
-def test_a_translator_learns_and_bleu_is_that_of_its_sentences(text, monkeypatch):
+# Of 13 sentences the last bit of a sum moves BLEU by ten and more, in bfloat16 most: there 28 to 43
+# were seen after these steps with jax 0.10.2 and 0.12, at losses that were much the same.
+@pytest.mark.parametrize("dtype, least_bleu", [("float32", 30), ("bfloat16", 20)])
+def test_a_translator_learns_and_bleu_is_that_of_its_sentences(
+    dtype, least_bleu, text, monkeypatch
+):
     seen = {}
     real = bleu.corpus_bleu
 
@@ -305,10 +310,10 @@ def test_a_translator_learns_and_bleu_is_that_of_its_sentences(text, monkeypatch
         return real(hypotheses, references)
 
     monkeypatch.setattr(bleu, "corpus_bleu", record)
-    # In bfloat16 another rounding moves the BLEU of so few sentences by ten.
-    losses, metrics, _ = run_steps(text, 1, *LEARNS, "--compute_dtype=float32", steps=160)
-    assert losses[-1] < losses[0] - 2
-    assert float(metrics["bleu"]) > 30
+    losses, metrics, _ = run_steps(text, 1, *LEARNS, f"--compute_dtype={dtype}", steps=160)
+    assert losses[-1] < losses[0] - 5
+    assert float(metrics["bleu"]) > least_bleu
+    assert float(metrics["loss"]) < 1.5
     assert len(seen["pairs"]) == NUM_EVALUATED
     lines = (text.parent / "eval.b").read_text().splitlines()
     assert sorted(reference for _, reference in seen["pairs"]) == sorted(lines)
