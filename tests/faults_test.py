@@ -431,7 +431,7 @@ def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_
     for processes, devices in ((1, 4), (2, 2)):
         command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"]
         command += [f"--devices_per_process={devices}", "--", *DIGITS[3:], compile_cache]
-        commands[f"{processes}x{devices}"] = command, os.environ
+        commands[f"{processes}x{devices}"] = command, dict(os.environ)
     losses = {}
     for name, (command, variables) in commands.items():
         run_dir = tmp_path / name
