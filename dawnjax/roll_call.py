@@ -116,16 +116,26 @@ class RollCall:
             self._moved_at[process_index] = now
         self._last[process_index] = progress
 
-    def verdict(self, now: float) -> Verdict | None:
-        """Gives the host at fault, or None."""
+    def silent(self, now: float, seconds: float) -> Verdict | None:
+        """Gives the host that was silent for longest, if it was so for more than some seconds."""
         present = [i for i, progress in enumerate(self._last) if not progress.left]
         if not present:
             return None
         quietest = min(present, key=lambda i: self._heard_at[i])
         silence = now - self._heard_at[quietest]
-        if silence > self._silence_seconds:
-            what = f"gave no sign of life for {silence:.0f} s (killed, stopped or cut off)"
-            return Verdict.about(quietest, self._last[quietest], what, is_silent=True)
+        if silence <= seconds:
+            return None
+        what = f"gave no sign of life for {silence:.0f} s (killed, stopped or cut off)"
+        return Verdict.about(quietest, self._last[quietest], what, is_silent=True)
+
+    def verdict(self, now: float) -> Verdict | None:
+        """Gives the host at fault, or None."""
+        present = [i for i, progress in enumerate(self._last) if not progress.left]
+        if not present:
+            return None
+        silent = self.silent(now, self._silence_seconds)
+        if silent is not None:
+            return silent
         if not self._deadline_seconds or not any(self._last[i].reports for i in present):
             # A command that reports no progress at all is under no deadline.
             return None

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 from dawnjax import launched
 from dawnjax.board import Board
 from dawnjax.errors import ExitStatus
-from dawnjax.roll_call import Progress, RollCall, Verdict
+from dawnjax.roll_call import SHORT_SILENCE_SECONDS, Progress, RollCall, Verdict
 
 EXCHANGE_SECONDS = 1.0
 """How often a process says how far it is. The whole watch takes half a percent of one core."""
@@ -105,9 +105,11 @@ class Watchdog:
         self._reports = 0
         self._seen_step = -1  # by the judge
         self._moved_at = time.monotonic()  # the last report, or new step that the judge saw
+        self._awake_seconds = 0.0  # that the judge has seen this process run
         self._beat = 0
         self._heard: dict[int, Progress] = {}
         self._told: Verdict | None = None
+        self._suspect: Verdict | None = None  # silent, but not yet for too long
         self._stopped = threading.Event()
         self._ending = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -227,8 +229,11 @@ class Watchdog:
         if self.process_index == 0:
             told = self.board.read(f"{_FOLDER}/progress")
             self._heard = {int(i): Progress(**json.loads(text)) for i, text in told.items()}
+            self._tell_suspect()
         elif "first" in notes:
             self._heard = {0: Progress(**json.loads(notes["first"]))}
+            suspect = json.loads(notes.get("suspect", "null"))
+            self._suspect = None if suspect is None else Verdict(**suspect)
         if "verdict" in notes:
             self._told = Verdict(**json.loads(notes["verdict"]))
             self._end(self._told)
@@ -240,21 +245,33 @@ class Watchdog:
         if self.process_index == 0:
             self.board.put(f"{_FOLDER}/group/first", text)
 
+    def _tell_suspect(self) -> None:
+        """Tells the others who is silent, before it is for too long: JAX may abort them first."""
+        assert self.board is not None
+        suspect = self._silent()
+        if suspect != self._suspect:
+            self._suspect = suspect
+            note = None if suspect is None else dataclasses.asdict(suspect)
+            self.board.put(f"{_FOLDER}/group/suspect", json.dumps(note))
+
+    def _silent(self) -> Verdict | None:
+        return self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS)
+
     def _judge_loop(self) -> None:
         # Counts only the time that this process ran: one that was stopped, or whose machine
         # slept, must not blame the others for the gap.
-        awake, before = 0.0, time.monotonic()
+        before = time.monotonic()
         while not self._stopped.wait(_JUDGE_SECONDS):
             now = time.monotonic()
-            awake += min(now - before, 2 * _JUDGE_SECONDS)
+            self._awake_seconds += min(now - before, 2 * _JUDGE_SECONDS)
             before = now
             self._note_step(now)
             self._keep_alive()
             self._tell_launcher()
             heard = {0: self._progress()} if self.board is None else self._heard
             for process_index, progress in heard.items():
-                self._roll.hear(process_index, progress, awake)
-            verdict = self._roll.verdict(awake)
+                self._roll.hear(process_index, progress, self._awake_seconds)
+            verdict = self._roll.verdict(self._awake_seconds)
             if verdict is not None:
                 self._end(self._with_step(verdict), publish=self.process_index == 0)
 
@@ -373,6 +390,11 @@ class Watchdog:
             first = self._heard.get(0, Progress(hostname="not heard of"))
             verdict = Verdict.about(0, first, "is gone (killed, or cut off)", is_silent=True)
             self._end(self._with_step(verdict))
+        # JAX misses a host too, and on a busy machine before the judge does, whose clock counts
+        # only the time that this process ran.
+        silent = self._silent() or self._suspect
+        if silent is not None and silent.process_index != self.process_index:
+            self._end(self._with_step(silent), publish=True)
         verdict = Verdict.about(
             self.process_index, self._progress(), "aborted (its own output says why)"
         )

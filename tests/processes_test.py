@@ -337,6 +337,22 @@ def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("stopped", [0, 1, 2])
+def test_a_stopped_host_is_named_too_where_jax_is_first_to_miss_it(group, stopped):
+    # As on a machine so busy that the judge's clock runs slow: JAX then aborts the others.
+    trio = group(num_processes=3, judges_late=True)
+    trio.wait_for_event(0, "step 5")
+    trio.signal(stopped, signal.SIGSTOP)
+    others = [process_id for process_id in range(3) if process_id != stopped]
+    statuses = trio.statuses(*others, within=END_SECONDS + STOP_SECONDS)
+    assert all(statuses), [trio.output(process_id) for process_id in others]
+    for survivor in others:
+        (line,) = trio.lines(survivor)
+        assert line.startswith(f"dawnjax: host {stopped} ("), trio.output(survivor)
+        assert line.endswith(RESUME)
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize(("stuck", "moment"), [(1, "before step 1"), (0, "step 5")])
 def test_a_stuck_host_is_found_and_named(group, stuck, moment):
     pair = group(progress_deadline_seconds=DEADLINE_SECONDS, faults={f"{stuck} {moment}": "hang"})
