@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from dawnjax import launched, processes, versions
+from dawnjax import host_memory, launched, processes, versions
 from dawnjax.analysis import run_summary
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.checkpoint import Checkpoints
@@ -168,7 +168,7 @@ class Attempt:
             self.warn,
         )
         self._sampler = HostSampler(
-            record=lambda sample: log.append("host_sample", **sample),
+            record=self._record_sample,
             devices=jax.local_devices(),
             counters=DeviceCounters(platform_of(self._mesh)),
         )
@@ -178,7 +178,7 @@ class Attempt:
         self._diverged = False
         self._stage = -1
         self._recorded_steps = self._recorded_losses = 0
-        self._saved_step = -1
+        self._host_used: dict[str, Any] = {}  # until the profile, once that has begun
         self._last_save = time.perf_counter()
         self._record_seconds = LIVE_RECORD_SECONDS if self.display.is_live else RECORD_SECONDS
         self.record_at = time.perf_counter() + self._record_seconds
@@ -200,12 +200,23 @@ class Attempt:
             self.log.append("stage", index=index)
 
     def _record_phase(self, name: Phase) -> None:
-        self.watchdog.report(name, self.step)
+        self._phase = name
+        self.get_on()
         self.log.append("phase", name=name)
         self.display.phase(name)
         sampler = getattr(self, "_sampler", None)  # none yet in the first phase
         if sampler is not None and sampler.has_counters:
             sampler.sample()  # so that a phase's energy can be told
+
+    def _record_sample(self, sample: dict[str, Any]) -> None:
+        self.log.append("host_sample", **sample)
+        message = host_memory.give_back_beyond_limit(sample["memory_bytes"])
+        if message:
+            self.warn(message)
+
+    def get_on(self) -> None:
+        """Says that this process is getting on with its phase; all must say it alike."""
+        self.watchdog.report(self._phase, self.step)
 
     def warn(self, message: str) -> None:
         """Records what a reader of the result should know, and shows it."""
@@ -236,11 +247,12 @@ class Attempt:
                 )
         history = None if self.run_started else metadata["history"]
         self.log.append("restored", step=step, history=history)
-        self.step = self.first_step = self._saved_step = step
+        self.step = self.first_step = step
         self.run_started = run_summary.run_started(self.log.events)
 
     def record_program(self, name: str, seconds: float, cache: str) -> None:
         """Logs that a program was compiled, or read from the cache of compiled programs."""
+        self.get_on()
         self.log.append("compiled", program=name, seconds=round(seconds, 6), cache=cache)
         self.display.compiled(name, seconds, cache)
 
@@ -298,17 +310,21 @@ class Attempt:
         self.scalars.write(step, {f"eval/{name}": value for name, value in numbers.items()})
         return reached
 
-    def reached_before(self) -> bool:
-        """Tells whether an evaluation of an earlier attempt reached the target."""
+    def reached_before(self) -> int:
+        """Gives the step whose evaluation reached the target in an earlier attempt; 0 if none did.
+
+        All processes are told what the first one knows.
+        """
         rows = run_summary.history_of([*self.log.events, self._now()])["evaluations"]
-        return any(reaches(self._request.experiment.targets, row) for row in rows)
+        targets = self._request.experiment.targets
+        step = next((int(row["step"]) for row in rows if reaches(targets, row)), 0)
+        return self._told_by_first(step)
 
     def save(self, step: int, state: TrainState) -> None:
         """Begins to save the state, with the run's past."""
         self._last_save = time.perf_counter()
-        if step == self._saved_step:
+        if self.checkpoints.holds(step):
             return
-        self._saved_step = step
         metadata = {
             "identity": self._record["identity"],
             "seed": self._record["seed"],
@@ -319,9 +335,12 @@ class Attempt:
 
     def agree(self, wish: bool) -> bool:
         """Gives what the first process wishes, the same on all; waits for all."""
+        return bool(self._told_by_first(wish))
+
+    def _told_by_first(self, number: int) -> int:
         if jax.process_count() == 1:
-            return wish
-        return bool(multihost_utils.broadcast_one_to_all(np.int32(wish)))
+            return number
+        return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
     def report_finished(self) -> str:
         """Shows the result of a trial that an earlier attempt ended, and gives its status."""
@@ -349,14 +368,19 @@ class Attempt:
     def take_profile(self, trainer: Trainer, queue: CallQueue) -> None:
         """Sees where the time of a step goes, once the run has ended; all processes call it alike.
 
+        What the host used of CPU, network and input until now is what the result tells: the
+        profile's own steps are none of the run's.
+
         Args:
           trainer: Makes further real steps.
           queue: The run's calls, for how long a step took.
         """
         self.checkpoints.wait()  # a save that goes on beside it would be seen
+        self._host_used = self._host_summary(queue, trainer.feed.wait_seconds)
         self.enter("profile")
         steps = step_statistics(queue)
         seconds = None if steps is None else steps["p50"]
+        trainer.on_call, trainer.is_asked_to_stop = self.get_on, self.preemption.is_asked
         self.profile.after_run(trainer, seconds, self.record_program)
 
     def finish(self, status: str, step: int, queue: CallQueue, input_wait_seconds: float) -> None:
@@ -364,7 +388,8 @@ class Attempt:
         self.enter("checkpoint")
         self.checkpoints.close()
         self.enter("other")
-        own = self._host_summary(queue, input_wait_seconds)
+        own = self._host_used or self._host_summary(queue, input_wait_seconds)
+        own |= self.profile.host_fields(own["input_wait_fraction"])
         hosts = processes.gather(own)
         straggler = self.profile.straggler()
         self.log.append("host_summary", hosts=hosts, straggler=straggler)
@@ -412,7 +437,6 @@ class Attempt:
             "step_seconds": step_statistics(queue),
             "input_wait_fraction": input_wait_fraction,
             **self._sampler.summary(first, last, seconds),
-            **self.profile.host_fields(input_wait_fraction),
         }
 
 

@@ -177,6 +177,11 @@ class Checkpoints:
         )
         self._thread.start()
 
+    def holds(self, step: int) -> bool:
+        """Tells whether a state was saved or restored here; waits for a save that goes on."""
+        self.wait()
+        return step in self._whole
+
     def wait(self) -> None:
         """Waits until the last save is on disk, manifest and all, or has failed; then it warns."""
         if self._thread is not None:

@@ -1,6 +1,6 @@
 """Exact evaluation: the whole split, in padded batches whose padding counts nowhere."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -79,6 +79,7 @@ def evaluate(
     state: TrainState,
     feed: EvaluationFeed,
     in_flight: int,
+    on_call: Callable[[], object] = lambda: None,
 ) -> dict[str, float | str]:
     """Measures the whole evaluation split.
 
@@ -88,6 +89,7 @@ def evaluate(
       state: The state; it is not changed.
       feed: The split.
       in_flight: The most calls that may wait for the devices.
+      on_call: Called after each call.
 
     Returns:
       The metrics: accuracies as fractions from 0 to 1, BLEU from 0 to 100, the mean loss in nats,
@@ -102,6 +104,7 @@ def evaluate(
         totals = programs.add_batch(params, state.batch_stats, feed.resident, inputs, totals)
         if count % in_flight == 0:
             jax.block_until_ready(totals)  # the bound on calls in flight
+        on_call()
     on_host = jax.device_get(totals)
     if on_host["examples"] != recipe.spec.num_eval_examples:
         raise RuntimeError(

@@ -51,6 +51,7 @@ class Preemption:
         self._watchdog = watchdog
         self._board: Board | None = watchdog.board
         self._begun_after: int | None = None
+        self._has_ended = False
         self._wanted = ""
         self._interrupts = 0
         self.holding = False
@@ -106,6 +107,14 @@ class Preemption:
             # Loading an accelerator's runtime may have taken the signals away since `install`.
             _take_signals()
 
+    def end(self) -> None:
+        """Says that the steps are over: what a request ends from now on is the profile."""
+        self._has_ended = True
+
+    def is_asked(self) -> bool:
+        """Tells whether this process knows of a request to stop."""
+        return self.holding or bool(self._wanted)
+
     def stops_at(self, step: int) -> bool:
         """Tells whether all processes stop at this step boundary.
 
@@ -130,14 +139,18 @@ class Preemption:
         """Asks for a stop, as that signal does."""
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
-            self._watchdog.end("was interrupted twice, without saving,", ExitStatus.INTERRUPTED)
+            what = "after its last step" if self._has_ended else "without saving"
+            self._watchdog.end(f"was interrupted twice, {what},", ExitStatus.INTERRUPTED)
         if self._begun_after is None or self._watchdog.step <= self._begun_after:
             self._watchdog.end(f"was told to stop by {number.name}", ExitStatus.INTERRUPTED)
         if self._wanted:
             return
         self._wanted = number.name
         once_more = "; once more ends it at once" if number == signal.SIGINT else ""
-        message = f"dawnjax: {number.name}: saving and stopping after this step{once_more}\n"
+        what = "saving and stopping after this step"
+        if self._has_ended:
+            what = "the steps are over; their profile is left out"
+        message = f"dawnjax: {number.name}: {what}{once_more}\n"
         os.write(2, message.encode())
         if self._board is None:
             self.holding = True

@@ -155,10 +155,14 @@ def _train(
     in_flight = calls_in_flight(platform_of(mesh), programs.steps_per_call)
     queue = CallQueue(in_flight, first_losses=max(0, FIRST_LOSSES - step))
     status = "not_reached"
-    if attempt.agree(attempt.reached_before()):
+    reached_at = attempt.reached_before()
+    ends_at_target = bool(reached_at) and experiment.evaluation.stop_at_target
+    if reached_at:
         status = "reached"
-        if experiment.evaluation.stop_at_target:
-            stops = []  # killed between the target and the end: all that is left is the result
+    if ends_at_target:
+        # Killed between the target and the end. The state that reached it may not have been saved:
+        # the same steps lead to it again, and to no other time.
+        stops, evaluation_steps = [stop for stop in stops if stop <= reached_at], set()
     feed.start(_calls(step, stops, programs.steps_per_call))
     attempt.preemption.begin(step)
     for stop in stops:
@@ -176,7 +180,9 @@ def _train(
             break
         if step in evaluation_steps:
             attempt.enter("eval")
-            metrics = evaluate(stage.recipe, stage.evaluation, state, evaluation_feed, in_flight)
+            metrics = evaluate(
+                stage.recipe, stage.evaluation, state, evaluation_feed, in_flight, attempt.get_on
+            )
             if attempt.record_evaluation(step, metrics):
                 status = "reached"
                 if experiment.evaluation.stop_at_target:
@@ -188,10 +194,15 @@ def _train(
         if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
             attempt.enter("checkpoint")
             attempt.save(step, state)
-        if experiment.max_seconds and attempt.agree(attempt.run_seconds() > experiment.max_seconds):
+        if (
+            experiment.max_seconds
+            and not ends_at_target
+            and attempt.agree(attempt.run_seconds() > experiment.max_seconds)
+        ):
             break
 
     # The clock of the target has stopped; what follows is in the total alone.
+    attempt.preemption.end()
     feed.close()
     if status != "diverged":
         attempt.enter("checkpoint")

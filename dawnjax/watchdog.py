@@ -151,6 +151,7 @@ class Watchdog:
         if self.board is None or not is_broken_connection(error):
             return
         time.sleep(self._heartbeat_timeout_seconds + EXCHANGE_SECONDS)
+        self._end_by_silence()
         self.end(f"lost another host ({_first_line(error)})", ExitStatus.FAILED)
 
     def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:
@@ -256,6 +257,16 @@ class Watchdog:
 
     def _silent(self) -> Verdict | None:
         return self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS)
+
+    def _end_by_silence(self) -> None:
+        """Ends the run if another host is silent, though the judge has not given it up yet.
+
+        On a busy machine the judge, whose clock counts only the time that this process ran, can be
+        later than JAX's heartbeat or than the broken connection that a killed host leaves.
+        """
+        silent = self._silent() or self._suspect
+        if silent is not None and silent.process_index != self.process_index:
+            self._end(self._with_step(silent), publish=True)
 
     def _judge_loop(self) -> None:
         # Counts only the time that this process ran: one that was stopped, or whose machine
@@ -390,11 +401,7 @@ class Watchdog:
             first = self._heard.get(0, Progress(hostname="not heard of"))
             verdict = Verdict.about(0, first, "is gone (killed, or cut off)", is_silent=True)
             self._end(self._with_step(verdict))
-        # JAX misses a host too, and on a busy machine before the judge does, whose clock counts
-        # only the time that this process ran.
-        silent = self._silent() or self._suspect
-        if silent is not None and silent.process_index != self.process_index:
-            self._end(self._with_step(silent), publish=True)
+        self._end_by_silence()
         verdict = Verdict.about(
             self.process_index, self._progress(), "aborted (its own output says why)"
         )

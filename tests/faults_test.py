@@ -7,6 +7,7 @@ count in the documentation was made with 75 (`-s` shows the kills).
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,53 @@ def test_killed_in_the_middle_of_a_save(uninterrupted, tmp_path, compile_cache):
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
     assert_same_end(run_dir, uninterrupted)
+
+
+def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
+    """What stands on the disk then: the log up to the evaluation, and older checkpoints."""
+    flags = ("--targets.0.value=100.0", "--checkpoint.every_steps=20")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run(command(whole, compile_cache, *flags)).returncode == 0
+    reached = final_state_of(whole)[0]
+    shutil.copytree(whole, killed)
+    (killed / "result.json").unlink()
+    shutil.rmtree(killed / "checkpoints" / str(reached))
+    log = killed / "log" / "process_00000.jsonl"
+    lines = log.read_text().splitlines(keepends=True)
+    last = next(i for i, line in enumerate(lines) if '"reached":true' in line)
+    log.write_text("".join(lines[: last + 1]))
+
+    done = run(command(killed, compile_cache, *flags))
+    assert done.returncode == 0, done.stderr
+    restored = next(event for event in events_of(killed) if event["event"] == "restored")
+    assert restored["step"] < reached
+    step, state = final_state_of(killed)
+    assert step == reached == result_of(killed)["steps"]
+    np.testing.assert_array_equal(state, final_state_of(whole)[1])
+    for name in ("time_to_accuracy_seconds", "best", "evaluations"):
+        assert result_of(killed)[name] == result_of(whole)[name]
+    assert check_run(killed)[0] == []
+
+
+def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    flags = ("--targets.0.value=100.0", "--profile.after_run=true", "--profile.twin=false")
+    flags += ("--profile.slow_process=0", "--profile.slow_seconds=0.3")
+    process = subprocess.Popen(
+        command(run_dir, compile_cache, *flags), env=environment(), stderr=subprocess.PIPE
+    )
+    wait_for(lambda: any(event.get("name") == "profile" for event in events_of(run_dir)))
+    process.terminate()
+    asked = time.monotonic()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert time.monotonic() - asked < 10.0
+    assert b"SIGTERM: the steps are over; their profile is left out" in stderr
+    result = result_of(run_dir)
+    assert result["status"] == "reached" and result["time_to_accuracy_seconds"] > 0
+    assert "asked to stop" in result["hosts"][0]["utilization"]["reasons"]["mfu"]
+    assert final_state_of(run_dir)[0] == result["steps"]
+    assert check_run(run_dir)[0] == []
 
 
 def test_the_clock_counts_all_but_the_gap(tmp_path, compile_cache):

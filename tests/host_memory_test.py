@@ -1,5 +1,6 @@
 """Tests of the memory that programs for a CPU keep between their calls."""
 
+import math
 import platform
 import subprocess
 import sys
@@ -61,8 +62,8 @@ def compiled(temporary: int) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("temporary", "available", "kept"),
     [
-        (2**30, 2 * 3 * 2**30 * 4, True),  # of each of 4 simulated devices, twice
-        (2**30, 2 * 3 * 2**30 * 4 - 1, False),
+        (2**30, 4 * 3 * 2**30 * 4, True),  # of each of 4 simulated devices, four times
+        (2**30, 4 * 3 * 2**30 * 4 - 1, False),
         (2**20, 2**50, False),  # glibc keeps that much by itself
     ],
 )
@@ -74,6 +75,36 @@ def test_memory_is_kept_where_there_is_room(monkeypatch, temporary, available, k
     monkeypatch.setattr(host_memory, "_mallopt", lambda *given: asked.append(given) or True)
     assert host_memory.keep_freed(compiled(temporary)) == kept
     assert asked == ([(-4, 0), (-1, -1)] if kept else [])
+    assert math.isinf(host_memory._most_bytes) != kept
+    host_memory._most_bytes = math.inf
+
+
+GROWN = """
+import jax, jax.numpy as jnp, psutil
+from dawnjax import compilation, host_memory, programs
+
+compilation.configure("none", 2**18)
+a = jnp.ones((6000, 32))
+program = programs.compile_program(
+    "f", lambda a: jnp.sin(a @ a.T) @ a, (a,), None, (), lambda *_: None
+)
+program(a).block_until_ready()
+resident = lambda: psutil.Process().memory_info().rss
+before = resident()
+assert host_memory.give_back_beyond_limit(before) == ""
+assert resident() > 0.9 * before
+assert "was given back" in host_memory.give_back_beyond_limit(2**50)
+print(before - resident())
+assert host_memory.give_back_beyond_limit(2**50) == ""
+program(a).block_until_ready()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_what_has_grown_too_large_is_given_back():
+    done = subprocess.run([sys.executable, "-c", GROWN], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0.9 * 6000 * 6000 * 4
 
 
 def test_accelerators_are_left_alone(monkeypatch):

@@ -3,8 +3,10 @@
 import pytest
 
 from dawnjax.analysis.run_summary import History, history_of, run_started, summarize
+from dawnjax.analysis.stage_rates import stage_rows
 from dawnjax.errors import RunError
 from dawnjax.run_log import condense
+from dawnjax.stages import Span
 
 EXPERIMENT = {
     "name": "x",
@@ -146,6 +148,16 @@ def test_an_interruption_counts_all_but_the_gap():
     assert result.interruptions == 1
     assert result.time_uncertainty_seconds == 1.0
     assert [row["seconds_since_run_start"] for row in result.evaluations] == [4.0, 37.0, 42.0]
+
+
+def test_a_killed_attempt_s_steps_count_with_their_seconds():
+    log = Log().begin(0.0)
+    log.add("run_start", 8.0).add("phase", 8.0, name="train").add("stage", 8.0, index=0)
+    log.train(10.0, 10, 10).add("stage", 10.0, index=1).train(12.0, 20, 10)
+    log.add("host_sample", 13.0)  # and killed
+    spans = (Span(0, 0, 10, 0, 5), Span(1, 10, 40, 50, 5))
+    rows = stage_rows({"stages": {}, "augmentation": {}}, spans, [log.events])
+    assert [(row["steps_made"], row["train_seconds"]) for row in rows] == [(10, 2.0), (10, 3.0)]
 
 
 def test_a_stepped_wall_clock_changes_no_time():

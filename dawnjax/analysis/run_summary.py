@@ -18,7 +18,7 @@ from dawnjax.run_log import SCHEMA_VERSION
 from dawnjax.stages import examples_before
 
 HEARTBEAT_SECONDS = 1.0
-"""The longest time between two events of a living process."""
+"""The time between two events of a living process, unless its disk or its cores are busy."""
 
 PHASES = ("setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other")
 
@@ -51,7 +51,8 @@ class RunResult:
         the gaps.
       total_seconds: Lifetimes of all attempts; the phases sum to it.
       time_uncertainty_seconds: By how much the times may be too short, because an attempt was
-        killed after its last heartbeat; None if a log was lost.
+        killed after its last heartbeat: for each the second between two of them, which a busy disk
+        or busy cores have been seen to double; None if a log was lost.
       train_seconds: The train phase alone, of all attempts.
       compile_seconds: The compile phase, of all attempts.
       compile_cache: For each program whether it was `cold` (compiled) or `warm` (read back).

@@ -46,6 +46,8 @@ def stage_rows(
                 begin = event["t"]
                 phase = event.get("name", phase)
                 stage = event.get("index", stage)
+        if phase == "train" and events[-1]["event"] != "attempt_end":
+            seconds[stage] += max(event["t"] for event in events) - begin  # killed in it
     rows = []
     for span, own_seconds, made in zip(spans, seconds, steps, strict=True):
         rate = made * span.global_batch_size / own_seconds if made and own_seconds else None

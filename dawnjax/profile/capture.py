@@ -11,7 +11,7 @@ import gzip
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ class Trainer:
       state: The state.
       root_key: The trial's key.
       delay_seconds: By how much each call is slowed on purpose.
+      on_call: Called after each call, also of the twin.
+      is_asked_to_stop: Tells whether the profile is to be left out.
     """
 
     def __init__(
@@ -82,6 +84,8 @@ class Trainer:
         self.recipe, self.programs, self.feed = recipe, programs, feed
         self.state, self.step = state, step
         self.delay_seconds = 0.0
+        self.on_call: Callable[[], object] = lambda: None
+        self.is_asked_to_stop: Callable[[], bool] = lambda: False
         self.root_key = root_key
         self._counts, self._in_flight = counts, in_flight
 
@@ -109,7 +113,21 @@ class Trainer:
             # Simulated devices deadlock with many collectives queued.
             if len(pending) > self._in_flight:
                 pending.popleft().block_until_ready()
+            self.on_call()
         jax.block_until_ready((self.state, list(pending)))
+
+    def meet(self) -> None:
+        """Waits until all processes are here.
+
+        Raises:
+          StoppedError: One of them was asked to stop.
+        """
+        if any(processes.gather(self.is_asked_to_stop())):
+            raise StoppedError
+
+
+class StoppedError(Exception):
+    """A process was asked to stop; all of them leave the profile at the same place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +183,11 @@ def profile_run(
 
     Returns:
       What the profile says of this host.
+
+    Raises:
+      StoppedError: A process was asked to stop.
     """
+    trainer.meet()
     if step_seconds is None:
         _start_feed(trainer, [1, 1])
         trainer.calls(1, 1)
@@ -343,7 +365,7 @@ def _observable(trainer: Trainer, inputs: Any, record: Record) -> TrainPrograms:
 
 def _traced(trainer: Trainer, plan: Plan, folder: Path) -> float:
     trainer.calls(1, plan.call_steps)  # a program's first call is slower
-    processes.gather("trace")  # all begin together, or the first collective waits for the last
+    trainer.meet()  # all begin together, or the first collective waits for the last
     started = time.perf_counter()
     try:
         with trace_window(folder):
@@ -401,7 +423,7 @@ class _Pairs:
             for seconds, calls in order if len(self.real) % 2 else order[::-1]:
                 if seconds is self.ablated and self._twin is None:
                     continue
-                processes.gather("stretch")  # all begin together
+                self._trainer.meet()  # all begin together
                 started = time.perf_counter()
                 calls(self._plan.block_calls)
                 seconds.append((time.perf_counter() - started) / steps)
@@ -413,7 +435,7 @@ class _Pairs:
         """
         if self._twin is None:
             return
-        processes.gather("traced twin")
+        self._trainer.meet()
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
             with contextlib.suppress(TraceError):  # the others wait for these steps
@@ -449,6 +471,7 @@ class _Pairs:
             if trainer.feed.resident:
                 trainer.inputs(num_steps)
             losses.append(self._twin.call(self._inputs, num_steps))
+            trainer.on_call()
         jax.block_until_ready((self._twin.state, losses))
 
 

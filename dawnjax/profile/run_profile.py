@@ -164,9 +164,12 @@ class RunProfile:
                 "its times"
             )
         if self._options.after_run:
-            self.latest = capture.profile_run(
-                trainer, self._options, self._empty("after_run"), step_seconds, record
-            )
+            try:
+                self.latest = capture.profile_run(
+                    trainer, self._options, self._empty("after_run"), step_seconds, record
+                )
+            except capture.StoppedError:
+                self.give_up("the run was asked to stop before its profile was taken")
         if self.latest is not None:
             if self.latest.failure:
                 self._warn(f"the trace cannot be read: {self.latest.failure}")
