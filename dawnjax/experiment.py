@@ -379,7 +379,7 @@ class Experiment:
                 "empty"
             )
         for span in self.spans(spec):
-            if span.first_step == span.last_step:
+            if span.last_step <= span.first_step:
                 raise ConfigError(
                     f"stages.boundary_epochs={boundaries!r} leave no step to stage "
                     f"{span.index + 1} of {len(boundaries) + 1}"

@@ -78,10 +78,19 @@ class InputShapes:
         return inputs if self.placement == "device" else {**inputs, **self._examples("eval", rows)}
 
     @property
+    def initialization_rows(self) -> np.ndarray:
+        """The training images that the model looks at before the first step: int64 [n], ascending.
+
+        They are spread over the split, which may be sorted by class.
+        """
+        num_examples = self.spec.num_train_examples
+        count = min(getattr(self.experiment.model, "num_initialization_images", 0), num_examples)
+        return np.arange(count) * num_examples // max(1, count)
+
+    @property
     def initialization_images(self) -> jax.ShapeDtypeStruct:
-        """The first training images, those that the model looks at before the first step."""
-        count = getattr(self.experiment.model, "num_initialization_images", 0)
-        return self._examples("train", (min(count, self.spec.num_train_examples),))["image"]
+        """Those images."""
+        return self._examples("train", self.initialization_rows.shape)["image"]
 
     def _resident(self, split: Split, num_examples: int) -> Shapes:
         return self._examples(split, (num_examples,)) if self.placement == "device" else {}

@@ -110,8 +110,7 @@ def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
     ) -> tuple[Arrays, jax.Array, jax.Array]:
         state = recipe.initial_state(root_key)
         if hasattr(experiment.model, "initialize_from_data"):
-            count = shapes.initialization_images.shape[0]
-            state = recipe.state_from_data(state, train["image"][:count])
+            state = recipe.state_from_data(state, train["image"][shapes.initialization_rows])
         state, losses = jax.lax.scan(
             lambda state, row: recipe.train_step(state, batch_of(train, row), root_key),
             state,

@@ -144,9 +144,8 @@ def _train(
         else:
             state = programs.initialize(root_key)
             if programs.initialize_from_data is not None:
-                count = shapes.initialization_images.shape[0]
-                images = place(np.asarray(train_examples["image"][:count]), replicated(mesh))
-                state = programs.initialize_from_data(state, images)
+                images = np.asarray(train_examples["image"][shapes.initialization_rows])
+                state = programs.initialize_from_data(state, place(images, replicated(mesh)))
 
     step = 0 if restored is None else restored.step
     evaluation_steps = set(experiment.evaluation_steps(spec))

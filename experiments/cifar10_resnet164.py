@@ -4,7 +4,7 @@
     dawnjax train --experiment=cifar10_resnet164 --data.data_dir=data/cifar10
 
 SGD with momentum at 0.1 in batches of 128, a tenth of it for the first 400 steps, divided by ten
-after 32,000 and 48,000 steps; random crops and flips.
+after 32,000 and 48,000 steps; weight decay on all parameters; random crops and flips.
 
 Not yet measured: it wants an accelerator (an epoch is 75 TFLOP). The seed (one P100, PyTorch
 0.1.12) reached 94.19 % after 138 epochs and 3.0 hours, with a schedule of its own; the paper states
@@ -26,7 +26,9 @@ EXPERIMENT = Experiment(
     model=PreactivationResNet(),
     data=Cifar10(),
     augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random"),
-    optimizer=Sgd(base_learning_rate=0.1, nesterov=False, weight_decay=1e-4),
+    optimizer=Sgd(
+        base_learning_rate=0.1, nesterov=False, weight_decay=1e-4, decay_norm_and_bias=True
+    ),
     # 400, 32,000 and 48,000 steps of 128 in epochs of 50,000.
     schedule=PiecewiseLinear(
         knot_epochs=(0.0, 1.024, 1.024, 81.92, 81.92, 122.88, 122.88),

@@ -8,7 +8,10 @@ WRN-34-6: 17.5 epochs up to the peak rate, as many down, and 5 to next to nothin
 Not yet measured: it wants an accelerator (an epoch is 720 TFLOP). The entry that this follows
 (fast.ai and students, "Custom Wide Resnet", eight V100) reached 94.03 % after 36 epochs and 174 s.
 
-Source: the recipe is that of the entry `fastai_pytorch` of
+It pads with zeros; the entry pads by reflection, and also rotates by up to 2 degrees and changes
+brightness, contrast and saturation by up to a quarter.
+
+Source: the other recipe is that of the entry `fastai_pytorch` of
 https://github.com/stanford-futuredata/dawn-bench-entries and of `cifar10/dawn_submission` in
 https://github.com/fastai/imagenet-fast: 40 epochs, one eighth of them at the end, batches of 8 x
 128, rates 1.3 / 50 to 1.3, weight decay 2e-4. It cycles the momentum from 0.95 to 0.85 too, which

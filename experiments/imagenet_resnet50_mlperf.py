@@ -35,6 +35,7 @@ EXPERIMENT = Experiment(
     label_smoothing=0.1,
     compute_dtype="bfloat16",
     targets=(Target(value=0.759),),
+    mlperf_benchmark="resnet",
     evaluation=Evaluation(every_epochs=4.0, first_epoch=40.0, global_batch_size=2048),
 )
 

@@ -38,10 +38,6 @@ STD = (0.229, 0.224, 0.225)
 NUM_EXAMPLES: dict[Split, int] = {"train": 1_281_167, "eval": 50_000}
 NUM_CLASSES = 1000
 
-LARGEST_VERIFIED_BYTES = 2**31
-"""Images up to this size are read and compared with their checksums at each start."""
-
-
 _listed: dict[pathlib.Path, imagenet_sources.Source] = {}
 """The sources that `spec` has listed, so that `load` reads what it counted; listing ImageNet takes
 minutes on some disks."""
@@ -111,10 +107,7 @@ class ImageNet:
             source = _listed.get(directory) or imagenet_sources.open_source(directory)
             photographs = source.splits[split]
             return {"image": photographs.squares(self.image_side), "label": photographs.labels}
-        description = self._description()
-        num_bytes = description.files[f"{split}_images.npy"].num_bytes
-        read = prepared.read_split if num_bytes <= LARGEST_VERIFIED_BYTES else prepared.map_split
-        return {**read(directory, description, split)}
+        return {**prepared.verified_split(directory, self._description(), split)}
 
     def classes(self) -> tuple[str, ...]:
         """Gives the name of each class; a label is a position in it."""

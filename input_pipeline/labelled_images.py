@@ -126,7 +126,7 @@ def labels_of_run(path: pathlib.Path, found: LabelledImages, classes: Sequence[s
 
 def _read_prepared(path: pathlib.Path) -> LabelledImages:
     description = prepared.read_description(path)
-    arrays = prepared.map_split(path, description, "eval")
+    arrays = prepared.verified_split(path, description, "eval")
     return LabelledImages(
         f"prepared {description.dataset}",
         arrays["image"],

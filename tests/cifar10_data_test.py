@@ -1,5 +1,6 @@
 """CIFAR-10 from every form in which it is found, and every way in which such a form is wrong."""
 
+import dataclasses
 import io
 import json
 import pathlib
@@ -31,7 +32,9 @@ from cifar10_files import (
     write_zip,
 )
 
-from dawnjax.input_pipeline import cifar10_tfds, image_files, prepared
+from dawnjax.experiment_flags import load_experiment
+from dawnjax.feed import InputShapes
+from dawnjax.input_pipeline import cifar10_tfds, image_files, labelled_images, prepared
 from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10
 from dawnjax.input_pipeline.cifar10_sources import read_source
 from dawnjax.input_pipeline.dataset import DataError
@@ -258,6 +261,28 @@ def test_prepared_dataset(prepared_directory: pathlib.Path) -> None:
     assert train["label"].dtype == np.int32 and (train["label"] == TRAIN_LABELS).all()
     # The original's statistics, as published.
     assert spec.mean == (0.4914, 0.4822, 0.4465) and spec.std == (0.2470, 0.2435, 0.2616)
+
+
+def test_as_another_labelled_set_it_is_verified_too(prepared_directory: pathlib.Path) -> None:
+    found = labelled_images.read(prepared_directory, (32, 32, 3), resized=False)
+    assert (found.images == TEST).all() and (found.labels == TEST_LABELS).all()
+    file = prepared_directory / "eval_images.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DataError, match="eval_images.npy.* damaged"):
+        labelled_images.read(prepared_directory, (32, 32, 3), resized=False)
+
+
+def test_the_model_looks_at_images_of_all_classes_first(prepared_directory: pathlib.Path) -> None:
+    experiment = load_experiment("cifar10_record")
+    spec = Cifar10(data_dir=str(prepared_directory)).spec()
+    for num_examples, expected in ((20, range(20)), (50_000, range(0, 50_000, 10))):
+        shapes = InputShapes(
+            experiment, dataclasses.replace(spec, num_train_examples=num_examples), "device", 10
+        )
+        assert list(shapes.initialization_rows) == list(expected)
+        assert shapes.initialization_images.shape == (len(expected), 32, 32, 3)
 
 
 def test_fingerprint_is_of_the_content(prepared_directory: pathlib.Path, tmp_path) -> None:

@@ -456,7 +456,7 @@ def test_the_name_of_a_benchmark_is_no_mathematics():
     other = dataclasses.replace(experiment, mlperf_benchmark="")
     assert experiment.identity(spec) == other.identity(spec)
     named = [name for name in experiment_names() if load_experiment(name).mlperf_benchmark]
-    assert named == ["imagenet_resnet_tiny"]
+    assert named == ["imagenet_resnet50_mlperf", "imagenet_resnet_tiny"]
 
 
 def test_no_flag_makes_an_experiment_a_benchmark(capsys):

@@ -293,9 +293,12 @@ def launch(run_dir: Path, compile_cache: str, *flags: str) -> list[str]:
     ]
 
 
-def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache):
+@pytest.mark.parametrize("placement", ["device", "host"])
+def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache, placement):
     """The same batches, first losses within 1e-5, the same counts from one checkpoint."""
-    flags = ["--num_epochs=4"]
+    # 64 images are two batches and two thirds; from the host each process reads its own rows.
+    flags = ["--num_epochs=4", f"--data_placement={placement}"]
+    flags += ["--evaluation.global_batch_size=24"]
     one, two = tmp_path / "one", tmp_path / "two"
     done = run(command(one, compile_cache, *flags), env=environment(4))
     assert done.returncode == 3, done.stderr
@@ -319,6 +322,7 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
     assert rows[0]["top_1_accuracy"] == rows[1]["top_1_accuracy"]
     assert rows[0]["top_5_accuracy"] == rows[1]["top_5_accuracy"]
     assert rows[0]["examples"] == rows[1]["examples"] == 64
+    assert rows[0]["top_1_accuracy"] == evaluations_of(one)[-1][1]["top_1_accuracy"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])

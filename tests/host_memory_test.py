@@ -103,7 +103,9 @@ program(a).block_until_ready()
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_what_has_grown_too_large_is_given_back():
-    done = subprocess.run([sys.executable, "-c", GROWN], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", GROWN], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 0.9 * 6000 * 6000 * 4
 

@@ -130,6 +130,8 @@ def test_the_rates_of_the_progressive_recipe_are_its_sources():
         ),
         (Stages(boundary_epochs=(1.0,), crop_min_area=(2.0,)), "from epoch 1 on: crop_min_area=2"),
         (Stages(boundary_epochs=(1.0, 1.001), global_batch_size=(64, 32)), "no step to stage 2"),
+        # The first stage's one step of 64 ends beyond where the second, of 16, would.
+        (Stages(boundary_epochs=(0.01, 0.02), global_batch_size=(16, 16)), "no step to stage 2"),
     ],
 )
 def test_impossible_stages_end_in_one_line(stages, message):
