@@ -9,7 +9,8 @@ but fixed ones, in float32; it has no augmentation and no optimizer state, which
 operations on both sides. Statistics of BatchNorm are those of the whole batch. Both sides start
 from the same parameters and see the same images; the check compares the losses of three such steps.
 PyTorch runs in float32 with images as channels_last (`--contiguous` for NCHW), compiled with
-`--compile`, and once more under bfloat16 autocast, for which DawnJAX on CPU has no counterpart.
+`--compile`, and with `--bfloat16` once more under autocast, for which DawnJAX on CPU has no
+counterpart.
 Each side is a process, of which one computes at a time.
 """
 

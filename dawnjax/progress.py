@@ -251,7 +251,7 @@ def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> No
     table.add_row(
         f"model FLOP utilization{which}",
         "-" if mfu is None else f"{100 * mfu:.1f} %",
-        used["reasons"].get("mfu") or f"peak: {used['peak_source']}",
+        used["reasons"].get("mfu") or f"of the profiled steps; peak: {used['peak_source']}",
     )
 
 
