@@ -167,6 +167,7 @@ class Attempt:
             self.directory.profile / f"process_{jax.process_index():05d}",
             self.warn,
         )
+        self._memory_given_back = ""
         self._sampler = HostSampler(
             record=self._record_sample,
             devices=jax.local_devices(),
@@ -210,9 +211,9 @@ class Attempt:
 
     def _record_sample(self, sample: dict[str, Any]) -> None:
         self.log.append("host_sample", **sample)
+        # In the sampler's thread: the next record of the steps tells it.
         message = host_memory.give_back_beyond_limit(sample["memory_bytes"])
-        if message:
-            self.warn(message)
+        self._memory_given_back = message or self._memory_given_back
 
     def get_on(self) -> None:
         """Says that this process is getting on with its phase; all must say it alike."""
@@ -263,6 +264,9 @@ class Attempt:
           queue: The calls, with their times. The loss that is logged is that of the latest one.
           input_wait_seconds: How long the loop has waited for inputs in all.
         """
+        if self._memory_given_back:
+            self.warn(self._memory_given_back)
+            self._memory_given_back = ""
         latest = queue.latest()
         steps = queue.steps_done - self._recorded_steps
         if latest is None or steps == 0:

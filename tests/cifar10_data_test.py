@@ -265,7 +265,8 @@ def test_prepared_dataset(prepared_directory: pathlib.Path) -> None:
 
 def test_as_another_labelled_set_it_is_verified_too(prepared_directory: pathlib.Path) -> None:
     found = labelled_images.read(prepared_directory, (32, 32, 3), resized=False)
-    assert (found.images == TEST).all() and (found.labels == TEST_LABELS).all()
+    np.testing.assert_array_equal(found.images[:], TEST)
+    np.testing.assert_array_equal(found.labels, TEST_LABELS)
     file = prepared_directory / "eval_images.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
