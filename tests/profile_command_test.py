@@ -20,6 +20,7 @@ from dawnjax.profile.capture import make_plan
 from dawnjax.profile.host_profile import newest_captures, read_profile
 from dawnjax.profile.measured_peaks import measured_peaks
 from dawnjax.programs import compile_training
+from dawnjax.run_log import read_events
 from dawnjax.run_options import ProfileOptions
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
@@ -73,6 +74,18 @@ def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
     assert result["phases"]["profile"] > 0
     assert any("1 profile window" in warning for warning in result["warnings"])
     assert check_run(run_dir)[0] == []
+
+
+def test_the_profile_s_own_steps_are_none_of_the_run_s(profiled_run):
+    run_dir, result = profiled_run
+    (host,) = result["hosts"]
+    events, _ = read_events(run_dir / "log" / "process_00000.jsonl")
+    waited = [e for e in events if e["event"] == "train"][-1]["input_wait_seconds"]
+    stepping = host["step_seconds"]["mean"] * result["steps"]
+    assert host["input_wait_fraction"] == pytest.approx(waited / stepping, abs=2e-6)
+    began = {e["name"]: e["t"] for e in events if e["event"] == "phase"}
+    run_start = next(e["t"] for e in events if e["event"] == "run_start")
+    assert host["seconds"] == pytest.approx(began["profile"] - run_start, abs=0.1)
 
 
 def test_a_window_inside_a_run_can_be_read_too(profiled_run):
