@@ -82,7 +82,7 @@ def test_the_profile_s_own_steps_are_none_of_the_run_s(profiled_run):
     events, _ = read_events(run_dir / "log" / "process_00000.jsonl")
     waited = [e for e in events if e["event"] == "train"][-1]["input_wait_seconds"]
     stepping = host["step_seconds"]["mean"] * result["steps"]
-    assert host["input_wait_fraction"] == pytest.approx(waited / stepping, abs=2e-6)
+    assert host["input_wait_fraction"] == pytest.approx(waited / stepping, rel=1e-3)
     began = {e["name"]: e["t"] for e in events if e["event"] == "phase"}
     run_start = next(e["t"] for e in events if e["event"] == "run_start")
     assert host["seconds"] == pytest.approx(began["profile"] - run_start, abs=0.1)
