@@ -5,7 +5,7 @@ blocks of that size back to Linux at once, and the next call finds every page ab
 cleared anew when it is first written. Of a step of `multi30k_transformer` in float32 on two cores
 that was 60 of 390 ms, and of `cifar10_record` 2.3 of 12.1 s (`docs/measurements.md`). Kept blocks
 cost memory instead: they break into pieces, so that a step of 6.3 GB came to hold 19.6 GB, and once
-24.9 GB. So there must be room for several times the program, and what is held is watched.
+24.9 GB. So there must be room for twice the program, and what is held is watched.
 
 Source: mallopt(3) of the Linux man-pages. A thread's own arena cannot hold a block beyond 64 MiB
 (HEAP_MAX_SIZE of glibc), so that the threads which run programs must use the main one.
@@ -35,8 +35,12 @@ LARGE_BATCH_ELEMENTS = 2**18
 """Programs of smaller batches want an arena for each thread: with one for all, `digits` took 1.11
 times as long an epoch and 1.25 times as long to compile (16 runs each, two cores)."""
 
-ROOM = 4
-"""For how many times a program's memory there must be room, and may be held, for it to be kept."""
+ROOM = 2
+"""For how many times a program's memory there must be room for it to be kept."""
+
+MOST_TIMES = 4
+MOST_OF_AVAILABLE = 0.75
+"""How many times a program's memory may be held in the end, and how much of what was available."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -77,13 +81,15 @@ def keep_freed(program: Any) -> bool:
         return False
     needed = memory.temp_size_in_bytes + memory.argument_size_in_bytes
     needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-    room = ROOM * needed * jax.device_count()
-    if room > available_bytes():
+    needed *= jax.device_count()
+    available = available_bytes()
+    if ROOM * needed > available:
         return False
     if not (_mallopt(_M_MMAP_MAX, 0) and _mallopt(_M_TRIM_THRESHOLD, -1)):
         return False
     global _most_bytes
     before = 0 if math.isinf(_most_bytes) else _most_bytes
+    room = min(MOST_TIMES * needed, MOST_OF_AVAILABLE * available)
     _most_bytes = max(before, psutil.Process().memory_info().rss + room)
     return True
 
