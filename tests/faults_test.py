@@ -499,5 +499,5 @@ def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_
     np.testing.assert_allclose(losses["2x2"], losses["1x4"], rtol=0, atol=1e-5)
     # A process that was not launched adds its devices' gradients up in another order. Sums differ
     # in the last bit, until that puts a value on the other side of a ReLU: by the tenth step the
-    # losses are 4e-3 apart.
+    # losses are 3e-3 apart.
     np.testing.assert_allclose(losses["2x2"][:4], losses["plain"][:4], atol=1e-5)
