@@ -56,8 +56,8 @@ WINOGRAD_MIN_WEIGHTS = 64 * 64
 """The same for larger images, as the product of channels in and out.
 
 With whole batches transformed at once a step of `cifar10_resnet18` with 128 images took 2.0 s with
-64 x 64, 2.5 s with 128 x 128 and 2.9 s with 256 x 256 (shortest of 5; two cores of an AMD EPYC 9004);
-with a few examples at a time it takes 1.7 s with 64 x 64.
+64 x 64, 2.5 s with 128 x 128 and 2.9 s with 256 x 256 (shortest of 5; two cores of an AMD EPYC
+9004); with a few examples at a time it takes 1.7 s with 64 x 64.
 """
 
 PATCH_BYTES = 2 << 20
