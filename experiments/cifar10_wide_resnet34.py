@@ -8,7 +8,8 @@ WRN-34-6: 17.5 epochs up to the peak rate, as many down, and 5 to next to nothin
 Not yet measured to its target: it wants an accelerator (an epoch is 720 TFLOP; a schedule of one
 epoch took most of an hour on two CPU cores and reached 63.99 %, `docs/measurements.md`).
 
-The entry that this follows (fast.ai and students, "Custom Wide Resnet", eight V100) reached 94.03 % after 36 epochs and 174 s.
+The entry that this follows (fast.ai and students, "Custom Wide Resnet", eight V100) reached 94.03 %
+after 36 epochs and 174 s.
 
 It pads with zeros; the entry pads by reflection, and also rotates by up to 2 degrees and changes
 brightness, contrast and saturation by up to a quarter.
