@@ -213,7 +213,8 @@ class Attempt:
         self.log.append("host_sample", **sample)
         # In the sampler's thread: the next record of the steps tells it.
         message = host_memory.give_back_beyond_limit(sample["memory_bytes"])
-        self._memory_given_back = message or self._memory_given_back
+        if message:
+            self._memory_given_back = message
 
     def get_on(self) -> None:
         """Says that this process is getting on with its phase; all must say it alike."""
