@@ -23,6 +23,7 @@ from flax import nnx
 from jax import lax
 
 from dawnjax.models import winograd
+from dawnjax.models.chunks import in_chunks, nearest_divisor
 from dawnjax.models.execution import Execution, Platform
 
 Padding = Literal["SAME", "VALID"] | Sequence[tuple[int, int]]
@@ -233,13 +234,8 @@ def _kernel_gradient(
     examples = len(images) // batch_shards
     chunk = _chunk_size(examples, patch_bytes)
 
-    def in_chunks(array: jax.Array) -> jax.Array:
-        """[chunks, shards, chunk, height, width, channels]: no example moves between devices."""
-        parts = array.reshape(batch_shards, examples // chunk, chunk, *array.shape[1:])
-        return parts.swapaxes(0, 1)
-
     def add(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        seen, gradient = (array.reshape(-1, *array.shape[2:]) for array in part)
+        seen, gradient = part
         patches = jnp.concatenate(_images_under_taps(seen, kernel_size, strides, pads), axis=-1)
         product = lax.dot_general(
             patches.reshape(batch_shards, -1, depth),
@@ -249,7 +245,8 @@ def _kernel_gradient(
         return total + product, None
 
     zeros = jnp.zeros((batch_shards, depth, out_channels), images.dtype)
-    total, _ = lax.scan(add, zeros, (in_chunks(images), in_chunks(cotangent)))
+    parts = [in_chunks(array, batch_shards * chunk, batch_shards) for array in (images, cotangent)]
+    total, _ = lax.scan(add, zeros, tuple(parts))
     return total.sum(0)
 
 
@@ -259,8 +256,7 @@ def _chunk_size(examples: int, patch_bytes: int) -> int:
     At least two examples, where the number is even: XLA shares the copying of one between no cores.
     """
     wanted = max(2, PATCH_BYTES / patch_bytes)
-    divisors = [size for size in range(1, examples + 1) if examples % size == 0]
-    return min(divisors, key=lambda size: abs(math.log(size / wanted)))
+    return nearest_divisor(examples, wanted)
 
 
 def _convolve_by_matmul(

@@ -24,6 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dawnjax.models.chunks import from_chunks, in_chunks, nearest_divisor
+
 TILE = 4
 """Results that a tile gives along an axis: more would save little and lose float32 accuracy."""
 
@@ -84,8 +86,8 @@ def _forward(images, kernel, padding, batch_shards):
     if chunk == len(images):
         whole, tiles = results(images)
         return whole, (tiles, kernel)
-    whole = lax.map(lambda part: results(part)[0], _in_chunks(images, chunk, batch_shards))
-    return _from_chunks(whole, batch_shards), (images, kernel)
+    whole = lax.map(lambda part: results(part)[0], in_chunks(images, chunk, batch_shards))
+    return from_chunks(whole, batch_shards), (images, kernel)
 
 
 def _backward(padding, batch_shards, residuals, cotangent):
@@ -119,9 +121,9 @@ def _backward(padding, batch_shards, residuals, cotangent):
             return total + of_kernel, of_images
 
         zeros = jnp.zeros((NUM_PRODUCTS**2, batch_shards, *kernel.shape[2:]), kernel.dtype)
-        parts = [_in_chunks(array, chunk, batch_shards) for array in (images, cotangent)]
+        parts = [in_chunks(array, chunk, batch_shards) for array in (images, cotangent)]
         kernel_gradient, images_gradient = lax.scan(add, zeros, tuple(parts))
-        images_gradient = _from_chunks(images_gradient, batch_shards)
+        images_gradient = from_chunks(images_gradient, batch_shards)
     kernel_gradient = jnp.tensordot(_kernel_transform().T, kernel_gradient, 1).sum(1)
     return images_gradient, kernel_gradient.reshape(kernel.shape)
 
@@ -296,17 +298,4 @@ def _chunk_size(
     kernel_bytes = NUM_PRODUCTS**2 * in_channels * out_channels * 4
     example_bytes = math.prod(_num_tiles(out_size)) * tile_bytes
     wanted = max(CHUNK_BYTES, kernel_bytes) / example_bytes
-    divisors = [size for size in range(1, examples + 1) if examples % size == 0]
-    return batch_shards * min(divisors, key=lambda size: abs(math.log(size / wanted)))
-
-
-def _in_chunks(array: jax.Array, chunk: int, batch_shards: int) -> jax.Array:
-    """[chunks, examples of all shards, ...]: no example moves between devices."""
-    parts = array.reshape(batch_shards, -1, chunk // batch_shards, *array.shape[1:])
-    return parts.swapaxes(0, 1).reshape(-1, chunk, *array.shape[1:])
-
-
-def _from_chunks(array: jax.Array, batch_shards: int) -> jax.Array:
-    """What `_in_chunks` took apart."""
-    parts = array.reshape(len(array), batch_shards, -1, *array.shape[2:]).swapaxes(0, 1)
-    return parts.reshape(-1, *array.shape[2:])
+    return batch_shards * nearest_divisor(examples, wanted)

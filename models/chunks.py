@@ -1,0 +1,32 @@
+"""A batch taken a few examples at a time, so that what is made of them stays in a CPU's caches."""
+
+import math
+
+import jax
+
+
+def nearest_divisor(number: int, wanted: float) -> int:
+    """Gives the divisor of a number that is nearest to another one, as a ratio."""
+    divisors = [size for size in range(1, number + 1) if number % size == 0]
+    return min(divisors, key=lambda size: abs(math.log(size / wanted)))
+
+
+def in_chunks(array: jax.Array, chunk: int, batch_shards: int) -> jax.Array:
+    """Takes a batch apart without moving an example between devices.
+
+    Args:
+      array: [batch, ...].
+      chunk: Examples of a chunk, of all shards together.
+      batch_shards: Over how many devices the examples are spread in equal runs.
+
+    Returns:
+      [chunks, chunk, ...]; the examples of a chunk come shard by shard.
+    """
+    parts = array.reshape(batch_shards, -1, chunk // batch_shards, *array.shape[1:])
+    return parts.swapaxes(0, 1).reshape(-1, chunk, *array.shape[1:])
+
+
+def from_chunks(array: jax.Array, batch_shards: int) -> jax.Array:
+    """Puts together what `in_chunks` took apart."""
+    parts = array.reshape(len(array), batch_shards, -1, *array.shape[2:]).swapaxes(0, 1)
+    return parts.reshape(-1, *array.shape[2:])
