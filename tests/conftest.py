@@ -1,7 +1,9 @@
 """Four simulated CPU devices for every test, and the optional real data."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 # Before JAX starts. NPROC gives simulated devices enough threads on a machine with few cores:
 # with fewer threads than devices a collective waits for a device that cannot run.
@@ -13,6 +15,17 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     ).strip()
 
 import pytest
+
+from dawnjax import compilation
+
+
+@pytest.fixture(scope="session", autouse=True)
+def memory_is_given_back() -> Iterator[None]:
+    """A worker compiles hundreds of programs: to keep the memory of one would slow all others."""
+    with pytest.MonkeyPatch.context() as patch:
+        no_memory = SimpleNamespace(prepare=lambda batch_elements: None)
+        patch.setattr(compilation, "host_memory", no_memory)
+        yield
 
 
 @pytest.fixture
