@@ -22,6 +22,7 @@ import numpy as np
 from flax import nnx
 from jax.experimental.layout import Layout, with_layout_constraint
 
+from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 
 NORM_EPSILON = 1e-6
@@ -224,33 +225,6 @@ class Cache(NamedTuple):
     source_values: list[jax.Array]
     keys: list[jax.Array]
     values: list[jax.Array]
-
-
-class Dropout:
-    """Draws a mask at each call, from keys that are folded in call by call.
-
-    A mask is drawn for the whole batch at once, so it does not depend on the number of devices.
-    Rates are rounded to multiples of 2^-16: a mask then needs half a random word an element.
-    """
-
-    def __init__(self, key: jax.Array | None):
-        """Args:
-        key: Where the masks come from; None drops nothing.
-        """
-        self._key = key
-        self._count = 0
-
-    def __call__(self, values: jax.Array, rate: float) -> jax.Array:
-        """Zeroes a part of the values, whose last size is even, and scales up the rest."""
-        threshold = round(rate * 2**16)
-        if self._key is None or threshold == 0:
-            return values
-        key = jax.random.fold_in(self._key, self._count)
-        self._count += 1
-        words = jax.random.bits(key, (*values.shape[:-1], values.shape[-1] // 2), jnp.uint32)
-        halves = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(values.shape)
-        scale = jnp.asarray(1 / (1 - threshold / 2**16), values.dtype)
-        return jnp.where(halves >= threshold, values * scale, jnp.zeros((), values.dtype))
 
 
 class TransformerModule(nnx.Module):
