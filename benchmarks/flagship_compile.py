@@ -1,6 +1,6 @@
 """Compile seconds and memory of the flagships' train steps, for hardware that need not be here.
 
-    python -m benchmarks flagship_compile [--target=cpu] [EXPERIMENT...]
+    python -m benchmarks flagship_compile [--target=cpu] [--devices=8] [EXPERIMENT...]
 
 Each step is that of the full-size experiment: its own model, batch and dtype, lowered from shapes
 alone, so no data and no accelerator is needed. `--target=tpu_v5e` and `tpu_v4` need libtpu,
@@ -19,6 +19,7 @@ program for the CPU holds the whole batch of one device.
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import subprocess
@@ -45,7 +46,7 @@ FLAGSHIPS = (
 TOPOLOGIES = {
     "tpu_v5e": {8: "v5e:2x4", 256: "v5e:16x16"},
     "tpu_v4": {8: "v4:2x2x2", 256: "v4:8x8x4"},
-    "h100": {8: "1x1x8", 256: "1x32x8"},
+    "h100": {1: "1x1x1", 8: "1x1x8", 256: "1x32x8"},
 }
 DEVICES = {"imagenet_resnet50_mlperf": 256}
 """How many devices share the batch; 8 where nothing is said, and 1 on CPU."""
@@ -62,6 +63,10 @@ def main() -> int:
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--target", choices=["cpu", *TOPOLOGIES], default="cpu")
     parser.add_argument("--weight_update_sharding", action="store_true")
+    parser.add_argument(
+        "--loss", choices=["whole", "parts", "both"], default="whole", help="of translators"
+    )
+    parser.add_argument("--devices", type=int, help="that share the batch")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one step")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -70,11 +75,17 @@ def main() -> int:
         parser.error(f"no flagship {unknown[0]!r}; there are {', '.join(FLAGSHIPS)}")
     if arguments.one:
         (name,) = arguments.experiments
-        rows = compile_step(name, arguments.target, arguments.weight_update_sharding)
+        rows = compile_step(name, arguments)
         print("\n".join(json.dumps(row) for row in rows))
         return 0
-    sharded = "_sharded_update" if arguments.weight_update_sharding else ""
-    results = harness.Results(f"flagship_compile_{arguments.target}{sharded}")
+    topologies = TOPOLOGIES.get(arguments.target, {1: ""})
+    if arguments.devices is not None and arguments.devices not in topologies:
+        known = ", ".join(str(count) for count in topologies)
+        parser.error(f"--devices={arguments.devices}: {arguments.target} is compiled for {known}")
+    kind = "_sharded_update" if arguments.weight_update_sharding else ""
+    kind += f"_loss_{arguments.loss}" if arguments.loss != "whole" else ""
+    kind += f"_on_{arguments.devices}" if arguments.devices else ""
+    results = harness.Results(f"flagship_compile_{arguments.target}{kind}")
     rows = []
     for name in arguments.experiments or FLAGSHIPS:
         found = _in_own_process(name, arguments)
@@ -88,7 +99,8 @@ def main() -> int:
 
 def _in_own_process(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "benchmarks", "flagship_compile", "--one", name]
-    command += [f"--target={arguments.target}"]
+    command += [f"--target={arguments.target}", f"--loss={arguments.loss}"]
+    command += [f"--devices={arguments.devices}"] if arguments.devices else []
     if arguments.weight_update_sharding:
         command.append("--weight_update_sharding")
     failed = {"experiment": name, "target": arguments.target}
@@ -143,7 +155,7 @@ def _environment(target: str) -> dict[str, str]:
     }
 
 
-def compile_step(name: str, target: str, shards_update: bool) -> list[dict[str, Any]]:
+def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Compiles an experiment's train step, for each stage of its run; gives what each took."""
     import dataclasses
 
@@ -155,9 +167,10 @@ def compile_step(name: str, target: str, shards_update: bool) -> list[dict[str, 
     from dawnjax.mesh import batch_sharding, make_mesh, replicated
     from dawnjax.programs import call_of_steps, state_shapes, xla_options
     from dawnjax.run_options import MeshShape
-    from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+    from dawnjax.train_step import PRNG_IMPLEMENTATION, execution_of, make_recipe
 
     experiment = load_experiment(name)
+    target, shards_update = arguments.target, arguments.weight_update_sharding
     if target == "cpu":
         batch = min(CPU_BATCH_PER_DEVICE, experiment.global_batch_size)
         experiment = dataclasses.replace(
@@ -168,12 +181,16 @@ def compile_step(name: str, target: str, shards_update: bool) -> list[dict[str, 
         )
     spec = _spec(experiment)
     experiment.validate(spec)
-    mesh = make_mesh(MeshShape(), _devices(name, target))
+    mesh = make_mesh(MeshShape(), _devices(name, target, arguments.devices))
     whole = replicated(mesh)
+    losses = ("whole", "parts") if arguments.loss == "both" else (arguments.loss,)
     rows = []
-    for span in experiment.spans(spec):
+    for span, loss in itertools.product(experiment.spans(spec), losses):
         started = time.perf_counter()
-        recipe = make_recipe(experiment, spec, mesh, span.index, shards_update)
+        execution = dataclasses.replace(
+            execution_of(experiment.in_stage(span.index), mesh), loss=loss
+        )
+        recipe = make_recipe(experiment, spec, mesh, span.index, shards_update, execution)
         state = state_shapes(recipe)
         shapes = InputShapes(recipe.experiment, spec, "host", 0)
         inputs = {
@@ -209,6 +226,7 @@ def compile_step(name: str, target: str, shards_update: bool) -> list[dict[str, 
                 "batch_per_device": batch // mesh.devices.size,
                 "crop_pixels": recipe.experiment.augmentation.crop_pixels,
                 "weight_update_sharding": shards_update,
+                "loss": loss,
                 "trace_and_lower_seconds": round(lowering, 2),
                 "compile_seconds": round(seconds, 2),
                 "peak_bytes": peak,
@@ -228,13 +246,13 @@ def _collectives(text: str) -> dict[str, int]:
     return {kind: count for kind, count in counts.items() if count}
 
 
-def _devices(name: str, target: str) -> list[Any]:
+def _devices(name: str, target: str, count: int | None) -> list[Any]:
     import jax
     from jax.experimental import topologies
 
     if target == "cpu":
         return jax.devices()[:1]
-    topology = TOPOLOGIES[target][DEVICES.get(name, 8)]
+    topology = TOPOLOGIES[target][count or DEVICES.get(name, 8)]
     if target == "h100":
         sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
         from resnet50 import H100  # type: ignore[import-not-found]
@@ -288,7 +306,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
-        start = f"| `{row['experiment']}` | {row['target']} |"
+        parts = ", loss in parts" if row.get("loss") == "parts" else ""
+        start = f"| `{row['experiment']}`{parts} | {row['target']} |"
         if "reason" in row:
             lines.append(f"{start} | | | | {row['reason']} |")
             continue

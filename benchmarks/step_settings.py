@@ -187,6 +187,8 @@ FLAGSHIPS = {
         variants=(
             "base",
             "fused_attention",
+            "loss_in_parts",
+            "attention_and_loss",
             "latency_hiding",
             "no_command_buffers",
             "no_triton_gemm",
@@ -216,6 +218,8 @@ VARIANTS = {
         flags=("--model.stem=imagenet_space_to_depth",), execution=(("pointwise", "product"),)
     ),
     "fused_attention": Variant(execution=(("attention", "fused"),)),
+    "loss_in_parts": Variant(execution=(("loss", "parts"),)),
+    "attention_and_loss": Variant(execution=(("attention", "fused"), ("loss", "parts"))),
     "batch_x2": Variant(batch_factor=2),
     "latency_hiding": Variant(xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
     "no_command_buffers": Variant(xla_flags="--xla_gpu_enable_command_buffer="),

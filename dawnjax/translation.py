@@ -19,6 +19,7 @@ from dawnjax.experiment import Experiment
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import BATCH_AXES
+from dawnjax.models.cross_entropy import token_losses
 from dawnjax.models.execution import Execution
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import Tree, pure_model
@@ -61,11 +62,10 @@ class TranslationRecipe(Recipe):
         )
 
         def summed_loss(params: Tree) -> tuple[jax.Array, jax.Array]:
-            logits = self.model.bind(params, {})(*arguments, dropout_key=step_key)
-            losses = token_losses(logits, targets, self.experiment.label_smoothing)
-            real = segments > 0
-            sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
-            sums = sums.sum((1, 2))  # one reduction over devices, for the loss and the count
+            module = self.model.bind(params, {})
+            hidden = module.hidden(*arguments, dropout_key=step_key)
+            smoothing = self.experiment.label_smoothing
+            sums = module.loss_and_count(hidden, targets, segments > 0, smoothing)
             return sums[0], sums
 
         # Sums are differentiated and divided once, by the count of all devices.
@@ -183,22 +183,6 @@ def decoder_inputs(targets: jax.Array, segments: jax.Array) -> jax.Array:
     before = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
     segment_before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)))
     return jnp.where(segments == segment_before, before, decoding.PAD)
-
-
-def token_losses(logits: jax.Array, targets: jax.Array, label_smoothing: float) -> jax.Array:
-    """Gives each token's cross entropy against smoothed labels, in nats.
-
-    Args:
-      logits: float32 [batch, length, vocabulary].
-      targets: int32 [batch, length].
-      label_smoothing: The probability that is spread evenly over all tokens, the true one too.
-
-    Source: Szegedy et al. 2016 (arXiv 1512.00567), section 7; Vaswani et al. 2017, section 5.4.
-    """
-    normalizer = jax.nn.logsumexp(logits, axis=-1)
-    own = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    losses = normalizer - (1 - label_smoothing) * own
-    return losses - label_smoothing * logits.mean(-1) if label_smoothing else losses
 
 
 def make_translation_recipe(

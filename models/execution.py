@@ -7,6 +7,7 @@ import jax
 
 Pointwise = Literal["convolution", "product"]
 Attention = Literal["products", "fused"]
+Loss = Literal["whole", "parts"]
 Platform = Literal["cpu", "gpu", "tpu"]
 ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
@@ -28,6 +29,7 @@ class Execution:
         matrix products, into which XLA can fuse what comes before and after.
       attention: Scores, softmax and sum as products of their own, or as one call that a GPU gives
         to cuDNN (where attention weights have no dropout).
+      loss: Of tokens: from all logits of a batch, or in parts that never hold all of them.
     """
 
     platform: Platform
@@ -36,6 +38,7 @@ class Execution:
     batch_shards: int = 1
     pointwise: Pointwise = "convolution"
     attention: Attention = "products"
+    loss: Loss = "whole"
 
 
 @jax.tree_util.register_dataclass

@@ -12,16 +12,16 @@ padding. A token sees its own segment only, and positions start again in each.
 """
 
 import dataclasses
-import functools
 import math
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.experimental.layout import Layout, with_layout_constraint
 
+from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
+from dawnjax.models.cross_entropy import logits_of, sums_in_parts, token_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 
@@ -105,109 +105,6 @@ class Transformer:
         return self.num_layers * (encoder + decoder + 2 * self.width * seen) + logits
 
 
-@dataclasses.dataclass(frozen=True)
-class Arithmetic:
-    """How a Transformer is computed; parameters, softmax and logits are float32 whatever it is.
-
-    Attributes:
-      activations: The dtype of what passes between layers.
-      products: The dtype of the factors inside linear layers; sums are float32.
-      fused_by: What computes attention as one call; None for products of its own.
-      transposed_copies: Whether a kernel's gradient is computed from a transposed copy.
-    """
-
-    activations: Any
-    products: Any
-    fused_by: Literal["cudnn", "xla"] | None = None
-    transposed_copies: bool = False
-
-
-def arithmetic_of(execution: Execution) -> Arithmetic:
-    """Chooses the dtypes for a platform.
-
-    On a CPU, bfloat16 pays inside products only, with float32 results: there a 2048 x 256 x 1024
-    product takes 5.9 ms of CPU time, against 15.6 ms in float32 and 16.0 ms with bfloat16 results.
-    XLA multiplies bfloat16 as such only where the sum runs along the left factor's last axis, which
-    of a kernel's gradient takes a transposed copy: a 256 x 1024 x 1024 product takes 1.6 ms with it
-    and 3.2 ms without (two cores of an AMD EPYC with avx512_bf16, jax 0.10.2 and 0.12). Among
-    several devices the copy would be gathered first.
-    """
-    compute = jnp.dtype(execution.compute_dtype)
-    on_cpu = execution.platform == "cpu"
-    fused_by = None
-    if execution.attention == "fused":
-        fused_by = "cudnn" if execution.platform == "gpu" else "xla"
-    return Arithmetic(
-        activations=jnp.dtype("float32") if on_cpu else compute,
-        products=compute,
-        fused_by=fused_by,
-        transposed_copies=on_cpu and compute == jnp.bfloat16 and execution.batch_shards == 1,
-    )
-
-
-KernelAxes = Literal["io", "oi"]
-"""The order of a kernel's axes, in and out."""
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
-def linear(
-    hidden: jax.Array,
-    kernel: jax.Array,
-    arithmetic: Arithmetic,
-    kernel_axes: KernelAxes = "io",
-    result: Any = None,
-) -> jax.Array:
-    """Multiplies [..., in] by a kernel.
-
-    The gradients too are products of factors in the arithmetic's dtype; left to itself, JAX would
-    multiply float32 gradients by lower factors, in float32.
-
-    Args:
-      hidden: [..., in].
-      kernel: float32 [in, out], or [out, in] if so said.
-      arithmetic: Says which dtype both are rounded to.
-      kernel_axes: The order of the kernel's axes.
-      result: The dtype of the result; None for that of activations.
-    """
-    dtype = arithmetic.activations if result is None else result
-    return _product(f"...i,{kernel_axes}->...o", hidden, kernel, arithmetic, dtype)
-
-
-def _linear_forward(
-    hidden: jax.Array,
-    kernel: jax.Array,
-    arithmetic: Arithmetic,
-    kernel_axes: KernelAxes,
-    result: Any,
-) -> Any:
-    return linear(hidden, kernel, arithmetic, kernel_axes, result), (hidden, kernel)
-
-
-def _linear_backward(
-    arithmetic: Arithmetic, kernel_axes: KernelAxes, result: Any, kept: Any, gradient: jax.Array
-) -> Any:
-    del result
-    hidden, kernel = kept
-    to_hidden = _product(f"...o,{kernel_axes}->...i", gradient, kernel, arithmetic, hidden.dtype)
-    rows = {"i": hidden, "o": gradient}
-    left, right = (rows[axis].reshape(-1, rows[axis].shape[-1]) for axis in kernel_axes)
-    columns = left.astype(arithmetic.products).T
-    if arithmetic.transposed_copies:
-        # Without a layout that is asked for, XLA joins the transposition to the product again.
-        columns = with_layout_constraint(columns, Layout((0, 1)))
-    return to_hidden, _product("lr,rk->lk", columns, right, arithmetic, kernel.dtype)
-
-
-def _product(
-    axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmetic, result: Any
-) -> jax.Array:
-    factors = (factor.astype(arithmetic.products) for factor in (left, right))
-    return jnp.einsum(axes, *factors, preferred_element_type=jnp.float32).astype(result)
-
-
-linear.defvjp(_linear_forward, _linear_backward)
-
-
 class Cache(NamedTuple):
     """What decoding keeps of the source and of the tokens so far, a list entry for each layer.
 
@@ -234,7 +131,7 @@ class TransformerModule(nnx.Module):
         self, config: Transformer, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs
     ):
         self.config = config
-        self.arithmetic = arithmetic_of(execution)
+        self.execution, self.arithmetic = execution, arithmetic_of(execution)
         self.dtype = self.arithmetic.activations
         initial = jax.random.normal(rngs.params(), (vocabulary_size, config.width), jnp.float32)
         self.embedding = nnx.Param(initial * config.width**-0.5)
@@ -269,10 +166,42 @@ class TransformerModule(nnx.Module):
         Returns:
           float32 [batch, target length, vocabulary].
         """
+        return self.logits(
+            self.hidden(source, source_segments, target_inputs, target_segments, dropout_key)
+        )
+
+    def hidden(
+        self,
+        source: jax.Array,
+        source_segments: jax.Array,
+        target_inputs: jax.Array,
+        target_segments: jax.Array,
+        dropout_key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Gives the decoder's output, [batch, target length, width]; arguments as of a call."""
         dropout = Dropout(dropout_key)
         encoded = self.encode(source, source_segments, dropout)
-        hidden = self.decode(encoded, source_segments, target_inputs, target_segments, dropout)
-        return self.logits(hidden)
+        return self.decode(encoded, source_segments, target_inputs, target_segments, dropout)
+
+    def loss_and_count(
+        self, hidden: jax.Array, targets: jax.Array, real: jax.Array, label_smoothing: float
+    ) -> jax.Array:
+        """Gives the summed loss of the decoder's output, and how many tokens it is of: float32 [2].
+
+        Args:
+          hidden: [batch, target length, width].
+          targets: int32 [batch, target length].
+          real: bool [batch, target length]; padding counts nothing.
+          label_smoothing: The probability that is spread evenly over the vocabulary.
+        """
+        if self.execution.loss == "parts":
+            embedding, shards = self.embedding[...], self.execution.batch_shards
+            fixed = (label_smoothing, self.arithmetic, shards)
+            loss: jax.Array = sums_in_parts(hidden, embedding, targets, real, *fixed)
+            return jnp.stack([loss, real.sum(dtype=jnp.float32)])
+        losses = token_losses(self.logits(hidden), targets, label_smoothing)
+        sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
+        return sums.sum((1, 2))  # one reduction over devices, for both
 
     def embed(self, tokens: jax.Array, positions: jax.Array, length: int) -> jax.Array:
         """Gives scaled embeddings plus positions below `length`: [..., width]."""
@@ -310,7 +239,7 @@ class TransformerModule(nnx.Module):
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Gives float32 logits [..., vocabulary] by the transposed embedding."""
-        return linear(hidden, self.embedding[...], self.arithmetic, "oi", jnp.dtype("float32"))
+        return logits_of(hidden, self.embedding[...], self.arithmetic)
 
     def start_cache(
         self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int

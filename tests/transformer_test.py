@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import (
-    Arithmetic,
     Transformer,
     TransformerModule,
-    arithmetic_of,
-    linear,
     position_encoding,
     same_segment,
     segment_positions,

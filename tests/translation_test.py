@@ -32,10 +32,11 @@ from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import make_mesh, place, replicated
+from dawnjax.models.cross_entropy import token_losses
 from dawnjax.programs import compile_evaluation, compile_training
 from dawnjax.run_options import RunOptions
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
-from dawnjax.translation import TranslationRecipe, decoder_inputs, token_losses
+from dawnjax.translation import TranslationRecipe, decoder_inputs
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = [

@@ -9,6 +9,7 @@ from traces import US, gpu_trace, tpu_trace
 
 from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.parallel_text import pair_lengths
+from dawnjax.models.cross_entropy import token_losses
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import Transformer
 from dawnjax.profile.hlo import analyze
@@ -25,7 +26,6 @@ from dawnjax.profile.utilization import (
     tensor_core_fraction,
 )
 from dawnjax.pure_model import pure_model
-from dawnjax.translation import token_losses
 
 
 @pytest.mark.parametrize(
