@@ -2,12 +2,13 @@
 
     python -m benchmarks convolution_steps --network=record --batch_size=2000 --rounds=5
     python -m benchmarks convolution_steps --network=resnet18 --batch_size=128
-    python -m benchmarks convolution_steps --network=digits --batch_size=64 --rounds=20 --compile
+    python -m benchmarks convolution_steps --network=digits --rounds=20 --compile
 
 A step is the mean cross-entropy of a batch, its gradients and a plain SGD update of all parameters
 but fixed ones, in float32; it has no augmentation and no optimizer state, which are the same few
 operations on both sides. Statistics of BatchNorm are those of the whole batch. Both sides start
 from the same parameters and see the same images; the check compares the losses of three such steps.
+DawnJAX makes as many steps in a call of its program as a run of the experiment does on a CPU.
 PyTorch runs in float32 with images as channels_last (`--contiguous` for NCHW), compiled with
 `--compile`, and with `--bfloat16` once more under autocast, for which DawnJAX on CPU has no
 counterpart.
@@ -54,6 +55,9 @@ NUM_CLASSES = 10
 
 LEARNING_RATE = {"record": 5.0, "resnet18": 0.02, "digits": 0.1}
 """Large enough that the losses of three steps move; the record's logits are divided by 256."""
+
+STEPS_PER_CALL = {"record": 1, "resnet18": 1, "digits": 32}
+"""What a run chooses for itself on a CPU, where a step of `digits` takes milliseconds."""
 
 CHECK_STEPS = 3
 TOLERANCE = 1e-3
@@ -169,8 +173,8 @@ def made_batch(network: str, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     return images, random.integers(NUM_CLASSES, size=batch_size).astype(np.int32)
 
 
-def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], float]]:
-    """Gives the task, and a function that makes one step and gives its loss."""
+def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], list[float]]]:
+    """Gives the task, and a function that makes a call's steps and gives their losses."""
     image_shape = IMAGE_SHAPES[network]
     build: Any = EXPERIMENTS[network].model.build
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=batch_size)
@@ -186,7 +190,9 @@ def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], float]]:
     images, labels = made_batch(network, batch_size)
     params, stats = jax.jit(model.init)(jax.random.key(0))
 
-    def step(params: Any, images: jax.Array, labels: jax.Array) -> tuple[Any, jax.Array]:
+    def step(params: Any, batch: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        images, labels = batch
+
         def loss_of(params: Any) -> jax.Array:
             logits, _ = model.apply(params, stats, images, True, None)
             chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)
@@ -195,18 +201,27 @@ def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], float]]:
         loss, gradients = jax.value_and_grad(loss_of)(params)
         return jax.tree.map(lambda p, g: p - rate * g, params, gradients), loss
 
+    steps = STEPS_PER_CALL[network]
+    # A batch for each step: what does not depend on the step would be computed once a call.
+    batches = tuple(jnp.stack([array] * steps) for array in (images, labels))
+
+    def call(params: Any, batches: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
+        if steps == 1:
+            params, loss = step(params, jax.tree.map(lambda array: array[0], batches))
+            return params, loss[None]
+        return jax.lax.scan(step, params, batches)
+
     task = Task(images, labels, jax.tree.map(np.array, params), rate)
-    arguments = (params, jnp.asarray(images), jnp.asarray(labels))
-    compiled = compile_program("step", step, arguments, None, (0,), lambda *_: None)
-    state, *batch = arguments
+    state = params
+    compiled = compile_program("call", call, (state, batches), None, (0,), lambda *_: None)
 
-    def one_step() -> float:
+    def one_call() -> list[float]:
         nonlocal state
-        state, loss = compiled(state, *batch)
+        state, losses = compiled(state, batches)
         jax.block_until_ready(state)
-        return float(loss)
+        return np.asarray(losses).tolist()
 
-    return task, one_step
+    return task, one_call
 
 
 def pytorch_side(
@@ -260,7 +275,7 @@ def serve_side(arguments: argparse.Namespace) -> int:
     if arguments.side == "ours":
         size = math.prod(IMAGE_SHAPES[arguments.network])
         compilation.configure("none", batch_size * size)
-        task, one_step = our_side(arguments.network, batch_size)
+        task, one_call = our_side(arguments.network, batch_size)
         leaves = jax.tree_util.tree_leaves_with_path(task.params)
         named = {jax.tree_util.keystr(k, simple=True, separator="."): v for k, v in leaves}
         np.savez(parameters, **named)
@@ -275,13 +290,18 @@ def serve_side(arguments: argparse.Namespace) -> int:
         dtype = torch.bfloat16 if arguments.side == "bfloat16" else torch.float32
         one_step = pytorch_side(network, task, arguments.contiguous, arguments.compile, dtype)
 
+        def one_call() -> list[float]:
+            return [one_step() for _ in range(STEPS_PER_CALL[arguments.network])]
+
     def one_round() -> dict[str, Any]:
         started = time.perf_counter()
-        for _ in range(arguments.steps):
-            one_step()
-        return {"milliseconds": 1e3 * (time.perf_counter() - started) / arguments.steps}
+        steps = sum(len(one_call()) for _ in range(arguments.calls))
+        return {"milliseconds": 1e3 * (time.perf_counter() - started) / steps}
 
-    losses = [one_step() for _ in range(CHECK_STEPS)]
+    losses: list[float] = []
+    while len(losses) < CHECK_STEPS:
+        losses += one_call()
+    losses = losses[:CHECK_STEPS]
     harness.serve({"losses": losses, "threads": torch.get_num_threads()}, one_round)
     return 0
 
@@ -292,7 +312,7 @@ def main() -> int:
     parser.add_argument("--network", choices=sorted(EXPERIMENTS), default="record")
     parser.add_argument("--batch_size", type=int, default=0, help="0 takes the experiment's")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=1, help="steps in a round")
+    parser.add_argument("--calls", type=int, default=1, help="in a round")
     parser.add_argument("--compile", action="store_true", help="torch.compile on PyTorch's side")
     parser.add_argument("--contiguous", action="store_true", help="PyTorch's images as NCHW")
     parser.add_argument("--bfloat16", action="store_true", help="PyTorch under autocast too")
@@ -319,7 +339,8 @@ def main() -> int:
             f"convolution_steps_{arguments.network}{'_compile' if arguments.compile else ''}",
             network=arguments.network,
             batch_size=arguments.batch_size or experiment.global_batch_size,
-            steps_a_round=arguments.steps,
+            steps_a_call=STEPS_PER_CALL[arguments.network],
+            calls_a_round=arguments.calls,
             pytorch_mode=mode,
             pytorch_layout="contiguous" if arguments.contiguous else "channels_last",
             pytorch_threads=float32.ready["threads"],
