@@ -83,10 +83,9 @@ def _forward(hidden, embedding, targets, real, label_smoothing, arithmetic, batc
 
     def add(total, part):
         shards = [array.reshape(batch_shards, -1, *array.shape[1:]) for array in part]
-        losses, (of_hidden, of_embedding) = jax.vmap(of_shard)(*shards)
-        return jax.tree.map(jnp.add, total, (losses, of_embedding)), of_hidden.reshape(
-            part[0].shape
-        )
+        loss, (of_hidden, of_embedding) = jax.vmap(of_shard)(*shards)
+        total = total[0] + loss, total[1] + of_embedding
+        return total, of_hidden.reshape(part[0].shape)
 
     zeros = jnp.zeros(batch_shards), jnp.zeros((batch_shards, *embedding.shape), embedding.dtype)
     (loss, of_embedding), of_hidden = lax.scan(add, zeros, parts)
