@@ -34,7 +34,7 @@ from benchmarks import harness
 from dawnjax import compilation
 from dawnjax.experiments import cifar10_record, cifar10_resnet18, digits
 from dawnjax.models.execution import Execution
-from dawnjax.programs import compile_program
+from dawnjax.programs import LONGEST_CALL_STEPS, compile_program
 from dawnjax.pure_model import pure_model
 
 try:
@@ -56,7 +56,7 @@ NUM_CLASSES = 10
 LEARNING_RATE = {"record": 5.0, "resnet18": 0.02, "digits": 0.1}
 """Large enough that the losses of three steps move; the record's logits are divided by 256."""
 
-STEPS_PER_CALL = {"record": 1, "resnet18": 1, "digits": 32}
+STEPS_PER_CALL = {"record": 1, "resnet18": 1, "digits": LONGEST_CALL_STEPS}
 """What a run chooses for itself on a CPU, where a step of `digits` takes milliseconds."""
 
 CHECK_STEPS = 3

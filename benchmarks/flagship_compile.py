@@ -164,6 +164,7 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
 
     from dawnjax.experiment_flags import load_experiment
     from dawnjax.feed import InputShapes
+    from dawnjax.input_pipeline.dataset import TextSpec
     from dawnjax.mesh import batch_sharding, make_mesh, replicated
     from dawnjax.programs import call_of_steps, state_shapes, xla_options
     from dawnjax.run_options import MeshShape
@@ -184,6 +185,8 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
     mesh = make_mesh(MeshShape(), _devices(name, target, arguments.devices))
     whole = replicated(mesh)
     losses = ("whole", "parts") if arguments.loss == "both" else (arguments.loss,)
+    if not isinstance(spec, TextSpec):
+        losses = ("whole",)  # the loss of images has no parts
     rows = []
     for span, loss in itertools.product(experiment.spans(spec), losses):
         started = time.perf_counter()

@@ -19,7 +19,6 @@ from dawnjax.experiment import Experiment
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import BATCH_AXES
-from dawnjax.models.cross_entropy import token_losses
 from dawnjax.models.execution import Execution
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import Tree, pure_model
@@ -63,7 +62,7 @@ class TranslationRecipe(Recipe):
 
         def summed_loss(params: Tree) -> tuple[jax.Array, jax.Array]:
             module = self.model.bind(params, {})
-            hidden = module.hidden(*arguments, dropout_key=step_key)
+            hidden = module(*arguments, dropout_key=step_key)
             smoothing = self.experiment.label_smoothing
             sums = module.loss_and_count(hidden, targets, segments > 0, smoothing)
             return sums[0], sums
@@ -108,11 +107,10 @@ class TranslationRecipe(Recipe):
         targets = jnp.where(mask[:, None], batch["target"].astype(jnp.int32), decoding.PAD)
         real = targets != decoding.PAD
         segments = real.astype(jnp.int32)
-        logits = self.model.bind(params, {})(
-            source, (source != decoding.PAD).astype(jnp.int32), decoder_inputs(targets, segments),
-            segments,
-        )  # fmt: skip
-        losses = jnp.where(real, token_losses(logits, targets, 0.0), 0.0)
+        module = self.model.bind(params, {})
+        source_segments = (source != decoding.PAD).astype(jnp.int32)
+        hidden = module(source, source_segments, decoder_inputs(targets, segments), segments)
+        loss, _ = module.loss_and_count(hidden, targets, real, 0.0)
         rows = PartitionSpec(BATCH_AXES)
         translate = jax.shard_map(
             lambda params, source: self.translate(params, source).tokens,
@@ -126,7 +124,7 @@ class TranslationRecipe(Recipe):
         return {
             "examples": totals["examples"] + mask.sum(dtype=jnp.int32),
             "target_tokens": totals["target_tokens"] + real.sum(dtype=jnp.int32),
-            "loss": totals["loss"] + losses.sum(),
+            "loss": totals["loss"] + loss,
             "translations": totals["translations"].at[place].set(translations, mode="drop"),
         }
 

@@ -7,16 +7,21 @@ is computed twice: the loss is a sum, whose gradients need only be scaled by wha
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from dawnjax.models.arithmetic import Arithmetic, linear
-from dawnjax.models.chunks import from_chunks, in_chunks, nearest_divisor
+from dawnjax.models.chunks import nearest_divisor
 
 PART_BYTES = 256 << 20
 """Bytes of logits that a device makes at a time: 2,048 tokens of 32,768 still fill its products."""
+
+
+Part = tuple[jax.Array, jax.Array, jax.Array]
+"""The decoder's output, the targets, and which of them are real."""
 
 
 def logits_of(hidden: jax.Array, embedding: jax.Array, arithmetic: Arithmetic) -> jax.Array:
@@ -40,17 +45,15 @@ def token_losses(logits: jax.Array, targets: jax.Array, label_smoothing: float) 
     return losses - label_smoothing * logits.mean(-1) if label_smoothing else losses
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
-def sums_in_parts(
+def loss_and_count(
     hidden: jax.Array,
     embedding: jax.Array,
     targets: jax.Array,
     real: jax.Array,
     label_smoothing: float,
     arithmetic: Arithmetic,
-    batch_shards: int,
 ) -> jax.Array:
-    """Gives the summed loss of real tokens, float32 []. Differentiable by the first two arguments.
+    """Gives the summed loss of real tokens, and how many they are: float32 [2].
 
     Args:
       hidden: [batch, length, width], the decoder's output.
@@ -59,42 +62,94 @@ def sums_in_parts(
       real: bool [batch, length]; the other tokens count nothing.
       label_smoothing: As in `token_losses`.
       arithmetic: Of the products.
-      batch_shards: Over how many devices the examples are spread in equal runs. Each adds up the
-        embedding's gradient of its own parts, and the sums are reduced once.
     """
-    del batch_shards
-    return _summed(hidden, embedding, targets, real, label_smoothing, arithmetic)
-
-
-def _summed(hidden, embedding, targets, real, label_smoothing, arithmetic):
     losses = token_losses(logits_of(hidden, embedding, arithmetic), targets, label_smoothing)
-    return jnp.where(real, losses, 0.0).sum()
+    sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
+    return sums.sum((1, 2))  # one reduction over devices, for both
 
 
-def _forward(hidden, embedding, targets, real, label_smoothing, arithmetic, batch_shards):
-    rows = hidden.shape[0] // batch_shards
-    wanted = PART_BYTES / (hidden.shape[1] * len(embedding) * 4)
-    size = batch_shards * nearest_divisor(rows, wanted)
-    parts = tuple(in_chunks(array, size, batch_shards) for array in (hidden, targets, real))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+def loss_and_count_in_parts(
+    hidden: jax.Array,
+    embedding: jax.Array,
+    targets: jax.Array,
+    real: jax.Array,
+    label_smoothing: float,
+    arithmetic: Arithmetic,
+    batch_shards: int,
+) -> jax.Array:
+    """Gives what `loss_and_count` does. Differentiable by the first two arguments.
 
-    def of_shard(hidden: jax.Array, targets: jax.Array, real: jax.Array):
-        loss = functools.partial(_summed, label_smoothing=label_smoothing, arithmetic=arithmetic)
-        return jax.value_and_grad(loss, argnums=(0, 1))(hidden, embedding, targets, real)
+    Args:
+      hidden: As there, like the arguments that follow.
+      embedding: The same.
+      targets: The same.
+      real: The same.
+      label_smoothing: The same.
+      arithmetic: The same.
+      batch_shards: Over how many devices the examples are spread in equal runs. Each adds up the
+        sums and the embedding's gradient of its own parts, and they are reduced once.
+    """
 
-    def add(total, part):
-        shards = [array.reshape(batch_shards, -1, *array.shape[1:]) for array in part]
-        loss, (of_hidden, of_embedding) = jax.vmap(of_shard)(*shards)
-        total = total[0] + loss, total[1] + of_embedding
-        return total, of_hidden.reshape(part[0].shape)
+    def of_part(part: Part) -> jax.Array:
+        return loss_and_count(part[0], embedding, *part[1:], label_smoothing, arithmetic)
 
-    zeros = jnp.zeros(batch_shards), jnp.zeros((batch_shards, *embedding.shape), embedding.dtype)
-    (loss, of_embedding), of_hidden = lax.scan(add, zeros, parts)
-    return loss.sum(), (from_chunks(of_hidden, batch_shards), of_embedding.sum(0))
+    def add(totals: jax.Array, parts: Part) -> tuple[jax.Array, None]:
+        return totals + jax.vmap(of_part)(parts), None
+
+    parts = _in_parts((hidden, targets, real), len(embedding), batch_shards)
+    totals, _ = lax.scan(add, jnp.zeros((batch_shards, 2)), parts)
+    return totals.sum(0)
 
 
-def _backward(label_smoothing, arithmetic, batch_shards, gradients, cotangent):
+def _in_parts(arrays: Part, vocabulary_size: int, batch_shards: int) -> Part:
+    """Gives [parts, shards, examples of a part, ...] of [batch, ...]; no example changes device."""
+    batch, length = arrays[1].shape
+    size = nearest_divisor(batch // batch_shards, PART_BYTES / (length * vocabulary_size * 4))
+    split = (array.reshape(batch_shards, -1, size, *array.shape[1:]) for array in arrays)
+    hidden, targets, real = (array.swapaxes(0, 1) for array in split)
+    return hidden, targets, real
+
+
+def _forward(
+    hidden: jax.Array,
+    embedding: jax.Array,
+    targets: jax.Array,
+    real: jax.Array,
+    label_smoothing: float,
+    arithmetic: Arithmetic,
+    batch_shards: int,
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def of_part(part: Part) -> Any:
+        def loss(hidden: jax.Array, embedding: jax.Array) -> tuple[jax.Array, jax.Array]:
+            sums = loss_and_count(hidden, embedding, *part[1:], label_smoothing, arithmetic)
+            return sums[0], sums
+
+        return jax.grad(loss, argnums=(0, 1), has_aux=True)(part[0], embedding)
+
+    def add(totals: tuple[jax.Array, jax.Array], parts: Part) -> Any:
+        (of_hidden, of_embedding), sums = jax.vmap(of_part)(parts)
+        return (totals[0] + sums, totals[1] + of_embedding), of_hidden
+
+    zeros = jnp.zeros((batch_shards, 2)), jnp.zeros((batch_shards, *embedding.shape))
+    parts = _in_parts((hidden, targets, real), len(embedding), batch_shards)
+    (sums, of_embedding), of_hidden = lax.scan(add, zeros, parts)
+    gradients = of_hidden.swapaxes(0, 1).reshape(hidden.shape), of_embedding.sum(0)
+    return sums.sum(0), gradients
+
+
+def _backward(
+    label_smoothing: float,
+    arithmetic: Arithmetic,
+    batch_shards: int,
+    gradients: tuple[jax.Array, jax.Array],
+    cotangent: jax.Array,
+) -> tuple[jax.Array, jax.Array, None, None]:
     del label_smoothing, arithmetic, batch_shards
-    return *((cotangent * gradient).astype(gradient.dtype) for gradient in gradients), None, None
+    of_hidden, of_embedding = gradients
+    loss_cotangent = cotangent[0]  # the count is of no parameter
+    of_hidden = (loss_cotangent * of_hidden).astype(of_hidden.dtype)
+    return of_hidden, loss_cotangent * of_embedding, None, None
 
 
-sums_in_parts.defvjp(_forward, _backward)
+loss_and_count_in_parts.defvjp(_forward, _backward)

@@ -21,7 +21,11 @@ import numpy as np
 from flax import nnx
 
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
-from dawnjax.models.cross_entropy import logits_of, sums_in_parts, token_losses
+from dawnjax.models.cross_entropy import (
+    logits_of,
+    loss_and_count,
+    loss_and_count_in_parts,
+)
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 
@@ -154,7 +158,7 @@ class TransformerModule(nnx.Module):
         *,
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
-        """Gives the logits of every next token.
+        """Gives the decoder's output, of which `logits` makes those of every next token.
 
         Args:
           source: int [batch, source length] tokens.
@@ -164,21 +168,8 @@ class TransformerModule(nnx.Module):
           dropout_key: The step's key in training, else None.
 
         Returns:
-          float32 [batch, target length, vocabulary].
+          [batch, target length, width].
         """
-        return self.logits(
-            self.hidden(source, source_segments, target_inputs, target_segments, dropout_key)
-        )
-
-    def hidden(
-        self,
-        source: jax.Array,
-        source_segments: jax.Array,
-        target_inputs: jax.Array,
-        target_segments: jax.Array,
-        dropout_key: jax.Array | None = None,
-    ) -> jax.Array:
-        """Gives the decoder's output, [batch, target length, width]; arguments as of a call."""
         dropout = Dropout(dropout_key)
         encoded = self.encode(source, source_segments, dropout)
         return self.decode(encoded, source_segments, target_inputs, target_segments, dropout)
@@ -194,14 +185,10 @@ class TransformerModule(nnx.Module):
           real: bool [batch, target length]; padding counts nothing.
           label_smoothing: The probability that is spread evenly over the vocabulary.
         """
+        arguments = (hidden, self.embedding[...], targets, real, label_smoothing, self.arithmetic)
         if self.execution.loss == "parts":
-            embedding, shards = self.embedding[...], self.execution.batch_shards
-            fixed = (label_smoothing, self.arithmetic, shards)
-            loss: jax.Array = sums_in_parts(hidden, embedding, targets, real, *fixed)
-            return jnp.stack([loss, real.sum(dtype=jnp.float32)])
-        losses = token_losses(self.logits(hidden), targets, label_smoothing)
-        sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
-        return sums.sum((1, 2))  # one reduction over devices, for both
+            return loss_and_count_in_parts(*arguments, self.execution.batch_shards)
+        return loss_and_count(*arguments)
 
     def embed(self, tokens: jax.Array, positions: jax.Array, length: int) -> jax.Array:
         """Gives scaled embeddings plus positions below `length`: [..., width]."""

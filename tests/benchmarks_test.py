@@ -164,8 +164,13 @@ def test_fused_attention_is_the_same_attention():
             )
         )
         params, _ = jax.jit(pure.init)(jax.random.key(1))
-        run = jax.jit(lambda p, pure=pure: pure.bind(p, {})(tokens, segments, tokens, segments))
-        outputs.append(np.asarray(run(params)))
+
+        @jax.jit
+        def logits(params, pure=pure):
+            module = pure.bind(params, {})
+            return module.logits(module(tokens, segments, tokens, segments))
+
+        outputs.append(np.asarray(logits(params)))
     real = np.asarray(segments) > 0
     np.testing.assert_allclose(outputs[1][real], outputs[0][real], atol=1e-5)
     assert np.isfinite(outputs[1]).all()

@@ -1,6 +1,5 @@
 """Tests of the loss in parts: that it is the loss as a whole, and holds no more than it says."""
 
-import functools
 import re
 
 import jax
@@ -11,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dawnjax.models import cross_entropy
 from dawnjax.models.arithmetic import Arithmetic
-from dawnjax.models.cross_entropy import logits_of, sums_in_parts, token_losses
+from dawnjax.models.cross_entropy import loss_and_count, loss_and_count_in_parts
 
 BATCH, LENGTH, WIDTH, VOCABULARY = 8, 6, 16, 40
 FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
@@ -29,20 +28,39 @@ def tokens() -> tuple[jax.Array, ...]:
     return tuple(jnp.asarray(a, jnp.float32 if a.dtype == float else a.dtype) for a in arrays)
 
 
-def mean_loss(hidden, embedding, targets, real, *, arithmetic, shards=None):
-    """The loss of a real token, by parts where the number of shards is given."""
-    if shards is None:
-        losses = token_losses(logits_of(hidden, embedding, arithmetic), targets, SMOOTHING)
-        loss = jnp.where(real, losses, 0.0).sum()
-    else:
-        loss = sums_in_parts(hidden, embedding, targets, real, SMOOTHING, arithmetic, shards)
-    return loss / real.sum()
+def mean_loss(arithmetic, shards=None):
+    """The loss of a real token as a function, by parts where the number of shards is given."""
+
+    def loss(hidden, embedding, targets, real):
+        arguments = (hidden, embedding, targets, real, SMOOTHING, arithmetic)
+        if shards is None:
+            sums = loss_and_count(*arguments)
+        else:
+            sums = loss_and_count_in_parts(*arguments, shards)
+        total, count = jnp.asarray(sums)
+        return total / count
+
+    return loss
 
 
 @pytest.fixture
 def parts_of_two(monkeypatch):
     """Two examples of a shard make a part."""
     monkeypatch.setattr(cross_entropy, "PART_BYTES", 2 * LENGTH * VOCABULARY * 4)
+
+
+def test_the_loss_is_the_sum_over_real_tokens_and_the_count_is_theirs():
+    hidden, embedding, targets, real = tokens()
+    made = loss_and_count(hidden, embedding, targets, real, SMOOTHING, Arithmetic(FLOAT32, FLOAT32))
+    logits = np.asarray(hidden, np.float64) @ np.asarray(embedding, np.float64).T
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    wanted = np.full((VOCABULARY,), SMOOTHING / VOCABULARY)
+    loss = 0.0
+    for row, position in np.argwhere(np.asarray(real)):
+        wanted_here = wanted.copy()
+        wanted_here[targets[row, position]] += 1 - SMOOTHING
+        loss -= (wanted_here * log_probabilities[row, position]).sum()
+    np.testing.assert_allclose(made, [loss, np.asarray(real).sum()], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -54,15 +72,13 @@ def parts_of_two(monkeypatch):
     ],
 )
 def test_in_parts_it_is_the_same_loss(parts_of_two, arithmetic, tolerance):
-    hidden, embedding, targets, real = tokens()
-    hidden = hidden.astype(arithmetic.activations)
+    hidden, *others = tokens()
+    arrays = (hidden.astype(arithmetic.activations), *others)
     results = []
     for shards in (None, 1):
-        loss = functools.partial(mean_loss, arithmetic=arithmetic, shards=shards)
-        value = jax.jit(loss)(hidden, embedding, targets, real)
-        again, gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(
-            hidden, embedding, targets, real
-        )
+        loss = mean_loss(arithmetic, shards)
+        value = jax.jit(loss)(*arrays)
+        again, gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(*arrays)
         assert float(value) == pytest.approx(float(again), rel=1e-6)
         results.append((value, *gradients))
     whole, parts = results
@@ -70,43 +86,49 @@ def test_in_parts_it_is_the_same_loss(parts_of_two, arithmetic, tolerance):
         assert one.dtype == other.dtype
         one, other = (np.asarray(a, np.float32) for a in (one, other))
         np.testing.assert_allclose(other, one, rtol=0, atol=tolerance * abs(one).max())
-    assert not np.asarray(parts[1])[~np.asarray(real)].any()  # padding has no gradient
+    real = np.asarray(arrays[3])
+    assert not np.asarray(parts[1])[~real].any()  # padding has no gradient
 
 
-def test_devices_add_up_their_own_parts_and_reduce_once(parts_of_two):
-    hidden, embedding, targets, real = tokens()
+@pytest.mark.parametrize("differentiated", [True, False])
+def test_devices_add_up_their_own_parts_and_reduce_once(parts_of_two, differentiated):
+    arrays = tokens()
     arithmetic = Arithmetic(FLOAT32, FLOAT32)
     mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     rows, whole = (NamedSharding(mesh, spec) for spec in (PartitionSpec("data"), PartitionSpec()))
-    loss = functools.partial(mean_loss, arithmetic=arithmetic, shards=2)
-    compiled = (
-        jax.jit(
-            jax.grad(loss, argnums=(0, 1)),
-            in_shardings=(rows, whole, rows, rows),
-            out_shardings=(rows, whole),
-        )
-        .lower(hidden, embedding, targets, real)
-        .compile()
+
+    def made_of(shards):
+        loss = mean_loss(arithmetic, shards)
+        return jax.grad(loss, argnums=(0, 1)) if differentiated else loss
+
+    shardings = (rows, whole, rows, rows)
+    made = jax.jit(
+        made_of(2),
+        in_shardings=shardings,
+        out_shardings=(rows, whole) if differentiated else whole,
     )
-    expected = jax.grad(functools.partial(mean_loss, arithmetic=arithmetic), argnums=(0, 1))(
-        hidden, embedding, targets, real
-    )
-    arrays = jax.device_put((hidden, embedding, targets, real), (rows, whole, rows, rows))
-    for made, wanted in zip(compiled(*arrays), expected, strict=True):
-        np.testing.assert_allclose(made, wanted, atol=1e-6)
+    compiled = made.lower(*arrays).compile()
+    results = compiled(*jax.device_put(arrays, shardings))
+    for result, wanted in zip(
+        jax.tree.leaves(results), jax.tree.leaves(made_of(None)(*arrays)), strict=True
+    ):
+        np.testing.assert_allclose(result, wanted, atol=1e-6)
     text = compiled.as_text() or ""
     # None of what is done for a part speaks to the other device.
     for name, body in re.findall(r"^%?(\S+) [^\n]*\{\n(.*?)^\}", text, re.M | re.S):
         if not name.startswith("main") and "ENTRY" not in name:
             assert "all-reduce" not in body and "all-gather" not in body, name
-    assert re.search(rf"f32\[\S*{VOCABULARY},{WIDTH}\]\S* all-reduce", text)
+    reduced = f"{VOCABULARY},{WIDTH}" if differentiated else "2"
+    assert re.search(rf"f32\[(\d+,)?{reduced}\]\S* all-reduce", text)
 
 
-def test_no_array_holds_all_logits(parts_of_two):
-    arguments = tokens()
+@pytest.mark.parametrize("differentiated", [True, False])
+def test_no_array_holds_all_logits(parts_of_two, differentiated):
+    arrays = tokens()
     for shards, held in ((None, True), (1, False)):
-        loss = functools.partial(mean_loss, arithmetic=Arithmetic(FLOAT32, FLOAT32), shards=shards)
-        text = jax.jit(jax.grad(loss)).lower(*arguments).compile().as_text() or ""
+        loss = mean_loss(Arithmetic(FLOAT32, FLOAT32), shards)
+        function = jax.grad(loss) if differentiated else loss
+        text = jax.jit(function).lower(*arrays).compile().as_text() or ""
         sizes = re.findall(r"f32\[([\d,]+)\]", text)
         largest = max(np.prod([int(size) for size in shape.split(",")]) for shape in sizes)
         assert (largest >= BATCH * LENGTH * VOCABULARY) == held

@@ -96,7 +96,13 @@ def test_packed_sentences_give_the_logits_of_lone_ones():
 
 def compiled(module):
     graph, state = nnx.split(module)
-    return functools.partial(jax.jit(lambda state, *args: nnx.merge(graph, state)(*args)), state)
+
+    @jax.jit
+    def logits(state, *arguments):
+        module = nnx.merge(graph, state)
+        return module.logits(module(*arguments))
+
+    return functools.partial(logits, state)
 
 
 def pack(sentences, length):

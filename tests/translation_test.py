@@ -214,12 +214,14 @@ def test_the_loss_is_the_mean_over_tokens_and_not_over_rows(text):
     rows["target_segments"] = jnp.where(keep, rows["target_segments"], 0)
     _, loss = jax.jit(recipe.train_step)(state, rows, key)
     segments = rows["target_segments"].astype(int)
-    logits = recipe.model.bind(state.params, {})(
+    module = recipe.model.bind(state.params, {})
+    hidden = module(
         rows["source"].astype(int),
         rows["source_segments"].astype(int),
         decoder_inputs(rows["target"].astype(int), segments),
         segments,
     )
+    logits = module.logits(hidden)
     probabilities = np.array(jax.nn.softmax(logits), np.float64)
     losses = [
         -math.log(probabilities[row, position, int(rows["target"][row, position])])

@@ -9,7 +9,6 @@ from traces import US, gpu_trace, tpu_trace
 
 from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.parallel_text import pair_lengths
-from dawnjax.models.cross_entropy import token_losses
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import Transformer
 from dawnjax.profile.hlo import analyze
@@ -160,8 +159,9 @@ def test_model_flops_of_multi30k_against_the_compiler_and_the_traced_model():
     tokens = [jax.ShapeDtypeStruct((rows, n), "int32") for n in (source, source, target, target)]
 
     def loss(params, source, source_segments, inputs, segments):
-        logits = pure.bind(params, {})(source, source_segments, inputs, segments)
-        return token_losses(logits, inputs, 0.1).sum()
+        module = pure.bind(params, {})
+        hidden = module(source, source_segments, inputs, segments)
+        return module.loss_and_count(hidden, inputs, segments > 0, 0.1)[0]
 
     flops = translation_train_flops(model, np.full(rows, source), np.full(rows, target), vocabulary)
     forward = jax.make_jaxpr(loss)(params, *tokens)
