@@ -1,6 +1,7 @@
 """Compile seconds and memory of the flagships' train steps, for hardware that need not be here.
 
-    python -m benchmarks flagship_compile [--target=cpu] [--devices=8] [EXPERIMENT...]
+    python -m benchmarks flagship_compile [--target=cpu] [--devices=8] [--batch=256]
+                                          [--variants=base,...] [EXPERIMENT...]
 
 Each step is that of the full-size experiment: its own model, batch and dtype, lowered from shapes
 alone, so no data and no accelerator is needed. `--target=tpu_v5e` and `tpu_v4` need libtpu,
@@ -28,7 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import harness
+from benchmarks import harness, step_settings
 
 FLAGSHIPS = (
     "imagenet_resnet50",
@@ -48,6 +49,13 @@ TOPOLOGIES = {
     "tpu_v4": {8: "v4:2x2x2", 256: "v4:8x8x4"},
     "h100": {1: "1x1x1", 8: "1x1x8", 256: "1x32x8"},
 }
+COMPILED_VARIANTS = [
+    name
+    for name, variant in step_settings.VARIANTS.items()
+    if name == "base" or not (variant.flags or variant.xla_flags or variant.batch_factor != 1)
+]
+"""Variants of `steps` that change only how a step is computed, not what or by which compiler."""
+
 DEVICES = {"imagenet_resnet50_mlperf": 256}
 """How many devices share the batch; 8 where nothing is said, and 1 on CPU."""
 
@@ -64,15 +72,21 @@ def main() -> int:
     parser.add_argument("--target", choices=["cpu", *TOPOLOGIES], default="cpu")
     parser.add_argument("--weight_update_sharding", action="store_true")
     parser.add_argument(
-        "--loss", choices=["whole", "parts", "both"], default="whole", help="of translators"
+        "--variants",
+        default="base",
+        help=f"with commas between, of {', '.join(COMPILED_VARIANTS)}",
     )
     parser.add_argument("--devices", type=int, help="that share the batch")
+    parser.add_argument("--batch", type=int, help="examples of all devices together")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for one step")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     unknown = [name for name in arguments.experiments if name not in FLAGSHIPS]
     if unknown:
         parser.error(f"no flagship {unknown[0]!r}; there are {', '.join(FLAGSHIPS)}")
+    unknown = [name for name in arguments.variants.split(",") if name not in COMPILED_VARIANTS]
+    if unknown:
+        parser.error(f"no variant {unknown[0]!r}; there are {', '.join(COMPILED_VARIANTS)}")
     if arguments.one:
         (name,) = arguments.experiments
         rows = compile_step(name, arguments)
@@ -83,8 +97,9 @@ def main() -> int:
         known = ", ".join(str(count) for count in topologies)
         parser.error(f"--devices={arguments.devices}: {arguments.target} is compiled for {known}")
     kind = "_sharded_update" if arguments.weight_update_sharding else ""
-    kind += f"_loss_{arguments.loss}" if arguments.loss != "whole" else ""
+    kind += "_variants" if arguments.variants != "base" else ""
     kind += f"_on_{arguments.devices}" if arguments.devices else ""
+    kind += f"_batch_{arguments.batch}" if arguments.batch else ""
     results = harness.Results(f"flagship_compile_{arguments.target}{kind}")
     rows = []
     for name in arguments.experiments or FLAGSHIPS:
@@ -99,8 +114,9 @@ def main() -> int:
 
 def _in_own_process(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "benchmarks", "flagship_compile", "--one", name]
-    command += [f"--target={arguments.target}", f"--loss={arguments.loss}"]
+    command += [f"--target={arguments.target}", f"--variants={arguments.variants}"]
     command += [f"--devices={arguments.devices}"] if arguments.devices else []
+    command += [f"--batch={arguments.batch}"] if arguments.batch else []
     if arguments.weight_update_sharding:
         command.append("--weight_update_sharding")
     failed = {"experiment": name, "target": arguments.target}
@@ -164,7 +180,6 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
 
     from dawnjax.experiment_flags import load_experiment
     from dawnjax.feed import InputShapes
-    from dawnjax.input_pipeline.dataset import TextSpec
     from dawnjax.mesh import batch_sharding, make_mesh, replicated
     from dawnjax.programs import call_of_steps, state_shapes, xla_options
     from dawnjax.run_options import MeshShape
@@ -172,8 +187,10 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
 
     experiment = load_experiment(name)
     target, shards_update = arguments.target, arguments.weight_update_sharding
-    if target == "cpu":
+    batch = arguments.batch
+    if target == "cpu" and not batch:
         batch = min(CPU_BATCH_PER_DEVICE, experiment.global_batch_size)
+    if batch:
         experiment = dataclasses.replace(
             experiment,
             global_batch_size=batch,
@@ -184,14 +201,12 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
     experiment.validate(spec)
     mesh = make_mesh(MeshShape(), _devices(name, target, arguments.devices))
     whole = replicated(mesh)
-    losses = ("whole", "parts") if arguments.loss == "both" else (arguments.loss,)
-    if not isinstance(spec, TextSpec):
-        losses = ("whole",)  # the loss of images has no parts
     rows = []
-    for span, loss in itertools.product(experiment.spans(spec), losses):
+    for span, variant in itertools.product(experiment.spans(spec), arguments.variants.split(",")):
         started = time.perf_counter()
         execution = dataclasses.replace(
-            execution_of(experiment.in_stage(span.index), mesh), loss=loss
+            execution_of(experiment.in_stage(span.index), mesh),
+            **dict(step_settings.VARIANTS[variant].execution),
         )
         recipe = make_recipe(experiment, spec, mesh, span.index, shards_update, execution)
         state = state_shapes(recipe)
@@ -229,7 +244,7 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
                 "batch_per_device": batch // mesh.devices.size,
                 "crop_pixels": recipe.experiment.augmentation.crop_pixels,
                 "weight_update_sharding": shards_update,
-                "loss": loss,
+                "variant": variant,
                 "trace_and_lower_seconds": round(lowering, 2),
                 "compile_seconds": round(seconds, 2),
                 "peak_bytes": peak,
@@ -309,8 +324,9 @@ def _table(rows: list[dict[str, Any]]) -> str:
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
-        parts = ", loss in parts" if row.get("loss") == "parts" else ""
-        start = f"| `{row['experiment']}`{parts} | {row['target']} |"
+        variant = row.get("variant", "base")
+        named = "" if variant == "base" else f", {variant.replace('_', ' ')}"
+        start = f"| `{row['experiment']}`{named} | {row['target']} |"
         if "reason" in row:
             lines.append(f"{start} | | | | {row['reason']} |")
             continue

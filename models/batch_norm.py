@@ -1,11 +1,20 @@
 """Batch normalization over fixed groups of consecutive examples of the global batch."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
 from dawnjax.models.execution import Execution, Platform
+
+
+class Moments(NamedTuple):
+    """The mean and the biased variance of each group and channel, float32 [groups, channels]."""
+
+    mean: jax.Array
+    var: jax.Array
 
 
 class BatchNorm(nnx.Module):
@@ -51,12 +60,15 @@ class BatchNorm(nnx.Module):
         self.epsilon = epsilon
         self.execution = execution
 
-    def __call__(self, inputs: jax.Array, *, train: bool) -> jax.Array:
+    def __call__(
+        self, inputs: jax.Array, *, train: bool, moments: Moments | None = None
+    ) -> jax.Array:
         """Normalizes over all axes but the last.
 
         Args:
           inputs: [batch, ..., channels]; the statistics are computed in float32.
           train: Whether to use and record the groups' own statistics.
+          moments: Those statistics, where they were taken as the inputs were made.
 
         Returns:
           Same shape and dtype.
@@ -64,107 +76,175 @@ class BatchNorm(nnx.Module):
         Raises:
           ValueError: The batch does not divide into groups.
         """
-        bias = self.bias[...]
-        scale = jnp.ones_like(bias) if self.scale is None else self.scale[...]
-        old_mean, old_var = self.mean[...], self.var[...]
+        scale, bias = self.scale_and_bias()
         if not train:
-            factor = scale * lax.rsqrt(old_var + self.epsilon)
-            channels = _computed_once((factor, bias - old_mean * factor), self.execution.platform)
+            mean, var = self.mean[...], self.var[...]
+            factor = scale * lax.rsqrt(var + self.epsilon)
+            channels = _computed_once((factor, bias - mean * factor), self.execution.platform)
             return _scale_and_shift(inputs, *channels)
+        groups = self.in_groups(inputs)
+        if moments is None:
+            moments = group_moments(lax.stop_gradient(groups), self.origin)
+        self.record(moments)
+        outputs = normalize_groups(
+            groups, moments, scale, bias, self.epsilon, self.execution.platform
+        )
+        return outputs.reshape(inputs.shape)
+
+    def scale_and_bias(self) -> tuple[jax.Array, jax.Array]:
+        """Gives the learned factor, or ones, and the learned offset: float32 [channels]."""
+        bias = self.bias[...]
+        return jnp.ones_like(bias) if self.scale is None else self.scale[...], bias
+
+    @property
+    def origin(self) -> jax.Array:
+        """What moments are taken about: the running mean, float32 [channels]."""
+        return lax.stop_gradient(self.mean[...])
+
+    def record(self, moments: Moments) -> None:
+        """Sets the running statistics to what each group alone would make of them."""
+        old_mean, old_var = self.mean[...], self.var[...]
+        self.mean.set_value(self.momentum * old_mean + (1 - self.momentum) * moments.mean)
+        self.var.set_value(self.momentum * old_var + (1 - self.momentum) * moments.var)
+
+    def in_groups(self, inputs: jax.Array) -> jax.Array:
+        """Gives [groups, ..., channels]: the axes that are summed are one, save for a single group.
+
+        XLA on CPU sums the axes of a single group several times faster when they stand apart, and
+        those of many groups faster when they are merged.
+
+        Args:
+          inputs: [batch, ..., channels].
+
+        Raises:
+          ValueError: The batch does not divide into groups.
+        """
         batch, group = inputs.shape[0], self.execution.batch_norm_group_size
         if batch % group:
             raise ValueError(
                 f"a batch of {batch} examples does not divide into BatchNorm groups of {group}"
             )
-        outputs, mean, var = normalize_groups(
-            _in_groups(inputs, group),
-            scale,
-            bias,
-            lax.stop_gradient(old_mean),
-            self.epsilon,
-            self.execution.platform,
-        )
-        self.mean.set_value(self.momentum * old_mean + (1 - self.momentum) * mean)
-        self.var.set_value(self.momentum * old_var + (1 - self.momentum) * var)
-        return outputs.reshape(inputs.shape)
+        if batch == group:
+            return inputs[None]
+        return inputs.reshape(batch // group, -1, inputs.shape[-1])
+
+
+def group_moments(inputs: jax.Array, origin: jax.Array) -> Moments:
+    """Gives the moments of each group in one pass over the data.
+
+    Args:
+      inputs: [groups, group, ..., channels].
+      origin: float32 [channels], such as the running mean; it changes rounding only.
+    """
+    axes = _summed_axes(inputs)
+    centred = inputs.astype(jnp.float32) - origin
+    return moments_about(centred.mean(axes), jnp.square(centred).mean(axes), origin)
+
+
+def moments_about(mean: jax.Array, square: jax.Array, origin: jax.Array) -> Moments:
+    """Gives moments as E[x - o] + o and E[(x - o)^2] - E[x - o]^2.
+
+    With an origin o near the mean nothing cancels in the difference, however far that is from 0.
+
+    Args:
+      mean: float32 [groups, channels], E[x - o].
+      square: The same, E[(x - o)^2].
+      origin: float32 [channels].
+    """
+    return Moments(mean + origin, jnp.maximum(square - jnp.square(mean), 0.0))
+
+
+def factor_and_offset(
+    moments: Moments, scale: jax.Array, bias: jax.Array, epsilon: float
+) -> tuple[jax.Array, jax.Array]:
+    """Gives what normalizes, scales and shifts at once: float32 [groups, channels] each."""
+    factor = scale * lax.rsqrt(moments.var + epsilon)
+    return factor, bias - moments.mean * factor
 
 
 def _normalize(
     inputs: jax.Array,
+    moments: Moments,
     scale: jax.Array,
     bias: jax.Array,
-    origin: jax.Array,
     epsilon: float,
     platform: Platform,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Normalizes each group by its own mean and biased variance, then scales and shifts.
+) -> jax.Array:
+    """Normalizes each group by its own mean and variance, then scales and shifts.
 
-    Both moments come from one pass over the data, as E[(x - o)^2] - E[x - o]^2. With an origin o
-    near the mean nothing cancels in the difference, however far the mean is from 0.
+    The gradient of the inputs is the whole one, what they do to their moments included; none is
+    left for the moments.
 
     Args:
       inputs: [groups, group, ..., channels].
+      moments: Theirs.
       scale: float32 [channels].
       bias: float32 [channels].
-      origin: float32 [channels], such as the running mean; it changes rounding only.
       epsilon: Added to the variance.
       platform: What the program is compiled for.
 
     Returns:
-      The outputs, of the inputs' shape and dtype, and mean and variance, float32
-      [groups, channels], which no gradient flows through.
+      Same shape and dtype.
     """
-    return _normalize_forward(inputs, scale, bias, origin, epsilon, platform)[0]
+    return _normalize_forward(inputs, moments, scale, bias, epsilon, platform)[0]
 
 
-def _normalize_forward(inputs, scale, bias, origin, epsilon, platform):
-    axes = _summed_axes(inputs)
-    centred = inputs.astype(jnp.float32) - origin
-    mean = centred.mean(axes)
-    var = jnp.maximum(jnp.square(centred).mean(axes) - jnp.square(mean), 0.0)
-    mean = mean + origin
-    inverse_std = lax.rsqrt(var + epsilon)
-    factor = scale * inverse_std
-    factor, offset = _computed_once((factor, bias - mean * factor), platform)
-    outputs = _scale_and_shift(inputs, _of_groups(factor, inputs), _of_groups(offset, inputs))
-    return (outputs, mean, var), (inputs, mean, inverse_std, factor)
+def _normalize_forward(inputs, moments, scale, bias, epsilon, platform):
+    channels = _computed_once(factor_and_offset(moments, scale, bias, epsilon), platform)
+    outputs = _scale_and_shift(inputs, *(_of_groups(values, inputs) for values in channels))
+    return outputs, (inputs, moments, scale)
 
 
-def _normalize_backward(epsilon, platform, residuals, cotangents):
-    del epsilon
-    inputs, mean, inverse_std, factor = residuals
-    axes = _summed_axes(inputs)
-    gradient = cotangents[0].astype(jnp.float32)
+def _normalize_backward(epsilon, platform, residuals, cotangent):
+    inputs, moments, scale = residuals
+    gradient = cotangent.astype(jnp.float32)
     # Centred before it is summed: a difference of two sums would lose digits that a run amplifies.
-    (mean,) = _computed_once((mean,), platform)
+    (mean,) = _computed_once((moments.mean,), platform)
     centred = inputs.astype(jnp.float32) - _of_groups(mean, inputs)
-    bias = gradient.sum(axes)
-    scale = (gradient * centred).sum(axes) * inverse_std
-    # factor * (gradient - its mean - normalized input * the mean of their product)
-    count = centred[0, ..., 0].size
-    slope = -factor * inverse_std * scale / count
-    offset = -factor * bias / count
-    factor, slope, offset = (
-        _of_groups(channels, inputs)
-        for channels in _computed_once((factor, slope, offset), platform)
+    axes = _summed_axes(inputs)
+    sums = gradient.sum(axes), (gradient * centred).sum(axes)
+    of_inputs, of_scale, of_bias = gradients_of_sums(
+        gradient, centred, *sums, lax.rsqrt(moments.var + epsilon), scale, platform
     )
-    inputs_gradient = factor * gradient + slope * centred + offset
-    return inputs_gradient.astype(inputs.dtype), scale.sum(0), bias.sum(0), jnp.zeros_like(mean[0])
+    return of_inputs.astype(inputs.dtype), jax.tree.map(jnp.zeros_like, moments), of_scale, of_bias
 
 
 normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5))
 normalize_groups.defvjp(_normalize_forward, _normalize_backward)
 
 
-def _in_groups(inputs: jax.Array, group: int) -> jax.Array:
-    """[groups, ..., channels]: the axes that are summed are one, save for a single group.
+def gradients_of_sums(
+    gradient: jax.Array,
+    centred: jax.Array,
+    gradient_sum: jax.Array,
+    product_sum: jax.Array,
+    inverse_std: jax.Array,
+    scale: jax.Array,
+    platform: Platform,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Gives the gradients of a normalization's inputs, scale and bias.
 
-    XLA on CPU sums the axes of a single group several times faster when they stand apart, and those
-    of many groups faster when they are merged.
+    Args:
+      gradient: float32 [groups, ..., channels], of the outputs.
+      centred: float32, the inputs less their mean.
+      gradient_sum: float32 [groups, channels], of the gradient.
+      product_sum: The same of gradient * centred.
+      inverse_std: float32 [groups, channels].
+      scale: float32 [channels].
+      platform: What the program is compiled for.
+
+    Returns:
+      float32 [groups, ..., channels], and twice [channels].
     """
-    if inputs.shape[0] == group:
-        return inputs[None]
-    return inputs.reshape(inputs.shape[0] // group, -1, inputs.shape[-1])
+    of_scale = product_sum * inverse_std
+    # factor * (gradient - its mean - normalized input * the mean of their product)
+    factor, count = scale * inverse_std, centred[0, ..., 0].size
+    channels = (factor, -factor * inverse_std * of_scale / count, -factor * gradient_sum / count)
+    factor, slope, offset = (
+        _of_groups(values, centred) for values in _computed_once(channels, platform)
+    )
+    of_inputs = factor * gradient + slope * centred + offset
+    return of_inputs, of_scale.sum(0), gradient_sum.sum(0)
 
 
 def _summed_axes(inputs: jax.Array) -> tuple[int, ...]:

@@ -14,6 +14,10 @@ from flax import nnx
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, Linear, convolve, he_normal_fan_out, uniform_fan_in
 from dawnjax.models.execution import Execution
+from dawnjax.models.normalized_product import (
+    normalized_product_with_moments,
+    product_with_moments,
+)
 from dawnjax.models.pooling import max_pool
 
 Block = Literal["basic", "bottleneck"]
@@ -218,13 +222,35 @@ class BottleneckBlock(nnx.Module):
         self.conv_3 = _conv(width, out_width, 1, 1, execution, rngs)
         self.norm_3 = _batch_norm(out_width, config, execution, scale=config.last_scale)
         _add_projection(self, in_width, out_width, stride, config, execution, rngs)
+        self.by_kernels = execution.pointwise == "kernel" and execution.platform == "gpu"
+        if self.by_kernels and execution.batch_shards > 1:
+            raise ValueError("1x1 convolutions by a kernel are for one device, not for several")
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
+        if train and self.by_kernels:
+            return self.by_kernels_in_training(images)
         hidden = jax.nn.relu(self.norm_1(self.conv_1(images), train=train))
         hidden = jax.nn.relu(self.norm_2(self.conv_2(hidden), train=train))
         hidden = self.norm_3(self.conv_3(hidden), train=train)
         return jax.nn.relu(hidden + _shortcut(self, images, hidden, train))
+
+    def by_kernels_in_training(self, images: jax.Array) -> jax.Array:
+        """Gives the same, by 1x1 convolutions that take part in the normalizations around them."""
+        images = images.astype(self.conv_1.execution.compute_dtype)
+        hidden, moments = product_with_moments(images, self.conv_1.kernel[...], self.norm_1)
+        hidden = self.conv_2(jax.nn.relu(self.norm_1(hidden, train=True, moments=moments)))
+        hidden, moments = normalized_product_with_moments(
+            hidden, self.norm_2, self.conv_3.kernel[...], self.norm_3
+        )
+        hidden = self.norm_3(hidden, train=True, moments=moments)
+        if self.projection is None or self.projection_norm is None:
+            return jax.nn.relu(hidden + _shortcut(self, images, hidden, True))
+        rows, columns = self.projection.strides
+        shortcut, moments = product_with_moments(
+            images[:, ::rows, ::columns], self.projection.kernel[...], self.projection_norm
+        )
+        return jax.nn.relu(hidden + self.projection_norm(shortcut, train=True, moments=moments))
 
 
 class SpaceToDepthConv(nnx.Module):
