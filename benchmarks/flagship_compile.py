@@ -13,6 +13,9 @@ step; it prints a line of JSON with
     peak_bytes                of one device while the step runs, as XLA's memory analysis states it:
                               arguments, results that take no argument's memory, temporaries, code
     argument_bytes            of these the state and the batch
+    moved_bytes               what the kernels of a step read and write on one device, as
+                              `dawnjax profile` counts it for the roofline: each kernel's operands
+                              and results once, so what caches keep between kernels counts too much
 
 then all of them as a table, and writes `results/flagship_compile_TARGET.json` as they come. A
 program for the CPU holds the whole batch of one device.
@@ -20,7 +23,6 @@ program for the CPU holds the whole batch of one device.
 
 import argparse
 import importlib.util
-import itertools
 import json
 import os
 import subprocess
@@ -181,6 +183,7 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
     from dawnjax.experiment_flags import load_experiment
     from dawnjax.feed import InputShapes
     from dawnjax.mesh import batch_sharding, make_mesh, replicated
+    from dawnjax.profile.hlo import analyze
     from dawnjax.programs import call_of_steps, state_shapes, xla_options
     from dawnjax.run_options import MeshShape
     from dawnjax.train_step import PRNG_IMPLEMENTATION, execution_of, make_recipe
@@ -202,7 +205,8 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
     mesh = make_mesh(MeshShape(), _devices(name, target, arguments.devices))
     whole = replicated(mesh)
     rows = []
-    for span, variant in itertools.product(experiment.spans(spec), arguments.variants.split(",")):
+    variants = arguments.variants.split(",")
+    for span, variant in ((stage, kind) for stage in experiment.spans(spec) for kind in variants):
         started = time.perf_counter()
         execution = dataclasses.replace(
             execution_of(experiment.in_stage(span.index), mesh),
@@ -249,6 +253,7 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
                 "compile_seconds": round(seconds, 2),
                 "peak_bytes": peak,
                 "argument_bytes": memory.argument_size_in_bytes,
+                "moved_bytes": analyze(program.as_text() or "").num_bytes,
                 "collectives": _collectives(program.as_text() or ""),
                 "jax": jax.__version__,
             }
@@ -320,19 +325,20 @@ def _spec(experiment: Any) -> Any:
 
 def _table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| experiment | target | devices | a device | pixels | compile s | GB a device |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        "| experiment | target | devices | a device | pixels | compile s | GB each | GB moved |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         variant = row.get("variant", "base")
         named = "" if variant == "base" else f", {variant.replace('_', ' ')}"
         start = f"| `{row['experiment']}`{named} | {row['target']} |"
         if "reason" in row:
-            lines.append(f"{start} | | | | {row['reason']} |")
+            lines.append(f"{start} | | | | | {row['reason']} |")
             continue
         lines.append(
             f"{start} {row['devices']} | {row['batch_per_device']} | {row['crop_pixels'] or ''} | "
-            f"{row['compile_seconds']:.1f} | {row['peak_bytes'] / 1e9:.2f} |"
+            f"{row['compile_seconds']:.1f} | {row['peak_bytes'] / 1e9:.2f} | "
+            f"{row['moved_bytes'] / 1e9:.1f} |"
         )
     return "\n".join(lines)
 

@@ -21,7 +21,7 @@ from flax import nnx
 
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, Linear, Padding, he_normal_fan_out
-from dawnjax.models.execution import Execution, TrainingMoment
+from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.models.pooling import average_pool, max_pool
 
 OperationName = Literal[
@@ -311,6 +311,7 @@ class Operation(nnx.Module):
     ):
         self.name = name
         self.stride = stride
+        self.platform: Platform = layers.execution.platform
         shapes: list[tuple[int, int, tuple[int, int], tuple[int, int]]] = []
         inner = width // 4
         match name:
@@ -354,9 +355,9 @@ class Operation(nnx.Module):
         is_pool = "pool" in self.name
         match self.name:
             case "max_pool_2x2":
-                images = max_pool(images, 2, stride=self.stride)
+                images = max_pool(images, 2, stride=self.stride, platform=self.platform)
             case "max_pool_3x3":
-                images = max_pool(images, 3, stride=self.stride)
+                images = max_pool(images, 3, stride=self.stride, platform=self.platform)
             case "avg_pool_3x3":
                 images = average_pool(images, 3, stride=self.stride)
         for index in range(1, self.num_convs + 1):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax import lax
 
@@ -61,13 +62,19 @@ class BatchNorm(nnx.Module):
         self.execution = execution
 
     def __call__(
-        self, inputs: jax.Array, *, train: bool, moments: Moments | None = None
+        self,
+        inputs: jax.Array,
+        *,
+        train: bool,
+        relu: bool = False,
+        moments: Moments | None = None,
     ) -> jax.Array:
         """Normalizes over all axes but the last.
 
         Args:
           inputs: [batch, ..., channels]; the statistics are computed in float32.
           train: Whether to use and record the groups' own statistics.
+          relu: Whether negative results become 0.
           moments: Those statistics, where they were taken as the inputs were made.
 
         Returns:
@@ -81,15 +88,18 @@ class BatchNorm(nnx.Module):
             mean, var = self.mean[...], self.var[...]
             factor = scale * lax.rsqrt(var + self.epsilon)
             channels = _computed_once((factor, bias - mean * factor), self.execution.platform)
-            return _scale_and_shift(inputs, *channels)
+            outputs = _scale_and_shift(inputs, *channels)
+            return jax.nn.relu(outputs) if relu else outputs
         groups = self.in_groups(inputs)
         if moments is None:
             moments = group_moments(lax.stop_gradient(groups), self.origin)
         self.record(moments)
+        platform = self.execution.platform
+        joins_relu = relu and platform == "gpu"
         outputs = normalize_groups(
-            groups, moments, scale, bias, self.epsilon, self.execution.platform
-        )
-        return outputs.reshape(inputs.shape)
+            groups, moments, scale, bias, self.epsilon, platform, joins_relu
+        ).reshape(inputs.shape)
+        return jax.nn.relu(outputs) if relu and not joins_relu else outputs
 
     def scale_and_bias(self) -> tuple[jax.Array, jax.Array]:
         """Gives the learned factor, or ones, and the learned offset: float32 [channels]."""
@@ -169,6 +179,7 @@ def _normalize(
     bias: jax.Array,
     epsilon: float,
     platform: Platform,
+    relu: bool,
 ) -> jax.Array:
     """Normalizes each group by its own mean and variance, then scales and shifts.
 
@@ -182,34 +193,65 @@ def _normalize(
       bias: float32 [channels].
       epsilon: Added to the variance.
       platform: What the program is compiled for.
+      relu: Whether negative results become 0.
 
     Returns:
       Same shape and dtype.
     """
-    return _normalize_forward(inputs, moments, scale, bias, epsilon, platform)[0]
+    return _normalize_forward(inputs, moments, scale, bias, epsilon, platform, relu)[0]
 
 
-def _normalize_forward(inputs, moments, scale, bias, epsilon, platform):
+def _normalize_forward(inputs, moments, scale, bias, epsilon, platform, relu):
+    outputs = _normalized(inputs, moments, scale, bias, epsilon, platform)
+    return jax.nn.relu(outputs) if relu else outputs, (inputs, moments, scale, bias)
+
+
+def _normalized(inputs, moments, scale, bias, epsilon, platform):
     channels = _computed_once(factor_and_offset(moments, scale, bias, epsilon), platform)
-    outputs = _scale_and_shift(inputs, *(_of_groups(values, inputs) for values in channels))
-    return outputs, (inputs, moments, scale)
+    return _scale_and_shift(inputs, *(_of_groups(values, inputs) for values in channels))
 
 
-def _normalize_backward(epsilon, platform, residuals, cotangent):
-    inputs, moments, scale = residuals
-    gradient = cotangent.astype(jnp.float32)
-    # Centred before it is summed: a difference of two sums would lose digits that a run amplifies.
-    (mean,) = _computed_once((moments.mean,), platform)
-    centred = inputs.astype(jnp.float32) - _of_groups(mean, inputs)
-    axes = _summed_axes(inputs)
-    sums = gradient.sum(axes), (gradient * centred).sum(axes)
+def _normalize_backward(epsilon, platform, relu, residuals, cotangent):
+    inputs, moments, scale, bias = residuals
+
+    def gradient_and_centred(inputs, cotangent):
+        if relu:
+            outputs = _normalized(inputs, moments, scale, bias, epsilon, platform)
+            cotangent = jnp.where(outputs > 0, cotangent, 0)
+        # Centred before it is summed: a difference of two sums loses digits that a run amplifies.
+        (mean,) = _computed_once((moments.mean,), platform)
+        centred = inputs.astype(jnp.float32) - _of_groups(mean, inputs)
+        return cotangent.astype(jnp.float32), centred
+
+    # The ReLU's gradient is made in both passes over the data. Without barriers XLA would write it
+    # in between, or keep in the forward pass which outputs were positive.
+    read_apart = lax.optimization_barrier if relu else lambda arrays: arrays
+    arrays = read_apart((inputs, cotangent))
+    sums = _sums(*gradient_and_centred(*arrays), platform)
+    arrays = read_apart(arrays)
     of_inputs, of_scale, of_bias = gradients_of_sums(
-        gradient, centred, *sums, lax.rsqrt(moments.var + epsilon), scale, platform
+        *gradient_and_centred(*arrays), *sums, lax.rsqrt(moments.var + epsilon), scale, platform
     )
     return of_inputs.astype(inputs.dtype), jax.tree.map(jnp.zeros_like, moments), of_scale, of_bias
 
 
-normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5))
+def _sums(
+    gradient: jax.Array, centred: jax.Array, platform: Platform
+) -> tuple[jax.Array, jax.Array]:
+    """Gives a gradient's sum, and that of its product with the centred inputs."""
+    axes = _summed_axes(gradient)
+    if platform != "gpu":
+        return gradient.sum(axes), (gradient * centred).sum(axes)
+    # As one reduction: of two, XLA on a GPU makes each read the gradient, and one write it first.
+    zero = np.float32(0)
+    return lax.reduce((gradient, gradient * centred), (zero, zero), _add_pairs, axes)
+
+
+def _add_pairs(one, other):
+    return one[0] + other[0], one[1] + other[1]
+
+
+normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5, 6))
 normalize_groups.defvjp(_normalize_forward, _normalize_backward)
 
 

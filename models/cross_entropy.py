@@ -29,6 +29,7 @@ def logits_of(hidden: jax.Array, embedding: jax.Array, arithmetic: Arithmetic) -
     return linear(hidden, embedding, arithmetic, "oi", jnp.dtype("float32"))
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def token_losses(logits: jax.Array, targets: jax.Array, label_smoothing: float) -> jax.Array:
     """Gives each token's cross entropy against smoothed labels, in nats.
 
@@ -39,10 +40,36 @@ def token_losses(logits: jax.Array, targets: jax.Array, label_smoothing: float) 
 
     Source: Szegedy et al. 2016 (arXiv 1512.00567), section 7; Vaswani et al. 2017, section 5.4.
     """
+    return _losses_and_normalizer(logits, targets, label_smoothing)[0]
+
+
+def _losses_and_normalizer(
+    logits: jax.Array, targets: jax.Array, label_smoothing: float
+) -> tuple[jax.Array, jax.Array]:
     normalizer = jax.nn.logsumexp(logits, axis=-1)
     own = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     losses = normalizer - (1 - label_smoothing) * own
-    return losses - label_smoothing * logits.mean(-1) if label_smoothing else losses
+    return losses - label_smoothing * logits.mean(-1) if label_smoothing else losses, normalizer
+
+
+def _token_losses_forward(logits: jax.Array, targets: jax.Array, label_smoothing: float) -> Any:
+    losses, normalizer = _losses_and_normalizer(logits, targets, label_smoothing)
+    return losses, (logits, targets, normalizer)
+
+
+def _token_losses_backward(
+    label_smoothing: float, kept: Any, cotangent: jax.Array
+) -> tuple[jax.Array, None]:
+    # Written out, it is one pass over the logits. JAX's own adds the true token's part by a
+    # scatter, for which XLA on a GPU copies them all.
+    logits, targets, normalizer = kept
+    vocabulary = logits.shape[-1]
+    is_own = jnp.arange(vocabulary) == targets[..., None]
+    wanted = jnp.where(is_own, 1 - label_smoothing, 0.0) + label_smoothing / vocabulary
+    return cotangent[..., None] * (jnp.exp(logits - normalizer[..., None]) - wanted), None
+
+
+token_losses.defvjp(_token_losses_forward, _token_losses_backward)
 
 
 def loss_and_count(

@@ -13,12 +13,13 @@ from flax import nnx
 
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, Linear, convolve, he_normal_fan_out, uniform_fan_in
-from dawnjax.models.execution import Execution
+from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.normalized_product import (
     normalized_product_with_moments,
     product_with_moments,
 )
 from dawnjax.models.pooling import max_pool
+from dawnjax.models.relu import relu
 
 Block = Literal["basic", "bottleneck"]
 Stem = Literal["small_images", "imagenet", "imagenet_space_to_depth"]
@@ -137,6 +138,7 @@ class ResNetModule(nnx.Module):
         rngs: nnx.Rngs,
     ):
         width = config.stage_widths[0] // EXPANSION[config.block]
+        self.platform: Platform = execution.platform
         self.has_pooled_stem = config.stem != "small_images"
         if config.stem == "imagenet_space_to_depth":
             self.stem = SpaceToDepthConv(in_channels, width, execution, rngs)
@@ -169,9 +171,9 @@ class ResNetModule(nnx.Module):
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps normalized images [batch, height, width, channels] to float32 logits."""
-        hidden = jax.nn.relu(self.stem_norm(self.stem(images), train=train))
+        hidden = self.stem_norm(self.stem(images), train=train, relu=True)
         if self.has_pooled_stem:
-            hidden = max_pool(hidden, 3, stride=2, padding=((1, 1), (1, 1)))
+            hidden = max_pool(hidden, 3, stride=2, padding=((1, 1), (1, 1)), platform=self.platform)
         for name in self.order:
             hidden = self.blocks[name](hidden, train=train)
         return self.classifier(hidden.mean((1, 2)))
@@ -193,13 +195,14 @@ class BasicBlock(nnx.Module):
         self.norm_1 = _batch_norm(out_width, config, execution)
         self.conv_2 = _conv(out_width, out_width, 3, 1, execution, rngs)
         self.norm_2 = _batch_norm(out_width, config, execution, scale=config.last_scale)
+        self.platform: Platform = execution.platform
         _add_projection(self, in_width, out_width, stride, config, execution, rngs)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
-        hidden = jax.nn.relu(self.norm_1(self.conv_1(images), train=train))
+        hidden = self.norm_1(self.conv_1(images), train=train, relu=True)
         hidden = self.norm_2(self.conv_2(hidden), train=train)
-        return jax.nn.relu(hidden + _shortcut(self, images, hidden, train))
+        return relu(hidden + _shortcut(self, images, hidden, train), self.platform)
 
 
 class BottleneckBlock(nnx.Module):
@@ -221,6 +224,7 @@ class BottleneckBlock(nnx.Module):
         self.norm_2 = _batch_norm(width, config, execution)
         self.conv_3 = _conv(width, out_width, 1, 1, execution, rngs)
         self.norm_3 = _batch_norm(out_width, config, execution, scale=config.last_scale)
+        self.platform: Platform = execution.platform
         _add_projection(self, in_width, out_width, stride, config, execution, rngs)
         self.by_kernels = execution.pointwise == "kernel" and execution.platform == "gpu"
         if self.by_kernels and execution.batch_shards > 1:
@@ -230,27 +234,28 @@ class BottleneckBlock(nnx.Module):
         """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
         if train and self.by_kernels:
             return self.by_kernels_in_training(images)
-        hidden = jax.nn.relu(self.norm_1(self.conv_1(images), train=train))
-        hidden = jax.nn.relu(self.norm_2(self.conv_2(hidden), train=train))
+        hidden = self.norm_1(self.conv_1(images), train=train, relu=True)
+        hidden = self.norm_2(self.conv_2(hidden), train=train, relu=True)
         hidden = self.norm_3(self.conv_3(hidden), train=train)
-        return jax.nn.relu(hidden + _shortcut(self, images, hidden, train))
+        return relu(hidden + _shortcut(self, images, hidden, train), self.platform)
 
     def by_kernels_in_training(self, images: jax.Array) -> jax.Array:
         """Gives the same, by 1x1 convolutions that take part in the normalizations around them."""
         images = images.astype(self.conv_1.execution.compute_dtype)
         hidden, moments = product_with_moments(images, self.conv_1.kernel[...], self.norm_1)
-        hidden = self.conv_2(jax.nn.relu(self.norm_1(hidden, train=True, moments=moments)))
+        hidden = self.conv_2(self.norm_1(hidden, train=True, relu=True, moments=moments))
         hidden, moments = normalized_product_with_moments(
             hidden, self.norm_2, self.conv_3.kernel[...], self.norm_3
         )
         hidden = self.norm_3(hidden, train=True, moments=moments)
         if self.projection is None or self.projection_norm is None:
-            return jax.nn.relu(hidden + _shortcut(self, images, hidden, True))
+            return relu(hidden + _shortcut(self, images, hidden, True), self.platform)
         rows, columns = self.projection.strides
         shortcut, moments = product_with_moments(
             images[:, ::rows, ::columns], self.projection.kernel[...], self.projection_norm
         )
-        return jax.nn.relu(hidden + self.projection_norm(shortcut, train=True, moments=moments))
+        shortcut = self.projection_norm(shortcut, train=True, moments=moments)
+        return relu(hidden + shortcut, self.platform)
 
 
 class SpaceToDepthConv(nnx.Module):

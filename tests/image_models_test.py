@@ -174,7 +174,38 @@ def test_pooling_ignores_what_lies_outside():
     np.testing.assert_array_equal(
         average_pool(images, 2, stride=1)[0, :, :, 0], [[0.0, -2.0], [-3.0, -9.0]]
     )
-    np.testing.assert_array_equal(max_pool(images, 2, stride=1)[0, :, :, 0], [[5, 5], [3, -9]])
+    for platform in ("cpu", "gpu"):
+        largest = max_pool(images, 2, stride=1, platform=platform)
+        np.testing.assert_array_equal(largest[0, :, :, 0], [[5, 5], [3, -9]])
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "stride", "padding"),
+    [
+        ((9, 8), 3, 2, ((1, 1), (1, 1))),
+        ((8, 8), 2, 2, "SAME"),
+        ((7, 9), 3, 1, "SAME"),
+        ((9, 10), 3, 2, "VALID"),
+        ((7, 7), 3, 2, "SAME"),
+    ],
+)
+def test_the_gpus_maximum_has_the_gradient_of_xlas(shape, window, stride, padding):
+    random = np.random.default_rng(0)
+    # Of four values only, so that most windows hold their largest one several times.
+    images = jnp.asarray(random.integers(0, 4, (2, *shape, 3)), jnp.float32)
+
+    def pooled(platform):
+        return jax.vjp(
+            lambda images: max_pool(
+                images, window, stride=stride, padding=padding, platform=platform
+            ),
+            images,
+        )
+
+    (ours, our_gradient), (wanted, wanted_gradient) = pooled("gpu"), pooled("cpu")
+    np.testing.assert_array_equal(ours, wanted)
+    cotangent = jnp.asarray(random.normal(size=wanted.shape), jnp.float32)
+    np.testing.assert_allclose(our_gradient(cotangent)[0], wanted_gradient(cotangent)[0], atol=1e-6)
 
 
 # Small networks with each kind of block, stem and shortcut: name, config, image shape.
@@ -249,7 +280,9 @@ def test_cells_of_amoebanet_are_those_of_pytorch_in_float64(stride):
     shape, previous_shape = (7, 10, 12), (14, 19, 8) if stride == 1 else (7, 10, 8)
     spec = amoebanet.NORMAL_CELL if stride == 1 else amoebanet.REDUCTION_CELL
     batch = 8
-    execution = Execution(platform="gpu", compute_dtype="float32", batch_norm_group_size=batch)
+    # As for a TPU: XLA on a CPU ignores the barrier that keeps a GPU from looking for the places of
+    # maxima again.
+    execution = Execution(platform="tpu", compute_dtype="float32", batch_norm_group_size=batch)
 
     def build(rngs: nnx.Rngs) -> nnx.Module:
         layers = amoebanet._Layers(AmoebaNetD(), execution, rngs)

@@ -69,8 +69,12 @@ def test_kernels_compute_what_the_layers_do():
 
 def test_in_bfloat16_kernels_are_as_exact_as_the_layers():
     exact, plain, kernels = (
-        [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(step(*how)[:3])]
-        for how in (("convolution", "float32"), ("convolution", "bfloat16"), ("kernel", "bfloat16"))
+        [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(made[:3])]
+        for made in (
+            step("convolution", "float32"),
+            step("convolution", "bfloat16"),
+            step("kernel", "bfloat16"),
+        )
     )
     for true, one, other in zip(exact, plain, kernels, strict=True):
         error, wanted = (np.linalg.norm(values - true) for values in (other, one))
