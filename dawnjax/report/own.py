@@ -150,7 +150,7 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
 
 
 def _to_accuracy(run: OurRun, seconds: float | None) -> float | str | None:
-    """Gives a time to the target, or that it was not reached; None if reached, nobody knows when."""
+    """Gives a time to the target, or that it was not reached; None if reached, but when is lost."""
     return words.NOT_REACHED if seconds is None and not run.result.reached else seconds
 
 
