@@ -18,6 +18,7 @@ import pytest
 from made_runs import write_run
 
 from dawnjax.__main__ import run_command
+from dawnjax.analysis import entry_checks
 from dawnjax.analysis.entries import Entry, Evaluation, Inference, Target, Trial, write_entries
 from dawnjax.analysis.stability import summarize_trials
 from dawnjax.errors import ConfigError, RunError
@@ -343,6 +344,7 @@ def test_a_link_out_of_the_directory_is_refused(report, tmp_path):
         b"[" * 100_000,
         b"\xff\xfe\x00",
         "nan",
+        "negative",
         "text",
         "huge",
         "date",
@@ -354,7 +356,8 @@ def test_damaged_input_is_one_line(damage, tmp_path, capsys):
         source.write_bytes(damage)
     else:
         value = some_entries()[0].to_json()
-        bad = {"nan": float("nan"), "text": "soon", "huge": 1e308, "date": "x"}[damage]
+        bad = {"nan": float("nan"), "negative": -5.0, "text": "soon", "huge": 1e308, "date": "x"}
+        bad = bad[damage]
         if damage == "date":
             value["date"] = 7
         else:
@@ -603,7 +606,7 @@ def test_a_browser_runs_the_page(report, tmp_path):
 
 def test_reading_a_damaged_entry_names_its_field():
     good = some_entries()[0]
-    inputs.check(good)
+    entry_checks.check(good)
     bad = dataclasses.replace(good, num_hosts="many")  # type: ignore[arg-type]
     with pytest.raises(RunError, match="num_hosts is 'many'"):
-        inputs.check(bad)
+        entry_checks.check(bad)
