@@ -64,7 +64,9 @@ def difference_interval(
     proportions", Statistics in Medicine 17 (1998), method 10.
     """
     p, q = wilson(first, first_trials), wilson(second, second_trials)
-    assert p.high is not None and q.high is not None  # a proportion has both bounds
+    # A proportion has both bounds.
+    assert p.low is not None and p.high is not None
+    assert q.low is not None and q.high is not None
     difference = p.value - q.value
     down = math.hypot(p.value - p.low, q.high - q.value)
     up = math.hypot(p.high - p.value, q.value - q.low)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_entries import entry_of, make_entry, make_trial, official_entries
 
-from dawnjax.analysis import paper_cells
+from dawnjax.analysis import paper_cells, resampling
 from dawnjax.analysis.comparison import (
     compare,
     compare_table,
@@ -17,6 +17,7 @@ from dawnjax.analysis.comparison import (
     trials_needed,
 )
 from dawnjax.analysis.paper import find_entry
+from dawnjax.analysis.resampling import FEWEST_TRIALS
 
 
 def test_speedup_by_hand():
@@ -65,9 +66,43 @@ def test_ratio_interval_against_scipy():
 
 
 def test_the_same_trials_are_not_told_apart():
-    entry = entry_of([10.0, 11.0, 12.0, 13.0])
+    entry = entry_of([10.0, 11.0, 12.0, 13.0, 14.0])
     value = compare(entry, entry)
     assert value.distinct is False and value.trials_needed is None
+
+
+@pytest.mark.parametrize("trials", [2, 3, 4])
+def test_few_trials_tell_nothing_apart(trials):
+    # Twice as fast, without any overlap: with so few even that is no answer.
+    slow = entry_of([20.0 + number for number in range(trials)])
+    fast = entry_of([10.0 + number for number in range(5)])
+    for first, second, ratio in ((slow, fast, 1), (fast, slow, -1)):
+        value = compare(first, second)
+        assert value.distinct is None
+        assert f"an interval needs {FEWEST_TRIALS} of each" in value.caution
+        for estimate in (value.mean_ratio, value.expected_ratio):
+            assert estimate is not None and estimate.low is None and estimate.high is None
+            assert (estimate.value - 1) * ratio > 0
+        assert value.trials_needed is not None and value.trials_needed >= FEWEST_TRIALS
+    (row,) = compare_table([(slow, fast)]).records()
+    assert row["distinct"] is None and row["mean_ratio_low"] is row["expected_ratio_high"] is None
+    assert "too few trials to tell" in str(row["caution"])
+    assert isinstance(row["mean_ratio"], float) and isinstance(row["expected_ratio"], float)
+
+
+@pytest.mark.parametrize(("trials", "told"), [(2, 0.33), (3, 0.19), (5, 0.12), (10, 0.09)])
+def test_intervals_of_few_trials_tell_equal_systems_apart(trials, told):
+    # Why few trials give no interval. 0.06 is three standard errors of 500 pairs at most.
+    generator = np.random.default_rng(11)
+    pairs = generator.normal(100.0, 7.0, size=(500, 2, trials))
+    apart = 0
+    for first, second in pairs:
+        interval = resampling.bootstrap(
+            [first, second], lambda a, b: a.mean(axis=1) / b.mean(axis=1), resamples=500
+        )
+        assert interval is not None and interval.low is not None and interval.high is not None
+        apart += interval.low > 1 or interval.high < 1
+    assert apart / len(pairs) == pytest.approx(told, abs=0.06)
 
 
 def test_failures_count_in_the_expected_ratio_alone():
@@ -113,6 +148,35 @@ def test_trials_needed_tell_apart_as_often_as_they_say():
     statistic = np.abs(first.mean(axis=1) - second.mean(axis=1)) / error
     critical = 2.01  # Student's t, 0.975, about 60 degrees of freedom: 2.00.
     assert np.mean(statistic > critical) == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "first_cv", "second_cv", "trials"),
+    # scipy 1.17 (nct, 2n - 2 degrees of freedom) has 0.801 for each of the first four, and 0.668,
+    # 0.702, 0.745 and 0.765 of one trial fewer; the formula with z² / 4 asks for 5 at 1.105.
+    [
+        (1.10653, 0.05, 0.05, 5),
+        (1.09394, 0.05, 0.05, 6),
+        (1.07289, 0.05, 0.05, 9),
+        (1.05895, 0.05, 0.05, 13),
+        (1.105, 0.05, 0.05, 6),
+        (1.14, 0.02, 0.1, 7),
+        (1.22, 0.05, 0.05, 5),
+    ],
+)
+def test_few_trials_needed_tell_apart_as_often_as_they_say(ratio, first_cv, second_cv, trials):
+    # Welch's t test of 20,000 pairs of sets of log-normal times of these means.
+    assert trials_needed(ratio, first_cv, second_cv) == trials
+    generator = np.random.default_rng(5)
+    one, other = (math.sqrt(math.log1p(cv**2)) for cv in (first_cv, second_cv))
+    first = generator.normal(math.log(ratio), one, size=(20_000, trials))
+    second = generator.normal(0.0, other, size=(20_000, trials))
+    parts = [values.var(axis=1, ddof=1) / trials for values in (first, second)]
+    statistic = np.abs(first.mean(axis=1) - second.mean(axis=1)) / np.sqrt(sum(parts))
+    # Student's t, 0.975, of 2n - 2 degrees of freedom, or of Welch's number of them.
+    freedom = (trials - 1) * (one**2 + other**2) ** 2 / (one**4 + other**4)
+    critical = {8: 2.306, 10: 2.228, 16: 2.120, 24: 2.064, 6: 2.404}[round(freedom)]
+    assert np.mean(statistic > critical) >= 0.79
 
 
 @given(st.floats(0.2, 5), st.floats(0, 1), st.floats(0, 1))

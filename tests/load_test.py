@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_entries import entry_of, make_entry, make_trial
+from made_entries import entry_of, make_entry, make_trial, official_entries
 from made_runs import write_run
 
 from dawnjax import analysis
 from dawnjax.analysis.entries import Entry, read_entries
+from dawnjax.analysis.entry_checks import with_summary_of_trials
 from dawnjax.analysis.tables import Column, Table, write_tables
 from dawnjax.errors import ConfigError, RunError
 
@@ -103,6 +104,44 @@ def test_an_entry_that_is_given_twice_counts_once(tmp_path):
         entries = analysis.load(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
     assert [entry.trials[0].time_to_accuracy_seconds for entry in entries] == [1.0, 2.0, 3.0]
     assert "given more than once" in entries.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("time_to_accuracy_seconds", -5.0),
+        ("time_to_accuracy_seconds", math.nan),
+        ("total_seconds", math.inf),
+        ("compile_seconds", -1.0),
+        ("epochs", -1.0),
+        ("evaluations", [{"epoch": 1.0, "seconds_since_run_start": -1.0, "value": 0.5}]),
+    ],
+)
+def test_a_time_that_is_none_is_refused(field, value, tmp_path):
+    entry = entry_of([1.0, 2.0]).to_json()
+    entry["trials"][1][field] = value
+    (tmp_path / "a.jsonl").write_text(json.dumps(entry))
+    with pytest.raises(RunError, match=rf"trials\[1\]\.{field}.* is "):
+        analysis.load(tmp_path / "a.jsonl")
+
+
+def test_the_summary_is_that_of_the_trials(tmp_path):
+    trials = [make_trial(2.0, 3.0), make_trial(4.0, 3.0), make_trial(None, 5.0, 9.0)]
+    entry, single = make_entry(trials, cost_per_hour_usd=3.6), entry_of([7.0], source="single")
+    edited = [entry.to_json(), single.to_json()]
+    edited[0]["summary"]["mean_seconds"] = 1.0
+    # As files have it that were written when one trial had a deviation.
+    edited[1]["summary"]["epochs_std"] = 0.0
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(value) + "\n" for value in edited))
+    loaded, alone = analysis.load(tmp_path / "a.jsonl")
+    assert loaded.summary == entry.summary and alone == single
+    (warning,) = loaded.warnings
+    assert "mean_seconds 1.0 and not 3.0" in warning
+
+
+def test_official_summaries_are_those_of_their_trials(test_data):
+    for entry in official_entries(test_data):
+        assert with_summary_of_trials(entry) == entry
 
 
 def test_rows_of_entries_trials_and_evaluations():

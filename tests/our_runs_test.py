@@ -135,6 +135,21 @@ def test_a_trial_that_reached_at_an_unknown_time_is_named(tmp_path):
     assert any("a reached, but the log lacks run_start" in warning for warning in entry.warnings)
 
 
+def test_a_log_that_ends_in_reached_without_its_evaluation_is_named(tmp_path):
+    path = write_run(tmp_path / "a")
+    log = path / "log" / "process_00000.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(b"torn\n" if b'"reached":true' in line else line for line in lines))
+    (entry,) = entries_of(path)
+    assert not entry.trials[0].reached and entry.trials[0].status == "reached"
+    assert any(
+        "a reached, but the evaluation that reached the target is damaged in the log, which ends "
+        "in `reached`" in warning
+        for warning in entry.warnings
+    )
+    assert any("1 torn or damaged lines" in warning for warning in entry.warnings)
+
+
 def test_what_is_no_run_is_refused_in_one_line(tmp_path):
     with pytest.raises(RunError, match="no experiment.json"):
         our_runs.read_run(tmp_path)

@@ -15,14 +15,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_runs import write_run
 
 from dawnjax.__main__ import run_command
+from dawnjax.analysis import entry_checks
 from dawnjax.analysis.entries import Entry, Evaluation, Inference, Target, Trial, write_entries
 from dawnjax.analysis.stability import summarize_trials
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.report import inputs, page, plots, svg, words, writing
+from dawnjax.report import inputs, own, page, plots, svg, words, writing
 from dawnjax.report.privacy import Redactor
-from dawnjax.report.table_view import MOST_ROWS
+from dawnjax.report.table_view import MOST_ROWS, TableView
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
 
@@ -236,6 +238,20 @@ def test_what_is_not_known_says_why(report):
     assert not re.search(r"\b(nan|None|inf|undefined)\b", text)
 
 
+def test_few_trials_are_too_few_to_tell():
+    slow, fast = entry("slow", [200.0, 210.0, 220.0]), entry("fast", [100.0, 101.0, 102.0])
+    made = page.make(inputs.Inputs((slow, fast)))
+    (compared,) = next(table for table in made.tables if table.name == "comparisons").records()
+    assert compared["distinct"] is None and compared["expected_ratio_low"] is None
+    read = Page(made.html)
+    (row,) = (row for row in read.rows if any("too few trials to tell" in cell for cell in row))
+    assert any("no interval" in cell for cell in row)
+    assert "too few trials to tell: 3 and 3, an interval needs 5 of each" in made.html
+    stability = [row for row in read.rows if len(row) > 5 and "slow" in row[0] and "3" in row[1]]
+    # The mean, the CV and the expected time.
+    assert any(sum("no interval" in cell for cell in row) == 3 for row in stability)
+
+
 def test_text_of_results_is_escaped_everywhere():
     bad = "<script>alert(1)</script>\"'&<img src=x onerror=y>"
     entries = [
@@ -328,6 +344,7 @@ def test_a_link_out_of_the_directory_is_refused(report, tmp_path):
         b"[" * 100_000,
         b"\xff\xfe\x00",
         "nan",
+        "negative",
         "text",
         "huge",
         "date",
@@ -339,7 +356,8 @@ def test_damaged_input_is_one_line(damage, tmp_path, capsys):
         source.write_bytes(damage)
     else:
         value = some_entries()[0].to_json()
-        bad = {"nan": float("nan"), "text": "soon", "huge": 1e308, "date": "x"}[damage]
+        bad = {"nan": float("nan"), "negative": -5.0, "text": "soon", "huge": 1e308, "date": "x"}
+        bad = bad[damage]
         if damage == "date":
             value["date"] = 7
         else:
@@ -464,6 +482,35 @@ def test_our_runs_show_compilation_phases_and_losses(tmp_path, compile_cache):
     assert len(host) < 4 or not re.search(rf"(?<![\w-]){re.escape(host)}(?![\w-])", everything)
 
 
+@pytest.mark.parametrize(
+    ("lost", "names", "why"),
+    [
+        (b'"run_start"', ["time_to_accuracy_seconds"], "the log lacks run_start"),
+        (
+            b'"reached":true',
+            ["time_to_accuracy_seconds", "total_seconds_to_accuracy"],
+            "the evaluation that reached the target is damaged in the log, which ends in `reached`",
+        ),
+    ],
+)
+def test_a_run_that_reached_at_an_unknown_time_says_why(lost, names, why, tmp_path):
+    path = write_run(tmp_path / "a")
+    log = path / "log" / "process_00000.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(b"torn\n" if lost in line else line for line in lines))
+    made = page.make(inputs.read([path]))
+    (row,) = next(table for table in made.tables if table.name == "runs").records()
+    assert row["status"] == "reached" and row["reached"] is True
+    assert [row[name] for name in names] == [None] * len(names)
+    part = own.runs_part(inputs.read([path]).runs)
+    assert part is not None
+    shown = part.section.blocks[0]
+    assert isinstance(shown, TableView)
+    assert why in dict(shown.reasons).values()
+    cells = [cell.text for cell in shown.rows[0]]
+    assert "not known" in cells and "not reached" not in cells
+
+
 def test_times_and_numbers_in_words():
     said = {
         0.000683: "683 µs", 0.683: "683 ms", 4.056: "4.06 s", 59.94: "59.9 s", 59.96: "1 min",
@@ -559,7 +606,7 @@ def test_a_browser_runs_the_page(report, tmp_path):
 
 def test_reading_a_damaged_entry_names_its_field():
     good = some_entries()[0]
-    inputs.check(good)
+    entry_checks.check(good)
     bad = dataclasses.replace(good, num_hosts="many")  # type: ignore[arg-type]
     with pytest.raises(RunError, match="num_hosts is 'many'"):
-        inputs.check(bad)
+        entry_checks.check(bad)

@@ -102,13 +102,13 @@ def test_bca_against_scipy():
 
 
 def test_expected_time_has_no_upper_end_where_few_reach():
-    stability = stability_of([10.0, None, None, None], [10.0, 20.0, 20.0, 20.0])
+    stability = stability_of([10.0, None, None, None, None], [10.0, 20.0, 20.0, 20.0, 20.0])
     interval = stability.expected_seconds
-    assert interval is not None and interval.value == 70.0
-    # One of four resamples or so holds no trial that reached.
-    assert interval.high is None and interval.low < 70.0
+    assert interval is not None and interval.value == 90.0
+    # One of three resamples holds no trial that reached.
+    assert interval.high is None and interval.low is not None and interval.low < 90.0
     assert stability.mean_seconds is None  # Of one trial.
-    assert stability.reached is not None and stability.reached.value == 0.25
+    assert stability.reached is not None and stability.reached.value == 0.2
 
 
 def test_without_a_trial_that_reached_nothing_is_a_number():
@@ -131,6 +131,7 @@ def test_intervals_hold_the_estimate_and_scale(times, factor):
     )
     assert interval is not None and scaled is not None
     assert interval.high is not None and scaled.high is not None
+    assert interval.low is not None and scaled.low is not None
     assert min(times) * (1 - 1e-9) <= interval.low <= interval.high <= max(times) * (1 + 1e-9)
     assert scaled.low == pytest.approx(factor * interval.low, rel=1e-6)
     assert scaled.high == pytest.approx(factor * interval.high, rel=1e-6)
@@ -168,10 +169,31 @@ def test_stability_table_of_few_and_no_trials():
     assert table.column("reached_fraction") == [1.0, 1.0, 0.0]
 
 
+@pytest.mark.parametrize("trials", [2, 3, 4])
+def test_few_trials_have_no_interval(trials):
+    times = [10.0 + number for number in range(trials)]
+    stability = stability_of(times, times)
+    for estimate in (stability.mean_seconds, stability.cv, stability.expected_seconds):
+        assert estimate is not None and estimate.value > 0
+        assert estimate.low is None and estimate.high is None and estimate.method == "none"
+    (row,) = entry_tables.stability_table([entry_of(times)]).records()
+    for name in ("mean_seconds", "cv", "expected_seconds"):
+        assert isinstance(row[name], float)
+        assert row[f"{name}_low"] is None and row[f"{name}_high"] is None
+    assert row["reached_fraction_low"] is not None  # Wilson's holds for few trials too.
+
+
 def test_epochs_table_of_made_entries():
     entry = make_entry([make_trial(10.0, 1.0), make_trial(30.0, 2.0)])
     (row,) = entry_tables.epochs_table([entry]).records()
     assert row["ratio_of_cvs"] == pytest.approx(5 / 3)
+
+
+def test_one_trial_has_no_deviation():
+    for trials in ([make_trial(10.0, 2.0)], [make_trial(10.0, 2.0), make_trial(None, 3.0, 9.0)]):
+        (row,) = entry_tables.epochs_table([make_entry(trials)]).records()
+        assert row["epochs_mean"] is not None and row["seconds_per_epoch_mean"] is not None
+        assert row["epochs_std"] is None and row["seconds_per_epoch_std"] is None
 
 
 def test_official_stability_and_epochs(test_data):

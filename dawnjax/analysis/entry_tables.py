@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from dawnjax.analysis.entries import Entry
-from dawnjax.analysis.resampling import Interval
+from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
 from dawnjax.analysis.stability import Summary, stability_of
 from dawnjax.analysis.tables import Cell, Column, Table
 
@@ -102,7 +102,8 @@ def overview_table(entries: Iterable[Entry]) -> Table:
 def stability_table(entries: Iterable[Entry]) -> Table:
     """Gives fraction reached, mean, CV and expected time of each entry, with 95 % intervals.
 
-    An entry of one trial has no variation: its cells are empty.
+    An entry of one trial has no variation: its cells are empty. So are the ends of intervals of
+    fewer than `FEWEST_TRIALS`.
     """
     rows = []
     for entry, summary in summaries(entries):
@@ -144,7 +145,8 @@ def stability_table(entries: Iterable[Entry]) -> Table:
             "Expected time: time of all trials over the number that reached.",
             "95 % intervals: Wilson's for the fraction, BCa bootstrap over trials for the others. "
             "Those are too short for few trials: of 5 trials with normal times, the mean's holds "
-            "the truth 84 times of 100, the CV's 60; of 20 trials 92 and 88.",
+            "the truth 84 times of 100, the CV's 60; of 20 trials 92 and 88. Of fewer than "
+            f"{FEWEST_TRIALS} there is none.",
         ),
     )
 
@@ -181,8 +183,9 @@ def epochs_table(entries: Iterable[Entry]) -> Table:
         ),
         rows=tuple(rows),
         notes=(
-            "Means and population standard deviations over the trials that reached. Time per epoch "
-            "is time to accuracy over epochs, start-up and evaluation included.",
+            "Means and population standard deviations over the trials that reached; of one trial "
+            "there is no deviation. Time per epoch is time to accuracy over epochs, start-up and "
+            "evaluation included.",
             "Ratio: CV of the epochs over CV of the time per epoch; 0 where the epochs do not "
             "vary.",
         ),
@@ -212,6 +215,6 @@ def _interval_columns(name: str, label: str, unit: str, kind: str) -> tuple[Colu
 
 
 def _interval(interval: Interval | None, value: Cell) -> tuple[Cell, Cell, Cell]:
-    if interval is None:
+    if interval is None or interval.low is None:
         return value, None, None
     return value, interval.low, "no bound" if interval.high is None else interval.high

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.entries import Entry, read_entries, write_entries
+from dawnjax.analysis.entry_checks import check, with_summary_of_trials
 from dawnjax.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -151,11 +152,12 @@ def load(*paths: str | Path) -> Entries:
 
     Returns:
       The entries, each once. What is there but was left out is in `problems`, and a Python warning
-      says how much that is. A folder that holds run directories is read for those alone.
+      says how much that is. A folder that holds run directories is read for those alone. The
+      summary of each entry is computed from its trials.
 
     Raises:
       ConfigError: No path is given, or there is nothing at one.
-      RunError: Nothing could be read; the first reason is given.
+      RunError: Nothing could be read; the first reason is given. Or an entry is damaged.
     """
     if not paths:
         raise ConfigError("nothing to load: give a .jsonl file, run directories or results")
@@ -179,6 +181,8 @@ def load(*paths: str | Path) -> Entries:
     entries += our_runs.entries_of(runs)
     unique: list[Entry] = []
     for entry in entries:
+        check(entry)
+        entry = with_summary_of_trials(entry)
         if entry not in unique:
             unique.append(entry)
     if len(unique) < len(entries):

@@ -10,6 +10,23 @@ import numpy as np
 SEED = 0
 RESAMPLES = 10_000
 
+FEWEST_TRIALS = 5
+"""Below so many trials of a set, a statistic has no interval and nothing is told apart.
+
+The bootstrap knows no values but those seen: of few trials its interval is too short. Simulated
+with two sets of n normal times of one mean, CV 7 %, 2,000 pairs for each n, 2,000 resamples: how
+often the 95 % interval (BCa) of the ratio of their means leaves out 1, and how often that of the
+mean of one set holds the true one:
+
+| n | leaves out 1, of 100 | holds the mean, of 100 |
+|---|---|---|
+| 2 | 33 | 50 |
+| 3 | 19 | 73 |
+| 4 | 15 | 79 |
+| 5 | 12 | 83 |
+| 10 | 9 | 90 |
+"""
+
 Statistic = Callable[[np.ndarray], np.ndarray]
 """From `[resamples, trials, ...]` to `[resamples]`."""
 
@@ -20,14 +37,14 @@ class Interval:
 
     Attributes:
       value: The estimate.
-      low: The lower end.
-      high: The upper end; None where it has no bound.
-      method: `percentile`, `bca` or `wilson`.
+      low: The lower end; None where the trials are too few for an interval.
+      high: The upper end; None where it has no bound, or where there is no lower end.
+      method: `percentile`, `bca` or `wilson`; `none` where the trials are too few.
       confidence: Such as 0.95.
     """
 
     value: float
-    low: float
+    low: float | None
     high: float | None
     method: str
     confidence: float = 0.95
@@ -64,6 +81,7 @@ def bootstrap(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = SEED,
+    fewest: int = 2,
 ) -> Interval | None:
     """Gives a statistic of independent samples and its bootstrap interval.
 
@@ -81,6 +99,8 @@ def bootstrap(
       confidence: Such as 0.95.
       resamples: How many.
       seed: Of the draws; the same seed gives the same interval.
+      fewest: Trials that each sample must have for an interval; with fewer, from two on, the
+        statistic is given without ends.
 
     Returns:
       The interval, with `percentile` as its method where the statistic without some trial is not
@@ -96,6 +116,8 @@ def bootstrap(
         value = float(statistic(*(array[None] for array in arrays))[0])
         if not math.isfinite(value):
             return None
+        if any(len(array) < fewest for array in arrays):
+            return Interval(value, None, None, "none", confidence)
         generator = np.random.default_rng(seed)
         drawn = [
             array[generator.integers(len(array), size=(resamples, len(array)))] for array in arrays

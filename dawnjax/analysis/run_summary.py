@@ -40,7 +40,9 @@ class RunResult:
       status: How the last attempt ended: `reached`, `not_reached` (the budget is spent),
         `diverged`, `interrupted` (it can be resumed), `failed`, or `running` where the log has no
         end.
-      reached: Whether an evaluation reached every target, however the last attempt ended.
+      reached: Whether an evaluation reached every target, however the last attempt ended. A log
+        that ends in `reached` counts even if the line of that evaluation is damaged; then no time
+        to the target is known.
       target: What was to be reached: metric, direction, value.
       target_note: How the target was chosen, where that could flatter the result.
       best: The best value of each target's metric over all evaluations.
@@ -234,6 +236,9 @@ class _Run:
 
 _NO_RUN_START = "the log lacks run_start"
 _NOT_REACHED = "no evaluation reached the target"
+_DAMAGED_TARGET = (
+    "the evaluation that reached the target is damaged in the log, which ends in `reached`"
+)
 
 
 def summarize(events: Sequence[Event]) -> RunResult:
@@ -270,6 +275,10 @@ def summarize(events: Sequence[Event]) -> RunResult:
     start = next((attempt.start for attempt in reversed(attempts) if attempt.start), {})
     host_summary = _last(attempts[-1].events, "host_summary")
     reached = next((event for event in _of(events, "evaluation") if event["reached"]), None)
+    ends_reached = any(event["status"] == "reached" for event in _of(events, "attempt_end"))
+    unknown = _NO_RUN_START
+    if reached is None and not history.reached:
+        unknown = _DAMAGED_TARGET if ends_reached else _NOT_REACHED
     allocated, allocated_reason = run.allocated_cost()
     if history.reached:
         tta = history.time_to_accuracy_seconds
@@ -282,7 +291,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         cost, cost_reason = run.run_cost(reached)
     else:
         tta = elapsed = total = cost = None
-        cost_reason = allocated_reason or _NOT_REACHED
+        cost_reason = allocated_reason or unknown
     reasons: dict[str, str] = {}
     for name, value in (
         ("time_to_accuracy_seconds", tta),
@@ -290,8 +299,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         ("total_seconds_to_accuracy", total),
     ):
         if value is None:
-            unreached = reached is None and not history.reached
-            reasons[name] = _NOT_REACHED if unreached else _NO_RUN_START
+            reasons[name] = unknown
     if cost is None:
         reasons["cost_usd"] = cost_reason
     if batch is None:
@@ -315,7 +323,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         overrides=record["overrides"],
         seed=record["seed"],
         status="running" if end is None else end["status"],
-        reached=history.reached or reached is not None,
+        reached=history.reached or reached is not None or ends_reached,
         target=experiment["targets"],
         target_note=experiment["target_note"],
         best=_best(experiment["targets"], evaluations),

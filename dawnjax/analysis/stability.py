@@ -27,7 +27,7 @@ class Summary:
       score_seconds: MLPerf's score: the mean without the fastest and the slowest.
       cv: Population standard deviation over mean of the time to accuracy.
       epochs_mean: Mean epochs to the target.
-      epochs_std: Their population standard deviation.
+      epochs_std: Their population standard deviation; None for fewer than two, as all variation.
       seconds_per_epoch_mean: Mean over trials of time to accuracy / epochs.
       seconds_per_epoch_std: Its population standard deviation.
       ratio_of_cvs: CV of the epochs over CV of the time per epoch; 0 where epochs do not vary.
@@ -84,9 +84,9 @@ def summarize_trials(
         score_seconds=mlperf_score(seconds, drops),
         cv=coefficient_of_variation(times),
         epochs_mean=statistics.fmean(counts) if counts else None,
-        epochs_std=statistics.pstdev(counts) if counts else None,
+        epochs_std=_deviation(counts),
         seconds_per_epoch_mean=statistics.fmean(per_epoch) if per_epoch else None,
-        seconds_per_epoch_std=statistics.pstdev(per_epoch) if per_epoch else None,
+        seconds_per_epoch_std=_deviation(per_epoch),
         ratio_of_cvs=_ratio_of_cvs(counts, per_epoch),
         expected_seconds=math.fsum(known) / len(times) if times and complete else None,
         cost_usd=None
@@ -100,7 +100,8 @@ class Stability:
     """How sure the statistics of an entry's trials are; 95 % intervals.
 
     The intervals of the mean, the CV and the expected time are of the bootstrap (BCa, 10,000
-    resamples of trials, a fixed seed). From few trials they are too short. Measured with normal
+    resamples of trials, a fixed seed). From few trials they are too short, and below
+    `resampling.FEWEST_TRIALS` there is none: those estimates have no ends. Measured with normal
     times: that of the mean holds the truth 84 times of 100 with 5 trials, 90 with 10, 92 with 20;
     that of the CV 60, 80 and 88 times.
 
@@ -134,11 +135,9 @@ def stability_of(
     rows = expected_time_rows(seconds, total_seconds)
     return Stability(
         reached=resampling.wilson(len(times), len(seconds)) if seconds else None,
-        mean_seconds=resampling.bootstrap([times], mean_of_rows, seed=seed),
-        cv=resampling.bootstrap([times], cv_of_rows, seed=seed),
-        expected_seconds=None
-        if rows is None
-        else resampling.bootstrap([rows], expected_of_rows, seed=seed),
+        mean_seconds=_estimate(times, mean_of_rows, seed),
+        cv=_estimate(times, cv_of_rows, seed),
+        expected_seconds=None if rows is None else _estimate(rows, expected_of_rows, seed),
     )
 
 
@@ -194,6 +193,17 @@ def mlperf_score(seconds: Sequence[float | None], drops: int = 1) -> float | Non
     if failures > drops or len(seconds) < max(3, 2 * drops + 1):
         return None
     return statistics.fmean(times[drops : len(seconds) - drops])
+
+
+def _estimate(
+    sample: np.ndarray | Sequence[float], statistic: resampling.Statistic, seed: int
+) -> Interval | None:
+    fewest = resampling.FEWEST_TRIALS
+    return resampling.bootstrap([np.asarray(sample)], statistic, seed=seed, fewest=fewest)
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return statistics.pstdev(values) if len(values) > 1 else None
 
 
 def _ratio_of_cvs(epochs: Sequence[float], per_epoch: Sequence[float]) -> float | None:

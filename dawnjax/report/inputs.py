@@ -1,13 +1,9 @@
-"""What a report is made of: entries and our runs, read, validated and redacted."""
+"""What a report is made of: entries and our runs, read and redacted."""
 
 import dataclasses
-import math
-import types
-import typing
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dawnjax import analysis
 from dawnjax.analysis import our_runs
@@ -58,70 +54,8 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
         str(host.get("hostname", "")) for run in runs.values() for host in run.result.hosts if host
     }
     redactor = Redactor(hosts, keep=include_hosts)
-    for entry in loaded:
-        check(entry)
     return Inputs(
         entries=tuple(redactor.value(entry) for entry in loaded),
         runs=tuple(redactor.value(run) for run in runs.values()),
         problems=tuple(redactor.text(problem) for problem in loaded.problems),
     )
-
-
-def check(entry: Entry) -> None:
-    """Checks that every field of an entry holds what its type says, and only finite numbers.
-
-    A file of entries may come from anywhere.
-
-    Raises:
-      RunError: A field does not; it is named.
-    """
-    for where, value, wanted in _fields(entry, ""):
-        if not _is_a(value, wanted):
-            raise RunError(
-                f"the entry {str(entry.source)[:200]!r} is damaged: {where} is {str(value)[:60]!r}"
-            )
-
-
-def _fields(record: Any, prefix: str):
-    hints = _hints(type(record))
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        where = f"{prefix}{field.name}"
-        if dataclasses.is_dataclass(value):
-            yield from _fields(value, where + ".")
-        elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
-            for number, one in enumerate(value):
-                yield from _fields(one, f"{where}[{number}].")
-        else:
-            yield where, value, hints[field.name]
-
-
-_HINTS: dict[type, dict[str, Any]] = {}
-
-
-def _hints(kind: type) -> dict[str, Any]:
-    if kind not in _HINTS:
-        _HINTS[kind] = typing.get_type_hints(kind)
-    return _HINTS[kind]
-
-
-def _is_a(value: Any, wanted: Any) -> bool:
-    origin = typing.get_origin(wanted)
-    if origin in (types.UnionType, typing.Union):
-        return any(_is_a(value, one) for one in typing.get_args(wanted))
-    if wanted is type(None):
-        return value is None
-    if wanted is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and abs(value) < 1e300 and math.isfinite(value)
-    if wanted is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    if origin is tuple:
-        return isinstance(value, tuple) and all(
-            _is_a(one, typing.get_args(wanted)[0]) for one in value
-        )
-    if origin is dict:
-        return isinstance(value, dict) and all(
-            isinstance(key, str) and isinstance(one, str) for key, one in value.items()
-        )
-    return isinstance(value, wanted)

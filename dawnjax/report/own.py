@@ -103,13 +103,9 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
                 f"{result.num_devices} x {result.device_kind}",
                 result.status,
                 result.reached,
-                result.time_to_accuracy_seconds
-                if result.time_to_accuracy_seconds is not None
-                else words.NOT_REACHED,
+                _to_accuracy(run, result.time_to_accuracy_seconds),
                 result.compile_seconds,
-                result.total_seconds_to_accuracy
-                if result.total_seconds_to_accuracy is not None
-                else words.NOT_REACHED,
+                _to_accuracy(run, result.total_seconds_to_accuracy),
                 result.total_seconds,
                 result.train_seconds,
                 float(result.epochs),
@@ -151,6 +147,11 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
             "Cost: time to accuracy at the price given; that of the whole process is in the file.",
         ),
     )
+
+
+def _to_accuracy(run: OurRun, seconds: float | None) -> float | str | None:
+    """Gives a time to the target, or that it was not reached; None if reached, but when is lost."""
+    return words.NOT_REACHED if seconds is None and not run.result.reached else seconds
 
 
 def _phases_table(runs: Sequence[OurRun]) -> Table:

@@ -8,6 +8,7 @@ from dawnjax.analysis.comparison import compare_table
 from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import epochs_table, stability_table, summaries
 from dawnjax.analysis.leaderboard import ranking_seconds
+from dawnjax.analysis.resampling import FEWEST_TRIALS
 from dawnjax.analysis.tables import Table
 from dawnjax.report import figures, words
 from dawnjax.report.boards import scope
@@ -31,6 +32,9 @@ MOST_ROWS = 44
 """Rows of a figure; the entries with the largest variation are taken."""
 
 MOST_COMPARISONS = 40
+
+NO_INTERVAL = "no interval"
+TOO_FEW = "too few trials to tell"
 
 
 def stability_part(entries: Sequence[Entry]) -> Part | None:
@@ -87,8 +91,8 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
                 summary="; ".join(said[:MOST_ROWS]) + ".",
                 caption=(
                     "A dot is a trial that reached the target, the line across the mean, the bar "
-                    "the 95% interval of the mean. At the right: coefficient of variation, and "
-                    "trials that reached of all."
+                    f"the 95% interval of the mean, which fewer than {FEWEST_TRIALS} trials do not "
+                    "have. At the right: coefficient of variation, and trials that reached of all."
                     + (f" The {MOST_ROWS} entries that vary most." if cut else "")
                 ),
                 draw=lambda width: figures.draw_strips(
@@ -98,17 +102,16 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
                 tables=("stability",),
             )
         )
-    blocks.append(
-        view(
-            table,
-            ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"]
-            + ["compile_seconds"],
-            entries=keyed,
-            why=why_null,
-            caption="Entries of two trials or more",
-            keep=lambda record: (record["trials"] or 0) > 1,
-        )
+    shown_table = view(
+        table,
+        ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"]
+        + ["compile_seconds"],
+        entries=keyed,
+        why=why_null,
+        caption="Entries of two trials or more",
+        keep=lambda record: (record["trials"] or 0) > 1,
     )
+    blocks.append(_saying_no_interval(shown_table))
     lead = ["Trials of an entry differ in their random seed alone."]
     cvs = [s.cv for _, s in summaries(entries) if s.cv is not None and s.reached > 1]
     if cvs:
@@ -143,8 +146,11 @@ def epochs_part(entries: Sequence[Entry]) -> Part | None:
         if not summary.seconds_per_epoch_mean:
             left_out.append((label(entry, benchmark=True), "the time per epoch is not known"))
             continue
-        epochs_cv = (summary.epochs_std or 0.0) / (summary.epochs_mean or 1.0)
-        time_cv = (summary.seconds_per_epoch_std or 0.0) / summary.seconds_per_epoch_mean
+        if summary.epochs_std is None or summary.seconds_per_epoch_std is None:
+            left_out.append((label(entry, benchmark=True), "epochs of one trial alone are known"))
+            continue
+        epochs_cv = summary.epochs_std / (summary.epochs_mean or 1.0)
+        time_cv = summary.seconds_per_epoch_std / summary.seconds_per_epoch_mean
         ratio = summary.ratio_of_cvs
         pairs.append(
             figures.Pair(
@@ -235,7 +241,8 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
             title="Are neighbours told apart?",
             lead=(
                 "Each entry with two trials or more against the next faster one of its benchmark: "
-                "the ratio of their expected times, and whether its 95% interval leaves out 1.",
+                "the ratio of their expected times, and whether its 95% interval leaves out 1. "
+                f"Fewer than {FEWEST_TRIALS} trials of either are too few to tell.",
             ),
             blocks=(_comparisons_view(table, entries),),
         ),
@@ -261,12 +268,16 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
         if record["expected_ratio"] is None:
             why = "how long the trials that did not reach ran is not known"
             ratio = dataclasses.replace(ratio, mark=reasons.mark(why))
+        elif record["expected_ratio_low"] is None:
+            ratio = dataclasses.replace(ratio, small=NO_INTERVAL)
         else:
             low = shown(record["expected_ratio_low"], columns["expected_ratio"]).text
             high = record["expected_ratio_high"]
             upper = "no bound" if high is None else shown(high, columns["expected_ratio"]).text
             ratio = dataclasses.replace(ratio, small=f"{low} to {upper}")
         apart = shown(record["distinct"], columns["distinct"])
+        if record["distinct"] is None:
+            apart = dataclasses.replace(apart, text=TOO_FEW)
         apart = dataclasses.replace(apart, mark=reasons.mark(str(record["caution"] or "")))
         needed = shown(record["trials_needed"], columns["trials_needed"])
         if record["trials_needed"] is None:
@@ -290,6 +301,21 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
         total=len(table.rows),
         header=1,
     )
+
+
+def _saying_no_interval(shown_table: TableView) -> TableView:
+    """Says in each number's cell that it has no interval, where its column has them."""
+    has = ["interval" in head.small for head in shown_table.heads]
+    rows = tuple(
+        tuple(
+            dataclasses.replace(cell, small=NO_INTERVAL)
+            if interval and cell.kind == "number" and not cell.small
+            else cell
+            for cell, interval in zip(row, has, strict=True)
+        )
+        for row in shown_table.rows
+    )
+    return dataclasses.replace(shown_table, rows=rows)
 
 
 def _signed(value: float) -> str:

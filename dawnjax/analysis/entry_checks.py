@@ -1,0 +1,108 @@
+"""Whether an entry can be believed: a file of entries may come from anywhere."""
+
+import dataclasses
+import math
+import types
+import typing
+from typing import Any
+
+from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.stability import summarize_trials
+from dawnjax.errors import RunError
+
+
+def check(entry: Entry) -> None:
+    """Checks that every field of an entry holds what its type says, and only finite numbers.
+
+    Times and epochs must not be negative either.
+
+    Raises:
+      RunError: A field does not; it is named.
+    """
+    for where, value, wanted in _fields(entry, ""):
+        holds = _is_a(value, wanted)
+        an_amount = "seconds" in where or where.endswith("epochs")
+        if not holds or (an_amount and isinstance(value, int | float) and value < 0):
+            must = "; it must not be negative" if holds else ""
+            raise RunError(
+                f"the entry {str(entry.source)[:200]!r} is damaged: {where} is "
+                f"{str(value)[:60]!r}{must}; correct it or leave the entry out"
+            )
+
+
+def with_summary_of_trials(entry: Entry) -> Entry:
+    """Gives an entry whose summary is that of its trials, with a warning where it was not.
+
+    A deviation of 0 that a file gives for one trial is none, and no reason for a warning.
+    """
+    if not entry.trials and entry.summary is None:
+        return entry
+    from dawnjax.official import mlperf_rounds  # which imports entries
+
+    drops = mlperf_rounds.drops(entry.benchmark) if entry.suite == "mlperf_training" else 1
+    summary = summarize_trials(
+        [trial.time_to_accuracy_seconds for trial in entry.trials],
+        [trial.epochs for trial in entry.trials],
+        [trial.total_seconds for trial in entry.trials],
+        entry.cost_per_hour_usd,
+        drops,
+    )
+    told = {} if entry.summary is None else dataclasses.asdict(entry.summary)
+    computed = dataclasses.asdict(summary)
+    different = [
+        f"{name} {value} and not {computed[name]}"
+        for name, value in told.items()
+        if not math.isclose(value or 0.0, computed[name] or 0.0, rel_tol=1e-9)
+    ]
+    warnings = entry.warnings
+    if different:
+        warnings += (
+            f"its file gave a summary that is not that of its trials ({', '.join(different)}); it "
+            "is computed from the trials",
+        )
+    return dataclasses.replace(entry, summary=summary, warnings=warnings)
+
+
+def _fields(record: Any, prefix: str):
+    hints = _hints(type(record))
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        where = f"{prefix}{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from _fields(value, where + ".")
+        elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
+            for number, one in enumerate(value):
+                yield from _fields(one, f"{where}[{number}].")
+        else:
+            yield where, value, hints[field.name]
+
+
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    if kind not in _HINTS:
+        _HINTS[kind] = typing.get_type_hints(kind)
+    return _HINTS[kind]
+
+
+def _is_a(value: Any, wanted: Any) -> bool:
+    origin = typing.get_origin(wanted)
+    if origin in (types.UnionType, typing.Union):
+        return any(_is_a(value, one) for one in typing.get_args(wanted))
+    if wanted is type(None):
+        return value is None
+    if wanted is float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and abs(value) < 1e300 and math.isfinite(value)
+    if wanted is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    if origin is tuple:
+        return isinstance(value, tuple) and all(
+            _is_a(one, typing.get_args(wanted)[0]) for one in value
+        )
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            isinstance(key, str) and isinstance(one, str) for key, one in value.items()
+        )
+    return isinstance(value, wanted)
