@@ -59,12 +59,15 @@ class Trial:
       file: Its log or run directory, relative to the entry's source.
       reached: Whether it reached the target.
       time_to_accuracy_seconds: None if it did not.
-      total_seconds: How long it ran on the same clock, reached or not; None if not known.
+      total_seconds: How long it trained on the same clock, reached or not; None if not known.
       epochs: Epochs up to the target, or up to its end; None if the log does not tell.
       status: The suite's own word for its end, such as `success`, `aborted`, `diverged`.
       seed: None where no seed is recorded.
       interrupted: Whether its clock was put together from several attempts.
       compile_seconds: Compilation outside the clock; None if not known.
+      cost_usd: Of ours: what its time to accuracy cost, or its `total_seconds` if it did not reach;
+        each attempt's part at its own price. None if not known.
+      run_id: Of ours: the run's own name, the same in all its copies.
       evaluations: In the order of time.
     """
 
@@ -77,6 +80,8 @@ class Trial:
     seed: int | None = None
     interrupted: bool = False
     compile_seconds: float | None = None
+    cost_usd: float | None = None
+    run_id: str = ""
     evaluations: tuple[Evaluation, ...] = ()
 
 
@@ -121,7 +126,7 @@ class Entry:
       global_batch_unit: What it counts: `examples`, or `tokens` where the logs count those, or
         `packed rows` of several sentence pairs.
       target: What was to be reached.
-      cost_per_hour_usd: Price of the whole system; None if not given.
+      cost_per_hour_usd: Price of the whole system; None if not given, or not one for all trials.
       trials: In the order of their files; empty for inference.
       summary: The statistics of the trials; None for inference.
       inference: The measurements of an inference entry; None for training.
@@ -129,6 +134,9 @@ class Entry:
       reasons: Why a field is None, where that can be said.
       identity: Of ours: the hash of the experiment that all trials share; empty for official ones.
       variant: Of ours: the flags that changed the experiment, in words; empty if none did.
+      distinction: What else tells it from entries of the same experiment and system, in words that
+        its source ends with: of ours the run options that can change the time and are not the
+        default, or the file it was read from. Empty where nothing must.
     """
 
     source: str
@@ -159,6 +167,7 @@ class Entry:
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     identity: str = ""
     variant: str = ""
+    distinction: str = ""
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
@@ -189,6 +198,17 @@ class Entry:
             return cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise RunError(f"not an entry: {error}") from error
+
+
+def set_apart(entry: Entry, words: str) -> Entry:
+    """Gives an entry whose source and name say what tells it from another; itself if no words."""
+    if not words:
+        return entry
+    return dataclasses.replace(
+        entry,
+        source=f"{entry.source} ({words})",
+        distinction=", ".join(filter(None, [entry.distinction, words])),
+    )
 
 
 def write_entries(path: Path, entries: Iterable[Entry]) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import types
 import typing
 import warnings
@@ -46,29 +47,27 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what was not read is in `problems`
         loaded = analysis.load(*paths)
-    runs: dict[str, OurRun] = {}
+    runs: list[OurRun] = []
     for path in paths:
         for directory in our_runs.find_run_directories(path) if path.is_dir() else ():
             try:
-                run = our_runs.read_run(directory)
+                runs.append(our_runs.read_run(directory))
             except RunError:
                 continue  # `load` has said so
-            runs.setdefault(run.result.run_id, run)
-    hosts = {
-        str(host.get("hostname", "")) for run in runs.values() for host in run.result.hosts if host
-    }
+    runs = our_runs.distinct(runs)
+    hosts = {str(host.get("hostname", "")) for run in runs for host in run.result.hosts if host}
     redactor = Redactor(hosts, keep=include_hosts)
     for entry in loaded:
         check(entry)
     return Inputs(
         entries=tuple(redactor.value(entry) for entry in loaded),
-        runs=tuple(redactor.value(run) for run in runs.values()),
+        runs=tuple(redactor.value(run) for run in runs),
         problems=tuple(redactor.text(problem) for problem in loaded.problems),
     )
 
 
 def check(entry: Entry) -> None:
-    """Checks that every field of an entry holds what its type says, and only finite numbers.
+    """Checks that every field of an entry holds what its type says, and only possible numbers.
 
     A file of entries may come from anywhere.
 
@@ -76,10 +75,21 @@ def check(entry: Entry) -> None:
       RunError: A field does not; it is named.
     """
     for where, value, wanted in _fields(entry, ""):
-        if not _is_a(value, wanted):
+        if not _is_a(value, wanted) or _is_impossible(where, value):
             raise RunError(
                 f"the entry {str(entry.source)[:200]!r} is damaged: {where} is {str(value)[:60]!r}"
             )
+
+
+def _is_impossible(where: str, value: Any) -> bool:
+    """Tells whether a time, a cost or a variation is negative; evaluations keep their stamps."""
+    never_negative = re.search(r"(seconds|usd|cv|_std|epochs)\w*$", where) is not None
+    return (
+        never_negative
+        and ".evaluations[" not in where
+        and isinstance(value, int | float)
+        and value < 0
+    )
 
 
 def _fields(record: Any, prefix: str):
