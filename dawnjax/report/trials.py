@@ -220,7 +220,8 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
     for entry, summary in summaries(entries):
         seconds, _ = ranking_seconds(entry)
         if seconds is not None and summary.reached > 1:
-            key = (entry.suite, entry.round, entry.benchmark)
+            target = repr(dataclasses.astuple(entry.target))
+            key = (entry.suite, entry.round, entry.benchmark, target)
             groups.setdefault(key, []).append((seconds, entry))
     pairs = []
     for _, group in sorted(groups.items()):
@@ -234,8 +235,9 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
             name="comparisons",
             title="Are neighbours told apart?",
             lead=(
-                "Each entry with two trials or more against the next faster one of its benchmark: "
-                "the ratio of their expected times, and whether its 95% interval leaves out 1.",
+                "Each entry with two trials or more against the next faster one of its benchmark "
+                "and target: the ratio of their expected times, and whether its 95% interval "
+                "leaves out 1.",
             ),
             blocks=(_comparisons_view(table, entries),),
         ),
