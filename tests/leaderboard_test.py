@@ -17,7 +17,7 @@ from dawnjax.analysis.cost import (
 )
 from dawnjax.analysis.counts import count, count_listed, counts_table, read_entry_list
 from dawnjax.analysis.entries import Entry, Inference, Target
-from dawnjax.analysis.leaderboard import benchmarks, leaderboard, ranking_seconds, up_to
+from dawnjax.analysis.leaderboard import benchmarks, leaderboard, ranking_seconds, targets, up_to
 from dawnjax.errors import ConfigError, RunError
 
 P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")
@@ -55,6 +55,22 @@ def test_no_price_is_no_rank_by_cost():
     table = leaderboard([entry_of([50.0])], "ImageNet", by="cost")
     assert table.column("rank") == [None] and table.column("cost_usd") == [None]
     assert "no price" in str(table.column("remark")[0])
+
+
+def test_entries_with_different_targets_are_never_ranked_together():
+    def to(value, seconds):
+        target = Target(metric="top_1_accuracy", value=value, unit="fraction")
+        return entry_of([seconds], source=f"to {value}", benchmark="digits", target=target)
+
+    easy, hard, other = to(0.9, 1.0), to(0.9915, 2.0), to(0.9915, 3.0)
+    with pytest.raises(
+        ConfigError, match=r"several targets \(top_1_accuracy at least 0.9, .*0.9915"
+    ):
+        leaderboard([easy, hard, other], "digits")
+    assert targets([hard, easy, other]) == [easy.target, hard.target]
+    table = leaderboard([easy, hard, other], "digits", target=hard.target)
+    assert table.column("source") == ["to 0.9915", "to 0.9915"]
+    assert table.column("target") == ["top_1_accuracy at least 0.9915"] * 2
 
 
 def test_ranking_time():

@@ -144,6 +144,32 @@ def test_official_summaries_are_those_of_their_trials(test_data):
         assert with_summary_of_trials(entry) == entry
 
 
+def test_entries_of_one_source_are_told_apart(tmp_path):
+    first, second, third = (entry_of([float(n)], suite="dawnjax") for n in (1, 2, 3))
+    analysis.Entries([first, second]).save(tmp_path / "a.jsonl")
+    analysis.Entries([third]).save(tmp_path / "b.jsonl")
+    entries = analysis.load(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert [(entry.source, entry.distinction) for entry in entries] == [
+        ("folder/entry", ""),
+        ("folder/entry (from a.jsonl)", "from a.jsonl"),
+        ("folder/entry (from b.jsonl)", "from b.jsonl"),
+    ]
+
+
+def test_the_same_trials_in_two_entries_are_said(tmp_path):
+    for seed in (0, 1, 2):
+        write_run(tmp_path / "runs" / f"s{seed}", seed=seed, seconds=10.0 + 5 * seed)
+    folders = [tmp_path / "runs" / f"s{seed}" for seed in (0, 1)]
+    analysis.load(*folders).save(tmp_path / "two.jsonl")
+    saved, runs = analysis.load(tmp_path / "two.jsonl", tmp_path / "runs")
+    assert saved.source == f"{runs.source} (from two.jsonl)"
+    assert saved.warnings == (
+        "2 of its 2 trials (s0, s1) are also in another entry, of x on 8 x tpu v4 on 2 hosts with "
+        "3 trials: the two are not independent results",
+    )
+    assert runs.warnings[0].startswith("2 of its 3 trials (s0, s1) are also in another entry")
+
+
 def test_rows_of_entries_trials_and_evaluations():
     entry = make_entry(
         [make_trial(2.0, 3.0, curve=[(1, 1.0, 0.5), (2, 2.0, 94.0)]), make_trial(None, total=9.0)],

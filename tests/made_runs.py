@@ -25,6 +25,9 @@ def write_run(
     versions: dict[str, str] | None = None,
     interrupted: bool = False,
     data: str = "",
+    options: dict[str, Any] | None = None,
+    cores: int | None = None,
+    profile_seconds: float = 0.0,
 ) -> Path:
     """Writes a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
 
@@ -43,6 +46,9 @@ def write_run(
       versions: jax alone if None.
       interrupted: Whether an attempt of 12 s on the clock was killed 1,000 s before.
       data: The tag of its dataset; empty for none.
+      options: Run options beside the price.
+      cores: Of process 0, in its log; none if None.
+      profile_seconds: How long a profile after the run takes; 0 takes none.
     """
     log = Log().begin(0.0, price)
     step = 0
@@ -58,8 +64,14 @@ def write_run(
         accuracy = 0.95 if 5.0 * number == seconds else 0.5
         log.train(moment, step, 10).evaluate(moment, step, accuracy)
     ending = "reached" if seconds is not None else status
+    end = start + (seconds or 40.0)
+    if cores is not None:
+        log.add("host_sample", end, cpu_seconds=0.0, memory_bytes=0, cores=cores)
+    if profile_seconds:
+        log.add("phase", end, name="profile")
+        log.add("host_sample", end + profile_seconds, cpu_seconds=0.0, memory_bytes=0)
     if ending is not None:
-        log.add("attempt_end", start + (seconds or 40.0), status=ending, step=step)
+        log.add("attempt_end", end + profile_seconds, status=ending, step=step)
     own: dict[str, dict[str, Any]] = {
         "attempt_start": {
             "run_id": run_id or str(path),
@@ -68,6 +80,7 @@ def write_run(
             "process_index": 0,
         },
         "experiment": {"seed": seed, "identity": identity}
+        | ({"run_options": {"price_per_hour_usd": price, **options}} if options else {})
         | ({"experiment": {**EXPERIMENT, "data": {"tag": data}}} if data else {}),
         "devices": {
             "num_devices": num_devices,

@@ -1,12 +1,15 @@
 """Run directories as entries: grouped by experiment and system, failures counted."""
 
 import json
+import zlib
 
 import pytest
 from made_runs import write_run
 
 from dawnjax.analysis import our_runs
+from dawnjax.analysis.cost import training_cost
 from dawnjax.errors import RunError
+from dawnjax.run_log import read_events
 
 
 def entries_of(*paths):
@@ -58,6 +61,60 @@ def test_identities_and_systems_are_never_mixed(tmp_path):
     assert {entry.identity for entry in entries} == {"one", "two"}
 
 
+def test_the_time_of_a_trial_that_missed_ends_before_its_profile(tmp_path):
+    paths = [
+        write_run(tmp_path / "a", seconds=10.0, price=36.0),
+        write_run(tmp_path / "b", seed=1, seconds=None, price=36.0, profile_seconds=100.0),
+    ]
+    (entry,) = entries_of(*paths)
+    assert entry.summary is not None
+    # 10 s and 40 s, for the one that reached.
+    assert entry.summary.expected_seconds == 50.0
+    # 2 hosts at 36 USD an hour are 0.02 USD a second.
+    assert [trial.cost_usd for trial in entry.trials] == pytest.approx([0.2, 0.8])
+    assert training_cost(entry, 50.0) == (pytest.approx(1.0), "given by the entry")
+    assert entry.summary.cost_usd == pytest.approx(0.2)
+
+
+def test_options_that_can_change_the_time_are_never_mixed_and_others_are(tmp_path):
+    every_step = {"checkpoint": {"every_steps": 1, "directory": "", "keep": 2}}
+    elsewhere = {"run_dir": "x", "checkpoint": {"directory": "y"}, "profile": {"after_run": False}}
+    windows = {"profile": {"steps": "10:20"}, "tensorboard": False}
+    paths = [
+        write_run(tmp_path / "a", options=every_step),
+        write_run(tmp_path / "b", seed=1),  # a log without the options
+        write_run(tmp_path / "c", seed=2, options={**elsewhere, "compile_cache_dir": "none"}),
+        write_run(tmp_path / "d", seed=3, options=windows),
+        write_run(tmp_path / "e", seed=4, options={"weight_update_sharding": True}),
+    ]
+    entries = entries_of(*paths)
+    found = {entry.distinction: [trial.file for trial in entry.trials] for entry in entries}
+    assert found == {
+        "checkpoint.every_steps=1": ["a"],
+        "": ["b", "c"],
+        "profile.steps=10:20, tensorboard=False": ["d"],
+        "weight_update_sharding=True": ["e"],
+    }
+    assert all(f"({entry.distinction})" in entry.source for entry in entries if entry.distinction)
+
+
+def test_the_cores_of_a_cpu_are_its_hardware_and_those_of_a_host_are_a_warning(tmp_path):
+    def runs(folder, **fields):
+        return [
+            write_run(tmp_path / folder / f"{cores}", seed=cores or 0, cores=cores, **fields)
+            for cores in (1, 2, None)
+        ]
+
+    cpus = entries_of(*runs("cpu", platform="cpu", device_kind="cpu", num_devices=1))
+    assert [(entry.system, entry.hardware) for entry in cpus] == [
+        ("1 x cpu (1 core a host) on 2 hosts", "cpu (1 core a host)"),
+        ("1 x cpu (2 cores a host) on 2 hosts", "cpu (2 cores a host)"),
+        ("1 x cpu on 2 hosts", "cpu"),
+    ]
+    (accelerator,) = entries_of(*runs("tpu"))
+    assert accelerator.warnings == ("the hosts of the trials had 1 or 2 CPU cores",)
+
+
 def test_simulated_devices_are_no_accelerators(tmp_path):
     path = write_run(tmp_path / "a", platform="cpu", device_kind="cpu", num_devices=4)
     (entry,) = entries_of(path)
@@ -102,6 +159,86 @@ def test_a_run_given_twice_counts_once_and_a_seed_run_twice_is_named(tmp_path):
     assert [trial.file for trial in entry.trials] == ["a", "c"]
     assert any("b is a run that was given already" in w for w in entry.warnings)
     assert any("seed 0 was run more than once" in w for w in entry.warnings)
+
+
+def test_of_two_copies_the_log_that_goes_on_counts(tmp_path):
+    whole = write_run(tmp_path / "z", run_id="same")
+    early = write_run(tmp_path / "a", run_id="same")
+    log = early / "log" / "process_00000.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:6]) + lines[6][:20])  # as a copy taken during the run
+    for paths in ((early, whole), (whole, early)):
+        (entry,) = entries_of(*paths)
+        assert [(trial.file, trial.status) for trial in entry.trials] == [("z", "reached")]
+        assert entry.warnings == ("a is an earlier copy of z, whose log goes on; that counts",)
+    other = write_run(tmp_path / "b", run_id="same", seconds=20.0)
+    (entry,) = entries_of(whole, other)
+    assert [trial.file for trial in entry.trials] == ["b"]
+    assert entry.warnings[0] == (
+        "z and b are copies of one run, and neither log is the beginning of the other; b, which "
+        "has more events, counts"
+    )
+
+
+def rewrite(path, change):
+    log = path / "log" / "process_00000.jsonl"
+    events, _ = read_events(log)
+    for event in events:
+        change(event)
+    log.write_bytes(b"".join(map(without_check, events)))
+    return path
+
+
+def without_check(event):
+    """Gives a whole line of what `encode_line` would refuse to write, such as NaN."""
+    body = json.dumps(event, separators=(",", ":")).encode()[:-1]
+    return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "why"),
+    [
+        ("evaluation", "t", -5.0, "its event 'evaluation' is at -5.0 s"),
+        ("evaluation", "t", 5.0, "its evaluation at step 10 is -3.0 s after run_start"),
+        ("evaluation", "t", float("nan"), "its event 'evaluation' is at nan s"),
+        ("evaluation", "t", 1e300, "its event 'evaluation' is at 1e\\+300 s"),
+        ("evaluation", "metrics", {"top_1_accuracy": 5.0}, "top_1_accuracy is 5.0 at step 10"),
+        ("evaluation", "metrics", {"top_1_accuracy": -1.0}, "outside of 0 to 1"),
+        ("evaluation", "metrics", {"bleu": 101.0}, "bleu is 101.0 at step 10, outside of 0 to 100"),
+        ("devices", "mesh", None, "cannot be summarized"),
+    ],
+)
+def test_an_impossible_run_is_refused_by_name(tmp_path, name, field, value, why):
+    def change(event):
+        if event["event"] == name:
+            event[field] = value
+
+    path = rewrite(write_run(tmp_path / "odd"), change)
+    with pytest.raises(RunError, match=f"odd: .*{why}"):
+        our_runs.read_run(path)
+
+
+def test_a_wall_clock_that_is_no_date_leaves_the_date_unknown(tmp_path):
+    def change(event):
+        event["unix_seconds"] = 1e300
+
+    (entry,) = entries_of(rewrite(write_run(tmp_path / "a"), change))
+    assert entry.date == "" and entry.summary is not None and entry.summary.mean_seconds == 10.0
+
+
+def test_a_trial_resumed_at_another_price_costs_each_attempt_s_own(tmp_path):
+    def change(event):
+        if event["event"] == "experiment" and event["attempt"] == 2:
+            event["run_options"]["price_per_hour_usd"] = 360.0
+
+    path = write_run(tmp_path / "a", interrupted=True, seconds=20.0, price=36.0)
+    (entry,) = entries_of(rewrite(path, change))
+    # 2 hosts: 12 s at 0.02 USD a second, then 20 s at 0.2.
+    assert entry.summary is not None and entry.summary.cost_usd == pytest.approx(4.24)
+    assert training_cost(entry, 32.0)[0] == pytest.approx(4.24)
+    assert entry.cost_per_hour_usd is None
+    why = "the attempts of a were given different prices"
+    assert entry.reasons["cost_per_hour_usd"] == why
 
 
 def test_different_versions_and_prices_are_named(tmp_path):

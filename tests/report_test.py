@@ -226,6 +226,43 @@ def test_numbers_of_the_page_are_those_of_the_tables(report):
     assert cell[5].startswith("5.88%")
 
 
+def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
+    easy = Target(metric="top_1_accuracy", value=0.9, unit="fraction")
+    hard = Target(metric="top_1_accuracy", value=0.99, unit="fraction")
+    fields = {"suite": "dawnjax", "round": "", "benchmark": "digits", "source": "digits/x/1 x cpu"}
+    write_entries(tmp_path / "a.jsonl", [entry("s", [100.0, 110.0], **fields, target=hard)])
+    write_entries(tmp_path / "b.jsonl", [entry("s", [100.0, 300.0, 500.0], **fields, target=hard)])
+    write_entries(tmp_path / "c.jsonl", [entry("s", [10.0, 11.0], **fields, target=easy)])
+    made = page.make(inputs.read([tmp_path / f"{name}.jsonl" for name in "abc"]))
+    tables = {table.name: table for table in made.tables}
+    rows = tables["leaderboards_by_time"].records()
+    assert [(row["board"], row["rank"], row["seconds"]) for row in rows] == [
+        ("DawnJAX digits to top_1_accuracy at least 0.9", 1, 10.5),
+        ("DawnJAX digits to top_1_accuracy at least 0.99", 1, 105.0),
+        ("DawnJAX digits to top_1_accuracy at least 0.99", 2, 300.0),
+    ]
+    # CVs by hand: 5 / 105, 163.3 / 300 and 0.5 / 10.5, each in the figure and the table.
+    for shown in ("4.76% · 2/2", "54.4% · 3/3"):
+        assert shown in made.html
+    first_cells = [row[:3] for row in Page(made.html).rows if len(row) == 7]
+    trials = [row[1] for row in first_cells if "(from b.jsonl)" in row[0]]
+    assert trials == ["3", "3"]  # in the tables of stability and of epochs
+    # The two with one target are neighbours; the third is compared with neither.
+    assert len(tables["comparisons"].rows) == 1
+    assert "expected cost" in made.html and "mean cost" in made.html
+
+
+@pytest.mark.parametrize("field", ["time_to_accuracy_seconds", "total_seconds", "cost_usd"])
+def test_a_negative_time_or_cost_is_refused_by_name(tmp_path, field):
+    made = entry("s", [100.0, 110.0])
+    trials = (dataclasses.replace(made.trials[0], **{field: -1.0}), made.trials[1])
+    write_entries(tmp_path / "a.jsonl", [dataclasses.replace(made, trials=trials)])
+    with pytest.raises(
+        RunError, match=rf"acme/s/resnet' is damaged: trials\[0\].{field} is '-1.0'"
+    ):
+        inputs.read([tmp_path / "a.jsonl"])
+
+
 def test_what_is_not_known_says_why(report):
     read = Page(report.html)
     text = "".join(read.text)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from made_entries import entry_of, make_entry, make_trial, official_entries
 
 from dawnjax.analysis import paper_cells
+from dawnjax.analysis.entries import Target
 from dawnjax.analysis.scaling import (
     batch_points,
     fit_critical_batch_size,
@@ -54,6 +55,24 @@ def test_series_hold_one_kind_of_hardware():
     v3 = [entry(8, "tpuv3-8"), entry(512, "tpuv3-512")]
     alone = [entry(8, "tpuv2-8"), entry(512, "tpuv3-512", round="v0.6")]
     assert series([*alone, *v3]) == [v3]
+
+
+def test_series_hold_one_target_and_name_their_recipes():
+    def entry(accelerators, value, variant=""):
+        return entry_of(
+            [1.0] * 3,
+            suite="dawnjax",
+            benchmark="digits",
+            source=f"{accelerators} to {value}",
+            num_accelerators=accelerators,
+            target=Target(metric="top_1_accuracy", value=value, unit="fraction"),
+            variant=variant,
+        )
+
+    hard = [entry(1, 0.99), entry(8, 0.99, "global_batch_size=128")]
+    assert series([entry(4, 0.9), *hard]) == [hard]
+    said = "Series 1 joins several recipes: as it is; global_batch_size=128."
+    assert said in scaling_table([hard]).notes
 
 
 def test_official_scaling_of_resnet(test_data):

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import date
@@ -126,6 +127,28 @@ def cost_usd(seconds: float | None, price: SystemPrice) -> float | None:
     if seconds is None or price.usd_per_hour is None:
         return None
     return seconds * price.usd_per_hour / 3600
+
+
+def training_cost(
+    entry: Entry, seconds: float | None, prices: Sequence[Price] = PRICES
+) -> tuple[float | None, str]:
+    """Gives the cost of the time that ranks a training entry, and where its price is from.
+
+    That is the expected cost: what all trials cost over the number that reached. Where the trials
+    tell what each cost, it is of those, so that attempts at several prices count each at its own.
+
+    Args:
+      entry: The entry.
+      seconds: The time by which it is ranked; None if it is not.
+      prices: For an entry that gives no price.
+    """
+    costs = [trial.cost_usd for trial in entry.trials]
+    known = [cost for cost in costs if cost is not None]
+    reached = sum(trial.reached for trial in entry.trials)
+    if seconds is not None and reached and len(known) == len(costs):
+        return math.fsum(known) / reached, "given by the entry"
+    price = system_price(entry, prices)
+    return cost_usd(seconds, price), price.source
 
 
 def read_prices(path: Path) -> tuple[Price, ...]:

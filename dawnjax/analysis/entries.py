@@ -7,11 +7,12 @@ One line of a JSON Lines file is one entry.
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax.analysis.stability import Summary
+from dawnjax.analysis.stability import Summary, summarize_trials
 from dawnjax.errors import RunError
 
 SCHEMA_VERSION = 1
@@ -59,12 +60,15 @@ class Trial:
       file: Its log or run directory, relative to the entry's source.
       reached: Whether it reached the target.
       time_to_accuracy_seconds: None if it did not.
-      total_seconds: How long it ran on the same clock, reached or not; None if not known.
+      total_seconds: How long it trained on the same clock, reached or not; None if not known.
       epochs: Epochs up to the target, or up to its end; None if the log does not tell.
       status: The suite's own word for its end, such as `success`, `aborted`, `diverged`.
       seed: None where no seed is recorded.
       interrupted: Whether its clock was put together from several attempts.
       compile_seconds: Compilation outside the clock; None if not known.
+      cost_usd: Of ours: what its time to accuracy cost, or its `total_seconds` if it did not reach;
+        each attempt's part at its own price. None if not known.
+      run_id: Of ours: the run's own name, the same in all its copies.
       evaluations: In the order of time.
     """
 
@@ -77,6 +81,8 @@ class Trial:
     seed: int | None = None
     interrupted: bool = False
     compile_seconds: float | None = None
+    cost_usd: float | None = None
+    run_id: str = ""
     evaluations: tuple[Evaluation, ...] = ()
 
 
@@ -121,7 +127,7 @@ class Entry:
       global_batch_unit: What it counts: `examples`, or `tokens` where the logs count those, or
         `packed rows` of several sentence pairs.
       target: What was to be reached.
-      cost_per_hour_usd: Price of the whole system; None if not given.
+      cost_per_hour_usd: Price of the whole system; None if not given, or not one for all trials.
       trials: In the order of their files; empty for inference.
       summary: The statistics of the trials; None for inference.
       inference: The measurements of an inference entry; None for training.
@@ -129,6 +135,9 @@ class Entry:
       reasons: Why a field is None, where that can be said.
       identity: Of ours: the hash of the experiment that all trials share; empty for official ones.
       variant: Of ours: the flags that changed the experiment, in words; empty if none did.
+      distinction: What else tells it from entries of the same experiment and system, in words that
+        its source ends with: of ours the run options that can change the time and are not the
+        default, or the file it was read from. Empty where nothing must.
     """
 
     source: str
@@ -159,6 +168,7 @@ class Entry:
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     identity: str = ""
     variant: str = ""
+    distinction: str = ""
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
@@ -189,6 +199,41 @@ class Entry:
             return cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise RunError(f"not an entry: {error}") from error
+
+
+def summary_of(
+    trials: Sequence[Trial], cost_per_hour_usd: float | None = None, drops: int = 1
+) -> Summary:
+    """Gives the statistics of trials; the cost is of what each cost, where each says that.
+
+    Args:
+      trials: The trials.
+      cost_per_hour_usd: Price of the whole system, for trials that do not say what they cost.
+      drops: Trials that the score leaves out at each end.
+    """
+    summary = summarize_trials(
+        [trial.time_to_accuracy_seconds for trial in trials],
+        [trial.epochs for trial in trials],
+        [trial.total_seconds for trial in trials],
+        cost_per_hour_usd,
+        drops,
+    )
+    costs = [trial.cost_usd for trial in trials if trial.reached]
+    known = [cost for cost in costs if cost is not None]
+    if known and len(known) == len(costs):
+        return dataclasses.replace(summary, cost_usd=statistics.fmean(known))
+    return summary
+
+
+def set_apart(entry: Entry, words: str) -> Entry:
+    """Gives an entry whose source and name say what tells it from another; itself if no words."""
+    if not words:
+        return entry
+    return dataclasses.replace(
+        entry,
+        source=f"{entry.source} ({words})",
+        distinction=", ".join(filter(None, [entry.distinction, words])),
+    )
 
 
 def write_entries(path: Path, entries: Iterable[Entry]) -> None:

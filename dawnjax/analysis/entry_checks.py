@@ -2,26 +2,26 @@
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from typing import Any
 
-from dawnjax.analysis.entries import Entry
-from dawnjax.analysis.stability import summarize_trials
+from dawnjax.analysis.entries import Entry, summary_of
 from dawnjax.errors import RunError
 
 
 def check(entry: Entry) -> None:
     """Checks that every field of an entry holds what its type says, and only finite numbers.
 
-    Times and epochs must not be negative either.
+    Times, costs, deviations and epochs must not be negative either.
 
     Raises:
       RunError: A field does not; it is named.
     """
     for where, value, wanted in _fields(entry, ""):
         holds = _is_a(value, wanted)
-        an_amount = "seconds" in where or where.endswith("epochs")
+        an_amount = re.search(r"(seconds\w*|usd|cv|_std|epochs)$", where) is not None
         if not holds or (an_amount and isinstance(value, int | float) and value < 0):
             must = "; it must not be negative" if holds else ""
             raise RunError(
@@ -40,13 +40,7 @@ def with_summary_of_trials(entry: Entry) -> Entry:
     from dawnjax.official import mlperf_rounds  # which imports entries
 
     drops = mlperf_rounds.drops(entry.benchmark) if entry.suite == "mlperf_training" else 1
-    summary = summarize_trials(
-        [trial.time_to_accuracy_seconds for trial in entry.trials],
-        [trial.epochs for trial in entry.trials],
-        [trial.total_seconds for trial in entry.trials],
-        entry.cost_per_hour_usd,
-        drops,
-    )
+    summary = summary_of(entry.trials, entry.cost_per_hour_usd, drops)
     told = {} if entry.summary is None else dataclasses.asdict(entry.summary)
     computed = dataclasses.asdict(summary)
     different = [

@@ -88,13 +88,13 @@ def overview_table(entries: Iterable[Entry]) -> Table:
             Column("mean_seconds", "mean time to accuracy", "s", "number"),
             Column("score_seconds", "MLPerf score", "s", "number"),
             COMPILATION,
-            Column("cost_usd", "cost", "USD", "number"),
+            Column("mean_cost_usd", "mean cost", "USD", "number"),
             Column("warnings", "warnings", kind="integer"),
         ),
         rows=tuple(rows),
         notes=(
-            "mean: over the trials that reached. MLPerf score: without the fastest and the slowest "
-            "trial; a trial that did not reach counts as the slowest.",
+            "Mean time and mean cost: over the trials that reached. MLPerf score: without the "
+            "fastest and the slowest trial; a trial that did not reach counts as the slowest.",
         ),
     )
 

@@ -1,10 +1,11 @@
 """Leaderboards by time and by cost, up to a day."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dawnjax.analysis.cost import PRICES, Price, cost_usd, parse_date, system_price
-from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
+from dawnjax.analysis.entries import Entry, Target
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.analysis.thresholds import reaches
@@ -24,6 +25,18 @@ class _Row(NamedTuple):
 def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
     """Gives the (suite, round, kind, benchmark) for which there are entries, in order."""
     return sorted({(e.suite, e.round, e.kind, e.benchmark) for e in entries})
+
+
+def targets(entries: Iterable[Entry]) -> list[Target]:
+    """Gives the targets of entries, in order; no board ranks times to different ones."""
+    found = {entry.target for entry in entries}
+    return sorted(found, key=lambda target: repr(dataclasses.astuple(target)))
+
+
+def target_words(target: Target) -> str:
+    """Gives a target in words, such as `top_1_accuracy at least 0.93`."""
+    value = "a value not known" if target.value is None else f"{target.value:g}"
+    return f"{target.metric} {target.direction.replace('_', ' ')} {value}".strip()
 
 
 def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
@@ -67,6 +80,7 @@ def leaderboard(
     kind: str = "training",
     suite: str | None = None,
     round: str | None = None,
+    target: Target | None = None,
     prices: Sequence[Price] = PRICES,
 ) -> Table:
     """Gives the ranking of a benchmark's entries; those that cannot be ranked stand at its end.
@@ -79,10 +93,12 @@ def leaderboard(
       kind: `training` or `inference`.
       suite: Only this suite, if given.
       round: Only this round, if given.
+      target: Only entries with this target; needed where the entries have several.
       prices: For entries that give no price.
 
     Raises:
-      ConfigError: `by`, `kind` or `until` has no meaning here.
+      ConfigError: `by`, `kind` or `until` has no meaning here, or the entries have several targets
+        and none is chosen.
     """
     if by not in ORDERS:
         raise ConfigError(f"a leaderboard is by {' or '.join(ORDERS)}, not by {by!r}")
@@ -94,7 +110,15 @@ def leaderboard(
         if (entry.benchmark, entry.kind) == (benchmark, kind)
         and suite in (None, entry.suite)
         and round in (None, entry.round)
+        and target in (None, entry.target)
     ]
+    several = targets(chosen)
+    if len(several) > 1:
+        raise ConfigError(
+            f"the entries of {benchmark} have several targets "
+            f"({', '.join(map(target_words, several))}), whose times are not to be ranked "
+            "together: choose one with target="
+        )
     undated = sum(parse_date(entry.date) is None for entry in chosen)
     if until is not None:
         chosen = up_to(chosen, until)
@@ -114,6 +138,14 @@ def leaderboard(
             notes.append(f"{undated} entries without a date are left out.")
     if unranked:
         notes.append(f"{len(unranked)} entries at the end are not ranked; the remark says why.")
+    cost = "expected cost"
+    if kind == "training":
+        notes.append(
+            "Expected cost: what all trials cost over the number that reached; of MLPerf entries "
+            "the cost of the score."
+        )
+    else:
+        cost = "cost of 10,000"
     quantity = "time to accuracy" if kind == "training" else "latency"
     scope = " ".join(part for part in (suite, round, benchmark) if part)
     return Table(
@@ -127,10 +159,11 @@ def leaderboard(
             Column("hardware", "hardware"),
             Column("framework", "framework"),
             Column("date", "date"),
+            Column("target", "target"),
             Column("trials", "trials", kind="integer"),
             Column("seconds", quantity, "s", "number"),
             COMPILATION,
-            Column("cost_usd", "cost", "USD", "number"),
+            Column("cost_usd", cost, "USD", "number"),
             Column("price_source", "price"),
             Column("remark", "remark"),
         ),
@@ -141,8 +174,8 @@ def leaderboard(
 
 def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
     seconds, why = ranking_seconds(entry)
-    price = system_price(entry, prices)
-    return _Row(entry, seconds, cost_usd(seconds, price), price.source, why)
+    cost, price_source = training_cost(entry, seconds, prices)
+    return _Row(entry, seconds, cost, price_source, why)
 
 
 def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
@@ -177,6 +210,7 @@ def _cells(row: _Row, rank: int | None) -> tuple[str | int | float | None, ...]:
         entry.hardware or entry.system,
         entry.framework,
         entry.date,
+        target_words(entry.target),
         len(entry.trials) if entry.kind == "training" else None,
         row.seconds,
         mean_compile_seconds(entry),

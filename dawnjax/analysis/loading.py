@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from dawnjax.analysis import our_runs
-from dawnjax.analysis.entries import Entry, read_entries, write_entries
+from dawnjax.analysis.entries import Entry, Trial, read_entries, set_apart, write_entries
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials
 from dawnjax.errors import ConfigError, RunError
 
@@ -164,12 +164,15 @@ def load(*paths: str | Path) -> Entries:
     entries: list[Entry] = []
     runs: list[our_runs.OurRun] = []
     problems: list[str] = []
+    files: dict[int, str] = {}  # of the entries read from a file of entries, by their place
     for path in map(Path, paths):
         if not path.exists():
             raise ConfigError(f"there is nothing at {path}")
         directories = list(our_runs.find_run_directories(path)) if path.is_dir() else []
         if path.suffix == ".jsonl" and path.is_file():
+            begin = len(entries)
             entries += read_entries(path)
+            files |= dict.fromkeys(range(begin, len(entries)), path.name)
         elif directories:
             for directory in directories:
                 try:
@@ -180,11 +183,13 @@ def load(*paths: str | Path) -> Entries:
             _load_official(path, entries, problems)
     entries += our_runs.entries_of(runs)
     unique: list[Entry] = []
-    for entry in entries:
+    origins: list[str] = []
+    for place, entry in enumerate(entries):
         check(entry)
         entry = with_summary_of_trials(entry)
         if entry not in unique:
             unique.append(entry)
+            origins.append(files.get(place, ""))
     if len(unique) < len(entries):
         problems.append(
             f"{len(entries) - len(unique)} entries were given more than once; each counts once"
@@ -198,7 +203,63 @@ def load(*paths: str | Path) -> Entries:
             f"{len(problems)} files, runs or entries were left out; .problems says why",
             stacklevel=2,
         )
-    return Entries(unique, problems)
+    return Entries(_told_apart(_with_shared_trials(unique), origins), problems)
+
+
+def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]:
+    """Gives entries of which no two have one source: tables are joined by it.
+
+    Of those that share one, the entry of the runs themselves keeps it, else the first; the others
+    are named for the file that they were read from.
+    """
+    groups: dict[str, list[int]] = {}
+    for place, entry in enumerate(entries):
+        groups.setdefault(entry.source, []).append(place)
+    apart = list(entries)
+    taken = set(groups)
+    for places in groups.values():
+        keeps = next((place for place in places if not origins[place]), places[0])
+        for place in places:
+            if place == keeps:
+                continue
+            words = f"from {origins[place]}" if origins[place] else "another"
+            number = 1
+            while True:
+                named = set_apart(entries[place], words if number == 1 else f"{words}, {number}")
+                if named.source not in taken:
+                    break
+                number += 1
+            taken.add(named.source)
+            apart[place] = named
+    return apart
+
+
+def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
+    """Gives the entries, those warned of that hold the same trials as another."""
+    warned = list(entries)
+    for place, entry in enumerate(entries):
+        for other in entries:
+            if other is entry or entry.suite != "dawnjax" or other.suite != "dawnjax":
+                continue
+            shared = [t.file for t in entry.trials if any(_is_same(t, own) for own in other.trials)]
+            if shared:
+                warned[place] = dataclasses.replace(
+                    warned[place],
+                    warnings=(
+                        *warned[place].warnings,
+                        f"{len(shared)} of its {len(entry.trials)} trials ({', '.join(shared)}) "
+                        f"are also in another entry, of {other.benchmark} on {other.system} with "
+                        f"{len(other.trials)} trials: the two are not independent results",
+                    ),
+                )
+    return warned
+
+
+def _is_same(one: Trial, other: Trial) -> bool:
+    """Tells whether two trials are one run; a file of an older version does not name its runs."""
+    if one.run_id and other.run_id:
+        return one.run_id == other.run_id
+    return bool(one.evaluations) and one.evaluations == other.evaluations
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:

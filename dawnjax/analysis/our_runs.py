@@ -1,10 +1,12 @@
 """Our run directories as entries: the trials of one experiment on one system, seeds apart.
 
 The log of process 0 is read; `result.json` is not. Trials are one entry when they agree in the
-experiment's identity (mathematics, data, evaluation, target) and in the system: kind and number of
-devices, hosts, mesh. Nothing else is ever mixed.
+experiment's identity (mathematics, data, evaluation, target), in the system (kind and number of
+devices, hosts, mesh, and the cores where the devices are a CPU's) and in every run option that can
+change the time. Nothing else is ever mixed.
 """
 
+import array
 import dataclasses
 import datetime
 import os
@@ -13,16 +15,37 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax.analysis import run_summary
-from dawnjax.analysis.entries import Entry, Evaluation, Target, Trial
-from dawnjax.analysis.run_summary import FINAL_STATUSES, RunResult
-from dawnjax.analysis.stability import summarize_trials
+from dawnjax.analysis.entries import Entry, Evaluation, Target, Trial, set_apart, summary_of
+from dawnjax.analysis.run_summary import FINAL_STATUSES, RunResult, Spent
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.run_directory import RunDirectory, read_record
+from dawnjax.run_directory import RunDirectory, flatten, read_record
 from dawnjax.run_log import log_path, read_events
+from dawnjax.run_options import RunOptions
 
 _PROCESSOR_CLASSES = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 
 _MAX_DEPTH = 6
+
+_NOT_TIMED = (
+    "run_dir",
+    "mesh",  # what came of it is compared
+    "checkpoint.directory",
+    "price_per_hour_usd",
+    "compile_cache_dir",
+    "processes",
+    "profile.after_run",
+    "profile.seconds",
+    "profile.twin",
+    "profile.measured_peaks",
+)
+"""Run options, or groups of them, that change no time on the run's clock: names, deadlines, what
+comes before the clock and after it."""
+
+_LONGEST_SECONDS = 1e10
+"""Three centuries: a moment beyond is none of a run."""
+
+_RANGES = {"accuracy": (0.0, 1.0), "bleu": (0.0, 100.0)}
+"""What a metric can be, by the end of its name."""
 
 
 class OurRun(NamedTuple):
@@ -31,7 +54,7 @@ class OurRun(NamedTuple):
     Attributes:
       name: Of the directory.
       result: What its log says.
-      run_seconds: The run's clock at the end of its log; None if it never started.
+      spent: Its time until the training ended, and what that cost.
       date: The day (UTC) on which it began; empty if not known.
       num_hosts: Hosts of the newest attempt.
       mesh: Its mesh, as the log has it.
@@ -39,11 +62,17 @@ class OurRun(NamedTuple):
       unit: What an example is: `examples`, or `packed rows`, each of several sentence pairs.
       systems: How many different systems its attempts ran on.
       damaged_lines: Lines of the log that were torn or damaged.
+      cores: Cores that process 0 might run on in the newest attempt; None if not known.
+      options: Run options of the newest attempt that can change the time and are not the default.
+      changed_options: Names of such options in which its attempts differ.
+      moments: The times of all its events, float64: which of two logs has the other as its
+        beginning.
+      copies: What is to be said of other copies of it that were given.
     """
 
     name: str
     result: RunResult
-    run_seconds: float | None
+    spent: Spent
     date: str
     num_hosts: int
     mesh: tuple[tuple[str, int], ...]
@@ -51,6 +80,11 @@ class OurRun(NamedTuple):
     unit: str
     systems: int
     damaged_lines: int
+    cores: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+    changed_options: tuple[str, ...] = ()
+    moments: bytes = b""
+    copies: tuple[str, ...] = ()
 
 
 def find_run_directories(path: Path) -> Iterator[Path]:
@@ -83,34 +117,141 @@ def read_run(path: Path) -> OurRun:
         raise RunError(f"{path} is no run directory: it has no experiment.json")
     events, damaged = read_events(log_path(path, 0))
     try:
-        result = run_summary.summarize(events)
-    except (RunError, KeyError, TypeError, AttributeError) as error:
+        _refuse_impossible_times(events)
+        run = _our_run(path.resolve().name, events, len(damaged))
+        _refuse_impossible_results(run.result)
+    except (RunError, LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise RunError(f"{path}: the log of process 0 cannot be summarized: {error}") from None
-    if result.identity != record["identity"]:
+    if run.result.identity != record["identity"]:
         raise RunError(f"{path}: the log is of another experiment than experiment.json")
-    started = run_summary.run_started(events)
-    run_seconds = run_summary.history_of(events)["run_seconds"] if started else None
+    return run
+
+
+def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) -> OurRun:
+    result = run_summary.summarize(events)
     all_devices = [event for event in events if event["event"] == "devices"]
-    systems = {_system(event) for event in all_devices}
+    records = [event for event in events if event["event"] == "experiment"]
+    options = [_timed_options(event["run_options"]) for event in records]
+    cores = {
+        event["attempt"]: event["cores"]
+        for event in events
+        if event["event"] == "host_sample" and isinstance(event.get("cores"), int)
+    }
+    is_cpu = result.platform == "cpu"
+    systems = {
+        (
+            event["device_kind"],
+            event["num_devices"],
+            event["num_processes"],
+            cores.get(event["attempt"]) if is_cpu else None,
+        )
+        for event in all_devices
+    }
     newest = all_devices[-1]
-    moment = datetime.datetime.fromtimestamp(events[0]["unix_seconds"], datetime.UTC)
-    experiment = next(e for e in reversed(events) if e["event"] == "experiment")["experiment"]
+    experiment = records[-1]["experiment"]
     tags = {
         part: str(found.get("tag", "")) if isinstance(found := experiment.get(part), dict) else ""
         for part in ("model", "data")
     }
     return OurRun(
-        name=path.resolve().name,
+        name=name,
         result=result,
-        run_seconds=run_seconds,
-        date=moment.date().isoformat(),
+        spent=run_summary.spent(events),
+        date=_date(events[0].get("unix_seconds")),
         num_hosts=newest.get("num_hosts", newest["num_processes"]),
         mesh=tuple(sorted(newest["mesh"].items())),
         model=tags["model"],
         unit="packed rows" if tags["data"] == "parallel_text" else "examples",
         systems=len(systems),
-        damaged_lines=len(damaged),
+        damaged_lines=damaged_lines,
+        cores=cores[max(cores)] if cores else None,
+        options=tuple(sorted(options[-1].items())),
+        changed_options=_different(options),
+        moments=array.array("d", (event["t"] for event in events)).tobytes(),
     )
+
+
+def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Gives the run options that can change the time and are not the default.
+
+    A log of a version that did not have an option ran as its default says.
+    """
+    default = flatten(dataclasses.asdict(RunOptions()))
+    return {
+        name: value
+        for name, value in flatten(options).items()
+        if not any(name == one or name.startswith(f"{one}.") for one in _NOT_TIMED)
+        and (name not in default or value != default[name])
+    }
+
+
+def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    names = sorted({name for one in options for name in one})
+    return tuple(name for name in names if len({repr(one.get(name)) for one in options}) > 1)
+
+
+def _date(unix_seconds: Any) -> str:
+    try:
+        moment = datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return ""
+    return moment.date().isoformat()
+
+
+def _refuse_impossible_times(events: Sequence[dict[str, Any]]) -> None:
+    for event in events:
+        if not 0 <= event["t"] <= _LONGEST_SECONDS:
+            raise RunError(f"its event {event['event']!r} is at {event['t']} s, no time of a run")
+
+
+def _refuse_impossible_results(result: RunResult) -> None:
+    for row in result.evaluations:
+        seconds = row["seconds_since_run_start"]
+        if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:
+            raise RunError(f"its evaluation at step {row['step']} is {seconds} s after run_start")
+        for metric, value in row.items():
+            for ending, (least, most) in _RANGES.items():
+                # A sum of float32 may be a rounding above the whole.
+                if (
+                    metric.endswith(ending)
+                    and isinstance(value, int | float)
+                    and not least <= value <= most * (1 + 1e-6)
+                ):
+                    raise RunError(
+                        f"{metric} is {value} at step {row['step']}, outside of {least:g} to "
+                        f"{most:g}"
+                    )
+    seconds = result.time_to_accuracy_seconds
+    if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:
+        raise RunError(f"its time to accuracy is {seconds} s")
+
+
+def distinct(runs: Iterable[OurRun]) -> list[OurRun]:
+    """Gives each run once, in the order given, with what is to be said of its other copies.
+
+    Of two copies the one is taken whose log goes on where the other's ends.
+    """
+    kept: dict[str, OurRun] = {}
+    for number, run in enumerate(runs):
+        run_id = run.result.run_id or f"without an id {number}"
+        kept[run_id] = _more_complete(kept[run_id], run) if run_id in kept else run
+    return list(kept.values())
+
+
+def _more_complete(first: OurRun, second: OurRun) -> OurRun:
+    whole, part = first, second
+    if len(second.moments) > len(first.moments):
+        whole, part = second, first
+    if whole.moments == part.moments:
+        said = f"{part.name} is a run that was given already; it counts once"
+    elif whole.moments.startswith(part.moments):
+        said = f"{part.name} is an earlier copy of {whole.name}, whose log goes on; that counts"
+    else:
+        said = (
+            f"{part.name} and {whole.name} are copies of one run, and neither log is the beginning "
+            f"of the other; {whole.name}, which has more events, counts"
+        )
+    return whole._replace(copies=(*first.copies, *second.copies, said))
 
 
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
@@ -119,9 +260,7 @@ def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
     A run that is given twice counts once.
     """
     groups: dict[tuple[Any, ...], list[OurRun]] = {}
-    seen: set[str] = set()
-    twice: dict[tuple[Any, ...], list[str]] = {}
-    for run in runs:
+    for run in distinct(runs):
         result = run.result
         key = (
             result.experiment,
@@ -132,20 +271,19 @@ def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
             result.num_processes,
             run.num_hosts,
             run.mesh,
+            run.cores if result.platform == "cpu" else None,
+            repr(run.options),
         )
-        if result.run_id and result.run_id in seen:
-            twice.setdefault(key, []).append(run.name)
-            continue
-        seen.add(result.run_id)
         groups.setdefault(key, []).append(run)
-    entries = []
-    for key in sorted(groups, key=repr):
-        own = sorted(groups[key], key=lambda run: (run.result.seed, run.name))
-        entries.append(_entry(own, twice.get(key, [])))
-    return _unique_sources(entries)
+    return _unique_sources(
+        [
+            _entry(sorted(groups[key], key=lambda run: (run.result.seed, run.name)))
+            for key in sorted(groups, key=repr)
+        ]
+    )
 
 
-def _entry(runs: Sequence[OurRun], twice: Sequence[str]) -> Entry:
+def _entry(runs: Sequence[OurRun]) -> Entry:
     first = runs[0].result
     target, target_warnings = _target(first)
     trials = tuple(_trial(run, target.metric) for run in runs)
@@ -154,17 +292,20 @@ def _entry(runs: Sequence[OurRun], twice: Sequence[str]) -> Entry:
     if price is None:
         reasons["cost_per_hour_usd"] = price_reason
     dates = sorted(run.date for run in runs)
-    hosts = runs[0].num_hosts
-    system = f"{first.num_devices} x {first.device_kind}"
+    hosts, cores = runs[0].num_hosts, runs[0].cores
+    hardware = first.device_kind
+    if first.platform == "cpu" and cores is not None:
+        hardware += f" ({cores} core{'s' if cores > 1 else ''}{' a host' if hosts > 1 else ''})"
+    system = f"{first.num_devices} x {hardware}"
     if hosts > 1:
         system += f" on {hosts} hosts"
     versions = sorted({run.result.versions.get("jax", "") for run in runs})
-    return Entry(
+    entry = Entry(
         source=f"{first.experiment}/{first.identity}/{system}",
         suite="dawnjax",
         benchmark=first.experiment,
         system=system,
-        hardware=first.device_kind,
+        hardware=hardware,
         processor_class=_PROCESSOR_CLASSES.get(first.platform, ""),
         # The devices of a CPU are simulated.
         num_accelerators=0 if first.platform == "cpu" else first.num_devices,
@@ -178,17 +319,21 @@ def _entry(runs: Sequence[OurRun], twice: Sequence[str]) -> Entry:
         target=target,
         cost_per_hour_usd=price,
         trials=trials,
-        summary=summarize_trials(
-            [trial.time_to_accuracy_seconds for trial in trials],
-            [trial.epochs for trial in trials],
-            [trial.total_seconds for trial in trials],
-            price,
-        ),
-        warnings=(*target_warnings, *_warnings(runs, twice)),
+        summary=summary_of(trials),
+        warnings=(*target_warnings, *_warnings(runs)),
         reasons=reasons,
         identity=first.identity,
         variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
     )
+    return set_apart(entry, ", ".join(_distinctions(runs[0])))
+
+
+def _distinctions(run: OurRun) -> list[str]:
+    """Gives in words what trials of one experiment on the same hardware may differ in yet."""
+    words = [f"mesh.{axis}={size}" for axis, size in run.mesh if axis != "data" and size > 1]
+    if run.result.num_processes != run.num_hosts:
+        words.append(f"{run.result.num_processes} processes")
+    return words + [f"{name}={value}" for name, value in run.options]
 
 
 def _trial(run: OurRun, metric: str) -> Trial:
@@ -198,12 +343,14 @@ def _trial(run: OurRun, metric: str) -> Trial:
         file=run.name,
         reached=seconds is not None,
         time_to_accuracy_seconds=seconds,
-        total_seconds=run.run_seconds,
+        total_seconds=run.spent.seconds,
         epochs=_epochs(result),
         status=result.status,
         seed=result.seed,
         interrupted=result.interruptions > 0,
         compile_seconds=result.compile_seconds,
+        cost_usd=run.spent.cost_usd,
+        run_id=result.run_id,
         evaluations=tuple(
             Evaluation(
                 epoch=row["epoch"],
@@ -247,17 +394,18 @@ def _target(result: RunResult) -> tuple[Target, list[str]]:
 
 
 def _price(runs: Sequence[OurRun]) -> tuple[float | None, str]:
-    prices = {run.result.run_options.get("price_per_hour_usd") for run in runs}
+    for run in runs:
+        if len(run.spent.hourly_prices) > 1:
+            return None, f"the attempts of {run.name} were given different prices"
+    prices = {run.spent.hourly_prices[0] for run in runs}
     if len(prices) > 1:
         return None, "the trials were given different prices"
     price = prices.pop()
-    if price is None:
-        return None, "no price given (--price_per_hour_usd)"
-    return price * runs[0].num_hosts, ""
+    return price, "" if price is not None else "no price given (--price_per_hour_usd)"
 
 
-def _warnings(runs: Sequence[OurRun], twice: Sequence[str]) -> list[str]:
-    warnings = [f"{name} is a run that was given already; it counts once" for name in twice]
+def _warnings(runs: Sequence[OurRun]) -> list[str]:
+    warnings = [said for run in runs for said in run.copies]
     seeds = [run.result.seed for run in runs]
     again = sorted({seed for seed in seeds if seeds.count(seed) > 1})
     if again:
@@ -270,10 +418,9 @@ def _warnings(runs: Sequence[OurRun], twice: Sequence[str]) -> list[str]:
         names = sorted({name for one in versions for name, _ in one})
         different = [n for n in names if len({dict(one).get(n) for one in versions}) > 1]
         warnings.append(f"the trials ran with different versions of {', '.join(different)}")
-    options = [run.result.run_options for run in runs]
-    for name in ("steps_per_call", "data_placement"):
-        if len({repr(option.get(name)) for option in options}) > 1:
-            warnings.append(f"the trials ran with different {name}")
+    cores = sorted({run.cores for run in runs if run.cores is not None})
+    if len(cores) > 1:
+        warnings.append(f"the hosts of the trials had {' or '.join(map(str, cores))} CPU cores")
     for run in runs:
         result = run.result
         if not result.reached and result.status not in FINAL_STATUSES:
@@ -291,23 +438,20 @@ def _warnings(runs: Sequence[OurRun], twice: Sequence[str]) -> list[str]:
             )
         if run.systems > 1:
             warnings.append(f"the attempts of {run.name} ran on different systems")
+        if run.changed_options:
+            names = ", ".join(run.changed_options)
+            warnings.append(f"the attempts of {run.name} ran with different {names}")
         if run.damaged_lines:
             warnings.append(f"{run.damaged_lines} torn or damaged lines in the log of {run.name}")
         warnings += [f"{run.name}: {message}" for message in result.warnings]
     return warnings
 
 
-def _system(event: dict[str, Any]) -> tuple[Any, ...]:
-    return event["device_kind"], event["num_devices"], event["num_processes"]
-
-
 def _unique_sources(entries: Sequence[Entry]) -> list[Entry]:
-    """Numbers entries that differ in their mesh or processes alone."""
+    """Numbers entries whose words do not tell them apart."""
     counts: dict[str, int] = {}
     unique = []
     for entry in entries:
         number = counts[entry.source] = counts.get(entry.source, 0) + 1
-        if number > 1:
-            entry = dataclasses.replace(entry, source=f"{entry.source} ({number})")
-        unique.append(entry)
+        unique.append(entry if number == 1 else set_apart(entry, str(number)))
     return unique

@@ -9,7 +9,7 @@ checkpoint carries what it said up to the save; what the lost attempt did after 
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dawnjax.analysis import stage_rates
 from dawnjax.analysis.history import Event, History, carried_history, damaged_run_start
@@ -161,7 +161,14 @@ class _Attempt:
             return None
         price = record["run_options"].get("price_per_hour_usd")
         hosts = devices.get("num_hosts", devices["num_processes"])
-        return None if price is None else price * hosts
+        return price * hosts if _is_price(price) else None
+
+    @property
+    def refused_price(self) -> Any:
+        """What stands for a price and is none; None if nothing does."""
+        record = _last(self.events, "experiment")
+        price = None if record is None else record["run_options"].get("price_per_hour_usd")
+        return None if _is_price(price) else price
 
 
 @dataclasses.dataclass(frozen=True)
@@ -362,6 +369,65 @@ def summarize(events: Sequence[Event]) -> RunResult:
     )
 
 
+class Spent(NamedTuple):
+    """What a trial took, reached or not; an entry's expected time and cost are made of it.
+
+    Attributes:
+      seconds: On the run's clock until the training ended: the end of the last step or evaluation,
+        before the last save and the profile. Of an attempt that was killed or failed while it
+        trained, until its last event. None if the clock never started.
+      cost_usd: Of the time to accuracy, or of `seconds` where the target was not reached; each
+        attempt's part at its own price. None if that is not known.
+      hourly_prices: What the systems of the attempts cost an hour, each once; None among them where
+        an attempt has no price.
+    """
+
+    seconds: float | None
+    cost_usd: float | None
+    hourly_prices: tuple[float | None, ...]
+
+
+def spent(events: Sequence[Event]) -> Spent:
+    """Gives what a run took until its training ended."""
+    run = _run(events)
+    reached = next((event for event in _of(events, "evaluation") if event["reached"]), None)
+    end = _training_end(run)
+    if end is None:  # all of it is in a log that was lost
+        seconds, cost = run.history.run_seconds, run.history.cost_usd
+    else:
+        seconds, cost = run.run_seconds(end), run.run_cost(end)[0]
+    if run.history.reached:
+        cost = run.history.cost_usd
+    elif reached is not None:
+        cost = run.run_cost(reached)[0]
+    prices = dict.fromkeys(attempt.usd_per_hour for attempt in run.attempts)
+    return Spent(_rounded(seconds), cost, tuple(prices))
+
+
+def _training_end(run: _Run) -> Event | None:
+    """Gives the moment at which training ended; None if that was in a log that was lost."""
+    last = run.attempts[-1]
+    trained = [
+        event
+        for attempt in run.attempts
+        for event in attempt.events
+        if event["event"] in ("train", "evaluation", "diverged")
+    ]
+    end = _last(last.events, "attempt_end")
+    status = None if end is None else end["status"]
+    profiled = any(event["name"] == "profile" for event in _of(last.events, "phase"))
+    if trained and trained[-1]["attempt"] == last.number:
+        ended = profiled or status not in (None, "failed")
+    else:
+        # It only took up what an earlier attempt had finished, or it did not come to train.
+        ended = profiled or status in FINAL_STATUSES
+    if not ended:
+        return last.events[-1]
+    if trained:
+        return trained[-1]
+    return None if run.history.run_started else last.events[-1]
+
+
 def run_started(events: Sequence[Event]) -> bool:
     """Tells whether the run's clock has started, in this log or in the past that it carries."""
     return bool(_of(events, "run_start")) or carried_history(events).run_started
@@ -447,6 +513,15 @@ def _cost(carried: float | None, parts: list[tuple[_Attempt, float]]) -> tuple[f
     return cost, ""
 
 
+_HIGHEST_PRICE = 1e9
+"""USD an hour: far above every machine's, so that a number beyond is a damaged one."""
+
+
+def _is_price(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value <= _HIGHEST_PRICE
+
+
 def _phases(attempts: list[_Attempt], history: History) -> dict[str, float]:
     """Gives the seconds of each phase: from its beginning to the next, or to the attempt's end."""
     seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
@@ -507,6 +582,11 @@ def _warnings(events: Sequence[Event], run: _Run) -> list[str]:
             messages.append(
                 f"the log lacks the start of attempt {attempt.number}, as if its line were "
                 "damaged; its seconds count"
+            )
+        if attempt.refused_price is not None:
+            messages.append(
+                f"the price of attempt {attempt.number} is {attempt.refused_price!r}, no amount of "
+                "dollars an hour; it is ignored"
             )
         first, last = attempt.events[0], attempt.events[-1]
         if None not in (first["boot_seconds"], last["boot_seconds"]):

@@ -119,10 +119,10 @@ def scaling(entries: Iterable[Entry]) -> list[ScalingPoint]:
 def series(entries: Iterable[Entry]) -> list[list[Entry]]:
     """Groups entries that differ in size alone, as far as they say.
 
-    They agree in suite, round, benchmark, submitter, framework, model and, but for whole numbers,
-    in what they call their hardware (`tpuv3-8` and `tpuv3-512`). Ours must also run the same
-    experiment up to its batch size, which is for the caller to know: they agree in its name. Groups
-    of one size are left out.
+    They agree in suite, round, benchmark, target, submitter, framework, model and, but for whole
+    numbers, in what they call their hardware (`tpuv3-8` and `tpuv3-512`). Ours must also run the
+    same experiment up to its batch size, which is for the caller to know: they agree in its name,
+    and the table of scaling names those that differ in more. Groups of one size are left out.
     """
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
@@ -131,6 +131,7 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
                 entry.suite,
                 entry.round,
                 entry.benchmark,
+                repr(dataclasses.astuple(entry.target)),
                 entry.submitter,
                 entry.framework_family,
                 entry.model,
@@ -146,9 +147,13 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
     """Gives the points of several series."""
-    rows = []
+    rows, recipes = [], []
     for number, group in enumerate(groups, start=1):
-        for point in scaling(group):
+        points = scaling(group)
+        variants = sorted({point.entry.variant or "as it is" for point in points})
+        if len(variants) > 1:
+            recipes.append(f"Series {number} joins several recipes: {'; '.join(variants)}.")
+        for point in points:
             entry = point.entry
             rows.append(
                 (
@@ -188,6 +193,7 @@ def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
             "Against the smallest system of the series. Efficiency: speedup over ratio of "
             "accelerators; gap from linear: that ratio minus the speedup.",
             "Recipes may differ between sizes: the ratio of epochs and the batch size tell.",
+            *recipes,
         ),
     )
 

@@ -1,11 +1,11 @@
 """The leaderboards: each benchmark by time and by cost, and what time cost."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dawnjax.analysis import leaderboard as ranking
 from dawnjax.analysis.cost import price_table
-from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.entries import Entry, Target
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.report import plots, svg, words
 from dawnjax.report.figures import Figure
@@ -36,14 +36,14 @@ LEAST_SORTED = 4
 
 @dataclasses.dataclass(frozen=True)
 class Board:
-    """One benchmark's leaderboard.
+    """One benchmark's leaderboard, of entries with one target.
 
     Attributes:
-      title: Suite, round and benchmark.
+      title: Suite, round and benchmark; with the target where the benchmark's entries have several.
       kind: `training` or `inference`.
       by_time: Ranked by time.
       by_cost: Ranked by cost.
-      entries: Those of the benchmark by their source.
+      entries: Those of the board by their source.
     """
 
     title: str
@@ -63,26 +63,29 @@ def scope(suite: str, round: str, benchmark: str) -> str:
     return " ".join(part for part in (SUITE_NAMES.get(suite, suite), round, benchmark) if part)
 
 
+def with_target(title: str, target: Target, targets: Collection[Target]) -> str:
+    """Gives a benchmark's words with a target, where its entries have several."""
+    return title if len(targets) < 2 else f"{title} to {ranking.target_words(target)}"
+
+
 def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
     """Gives the leaderboards of all benchmarks, training before inference."""
     found = ranking.benchmarks(entries)
     found.sort(key=lambda key: (key[2] != "training", key[0] != "dawnjax", key))
     made = []
-    for suite, round, kind, benchmark in found:
-        by_time, by_cost = (
-            ranking.leaderboard(
-                entries, benchmark, by=by, until=until, kind=kind, suite=suite, round=round
+    for key in found:
+        suite, round, kind, benchmark = key
+        own = [e for e in entries if (e.suite, e.round, e.kind, e.benchmark) == key]
+        targets = ranking.targets(own)
+        for target in targets:
+            ranked = {entry.source: entry for entry in own if entry.target == target}
+            by_time, by_cost = (
+                ranking.leaderboard(ranked.values(), benchmark, by=by, until=until, kind=kind)
+                for by in ranking.ORDERS
             )
-            for by in ranking.ORDERS
-        )
-        if by_time.rows:
-            own = {
-                entry.source: entry
-                for entry in entries
-                if (entry.suite, entry.round, entry.kind, entry.benchmark)
-                == (suite, round, kind, benchmark)
-            }
-            made.append(Board(scope(suite, round, benchmark), kind, by_time, by_cost, own))
+            if by_time.rows:
+                title = with_target(scope(suite, round, benchmark), target, targets)
+                made.append(Board(title, kind, by_time, by_cost, ranked))
     return made
 
 
@@ -117,8 +120,8 @@ def leaderboards_part(all_boards: Sequence[Board], until: str | None = None) -> 
     lead = [
         "Ranked by time to accuracy: MLPerf entries by their score, all others by the expected "
         "time of all trials.",
-        "Cost is that time at the price of the whole system. Entries that cannot be ranked stand "
-        "at the end, with the reason.",
+        "The expected cost is what all trials cost over the number that reached, at the price of "
+        "the whole system. Entries that cannot be ranked stand at the end, with the reason.",
     ]
     if until:
         lead.append(f"Only entries dated up to {until} are ranked.")
@@ -185,7 +188,9 @@ def board_view(board: Board) -> TableView:
         *([COMPILATION_HEAD] if compiled else []),
         *(
             [
-                HeadView("cost", "" if training else "of 10 000", number=True),
+                HeadView("expected cost", number=True)
+                if training
+                else HeadView("cost", "of 10 000", number=True),
                 HeadView("rank", "by cost", number=True, rank="cost"),
             ]
             if priced
@@ -233,7 +238,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
         for row in both
     ]
     x = plots.Axis("time to accuracy (logarithmic)", words.duration, svg.time_ticks, log=True)
-    y = plots.Axis("cost, USD (logarithmic)", words.usd, log=True)
+    y = plots.Axis("expected cost, USD (logarithmic)", words.usd, log=True)
     names = (
         "no other entry is both faster and cheaper",
         "another entry is faster and cheaper",
@@ -265,8 +270,9 @@ def _joined(all_boards: Sequence[Board], by: str) -> Table:
     columns: tuple[Column, ...] = ()
     for board in all_boards:
         table = board.by_time if by == "time" else board.by_cost
+        labels = {"seconds": "time", "cost_usd": "cost"}
         columns = tuple(
-            dataclasses.replace(column, label="time") if column.name == "seconds" else column
+            dataclasses.replace(column, label=labels.get(column.name, column.label))
             for column in table.columns
         )
         rows += [(board.title, board.kind, *row) for row in table.rows]
@@ -276,13 +282,18 @@ def _joined(all_boards: Sequence[Board], by: str) -> Table:
         title=f"Leaderboards by {by}",
         columns=(Column("board", "benchmark"), Column("kind"), *columns),
         rows=tuple(rows),
-        notes=("Time is time to accuracy of training, latency of inference.", *notes),
+        notes=(
+            "Time is time to accuracy of training, latency of inference. Cost is the expected cost "
+            "of training, of inference that of 10,000 examples.",
+            *notes,
+        ),
     )
 
 
 def _name_cell(entry: Entry) -> CellView:
     if entry.suite == "dawnjax":
-        return CellView(entry.variant or "as it is", entry.source)
+        changed = ", ".join(filter(None, [entry.variant, entry.distinction]))
+        return CellView(changed or "as it is", entry.source)
     return CellView(entry.model or label(entry), label(entry) if entry.model else "")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dawnjax.analysis.entries import Entry, Target, Trial
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
-from dawnjax.analysis.leaderboard import ranking_seconds
+from dawnjax.analysis.leaderboard import ranking_seconds, targets
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.analysis.thresholds import (
     ThresholdTime,
@@ -14,7 +14,7 @@ from dawnjax.analysis.thresholds import (
     time_to_threshold,
 )
 from dawnjax.report import plots, svg, words
-from dawnjax.report.boards import scope
+from dawnjax.report.boards import scope, with_target
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Part, Section
 from dawnjax.report.table_view import (
@@ -45,13 +45,21 @@ _STEPS_BELOW = 5
 
 
 def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    """Gives (benchmark's words, its training entries with evaluations), the fastest entry first."""
+    """Gives (benchmark's words, its training entries with evaluations), the fastest entry first.
+
+    Entries with different targets are different groups.
+    """
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
         if entry.kind == "training" and any(trial.evaluations for trial in entry.trials):
             groups.setdefault((entry.suite, entry.round, entry.benchmark), []).append(entry)
-    ordered = sorted(groups.items(), key=lambda one: (one[0][0] != "dawnjax", one[0]))
-    return [(scope(*key), sorted(group, key=_by_speed)) for key, group in ordered]
+    found = []
+    for key, group in sorted(groups.items(), key=lambda one: (one[0][0] != "dawnjax", one[0])):
+        of_all = targets(group)
+        for target in of_all:
+            own = sorted((entry for entry in group if entry.target == target), key=_by_speed)
+            found.append((with_target(scope(*key), target, of_all), own))
+    return found
 
 
 def learning_part(entries: Sequence[Entry]) -> Part | None:

@@ -42,20 +42,18 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what was not read is in `problems`
         loaded = analysis.load(*paths)
-    runs: dict[str, OurRun] = {}
+    runs: list[OurRun] = []
     for path in paths:
         for directory in our_runs.find_run_directories(path) if path.is_dir() else ():
             try:
-                run = our_runs.read_run(directory)
+                runs.append(our_runs.read_run(directory))
             except RunError:
                 continue  # `load` has said so
-            runs.setdefault(run.result.run_id, run)
-    hosts = {
-        str(host.get("hostname", "")) for run in runs.values() for host in run.result.hosts if host
-    }
+    runs = our_runs.distinct(runs)
+    hosts = {str(host.get("hostname", "")) for run in runs for host in run.result.hosts if host}
     redactor = Redactor(hosts, keep=include_hosts)
     return Inputs(
         entries=tuple(redactor.value(entry) for entry in loaded),
-        runs=tuple(redactor.value(run) for run in runs.values()),
+        runs=tuple(redactor.value(run) for run in runs),
         problems=tuple(redactor.text(problem) for problem in loaded.problems),
     )

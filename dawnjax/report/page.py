@@ -46,8 +46,10 @@ DEFINITIONS = (
     ),
     (
         "Cost",
-        "Time to accuracy at the price of the whole system: the entry's own, else a dated list "
-        "price where its hardware names one. Nothing is assumed.",
+        "Time at the price of the whole system: the entry's own, else a dated list price where its "
+        "hardware names one. The mean cost is that of the time to accuracy, over the trials that "
+        "reached; the expected cost is that of all trials over the number that reached. Nothing is "
+        "assumed.",
     ),
     (
         "Not reached, not known",

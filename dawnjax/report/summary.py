@@ -280,7 +280,7 @@ def best_view(all_boards: Sequence[Board]) -> TableView | None:
             HeadView("time to accuracy", number=True),
             *([COMPILATION_HEAD] if compiled else []),
             HeadView("cheapest", "on"),
-            HeadView("cost", number=True),
+            HeadView("expected cost", number=True),
         ),
         rows=tuple(rows),
         reasons=reasons.listed(),
@@ -290,6 +290,7 @@ def best_view(all_boards: Sequence[Board]) -> TableView | None:
 
 def _who(entry: Entry) -> str:
     if entry.suite == "dawnjax":
-        return " ".join(filter(None, [entry.benchmark, entry.variant]))
+        changed = f"({entry.distinction})" if entry.distinction else ""
+        return " ".join(filter(None, [entry.benchmark, entry.variant, changed]))
     by = f" ({words.shortened(entry.submitter, 40)})" if entry.submitter else ""
     return (entry.model or label(entry)) + by

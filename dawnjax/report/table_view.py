@@ -123,10 +123,13 @@ def label(entry: Entry, *, benchmark: bool = False) -> str:
     if entry.suite == "dawnbench":
         name = entry.source.rsplit("/", 1)[-1] or entry.source
     elif entry.suite == "dawnjax":
-        return " ".join(filter(None, [entry.benchmark, entry.variant, f"on {entry.system}"]))
+        words = [entry.benchmark, entry.variant, f"on {entry.system}"]
+        name = " ".join(filter(None, words))
+        return f"{name} ({entry.distinction})" if entry.distinction else name
     else:
         many = f" · {entry.num_accelerators} acc." if (entry.num_accelerators or 0) > 1 else ""
         name = f"{entry.submitter} {entry.system or entry.hardware}{many}".strip()
+        name += f" ({entry.distinction})" if entry.distinction else ""
     return f"{entry.benchmark} · {name}" if benchmark else name
 
 
@@ -265,7 +268,7 @@ def why_null(entry: Entry | None, name: str, record: Mapping[str, Cell]) -> str:
         return ""
     summary = entry.summary
     given = entry.reasons.get(name, "")
-    if name in ("cost_usd", "cost_per_hour_usd"):
+    if name in ("mean_cost_usd", "cost_per_hour_usd"):
         return system_price(entry).source if summary and summary.reached else words.NOT_REACHED
     if given:
         return given
@@ -293,11 +296,8 @@ def why_null(entry: Entry | None, name: str, record: Mapping[str, Cell]) -> str:
 
 
 def by_key(entries: Iterable[Entry]) -> dict[tuple[str, ...], Entry]:
-    """Gives entries by `key_of`, the first of each."""
-    keyed: dict[tuple[str, ...], Entry] = {}
-    for entry in entries:
-        keyed.setdefault(key_of(entry), entry)
-    return keyed
+    """Gives entries by `key_of`, of which those that were loaded together have one each."""
+    return {key_of(entry): entry for entry in entries}
 
 
 def with_labels(

@@ -226,7 +226,8 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
     for entry, summary in summaries(entries):
         seconds, _ = ranking_seconds(entry)
         if seconds is not None and summary.reached > 1:
-            key = (entry.suite, entry.round, entry.benchmark)
+            target = repr(dataclasses.astuple(entry.target))
+            key = (entry.suite, entry.round, entry.benchmark, target)
             groups.setdefault(key, []).append((seconds, entry))
     pairs = []
     for _, group in sorted(groups.items()):
@@ -240,9 +241,9 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
             name="comparisons",
             title="Are neighbours told apart?",
             lead=(
-                "Each entry with two trials or more against the next faster one of its benchmark: "
-                "the ratio of their expected times, and whether its 95% interval leaves out 1. "
-                f"Fewer than {FEWEST_TRIALS} trials of either are too few to tell.",
+                "Each entry with two trials or more against the next faster one of its benchmark "
+                "and target: the ratio of their expected times, and whether its 95% interval "
+                f"leaves out 1. Fewer than {FEWEST_TRIALS} trials of either are too few to tell.",
             ),
             blocks=(_comparisons_view(table, entries),),
         ),
