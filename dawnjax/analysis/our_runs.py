@@ -219,11 +219,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
 
 def _epochs(result: RunResult) -> float:
     """Gives the epochs up to the target, or to the end: training may go on after the target."""
-    if result.time_to_accuracy_seconds is not None:
-        for row in result.evaluations:
-            if row["seconds_since_run_start"] == result.time_to_accuracy_seconds:
-                return row["epoch"]
-    return result.epochs
+    return result.epochs if result.epochs_to_target is None else result.epochs_to_target
 
 
 def _target(result: RunResult) -> tuple[Target, list[str]]:

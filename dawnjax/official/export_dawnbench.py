@@ -119,7 +119,7 @@ def _entry(
         "batchSize": result.global_batch_size
         or [stage["global_batch_size"] for stage in result.stages],
         "interruptions": result.interruptions,
-        "compileSecondsBeforeTheClock": result.compile_seconds,
+        "compileSecondsBeforeTheClock": result.compile_seconds_before_run_start,
         "totalSecondsToAccuracy": result.total_seconds_to_accuracy,
         "clock": "from the end of compilation and warm-up, before the first example is read",
     }
