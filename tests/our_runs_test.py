@@ -5,7 +5,7 @@ import json
 import pytest
 from made_runs import write_run
 
-from dawnjax.analysis import our_runs
+from dawnjax.analysis import entry_tables, our_runs
 from dawnjax.errors import RunError
 
 
@@ -40,6 +40,23 @@ def test_trials_of_three_seeds_are_one_entry(tmp_path):
     # 10 s, one evaluation each 5 s, ten steps of 10 of 100 examples before each.
     assert [trial.epochs for trial in entry.trials] == [4.0, 2.0, 8.0]
     assert entry.warnings == ()
+
+
+def test_compilation_is_that_of_the_trials_that_compiled(tmp_path):
+    def row(*paths):
+        (entry,) = entries_of(*paths)
+        (found,) = entry_tables.overview_table([entry]).records()
+        return [
+            found[name]
+            for name in ("compile_seconds", "cold_trials", "warm_compile_seconds", "warm_trials")
+        ]
+
+    cold = write_run(tmp_path / "cold", cache="cold")
+    warm = write_run(tmp_path / "warm", seed=1, cache="warm")
+    unknown = write_run(tmp_path / "unknown", seed=2)
+    assert row(unknown) == [None, 0, None, 0]
+    assert row(cold, warm, unknown) == [5.0, 1, 5.0, 1]
+    assert row(warm) == ["read from cache", 0, 5.0, 1]
 
 
 def test_identities_and_systems_are_never_mixed(tmp_path):

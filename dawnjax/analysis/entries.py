@@ -64,7 +64,9 @@ class Trial:
       status: The suite's own word for its end, such as `success`, `aborted`, `diverged`.
       seed: None where no seed is recorded.
       interrupted: Whether its clock was put together from several attempts.
-      compile_seconds: Compilation outside the clock; None if not known.
+      compile_seconds: Compilation before the clock; None if not known.
+      compile_cache: `cold` where at least one program of it was compiled, `warm` where all were
+        read back from a cache; empty if not known.
       evaluations: In the order of time.
     """
 
@@ -77,6 +79,7 @@ class Trial:
     seed: int | None = None
     interrupted: bool = False
     compile_seconds: float | None = None
+    compile_cache: str = ""
     evaluations: tuple[Evaluation, ...] = ()
 
 

@@ -203,7 +203,8 @@ def _trial(run: OurRun, metric: str) -> Trial:
         status=result.status,
         seed=result.seed,
         interrupted=result.interruptions > 0,
-        compile_seconds=result.compile_seconds,
+        compile_seconds=result.compile_seconds_before_run_start,
+        compile_cache=result.compiled,
         evaluations=tuple(
             Evaluation(
                 epoch=row["epoch"],

@@ -135,6 +135,12 @@ class RunResult:
     warnings: list[str]
 
     @property
+    def compiled(self) -> str:
+        """`cold` if a program or more was compiled, `warm` if all were read back; else empty."""
+        states = set(self.compile_cache.values())
+        return "" if not states else "warm" if states == {"warm"} else "cold"
+
+    @property
     def epochs_to_target(self) -> float | None:
         """Epochs trained at the evaluation that first reached the target; None if none did."""
         seconds = self.time_to_accuracy_seconds
