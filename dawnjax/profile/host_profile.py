@@ -285,6 +285,7 @@ class HostProfile:
             fields |= utilization.attribution_json(self.attribution)
         return {
             **fields,
+            "window": self.folder.name,
             "stage": capture.get("stage"),
             "step_seconds": capture["step_seconds"],
             "model_flops_per_step": capture["model_flops_per_step"],
@@ -345,23 +346,40 @@ def straggler_of(profiles: Sequence[HostProfile]) -> Straggler | None:
     return find_straggler([waits.get(i) for i in range(max(waits) + 1)], measured.step_seconds)
 
 
-def newest_captures(run_dir: Path) -> list[Path]:
-    """Gives the newest capture of each process in a run directory.
+def windows(run_dir: Path) -> dict[str, list[Path]]:
+    """Gives the profiled windows in a run directory, in the order of the run.
+
+    Returns:
+      For each window's name its captures, in the order of the processes. A run ends with
+      `after_run`, whose name says so; `steps_20_24` is of those steps.
 
     Raises:
       ConfigError: There is none.
     """
-    newest: dict[Path, Path] = {}
-    for file in sorted(
-        run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}"), key=lambda file: file.stat().st_mtime
-    ):
-        newest[file.parent.parent] = file.parent
-    if not newest:
+    folders = [file.parent for file in sorted(run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}"))]
+    if not folders:
         raise ConfigError(
             f"{run_dir} holds no profile: the run was made with --profile.after_run=false, or did "
             "not come to its end"
         )
-    return [newest[process] for process in sorted(newest)]
+    names = sorted({folder.name for folder in folders}, key=_place_in_run)
+    return {name: [folder for folder in folders if folder.name == name] for name in names}
+
+
+def _place_in_run(window: str) -> tuple[bool, list[int], str]:
+    # Times of files would not do: a copy may give all of them one.
+    steps = window.removeprefix("steps_").split("_")
+    is_within = window.startswith("steps_") and all(step.isdecimal() for step in steps)
+    return not is_within, [int(step) for step in steps] if is_within else [], window
+
+
+def newest_captures(run_dir: Path) -> list[Path]:
+    """Gives the captures of the last window of a run directory, in the order of the processes.
+
+    Raises:
+      ConfigError: There is none.
+    """
+    return list(windows(run_dir).values())[-1]
 
 
 def write_capture(folder: Path, capture: dict[str, Any]) -> None:
