@@ -116,6 +116,20 @@ def test_the_command_shows_a_run_and_writes_tables_and_figures(profiled_run, cap
     assert rows[0].startswith("name,kind,seconds") and len(rows) > 20
 
 
+def test_an_op_of_a_simulated_device_can_have_the_whole_machine(profiled_run):
+    run_dir, _ = profiled_run
+    (folder,) = newest_captures(run_dir)
+    profile = read_profile(folder)
+    peak = profile.capture["measured_peaks"]["flops_per_second"]
+    assert (profile.capture["machine_devices"], profile.peaks[0]) == (4, peak / 4)
+    assert profile.peaks[2].endswith("shared by its simulated devices")
+    assert profile.op_peaks[0] == peak
+    products = [op for op in profile.ops if op.product_flops]
+    assert products
+    for op in products:
+        assert op.peak_fraction == pytest.approx(op.product_flops / op.seconds / peak)
+
+
 def test_the_window_is_chosen_by_its_name(profiled_run, tmp_path, capsys):
     run_dir, result = profiled_run
     assert result["hosts"][0]["utilization"]["window"] == "after_run"

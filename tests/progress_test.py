@@ -55,3 +55,24 @@ def test_the_closing_table_says_which_epochs_a_time_is_of():
     rows = shown(log.add("attempt_end", 16.0, status="reached", step=40).events)
     assert rows["time to accuracy"][1].endswith("reached the target, 2.00 epochs")
     assert rows["training alone"] == ("6.000 s", "train steps, no evaluation, of all 4.00 epochs")
+
+
+def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
+    def row(mfu, hfu, reasons):
+        used = {"mfu": mfu, "hfu": hfu, "peak_source": "measured", "reasons": reasons}
+        communication = {"method": "trace", "exposed_fraction": 0.0, "exposed_skew_fraction": 0.0}
+        communication["ablation_exposed_fraction"] = None
+        host = {"process_index": 0, "communication": communication, "utilization": used}
+        log = one_attempt()
+        end = log.events.pop()
+        log.add("host_summary", 13.5, hosts=[host]).events.append(end)
+        return shown(log.events)["model FLOP utilization"]
+
+    value, note = row(0.532, 0.204, {})
+    assert value == "53.2 %"
+    assert note == "of executed FLOPs 20.4 %; of the profiled steps; peak: measured"
+    assert row(0.532, None, {}) == ("53.2 %", "of the profiled steps; peak: measured")
+    assert row(None, 0.204, {"mfu": "not counted"}) == (
+        "-",
+        "of executed FLOPs 20.4 %; not counted",
+    )
