@@ -5,8 +5,10 @@ import json
 import pytest
 from made_runs import write_run
 
+from dawnjax.__main__ import run_command
 from dawnjax.analysis import entry_tables, our_runs
 from dawnjax.errors import RunError
+from dawnjax.run_log import decode_line, encode_line
 
 
 def entries_of(*paths):
@@ -57,6 +59,28 @@ def test_compilation_is_that_of_the_trials_that_compiled(tmp_path):
     assert row(unknown) == [None, 0, None, 0]
     assert row(cold, warm, unknown) == [5.0, 1, 5.0, 1]
     assert row(warm) == ["read from cache", 0, 5.0, 1]
+
+
+def test_a_log_whose_fields_are_of_another_kind_is_one_line(tmp_path, capsys):
+    def refused(path):
+        assert run_command("check", [str(path)]) == 1
+        fault = capsys.readouterr().out
+        with pytest.raises(RunError) as error:
+            our_runs.read_run(path)
+        assert "Traceback" not in fault and fault.count("\n") == 1
+        return fault, str(error.value)
+
+    for text in refused(write_run(tmp_path / "price", price="3")):  # pyright: ignore[reportArgumentType]
+        assert "price_per_hour_usd='3', which is no number" in text
+    path = write_run(tmp_path / "metrics")
+    log = path / "log" / "process_00000.jsonl"
+    lines = []
+    for line in log.read_bytes().splitlines():
+        event = decode_line(line) or {}
+        lines.append(encode_line({**event, "metrics": [1]}) if "metrics" in event else line + b"\n")
+    log.write_bytes(b"".join(lines))
+    for text in refused(path):
+        assert "a field of the log is missing or of another kind" in text
 
 
 def test_identities_and_systems_are_never_mixed(tmp_path):

@@ -83,8 +83,8 @@ def read_run(path: Path) -> OurRun:
         raise RunError(f"{path} is no run directory: it has no experiment.json")
     events, damaged = read_events(log_path(path, 0))
     try:
-        result = run_summary.summarize(events)
-    except (RunError, KeyError, TypeError, AttributeError) as error:
+        result = run_summary.summarize_log(events)
+    except RunError as error:
         raise RunError(f"{path}: the log of process 0 cannot be summarized: {error}") from None
     if result.identity != record["identity"]:
         raise RunError(f"{path}: the log is of another experiment than experiment.json")

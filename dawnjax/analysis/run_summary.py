@@ -209,6 +209,11 @@ class _Attempt:
         if record is None or devices is None:
             return None
         price = record["run_options"].get("price_per_hour_usd")
+        if not isinstance(price, int | float | None):
+            raise RunError(
+                f"attempt {self.number} of the log has price_per_hour_usd={price!r}, which is no "
+                "number"
+            )
         hosts = devices.get("num_hosts", devices["num_processes"])
         return None if price is None else price * hosts
 
@@ -435,6 +440,20 @@ def summarize(events: Sequence[Event]) -> RunResult:
         reasons=reasons,
         warnings=_warnings(events, run),
     )
+
+
+def summarize_log(events: Sequence[Event]) -> RunResult:
+    """Gives the result of a log that may be damaged or made elsewhere.
+
+    Raises:
+      RunError: It says too little, or a field is not of its kind.
+    """
+    try:
+        return summarize(events)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"a field of the log is missing or of another kind ({type(error).__name__}: {error})"
+        ) from None
 
 
 def run_started(events: Sequence[Event]) -> bool:
