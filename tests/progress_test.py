@@ -22,9 +22,10 @@ SPEC = DatasetSpec(
 
 def shown(events) -> dict[str, tuple[str, str]]:
     """Gives the closing table of a run: value and what it holds, by quantity."""
-    console = Console(file=io.StringIO(), width=300)
+    written = io.StringIO()
+    console = Console(file=written, width=300)
     console.print(closing_table(summarize(events), SPEC))
-    rows = [line.split("│")[1:4] for line in console.file.getvalue().splitlines() if "│" in line]
+    rows = [line.split("│")[1:4] for line in written.getvalue().splitlines() if "│" in line]
     return {name.strip(): (value.strip(), note.strip()) for name, value, note in rows}
 
 
