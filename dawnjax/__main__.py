@@ -1,9 +1,11 @@
 """The command line: `dawnjax COMMAND [PATH...] --flags`, or `python -m dawnjax`."""
 
 import importlib
+import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
 import dawnjax
 
@@ -35,8 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         dawnjax.program_start = time.perf_counter()  # what the caller did before is his own
     if not argv or argv[0] in ("--help", "-h", "help"):
-        print(_usage())
-        return 0
+        return _answered("help", lambda: print(_usage()) or 0)
     name, rest = argv[0], argv[1:]
     if name not in COMMANDS:
         from dawnjax.commands.command_line import closest
@@ -50,19 +51,54 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_command(name: str, argv: list[str]) -> int:
     """Runs one command; what went wrong for the user is one line on standard error."""
+    status = _answered(name, lambda: _run(name, argv))
+    # A command that joined other processes parts from them last, with its status known.
+    processes = sys.modules.get("dawnjax.processes")
+    return status if processes is None else processes.leave(status)
+
+
+def _answered(name: str, act: Callable[[], int]) -> int:
+    """Gives the status of an action whose output was written, or that of what went wrong."""
     try:
-        status = _run(name, argv)
+        status = act()
     except KeyboardInterrupt:
         print(f"dawnjax {name}: interrupted before anything was trained", file=sys.stderr)
         status = 5
     except BrokenPipeError:  # the reader of help, such as `head`, has seen enough
         status = 1
-    except BaseException:
+    except SystemExit as error:  # what rich does in that case
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException as error:
+        if isinstance(error, OSError) and not _can_print("\n"):
+            return _unwritten(name, error, 1)
         traceback.print_exc()  # a fault of the program itself: nobody else can say where
         status = 1
-    # A command that joined other processes parts from them last, with its status known.
-    processes = sys.modules.get("dawnjax.processes")
-    return status if processes is None else processes.leave(status)
+    try:
+        print(end="", flush=True)  # at exit it would be too late to say so
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        return _unwritten(name, error, status)
+    return status
+
+
+def _can_print(text: str) -> bool:
+    try:
+        print(text, end="", flush=True)
+    except OSError:
+        return False
+    return True
+
+
+def _unwritten(name: str, error: OSError, status: int) -> int:
+    print(f"dawnjax {name}: cannot write to standard output: {error.strerror}", file=sys.stderr)
+    _drop_output()
+    return status or 1
+
+
+def _drop_output() -> None:
+    """Drops what could not be written, which Python would try to write once more at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(name: str, argv: list[str]) -> int:

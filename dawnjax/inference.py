@@ -161,17 +161,24 @@ def measure(
     return seconds, answers, order[: len(answers)]
 
 
-def latency(seconds: list[float]) -> dict[str, float]:
+LEAST_EXAMPLES = {"p50": 2, "p99": 100}
+"""Fewer would give the longest of all as the percentile."""
+
+
+def latency(seconds: list[float]) -> dict[str, float | None]:
     """Gives mean, median, 99th percentile and extremes of latencies, in seconds.
 
     The percentiles are those of the sample, a latency that occurred: half, or 99 of 100, were no
-    longer.
+    longer. Those that need more examples are None.
     """
-    p50, p99 = np.quantile(seconds, [0.5, 0.99], method="inverted_cdf")
+    found = np.quantile(seconds, [0.5, 0.99], method="inverted_cdf").tolist()
+    percentiles = {
+        name: value if len(seconds) >= least else None
+        for (name, least), value in zip(LEAST_EXAMPLES.items(), found, strict=True)
+    }
     return {
         "mean": float(np.mean(seconds)),
-        "p50": float(p50),
-        "p99": float(p99),
+        **percentiles,
         "min": min(seconds),
         "max": max(seconds),
     }

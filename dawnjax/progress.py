@@ -178,7 +178,8 @@ def closing_table(result: RunResult, spec: AnySpec) -> Table:
     table.add_row(
         "time to accuracy",
         seconds(result.time_to_accuracy_seconds),
-        "run_start to the evaluation that reached the target",
+        "run_start to the evaluation that reached the target"
+        + ("" if result.epochs_to_target is None else f", {result.epochs_to_target:.2f} epochs"),
     )
     if result.interruptions:
         table.add_row(
@@ -186,13 +187,18 @@ def closing_table(result: RunResult, spec: AnySpec) -> Table:
             seconds(result.elapsed_seconds_to_accuracy),
             f"with the gaps of {result.interruptions} interruption(s)",
         )
-    table.add_row("compilation", seconds(result.compile_seconds), _cache_note(result))
+    table.add_row("compilation", seconds(result.compile_seconds), _compilation_note(result))
     table.add_row(
         "total to accuracy",
         seconds(result.total_seconds_to_accuracy),
         "from the start of the program, imports and compilation included",
     )
-    table.add_row("training alone", seconds(result.train_seconds), "train steps, no evaluation")
+    table.add_row(
+        "training alone",
+        seconds(result.train_seconds),
+        "train steps, no evaluation"
+        + (f", of all {result.epochs:.2f} epochs" if result.trained_on else ""),
+    )
     for target in result.target:
         best = result.best.get(target["metric"])
         table.add_row(
@@ -247,14 +253,33 @@ def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> No
         f"{100 * skew:.1f} % waiting for the slowest device"
         + ("" if ablation is None else f". A step without any takes {100 * ablation:.1f} % less"),
     )
-    mfu = used["mfu"]
+    mfu, hfu = used["mfu"], used["hfu"]
+    # An algorithm that saves products has more of the model's FLOPs than the machine makes.
+    executed = "" if hfu is None else f"of executed FLOPs {100 * hfu:.1f} %; "
     table.add_row(
         f"model FLOP utilization{which}",
         "-" if mfu is None else f"{100 * mfu:.1f} %",
-        used["reasons"].get("mfu") or f"of the profiled steps; peak: {used['peak_source']}",
+        executed
+        + (used["reasons"].get("mfu") or f"of the profiled steps; peak: {used['peak_source']}"),
     )
 
 
-def _cache_note(result: RunResult) -> str:
+def _compilation_note(result: RunResult) -> str:
+    """Says where the compilation lies, and whether the cache had the programs at first."""
+    before = result.compile_seconds_before_run_start
+    within = result.compile_seconds_in_time_to_accuracy
+    if before is None:
+        where = "of all attempts; how much of it was before run_start is not known"
+    elif not result.interruptions:
+        where = "before run_start, not in the time to accuracy"
+    else:
+        where = f"{before:.3f} s before run_start, not in the time to accuracy"
+        after = result.compile_seconds - before - (within or 0.0)
+        if within:
+            where += f"; {within:.3f} s after a restart, in it"
+        if after > 0.0005 and result.reached:
+            where += f"; {after:.3f} s after the target"
+        elif after > 0.0005:
+            where += f"; {after:.3f} s after a restart"
     states = " and ".join(sorted(set(result.compile_cache.values()))) or "off"
-    return f"not in the time to accuracy; cache of compiled programs: {states}"
+    return f"{where}; cache of compiled programs: {states}"

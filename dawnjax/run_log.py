@@ -212,7 +212,7 @@ def read_events(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
       damaged; a torn line is what a kill or a full disk leaves and harms no other.
 
     Raises:
-      RunError: The file cannot be read.
+      RunError: The file cannot be read, or is of another version of this format.
     """
     events, damaged = [], []
     try:
@@ -225,6 +225,12 @@ def read_events(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
                     damaged.append(number)
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
+    for event in events:
+        if event["event"] == "attempt_start" and event["schema_version"] != SCHEMA_VERSION:
+            raise RunError(
+                f"{path} is a log of schema {event['schema_version']!r} and this version reads "
+                f"{SCHEMA_VERSION}: read it with the version of dawnjax that wrote it"
+            )
     return events, damaged
 
 

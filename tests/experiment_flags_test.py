@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import typing
 from typing import Any
 
 import pytest
+from made_runs import write_run
 
 from dawnjax.commands import command_line
 from dawnjax.config_json import from_json, to_json
@@ -241,6 +243,30 @@ def test_the_command_ends_with_status_2_and_one_line():
         "dawnjax train: unknown flag --num_epoch; did you mean --num_epochs?"
     )
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["--help", "list", "check"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_one_line(command, unbuffered, tmp_path):
+    argv = [sys.executable, "-m", "dawnjax", command]
+    if command == "check":
+        argv.append(str(write_run(tmp_path / "run")))
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(argv, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
+    name = command.replace("--", "")
+    assert done.stderr == (
+        f"dawnjax {name}: cannot write to standard output: No space left on device\n"
+    )
+    assert done.returncode == 1
+    # A reader that goes away, such as `head`, has seen enough.
+    process = subprocess.Popen(
+        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.wait()
 
 
 @pytest.mark.parametrize("experiment", ["synthetic_image", "multi30k_transformer"])

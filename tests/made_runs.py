@@ -28,6 +28,7 @@ def write_run(
     options: dict[str, Any] | None = None,
     cores: int | None = None,
     profile_seconds: float = 0.0,
+    cache: str = "",
 ) -> Path:
     """Writes a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
 
@@ -49,9 +50,14 @@ def write_run(
       options: Run options beside the price.
       cores: Of process 0, in its log; none if None.
       profile_seconds: How long a profile after the run takes; 0 takes none.
+      cache: Whether a program that took 5 s before the start was `cold` or `warm`; empty for none.
     """
     log = Log().begin(0.0, price)
     step = 0
+    if cache:
+        log.add("phase", 1.0, name="compile")
+        log.add("compiled", 5.0, program="train", seconds=4.0, cache=cache)
+        log.add("phase", 6.0, name="setup")
     if interrupted:
         log.add("run_start", 8.0).add("host_sample", 20.0, cpu_seconds=0.0, memory_bytes=0)
         log.begin(1020.0, price).add("restored", 0.6, step=0)

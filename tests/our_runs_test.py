@@ -6,10 +6,11 @@ import zlib
 import pytest
 from made_runs import write_run
 
-from dawnjax.analysis import our_runs
+from dawnjax.__main__ import run_command
+from dawnjax.analysis import entry_tables, our_runs
 from dawnjax.analysis.cost import training_cost
 from dawnjax.errors import RunError
-from dawnjax.run_log import read_events
+from dawnjax.run_log import decode_line, encode_line, read_events
 
 
 def entries_of(*paths):
@@ -43,6 +44,48 @@ def test_trials_of_three_seeds_are_one_entry(tmp_path):
     # 10 s, one evaluation each 5 s, ten steps of 10 of 100 examples before each.
     assert [trial.epochs for trial in entry.trials] == [4.0, 2.0, 8.0]
     assert entry.warnings == ()
+
+
+def test_compilation_is_that_of_the_trials_that_compiled(tmp_path):
+    def row(*paths):
+        (entry,) = entries_of(*paths)
+        (found,) = entry_tables.overview_table([entry]).records()
+        return [
+            found[name]
+            for name in ("compile_seconds", "cold_trials", "warm_compile_seconds", "warm_trials")
+        ]
+
+    cold = write_run(tmp_path / "cold", cache="cold")
+    warm = write_run(tmp_path / "warm", seed=1, cache="warm")
+    unknown = write_run(tmp_path / "unknown", seed=2)
+    assert row(unknown) == [None, 0, None, 0]
+    assert row(cold, warm, unknown) == [5.0, 1, 5.0, 1]
+    assert row(warm) == ["read from cache", 0, 5.0, 1]
+
+
+def test_a_log_whose_fields_are_of_another_kind_is_one_line(tmp_path, capsys):
+    def refused(path):
+        assert run_command("check", [str(path)]) == 1
+        fault = capsys.readouterr().out
+        assert "Traceback" not in fault and fault.count("\n") == 1
+        return fault
+
+    priced = write_run(tmp_path / "price", price="3")  # pyright: ignore[reportArgumentType]
+    # A report goes on without the price, and says so.
+    (warning,) = our_runs.read_run(priced).result.warnings
+    for text in (refused(priced), warning):
+        assert "the price of attempt 1 is '3', no amount of" in text
+    path = write_run(tmp_path / "metrics")
+    log = path / "log" / "process_00000.jsonl"
+    lines = []
+    for line in log.read_bytes().splitlines():
+        event = decode_line(line) or {}
+        lines.append(encode_line({**event, "metrics": [1]}) if "metrics" in event else line + b"\n")
+    log.write_bytes(b"".join(lines))
+    with pytest.raises(RunError) as error:
+        our_runs.read_run(path)
+    for text in (refused(path), str(error.value)):
+        assert "a field of the log is missing or of another kind" in text
 
 
 def test_identities_and_systems_are_never_mixed(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.mesh import make_mesh, place, replicated
 from dawnjax.profile import twin
 from dawnjax.profile.capture import make_plan
-from dawnjax.profile.host_profile import newest_captures, read_profile
+from dawnjax.profile.host_profile import newest_captures, read_profile, windows
 from dawnjax.profile.measured_peaks import measured_peaks
 from dawnjax.programs import compile_training
 from dawnjax.run_log import read_events
@@ -101,6 +102,8 @@ def test_the_command_shows_a_run_and_writes_tables_and_figures(profiled_run, cap
     run_dir, _ = profiled_run
     assert main(["profile", str(run_dir)]) == 0
     output = capsys.readouterr().out
+    assert output.startswith("window after_run: steps ")
+    assert "not shown: steps_2_4 (--window=NAME shows one)" in output.splitlines()[0]
     assert "exposed wire" in output and "all-reduce" in output and "loses most" in output
     (folder,) = newest_captures(run_dir)
     assert folder.name == "after_run"
@@ -111,6 +114,41 @@ def test_the_command_shows_a_run_and_writes_tables_and_figures(profiled_run, cap
     assert (folder / "timeline.svg").read_bytes() == before
     rows = (folder / "ops.csv").read_text().splitlines()
     assert rows[0].startswith("name,kind,seconds") and len(rows) > 20
+
+
+def test_an_op_of_a_simulated_device_can_have_the_whole_machine(profiled_run):
+    run_dir, _ = profiled_run
+    (folder,) = newest_captures(run_dir)
+    profile = read_profile(folder)
+    peak = profile.capture["measured_peaks"]["flops_per_second"]
+    assert (profile.capture["machine_devices"], profile.peaks[0]) == (4, peak / 4)
+    assert profile.peaks[2].endswith("shared by its simulated devices")
+    assert profile.op_peaks[0] == peak
+    products = [op for op in profile.ops if op.product_flops]
+    assert products
+    for op in products:
+        assert op.peak_fraction == pytest.approx(op.product_flops / op.seconds / peak)
+
+
+def test_the_window_is_chosen_by_its_name(profiled_run, tmp_path, capsys):
+    run_dir, result = profiled_run
+    assert result["hosts"][0]["utilization"]["window"] == "after_run"
+    copy = tmp_path / "copy"
+    shutil.copytree(run_dir / "profile", copy / "profile")
+    process = copy / "profile" / "process_00000"
+    shutil.copytree(process / "steps_2_4", process / "steps_12_14")
+    # In whatever order the files were copied.
+    os.utime(process / "steps_12_14" / "capture.json", (1, 1))
+    os.utime(process / "after_run" / "capture.json", (1, 1))
+    assert list(windows(copy)) == ["steps_2_4", "steps_12_14", "after_run"]
+    assert newest_captures(copy) == [process / "after_run"]
+    shutil.rmtree(process / "after_run")
+    assert newest_captures(copy) == [process / "steps_12_14"]
+    assert main(["profile", str(copy), "--window=steps_2_4", "--figures=false"]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("window steps_2_4: steps 3 to 4, inside the run; not shown: steps_12_14")
+    assert main(["profile", str(copy), "--window=after_run"]) == 2
+    assert "has no window 'after_run'; it has steps_2_4, steps_12_14" in capsys.readouterr().err
 
 
 def test_a_damaged_trace_is_a_reason_and_no_number(profiled_run, capsys):

@@ -31,6 +31,16 @@ def test_events_come_back_in_order_with_their_attempt(tmp_path):
     ]
 
 
+def test_a_log_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "log.jsonl"
+    record = {"event": "attempt_start", "attempt": 1, "t": 0.5, **START}
+    path.write_bytes(encode_line(record))
+    assert len(read_events(path)[0]) == 1
+    path.write_bytes(encode_line({**record, "schema_version": 99}))
+    with pytest.raises(RunError, match="log of schema 99 and this version reads 1"):
+        read_events(path)
+
+
 def test_a_torn_last_line_is_found_and_spoils_no_other(tmp_path):
     path = tmp_path / "log.jsonl"
     log = RunLog(path, RunClock())

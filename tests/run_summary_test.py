@@ -160,6 +160,71 @@ def test_a_killed_attempt_s_steps_count_with_their_seconds():
     assert [(row["steps_made"], row["train_seconds"]) for row in rows] == [(10, 2.0), (10, 3.0)]
 
 
+def recompiling_run(reached=0.9):
+    """Compiles from 2 to 7 with run_start at 8, killed at 20; resumed, it compiles from 1 to 4."""
+    log = Log().begin(0.0)
+    log.add("phase", 2.0, name="compile").add("compiled", 6.0, program="train", cache="cold")
+    log.add("phase", 7.0, name="setup").add("run_start", 8.0).add("phase", 8.0, name="train")
+    log.add("host_sample", 20.0).begin(1020.0)
+    log.add("phase", 1.0, name="compile").add("compiled", 3.0, program="train", cache="warm")
+    log.add("phase", 4.0, name="train").evaluate(30.0, 30, reached)
+    log.add("phase", 31.0, name="profile").add("compiled", 32.0, program="twin", cache="off")
+    return log.add("attempt_end", 33.0, status="reached", step=30)
+
+
+def test_compilation_is_before_the_clock_or_in_the_time_to_accuracy():
+    result = summarize(one_attempt().events)
+    assert result.compile_seconds_before_run_start == result.compile_seconds == 5.0
+    assert result.compile_seconds_in_time_to_accuracy == 0.0
+    resumed = recompiling_run()
+    result = summarize(resumed.events)
+    assert (result.time_to_accuracy_seconds, result.compile_seconds) == (42.0, 8.0)
+    assert result.compile_seconds_before_run_start == 5.0
+    assert result.compile_seconds_in_time_to_accuracy == 3.0
+    # Of the programs that this is of, as the run first had them; the profile's are none of them.
+    assert result.compile_cache == {"train": "cold"}
+    # After the target it is in neither.
+    resumed.begin(2000.0).add("phase", 1.0, name="compile").add("host_sample", 3.0)
+    result = summarize(resumed.events)
+    assert (result.compile_seconds, result.compile_seconds_before_run_start) == (10.0, 5.0)
+    assert result.compile_seconds_in_time_to_accuracy == 3.0
+    # Not reached: only that before the clock is told.
+    result = summarize(recompiling_run(reached=0.5).events)
+    assert result.compile_seconds_in_time_to_accuracy is None
+    reason = result.reasons["compile_seconds_in_time_to_accuracy"]
+    assert (result.compile_seconds_before_run_start, "reached" in reason) == (5.0, True)
+
+
+def test_compilation_of_a_lost_log_is_carried():
+    whole = recompiling_run()
+    first = [event for event in whole.events if event["attempt"] == 1]
+    second = [event for event in whole.events if event["attempt"] == 2]
+    past = history_of(first)
+    for history, before in (
+        (past, 5.0),
+        ({**past, "compile_seconds_before_run_start": None}, None),
+    ):
+        event = {**second[0], "event": "restored", "step": 0, "history": history, "t": 4.0}
+        result = summarize([*second[:-1], event, second[-1]])
+        assert (result.time_to_accuracy_seconds, result.compile_seconds) == (42.0, 8.0)
+        assert result.compile_seconds_before_run_start == before
+        assert result.compile_seconds_in_time_to_accuracy == (None if before is None else 3.0)
+        assert ("lost" in result.reasons.get("compile_seconds_before_run_start", "")) == (
+            not before
+        )
+        assert result.compile_cache == {"train": "cold"}
+
+
+def test_training_that_goes_on_after_the_target():
+    result = summarize(one_attempt().events)
+    assert (result.epochs_to_target, result.epochs, result.trained_on) == (2.0, 2.0, False)
+    log = one_attempt()
+    log.events.pop()
+    log.add("phase", 13.0, name="train").train(15.0, 40, 20)
+    result = summarize(log.add("attempt_end", 16.0, status="reached", step=40).events)
+    assert (result.epochs_to_target, result.epochs, result.trained_on) == (2.0, 4.0, True)
+
+
 def test_a_stepped_wall_clock_changes_no_time():
     log = interrupted_run()
     expected = summarize(log.events)

@@ -65,7 +65,9 @@ class Trial:
       status: The suite's own word for its end, such as `success`, `aborted`, `diverged`.
       seed: None where no seed is recorded.
       interrupted: Whether its clock was put together from several attempts.
-      compile_seconds: Compilation outside the clock; None if not known.
+      compile_seconds: Compilation before the clock; None if not known.
+      compile_cache: `cold` where at least one program of it was compiled, `warm` where all were
+        read back from a cache; empty if not known.
       cost_usd: Of ours: what its time to accuracy cost, or its `total_seconds` if it did not reach;
         each attempt's part at its own price. None if not known.
       run_id: Of ours: the run's own name, the same in all its copies.
@@ -83,6 +85,7 @@ class Trial:
     compile_seconds: float | None = None
     cost_usd: float | None = None
     run_id: str = ""
+    compile_cache: str = ""
     evaluations: tuple[Evaluation, ...] = ()
 
 

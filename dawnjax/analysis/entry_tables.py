@@ -19,14 +19,28 @@ WHAT = (
 """The columns that tell entries apart."""
 
 
-COMPILATION = Column("compile_seconds", "compilation", "s", "number")
-"""The mean of the trials: stands beside the time to accuracy, which leaves it out."""
+COMPILATION = Column("compile_seconds", "cold compilation", "s", "number")
+"""Stands beside the time to accuracy: what is before its clock, where no cache had the programs."""
+
+WARM = "read from cache"
+"""In place of it where all trials found their programs in the cache: none tells what they cost."""
 
 
-def mean_compile_seconds(entry: Entry) -> float | None:
-    """Gives the mean compilation of the trials that tell it; None where none does."""
-    known = [s for trial in entry.trials if (s := trial.compile_seconds) is not None]
-    return sum(known) / len(known) if known else None
+def mean_compile_seconds(entry: Entry) -> float | str | None:
+    """Gives the mean of the trials that compiled, or `WARM`; None where no trial tells."""
+    cold = compile_seconds(entry, "cold")
+    if cold:
+        return sum(cold) / len(cold)
+    return WARM if compile_seconds(entry, "warm") else None
+
+
+def compile_seconds(entry: Entry, cache: str) -> list[float]:
+    """Gives the compilation before the clock of the trials whose cache was `cold` or `warm`."""
+    return [
+        trial.compile_seconds
+        for trial in entry.trials
+        if trial.compile_seconds is not None and trial.compile_cache == cache
+    ]
 
 
 def what(entry: Entry) -> tuple[str, ...]:
@@ -47,28 +61,33 @@ def summaries(entries: Iterable[Entry]) -> list[tuple[Entry, Summary]]:
 
 def overview_table(entries: Iterable[Entry]) -> Table:
     """Gives every training entry with what it ran on, its times and its cost."""
-    rows = [
-        (
-            *what(entry),
-            entry.hardware,
-            entry.num_accelerators,
-            entry.num_hosts,
-            entry.framework,
-            entry.model,
-            entry.date,
-            entry.global_batch_size,
-            None if entry.global_batch_size is None else entry.global_batch_unit,
-            entry.target.value,
-            summary.trials,
-            summary.reached,
-            summary.mean_seconds if summary.reached else NOT_REACHED,
-            summary.score_seconds,
-            mean_compile_seconds(entry),
-            summary.cost_usd,
-            len(entry.warnings),
+    rows = []
+    for entry, summary in summaries(entries):
+        warm = compile_seconds(entry, "warm")
+        rows.append(
+            (
+                *what(entry),
+                entry.hardware,
+                entry.num_accelerators,
+                entry.num_hosts,
+                entry.framework,
+                entry.model,
+                entry.date,
+                entry.global_batch_size,
+                None if entry.global_batch_size is None else entry.global_batch_unit,
+                entry.target.value,
+                summary.trials,
+                summary.reached,
+                summary.mean_seconds if summary.reached else NOT_REACHED,
+                summary.score_seconds,
+                mean_compile_seconds(entry),
+                len(compile_seconds(entry, "cold")),
+                sum(warm) / len(warm) if warm else None,
+                len(warm),
+                summary.cost_usd,
+                len(entry.warnings),
+            )
         )
-        for entry, summary in summaries(entries)
-    ]
     return Table(
         name="entries",
         title="Entries",
@@ -88,6 +107,9 @@ def overview_table(entries: Iterable[Entry]) -> Table:
             Column("mean_seconds", "mean time to accuracy", "s", "number"),
             Column("score_seconds", "MLPerf score", "s", "number"),
             COMPILATION,
+            Column("cold_trials", "of cold trials", kind="integer"),
+            Column("warm_compile_seconds", "warm compilation", "s", "number"),
+            Column("warm_trials", "of warm trials", kind="integer"),
             Column("mean_cost_usd", "mean cost", "USD", "number"),
             Column("warnings", "warnings", kind="integer"),
         ),
@@ -95,6 +117,8 @@ def overview_table(entries: Iterable[Entry]) -> Table:
         notes=(
             "Mean time and mean cost: over the trials that reached. MLPerf score: without the "
             "fastest and the slowest trial; a trial that did not reach counts as the slowest.",
+            "Compilation: before the clock, the mean of the cold trials (at least one program was "
+            "compiled) and of the warm ones (all were read from the cache of compiled programs).",
         ),
     )
 

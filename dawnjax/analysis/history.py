@@ -25,6 +25,9 @@ class History:
       time_to_accuracy_seconds: As in a result, like the next two.
       elapsed_seconds_to_accuracy: None if not reached.
       total_seconds_to_accuracy: None if not reached.
+      compile_seconds_before_run_start: As in a result, like the next two; None if not known.
+      compile_seconds_in_time_to_accuracy: None if not reached or not known.
+      compile_cache: Empty if not known.
       cost_usd: The cost of `run_seconds`, or of those up to the target; None if not known.
       allocated_cost_usd: The cost of `total_seconds`; None if not known.
     """
@@ -42,6 +45,9 @@ class History:
     time_to_accuracy_seconds: float | None = None
     elapsed_seconds_to_accuracy: float | None = None
     total_seconds_to_accuracy: float | None = None
+    compile_seconds_before_run_start: float | None = None
+    compile_seconds_in_time_to_accuracy: float | None = None
+    compile_cache: dict[str, str] = dataclasses.field(default_factory=dict)
     cost_usd: float | None = 0.0
     allocated_cost_usd: float | None = 0.0
 

@@ -121,7 +121,8 @@ def read_run(path: Path) -> OurRun:
         run = _our_run(path.resolve().name, events, len(damaged))
         _refuse_impossible_results(run.result)
     except (RunError, LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise RunError(f"{path}: the log of process 0 cannot be summarized: {error}") from None
+        why = str(error) if isinstance(error, RunError) else run_summary.of_another_kind(error)
+        raise RunError(f"{path}: the log of process 0 cannot be summarized: {why}") from None
     if run.result.identity != record["identity"]:
         raise RunError(f"{path}: the log is of another experiment than experiment.json")
     return run
@@ -348,7 +349,8 @@ def _trial(run: OurRun, metric: str) -> Trial:
         status=result.status,
         seed=result.seed,
         interrupted=result.interruptions > 0,
-        compile_seconds=result.compile_seconds,
+        compile_seconds=result.compile_seconds_before_run_start,
+        compile_cache=result.compiled,
         cost_usd=run.spent.cost_usd,
         run_id=result.run_id,
         evaluations=tuple(
@@ -366,11 +368,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
 
 def _epochs(result: RunResult) -> float:
     """Gives the epochs up to the target, or to the end: training may go on after the target."""
-    if result.time_to_accuracy_seconds is not None:
-        for row in result.evaluations:
-            if row["seconds_since_run_start"] == result.time_to_accuracy_seconds:
-                return row["epoch"]
-    return result.epochs
+    return result.epochs if result.epochs_to_target is None else result.epochs_to_target
 
 
 def _target(result: RunResult) -> tuple[Target, list[str]]:

@@ -57,7 +57,12 @@ class RunResult:
         or busy cores have been seen to double; None if a log was lost.
       train_seconds: The train phase alone, of all attempts.
       compile_seconds: The compile phase, of all attempts.
-      compile_cache: For each program whether it was `cold` (compiled) or `warm` (read back).
+      compile_seconds_before_run_start: The part of it before the run's clock; None if the clock
+        has not started, or if it was in a log that was lost.
+      compile_seconds_in_time_to_accuracy: The part of it in `time_to_accuracy_seconds`, made by
+        attempts after the one that started the clock; None if not reached or not known.
+      compile_cache: For each program of the compile phase whether it was `cold` (compiled), `warm`
+        (read back) or `off` (compiled, without a cache) when the run first had it.
       interruptions: Attempts before the last one.
       phases: Seconds in each phase.
       first_losses: The losses of the first ten steps.
@@ -105,6 +110,8 @@ class RunResult:
     time_uncertainty_seconds: float | None
     train_seconds: float
     compile_seconds: float
+    compile_seconds_before_run_start: float | None
+    compile_seconds_in_time_to_accuracy: float | None
     compile_cache: dict[str, str]
     interruptions: int
     phases: dict[str, float]
@@ -129,6 +136,24 @@ class RunResult:
     reasons: dict[str, str]
     warnings: list[str]
 
+    @property
+    def compiled(self) -> str:
+        """`cold` if a program or more was compiled, `warm` if all were read back; else empty."""
+        states = set(self.compile_cache.values())
+        return "" if not states else "warm" if states == {"warm"} else "cold"
+
+    @property
+    def epochs_to_target(self) -> float | None:
+        """Epochs trained at the evaluation that first reached the target; None if none did."""
+        seconds = self.time_to_accuracy_seconds
+        found = (r["epoch"] for r in self.evaluations if r["seconds_since_run_start"] == seconds)
+        return None if seconds is None else next(found, None)
+
+    @property
+    def trained_on(self) -> bool:
+        """Whether training went on after the target: `epochs` and `train_seconds` hold that too."""
+        return self.epochs_to_target is not None and self.epochs > self.epochs_to_target
+
     def to_json(self) -> dict[str, Any]:
         """Gives the result as plain JSON values."""
         return dataclasses.asdict(self)
@@ -149,6 +174,32 @@ class _Attempt:
     @property
     def seconds(self) -> float:
         return max(event["t"] for event in self.events)
+
+    def phase_seconds(self, until: float | None = None) -> dict[str, float]:
+        """Seconds of each phase up to a moment: from its beginning to the next one, or to the end.
+
+        Args:
+          until: The moment; the attempt's end if None.
+        """
+        end = self.seconds if until is None else until
+        seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        name, begin = "setup", 0.0
+        for event in self.events:
+            if event["event"] == "phase" and event["t"] <= end:
+                seconds[name] += event["t"] - begin
+                name, begin = event["name"], event["t"]
+        seconds[name] += end - begin
+        return seconds
+
+    def first_compiled(self) -> dict[str, str]:
+        """Each program of the compile phase, and whether the cache had it."""
+        found, phase = {}, ""
+        for event in self.events:
+            if event["event"] == "phase":
+                phase = event["name"]
+            elif event["event"] == "compiled" and phase == "compile":
+                found.setdefault(event["program"], event["cache"])
+        return found
 
     @property
     def ended(self) -> bool:
@@ -210,6 +261,22 @@ class _Run:
         before = sum(a.seconds for a in self.attempts if a.number < moment["attempt"])
         return self.history.total_seconds + before + moment["t"]
 
+    def compile_seconds(self, moment: Event) -> float:
+        """Gives the seconds of the compile phase of all attempts up to a moment."""
+        seconds = self.history.phases.get("compile", 0.0)
+        for attempt in self.attempts:
+            if attempt.number < moment["attempt"]:
+                seconds += attempt.phase_seconds()["compile"]
+            elif attempt.number == moment["attempt"]:
+                seconds += attempt.phase_seconds(moment["t"])["compile"]
+        return seconds
+
+    def compile_seconds_before_run_start(self) -> float | None:
+        """Gives the part of it before the run's clock; None if that is not known."""
+        if self.history.run_started:
+            return self.history.compile_seconds_before_run_start
+        return None if self.run_start is None else self.compile_seconds(self.run_start)
+
     def elapsed_seconds(self, moment: Event) -> float | None:
         """Gives the seconds from `run_start` to a moment with the gaps between attempts."""
         run_seconds, start = self.run_seconds(moment), self.run_start
@@ -246,6 +313,7 @@ _NOT_REACHED = "no evaluation reached the target"
 _DAMAGED_TARGET = (
     "the evaluation that reached the target is damaged in the log, which ends in `reached`"
 )
+_COMPILED_IN_LOST_LOG = "an earlier log was lost, and its checkpoint does not tell"
 
 
 def summarize(events: Sequence[Event]) -> RunResult:
@@ -287,17 +355,22 @@ def summarize(events: Sequence[Event]) -> RunResult:
     if reached is None and not history.reached:
         unknown = _DAMAGED_TARGET if ends_reached else _NOT_REACHED
     allocated, allocated_reason = run.allocated_cost()
+    compiled_before = run.compile_seconds_before_run_start()
     if history.reached:
         tta = history.time_to_accuracy_seconds
         elapsed = history.elapsed_seconds_to_accuracy
         total = history.total_seconds_to_accuracy
+        compiled_within = history.compile_seconds_in_time_to_accuracy
         cost, cost_reason = _cost(history.cost_usd, [])
     elif reached is not None:
         tta, elapsed = run.run_seconds(reached), run.elapsed_seconds(reached)
         total = run.total_seconds(reached)
+        compiled_within = None
+        if tta is not None and compiled_before is not None:
+            compiled_within = run.compile_seconds(reached) - compiled_before
         cost, cost_reason = run.run_cost(reached)
     else:
-        tta = elapsed = total = cost = None
+        tta = elapsed = total = compiled_within = cost = None
         cost_reason = allocated_reason or unknown
     reasons: dict[str, str] = {}
     for name, value in (
@@ -309,6 +382,14 @@ def summarize(events: Sequence[Event]) -> RunResult:
             reasons[name] = unknown
     if cost is None:
         reasons["cost_usd"] = cost_reason
+    if compiled_before is None:
+        reasons["compile_seconds_before_run_start"] = (
+            _COMPILED_IN_LOST_LOG if history.run_started else _NO_RUN_START
+        )
+    if compiled_within is None:
+        reasons["compile_seconds_in_time_to_accuracy"] = (
+            _COMPILED_IN_LOST_LOG if tta is not None else reasons["time_to_accuracy_seconds"]
+        )
     if batch is None:
         reasons["global_batch_size"] = "it changes in the run; stages has each"
     if made is None:
@@ -341,7 +422,9 @@ def summarize(events: Sequence[Event]) -> RunResult:
         time_uncertainty_seconds=None if history.attempts else killed * HEARTBEAT_SECONDS,
         train_seconds=phases["train"],
         compile_seconds=phases["compile"],
-        compile_cache={event["program"]: event["cache"] for event in _of(events, "compiled")},
+        compile_seconds_before_run_start=_rounded(compiled_before),
+        compile_seconds_in_time_to_accuracy=_rounded(compiled_within),
+        compile_cache=_compile_cache(attempts, history),
         interruptions=len(attempts) - 1 + history.attempts,
         phases=phases,
         first_losses=_first_losses(events, history),
@@ -428,6 +511,33 @@ def _training_end(run: _Run) -> Event | None:
     return None if run.history.run_started else last.events[-1]
 
 
+def summarize_log(events: Sequence[Event]) -> RunResult:
+    """Gives the result of a log that may be damaged or made elsewhere.
+
+    Raises:
+      RunError: It says too little, or a field is not of its kind.
+    """
+    try:
+        refused = [one for one in _run(events).attempts if one.refused_price is not None]
+        if refused:
+            raise RunError(_price_refused(refused[0]))
+        return summarize(events)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(of_another_kind(error)) from None
+
+
+def _price_refused(attempt: _Attempt) -> str:
+    return (
+        f"the price of attempt {attempt.number} is {attempt.refused_price!r}, no amount of dollars "
+        "an hour"
+    )
+
+
+def of_another_kind(error: Exception) -> str:
+    """Says that a log could not be read because of this error at one of its fields."""
+    return f"a field of the log is missing or of another kind ({type(error).__name__}: {error})"
+
+
 def run_started(events: Sequence[Event]) -> bool:
     """Tells whether the run's clock has started, in this log or in the past that it carries."""
     return bool(_of(events, "run_start")) or carried_history(events).run_started
@@ -461,6 +571,9 @@ def history_of(events: Sequence[Event]) -> dict[str, Any]:
         time_to_accuracy_seconds=result.time_to_accuracy_seconds,
         elapsed_seconds_to_accuracy=result.elapsed_seconds_to_accuracy,
         total_seconds_to_accuracy=result.total_seconds_to_accuracy,
+        compile_seconds_before_run_start=result.compile_seconds_before_run_start,
+        compile_seconds_in_time_to_accuracy=result.compile_seconds_in_time_to_accuracy,
+        compile_cache=result.compile_cache,
         cost_usd=cost,
         allocated_cost_usd=result.allocated_cost_usd,
     ).to_json()
@@ -523,18 +636,22 @@ def _is_price(value: Any) -> bool:
 
 
 def _phases(attempts: list[_Attempt], history: History) -> dict[str, float]:
-    """Gives the seconds of each phase: from its beginning to the next, or to the attempt's end."""
+    """Gives the seconds of each phase, of all attempts."""
     seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
     for attempt in attempts:
-        name, begin = "setup", 0.0
-        for event in attempt.events:
-            if event["event"] == "phase":
-                seconds[name] += event["t"] - begin
-                name, begin = event["name"], event["t"]
-        seconds[name] += attempt.seconds - begin
+        for name, own in attempt.phase_seconds().items():
+            seconds[name] += own
     for name, carried in history.phases.items():
         seconds[name] += carried
     return {name: round(value, 6) for name, value in seconds.items()}
+
+
+def _compile_cache(attempts: list[_Attempt], history: History) -> dict[str, str]:
+    """Gives each program's state when the run first had it: a restart finds it in the cache."""
+    states = dict(history.compile_cache)
+    for attempt in attempts:
+        states = attempt.first_compiled() | states
+    return states
 
 
 def _evaluations(events: Sequence[Event], run: _Run) -> list[dict[str, Any]]:
@@ -584,10 +701,7 @@ def _warnings(events: Sequence[Event], run: _Run) -> list[str]:
                 "damaged; its seconds count"
             )
         if attempt.refused_price is not None:
-            messages.append(
-                f"the price of attempt {attempt.number} is {attempt.refused_price!r}, no amount of "
-                "dollars an hour; it is ignored"
-            )
+            messages.append(f"{_price_refused(attempt)}; it is ignored")
         first, last = attempt.events[0], attempt.events[-1]
         if None not in (first["boot_seconds"], last["boot_seconds"]):
             slept = (last["boot_seconds"] - first["boot_seconds"]) - (last["t"] - first["t"])

@@ -102,7 +102,7 @@ def _result_faults(
     directory: RunDirectory, record: dict[str, Any], events: list[dict[str, Any]], notes: list[str]
 ) -> list[str]:
     try:
-        expected = run_summary.summarize(events).to_json()
+        expected = run_summary.summarize_log(events).to_json()
     except RunError as error:
         return [str(error)]
     if expected["identity"] != record["identity"]:

@@ -23,7 +23,8 @@ Restores the newest checkpoint that verifies on one device and answers examples 
 split one at a time, each when the one before is answered. Shows the mean, median and 99th
 percentile of the latency, from the example on the host to its answer on the host, and what 10,000
 of them cost at a price. Writes RUN_DIR/inference/<PLATFORM>-step<STEP>.json, which `dawnjax export
---format=dawnbench_inference` makes an entry of DAWNBench.
+--format=dawnbench_inference` makes an entry of DAWNBench; with fewer examples than the split has,
+<PLATFORM>-step<STEP>-<N>of<M>.json.
 """
 _OPTIONS = ("checkpoint", "compile_cache_dir", "price_per_hour_usd")
 
@@ -78,10 +79,12 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
     seconds, answers, positions = inference.measure(task, num_examples, warm_up)
     load_after = os.getloadavg()[0]
     latency = inference.latency(seconds)
+    mean = sum(seconds) / len(seconds)
     price = options.price_per_hour_usd
-    cost = inference.cost_usd(latency["mean"], price)
+    cost = inference.cost_usd(mean, price)
     quality = task.quality(answers, positions)
-    whole_split = len(answers) == run.spec.num_eval_examples
+    in_split = run.spec.num_eval_examples
+    whole_split = len(answers) == in_split
     has_all = all(target.metric in quality for target in experiment.targets)
     reasons = {}
     if cost is None:
@@ -90,8 +93,13 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
         reasons["reached"] = (
             "not all metrics of the target are measured here"
             if whole_split
-            else f"{len(answers)} of {run.spec.num_eval_examples} examples were answered"
+            else f"{len(answers)} of {in_split} examples were answered"
         )
+    for percentile, least in inference.LEAST_EXAMPLES.items():
+        if latency[percentile] is None:
+            reasons[f"latency_seconds.{percentile}"] = (
+                f"it needs {least} examples or more, and {num_examples} counted"
+            )
     record: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "run_id": run.record["run_id"],
@@ -117,17 +125,22 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
         },
         "timed": task.timed,
         "examples": num_examples,
-        "distinct_examples": len(answers),
         "warm_up_examples": warm_up,
         "latency_seconds": latency,
-        "examples_per_second": 1 / latency["mean"],
+        "examples_per_second": 1 / mean,
         "price_per_hour_usd": price,
         "cost_of_10000_usd": cost,
+        "distinct_examples": len(answers),
+        "split_examples": in_split,
+        "quality_of": f"{len(answers)} of {in_split} examples",
         "quality": quality,
         "reached": reaches(experiment.targets, quality) if whole_split and has_all else None,
         "reasons": reasons,
     }
-    file = run.directory.path / "inference" / f"{platform_of(mesh)}-step{restored.step}.json"
+    name = f"{platform_of(mesh)}-step{restored.step}"
+    if not whole_split:  # what is of all examples stays
+        name += f"-{len(answers)}of{in_split}"
+    file = run.directory.path / "inference" / f"{name}.json"
     write_json(file, record)
     print(_shown(record))
     print(f"written: {file}")
@@ -148,7 +161,12 @@ def _processor() -> str:
 def _shown(record: dict[str, Any]) -> str:
     """Gives the record as lines for a person."""
     device, latency = record["device"], record["latency_seconds"]
-    millis = {name: f"{1000 * value:.3f} ms" for name, value in latency.items()}
+    millis = {
+        name: f"- ({record['reasons'][f'latency_seconds.{name}']})"
+        if value is None
+        else f"{1000 * value:.3f} ms"
+        for name, value in latency.items()
+    }
     cost = record["cost_of_10000_usd"]
     quality = ", ".join(
         f"{name} {value:.4f}"
@@ -166,6 +184,6 @@ def _shown(record: dict[str, Any]) -> str:
         f"{record['examples_per_second']:,.1f} a second, one at a time",
         "cost of 10,000: "
         + (record["reasons"]["cost_of_10000_usd"] if cost is None else f"{cost:.6g} USD"),
-        f"of {record['distinct_examples']:,} distinct examples: {quality}",
+        f"of {record['distinct_examples']:,} of {record['split_examples']:,} examples: {quality}",
     ]
     return "\n".join(lines)

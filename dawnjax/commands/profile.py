@@ -9,12 +9,16 @@ from dawnjax.commands import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.profile import figures, host_profile
 
-_USAGE = "dawnjax profile RUN_DIR [--figures=false] | --experiment=NAME [--FLAG=VALUE...]"
+_USAGE = (
+    "dawnjax profile RUN_DIR [--window=NAME] [--figures=false] | "
+    "--experiment=NAME [--FLAG=VALUE...]"
+)
 _DESCRIPTION = """Shows for each host communication, utilization and the ops that lose most time.
 
-With RUN_DIR it reads the profiles that a run left there; with --experiment it makes a few fresh
-steps, as `dawnjax train` would, and profiles them (--run_dir says where to; --profile.seconds how
-long). CSV and SVG are written next to each profile. --experiment=NAME --help lists its flags."""
+With RUN_DIR it reads a profile that a run left there: the one after the run, or the last window
+inside it, or the one that --window names. With --experiment it makes a few fresh steps, as
+`dawnjax train` would, and profiles them (--run_dir says where to; --profile.seconds how long). CSV
+and SVG are written next to each profile. --experiment=NAME --help lists its flags."""
 
 
 def main(argv: list[str]) -> int:
@@ -25,13 +29,20 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_boolean(
         "figures", True, "Write SVG figures next to each profile.", flag_values=flag_values
     )
+    flags.DEFINE_string(
+        "window",
+        "",
+        "The window to show, such as steps_20_24; empty takes the last, after_run if there is one.",
+        flag_values=flag_values,
+    )
     if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
         command_line.parse("profile", flag_values, own, _USAGE, _DESCRIPTION)
         return _fresh(rest, bool(flag_values["figures"].value))
     paths = command_line.parse("profile", flag_values, argv, _USAGE, _DESCRIPTION)
     if len(paths) != 1:
         raise ConfigError(f"one run directory, or --experiment, is needed; {len(paths)} given")
-    return show(Path(paths[0]), bool(flag_values["figures"].value))
+    with_figures, window = (flag_values[name].value for name in ("figures", "window"))
+    return show(Path(paths[0]), bool(with_figures), str(window))
 
 
 def _fresh(argv: list[str], with_figures: bool) -> int:
@@ -47,15 +58,26 @@ def _fresh(argv: list[str], with_figures: bool) -> int:
     return show(run_dir, with_figures) if is_first else ExitStatus.DONE
 
 
-def show(run_dir: Path, with_figures: bool) -> int:
-    """Shows the newest profile of each process in a run directory, and writes its files.
+def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
+    """Shows the profile of each process in a run directory, and writes its files.
+
+    Args:
+      run_dir: The run directory.
+      with_figures: Whether to write figures too.
+      window: Name of the window; empty takes the last.
 
     Raises:
-      ConfigError: There is none.
+      ConfigError: There is none, or none of that name.
     """
-    profiles = [
-        host_profile.read_profile(folder) for folder in host_profile.newest_captures(run_dir)
-    ]
+    found = host_profile.windows(run_dir)
+    window = window or list(found)[-1]
+    if window not in found:
+        raise ConfigError(f"{run_dir} has no window {window!r}; it has {', '.join(found)}")
+    profiles = [host_profile.read_profile(folder) for folder in found[window]]
+    print(_window_line(window, profiles[0], [name for name in found if name != window]))
+    hosts = {folder.parent for folders in found.values() for folder in folders}
+    for folder in sorted(hosts - {profile.folder.parent for profile in profiles}):
+        print(f"{folder.name} has no profile of this window")
     print(figures.tables(profiles))
     for profile in profiles:
         host = profile.capture["process_index"]
@@ -85,3 +107,13 @@ def show(run_dir: Path, with_figures: bool) -> int:
                 )
     print(f"{len(written)} files under {run_dir / 'profile'}")
     return ExitStatus.DONE
+
+
+def _window_line(window: str, profile: host_profile.HostProfile, others: list[str]) -> str:
+    """Says which window is shown, and which are not."""
+    first, last = profile.capture["steps"]
+    where = "inside the run" if profile.capture["in_run"] else "none of the run's"
+    line = f"window {window}: steps {first + 1} to {last}, {where}"
+    if others:
+        line += f"; not shown: {', '.join(others)} (--window=NAME shows one)"
+    return line

@@ -119,7 +119,7 @@ def _entry(
         "batchSize": result.global_batch_size
         or [stage["global_batch_size"] for stage in result.stages],
         "interruptions": result.interruptions,
-        "compileSecondsBeforeTheClock": result.compile_seconds,
+        "compileSecondsBeforeTheClock": result.compile_seconds_before_run_start,
         "totalSecondsToAccuracy": result.total_seconds_to_accuracy,
         "clock": "from the end of compilation and warm-up, before the first example is read",
     }
@@ -180,8 +180,11 @@ def _inference_entry(
             "experiment": printable(str(record["experiment"]), 80),
             "computeDtype": printable(str(record["compute_dtype"]), 20),
             "examples": int(record["examples"]),
-            "p50LatencyMilliseconds": 1000 * record["latency_seconds"]["p50"],
-            "p99LatencyMilliseconds": 1000 * record["latency_seconds"]["p99"],
+            **{
+                f"{name}LatencyMilliseconds": 1000 * record["latency_seconds"][name]
+                for name in ("p50", "p99")
+                if record["latency_seconds"][name] is not None
+            },
             "timed": printable(str(record["timed"]), 200),
         }
         model, date = str(record["model"]), str(record["date"])

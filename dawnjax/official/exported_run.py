@@ -95,7 +95,7 @@ def read_run(path: Path) -> ExportedRun:
         raise ConfigError(f"{path} is no run directory: experiment.json is missing")
     events, damaged = read_events(log_path(path, 0))
     try:
-        result = run_summary.summarize(events)
+        result = run_summary.summarize_log(events)
     except RunError as error:
         raise RunError(f"{path}: {error}") from None
     if damaged:

@@ -236,7 +236,7 @@ def _draw_roofline(figure: Any, profile: HostProfile) -> bool:
             label=label,
             color=_COLORS["compute" if has_products else "host"],
         )
-    peak, bandwidth, source, _ = profile.peaks
+    peak, bandwidth, source = profile.op_peaks
     if peak and bandwidth:
         low = min(op.intensity or 1.0 for op in ops)
         high = max(max(op.intensity or 1.0 for op in ops), 2 * peak / bandwidth)

@@ -37,6 +37,8 @@ AGREEMENT_POINTS = 5.0
 LAYERS_IN_RESULT = 20
 """Layers with most communication that a result shows."""
 
+_MEASURED_HERE = "measured on this machine"
+
 STRAGGLER_FRACTION = 0.05
 """A host that costs the others less than this share of a step is no straggler."""
 
@@ -183,20 +185,21 @@ class HostProfile:
 
     @functools.cached_property
     def peaks(self) -> tuple[float | None, float | None, str, str]:
-        """FLOP/s and bytes/s of one device, what says so, and why there are none."""
+        """FLOP/s and bytes/s of one device, what says so, and why there are none.
+
+        The simulated devices of a CPU have a share of the machine each.
+        """
         capture = self.capture
         measured = capture.get("measured_peaks")
         if capture["platform"] == "cpu":
             if measured is None:
                 return None, None, "", "the machine's peak was not measured"
             share = capture["machine_devices"]
-            # Simulated devices share the machine.
-            return (
-                measured["flops_per_second"] / share,
-                measured["bytes_per_second"] / share,
-                "measured on this machine, shared by its simulated devices",
-                "",
-            )
+            source = _MEASURED_HERE
+            if share > 1:
+                source += ", shared by its simulated devices"
+            peaks = (measured[name] / share for name in ("flops_per_second", "bytes_per_second"))
+            return *peaks, source, ""
         device, reason = find_device(capture["device_kind"])
         if device is None:
             return None, None, "", reason
@@ -206,11 +209,24 @@ class HostProfile:
         return peak, device.memory_bytes_per_second, device.cited(dtype), reason
 
     @functools.cached_property
+    def op_peaks(self) -> tuple[float | None, float | None, str]:
+        """FLOP/s and bytes/s that bound a single op, and what says so.
+
+        Those of its device; but while the others wait, an op of a simulated device can have all of
+        the machine, not just its device's share.
+        """
+        measured = self.capture.get("measured_peaks")
+        if self.capture["platform"] == "cpu" and measured is not None:
+            return measured["flops_per_second"], measured["bytes_per_second"], _MEASURED_HERE
+        peak, bandwidth, source, _ = self.peaks
+        return peak, bandwidth, source
+
+    @functools.cached_property
     def ops(self) -> list[roofline.OpTime]:
         """The ops of a step against the roofline, the longest first."""
         if self.trace is None:
             return []
-        peak, bandwidth, _, _ = self.peaks
+        peak, bandwidth, _ = self.op_peaks
         return roofline.op_times(self.trace, self.num_steps, self.program, peak, bandwidth)
 
     def communication_json(self) -> dict[str, Any]:
@@ -285,6 +301,7 @@ class HostProfile:
             fields |= utilization.attribution_json(self.attribution)
         return {
             **fields,
+            "window": self.folder.name,
             "stage": capture.get("stage"),
             "step_seconds": capture["step_seconds"],
             "model_flops_per_step": capture["model_flops_per_step"],
@@ -345,23 +362,40 @@ def straggler_of(profiles: Sequence[HostProfile]) -> Straggler | None:
     return find_straggler([waits.get(i) for i in range(max(waits) + 1)], measured.step_seconds)
 
 
-def newest_captures(run_dir: Path) -> list[Path]:
-    """Gives the newest capture of each process in a run directory.
+def windows(run_dir: Path) -> dict[str, list[Path]]:
+    """Gives the profiled windows in a run directory, in the order of the run.
+
+    Returns:
+      For each window's name its captures, in the order of the processes. A run ends with
+      `after_run`, whose name says so; `steps_20_24` is of those steps.
 
     Raises:
       ConfigError: There is none.
     """
-    newest: dict[Path, Path] = {}
-    for file in sorted(
-        run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}"), key=lambda file: file.stat().st_mtime
-    ):
-        newest[file.parent.parent] = file.parent
-    if not newest:
+    folders = [file.parent for file in sorted(run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}"))]
+    if not folders:
         raise ConfigError(
             f"{run_dir} holds no profile: the run was made with --profile.after_run=false, or did "
             "not come to its end"
         )
-    return [newest[process] for process in sorted(newest)]
+    names = sorted({folder.name for folder in folders}, key=_place_in_run)
+    return {name: [folder for folder in folders if folder.name == name] for name in names}
+
+
+def _place_in_run(window: str) -> tuple[bool, list[int], str]:
+    # Times of files would not do: a copy may give all of them one.
+    steps = window.removeprefix("steps_").split("_")
+    is_within = window.startswith("steps_") and all(step.isdecimal() for step in steps)
+    return not is_within, [int(step) for step in steps] if is_within else [], window
+
+
+def newest_captures(run_dir: Path) -> list[Path]:
+    """Gives the captures of the last window of a run directory, in the order of the processes.
+
+    Raises:
+      ConfigError: There is none.
+    """
+    return list(windows(run_dir).values())[-1]
 
 
 def write_capture(folder: Path, capture: dict[str, Any]) -> None:

@@ -34,7 +34,10 @@ def runs_part(runs: Sequence[OurRun]) -> Part | None:
     runs = _ordered(runs)
     results = _results_table(runs)
     phases = _phases_table(runs)
-    names = ["variant", "run", "seed", "status", "time_to_accuracy_seconds", "compile_seconds"]
+    names = ["variant", "run", "seed", "status", "time_to_accuracy_seconds", "epochs_to_target"]
+    names += ["compile_seconds", "compile_cache"]
+    if any(run.result.interruptions for run in runs):
+        names.append("compile_seconds_in_time_to_accuracy")
     names += ["total_seconds_to_accuracy", "train_seconds", "epochs", "best"]
     names += ["examples_per_second", "cost_usd"]
     shown = view(results, names, why=lambda _, name, row: _why(name, row))
@@ -44,7 +47,8 @@ def runs_part(runs: Sequence[OurRun]) -> Part | None:
             title="Our runs",
             lead=(
                 "Time to accuracy begins when every program is compiled. Compilation stands "
-                "beside it; the time from the start of the program has both.",
+                "beside it; that of an interrupted run is in it from the first restart on. The "
+                "time from the start of the program has both.",
             ),
             blocks=(_without_reason_column(shown), _phases_figure(runs)),
             folded=(view(phases),),
@@ -104,7 +108,10 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
                 result.status,
                 result.reached,
                 _to_accuracy(run, result.time_to_accuracy_seconds),
+                _to_accuracy(run, result.epochs_to_target),
                 result.compile_seconds,
+                result.compiled or "not known",
+                result.compile_seconds_in_time_to_accuracy,
                 _to_accuracy(run, result.total_seconds_to_accuracy),
                 result.total_seconds,
                 result.train_seconds,
@@ -127,11 +134,19 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
             Column("status", "status"),
             Column("reached", "reached", kind="flag"),
             Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
+            Column("epochs_to_target", "epochs to the target", kind="number"),
             Column("compile_seconds", "compilation", "s", "number"),
+            Column("compile_cache", "cache of programs"),
+            Column(
+                "compile_seconds_in_time_to_accuracy",
+                "compilation in the time to accuracy",
+                "s",
+                "number",
+            ),
             Column("total_seconds_to_accuracy", "from program start", "s", "number"),
             Column("total_seconds", "whole process", "s", "number"),
-            Column("train_seconds", "train steps alone", "s", "number"),
-            Column("epochs", "epochs", kind="number"),
+            Column("train_seconds", "train steps alone, whole run", "s", "number"),
+            Column("epochs", "epochs, whole run", kind="number"),
             Column("best", "best quality"),
             Column("best_value", "best quality, value", kind="number"),
             Column("examples_per_second", "examples a second", kind="number"),
@@ -145,6 +160,8 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
             "Examples a second: of the train steps alone, without evaluation. An example of a "
             "translator is a packed row of several sentence pairs.",
             "Cost: time to accuracy at the price given; that of the whole process is in the file.",
+            "Cache of programs: cold where at least one was compiled, warm where all were read "
+            "back. Whole run: what was trained after the target is in it.",
         ),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dawnjax.analysis.cost import system_price
 from dawnjax.analysis.entries import Entry
-from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds
+from dawnjax.analysis.entry_tables import COMPILATION, WHAT, compile_seconds, mean_compile_seconds
 from dawnjax.analysis.tables import Cell, Column, Table
 from dawnjax.report import words
 
@@ -248,7 +248,11 @@ def compilation_cell(entry: Entry) -> CellView:
     seconds = mean_compile_seconds(entry)
     if seconds is None:
         return CellView(words.NOT_KNOWN, kind="null")
-    return CellView(words.duration(seconds), sort=repr(seconds), kind="number")
+    if isinstance(seconds, str):
+        return CellView(seconds, kind="null")
+    number = len(compile_seconds(entry, "cold"))
+    small = "" if number == len(entry.trials) else f"of {number} of {len(entry.trials)} trials"
+    return CellView(words.duration(seconds), small, sort=repr(seconds), kind="number")
 
 
 def hardware(entry: Entry) -> str:

@@ -1,0 +1,79 @@
+"""What a person sees of a run."""
+
+import io
+
+from rich.console import Console
+from run_summary_test import one_attempt, recompiling_run
+
+from dawnjax.analysis.run_summary import summarize
+from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.progress import closing_table
+
+SPEC = DatasetSpec(
+    num_train_examples=100,
+    num_eval_examples=20,
+    image_shape=(8, 8, 1),
+    num_classes=10,
+    mean=(0.5,),
+    std=(0.5,),
+    fingerprint="0" * 16,
+)
+
+
+def shown(events) -> dict[str, tuple[str, str]]:
+    """Gives the closing table of a run: value and what it holds, by quantity."""
+    written = io.StringIO()
+    console = Console(file=written, width=300)
+    console.print(closing_table(summarize(events), SPEC))
+    rows = [line.split("│")[1:4] for line in written.getvalue().splitlines() if "│" in line]
+    return {name.strip(): (value.strip(), note.strip()) for name, value, note in rows}
+
+
+def test_the_closing_table_says_where_compilation_lies():
+    value, note = shown(one_attempt().events)["compilation"]
+    assert value == "5.000 s" and note.startswith("before run_start, not in the time to accuracy;")
+    value, note = shown(recompiling_run().events)["compilation"]
+    assert value == "8.000 s"
+    assert note == (
+        "5.000 s before run_start, not in the time to accuracy; 3.000 s after a restart, in it; "
+        "cache of compiled programs: cold"
+    )
+    note = shown(recompiling_run(reached=0.5).events)["compilation"][1]
+    assert "5.000 s before run_start" in note and "3.000 s after a restart; cache" in note
+    later = recompiling_run().begin(2000.0)
+    later.add("phase", 1.0, name="compile").add("host_sample", 3.0)
+    note = shown(later.events)["compilation"][1]
+    assert "3.000 s after a restart, in it; 2.000 s after the target; cache" in note
+
+
+def test_the_closing_table_says_which_epochs_a_time_is_of():
+    rows = shown(one_attempt().events)
+    assert rows["time to accuracy"][1].endswith("reached the target, 2.00 epochs")
+    assert rows["training alone"][1] == "train steps, no evaluation"
+    log = one_attempt()
+    log.events.pop()
+    log.add("phase", 13.0, name="train").train(15.0, 40, 20)
+    rows = shown(log.add("attempt_end", 16.0, status="reached", step=40).events)
+    assert rows["time to accuracy"][1].endswith("reached the target, 2.00 epochs")
+    assert rows["training alone"] == ("6.000 s", "train steps, no evaluation, of all 4.00 epochs")
+
+
+def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
+    def row(mfu, hfu, reasons):
+        used = {"mfu": mfu, "hfu": hfu, "peak_source": "measured", "reasons": reasons}
+        communication = {"method": "trace", "exposed_fraction": 0.0, "exposed_skew_fraction": 0.0}
+        communication["ablation_exposed_fraction"] = None
+        host = {"process_index": 0, "communication": communication, "utilization": used}
+        log = one_attempt()
+        end = log.events.pop()
+        log.add("host_summary", 13.5, hosts=[host]).events.append(end)
+        return shown(log.events)["model FLOP utilization"]
+
+    value, note = row(0.532, 0.204, {})
+    assert value == "53.2 %"
+    assert note == "of executed FLOPs 20.4 %; of the profiled steps; peak: measured"
+    assert row(0.532, None, {}) == ("53.2 %", "of the profiled steps; peak: measured")
+    assert row(None, 0.204, {"mfu": "not counted"}) == (
+        "-",
+        "of executed FLOPs 20.4 %; not counted",
+    )
