@@ -1,8 +1,10 @@
 """The directory of a run: its record, log, checkpoints, scalars and result."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -48,6 +50,11 @@ class RunDirectory:
         return self.path / "tensorboard"
 
 
+def names_a_file(text: str) -> bool:
+    """Says whether a name that a user chose is safe as the name of a file or folder."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", text) is not None
+
+
 def new_run_id(experiment_name: str, seed: int) -> str:
     """Gives a name that no other run has: experiment, seed, time (UTC) and a random end."""
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -74,8 +81,9 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                     f"{directory.path} holds {sorted(others)[0]!r} but no experiment.json; choose "
                     "an empty or new --run_dir"
                 )
-        elif directory.path.exists():
-            raise ConfigError(f"{directory.path} is no directory; choose another --run_dir")
+        for path in (directory.path, *directory.path.parents):
+            if path.exists() and not path.is_dir():
+                raise ConfigError(f"{path} is no directory; choose another --run_dir")
         return None
     try:
         record = json.loads(file.read_text())
@@ -152,5 +160,6 @@ def write_json(file: Path, value: Any) -> None:
             os.fsync(stream.fileno())
         temporary.replace(file)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # nor can it be where there is no such folder
+            temporary.unlink()
         raise RunError(f"cannot write {file}: {error.strerror}; what was there stays") from None

@@ -19,6 +19,8 @@ from dawnjax.analysis.run_summary import summarize
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics
 from dawnjax.commands.check import check_run
+from dawnjax.errors import RunError
+from dawnjax.run_directory import write_json
 from dawnjax.run_log import read_events
 
 SMALL = [
@@ -309,6 +311,15 @@ def test_a_directory_with_something_else_in_it_is_refused(train, tmp_path, capsy
     status, _ = train()
     assert status == 2
     assert "precious.txt" in capsys.readouterr().err
+    status, _ = train(f"--run_dir={tmp_path / 'run' / 'precious.txt' / 'below'}")
+    assert status == 2
+    assert "precious.txt is no directory; choose another --run_dir" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"cannot write .*result\.json: Not a directory"):
+        write_json(tmp_path / "file" / "run" / "result.json", {})
 
 
 def test_commands_answer_without_a_traceback():
