@@ -55,6 +55,30 @@ def names_a_file(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", text) is not None
 
 
+RECORD_TYPE = "record_mode"
+"""What a file of `dawnjax record` calls itself."""
+
+RECORD_FILE = (
+    "this is a file of `dawnjax record`, not a run: its training time is not a time to accuracy"
+)
+
+
+def is_record_file(path: Path) -> bool:
+    """Says whether `dawnjax record` wrote a file; no other command reads one."""
+    try:
+        with path.open("rb") as file:  # archives of results may be large
+            return file.read(1) == b"{" and _record_type(path.read_bytes()) == RECORD_TYPE
+    except OSError:
+        return False
+
+
+def _record_type(text: bytes) -> Any:
+    try:
+        return json.loads(text).get("record_type")
+    except (ValueError, RecursionError):
+        return None
+
+
 def new_run_id(experiment_name: str, seed: int) -> str:
     """Gives a name that no other run has: experiment, seed, time (UTC) and a random end."""
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -82,6 +106,8 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                     "an empty or new --run_dir"
                 )
         for path in (directory.path, *directory.path.parents):
+            if is_record_file(path):
+                raise ConfigError(f"{path}: {RECORD_FILE}")
             if path.exists() and not path.is_dir():
                 raise ConfigError(f"{path} is no directory; choose another --run_dir")
         return None

@@ -114,6 +114,10 @@ def test_from_flag_to_result(train, tmp_path, capsys):
     # The same command again has nothing to do; it neither trains nor writes.
     before = (run_dir / "log" / "process_00000.jsonl").read_bytes()
     assert train("--targets.0.value=0.3", "--price_per_hour_usd=3.6")[0] == 0
+    assert "is not added" not in capsys.readouterr().err
+    assert train("--targets.0.value=0.3", "--price_per_hour_usd=7.2")[0] == 0
+    text = " ".join(capsys.readouterr().err.split())
+    assert "7.2 USD an hour is not added; its cost is time_to_accuracy_seconds / 3600" in text
     assert (run_dir / "log" / "process_00000.jsonl").read_bytes() == before
 
     # Another experiment or seed is refused, with the difference named.
