@@ -124,6 +124,24 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     return record
 
 
+def refuse_undecodable(path: Path) -> None:
+    """Refuses a path for checkpoints that has bytes which are no characters in this locale.
+
+    Orbax hands it on as UTF-8: every save would fail, and the run end without a checkpoint.
+
+    Raises:
+      ConfigError: Shows the path, and what makes it readable.
+    """
+    shown = str(path.absolute())
+    try:
+        shown.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{shown} has bytes that are no characters in this locale; set LC_ALL=C.UTF-8 or "
+            "PYTHONUTF8=1, or choose another --run_dir"
+        ) from None
+
+
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
     """Refuses a run directory that belongs to another experiment or seed.
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import time
@@ -324,6 +325,45 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write .*result\.json: Not a directory"):
         write_json(tmp_path / "file" / "run" / "result.json", {})
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=["ascii", "C"],
+)
+def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, encoding):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import dataclasses\n"
+        "from dawnjax.experiments import digits\n"
+        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, target_note='für │ sich')\n",
+        encoding="utf8",
+    )
+    train = ["train", "--experiment=digits", "--tiny", f"--run_dir={tmp_path / 'ü'}"]
+    for argv, status, text in [
+        (["list", str(file)], 0, r"f\xfcr \u2502 sich"),
+        (["check", str(tmp_path / "ü")], 1, "there is no directory"),
+        # A run could train there, and save nothing.
+        *(
+            [(train, 2, "no characters in this locale; set LC_ALL=")]
+            if "LC_ALL" in encoding
+            else []
+        ),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-m", "dawnjax", *argv],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **encoding},
+        )
+        assert done.returncode == status, (argv, done.stderr)
+        assert text in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "ü").exists()
 
 
 def test_commands_answer_without_a_traceback():
