@@ -1,6 +1,7 @@
 """The command line: `dawnjax COMMAND [PATH...] --flags`, or `python -m dawnjax`."""
 
 import importlib
+import io
 import os
 import sys
 import time
@@ -32,6 +33,10 @@ def main(argv: list[str] | None = None) -> int:
     Args:
       argv: Arguments without the program's name; those of this process if None.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A character that a terminal or pipe cannot show is no reason to end a run.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     if argv is None:
         argv = sys.argv[1:]
     else:

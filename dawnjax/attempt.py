@@ -354,6 +354,12 @@ class Attempt:
             # The attempt may have been killed after its last event and before this.
             write_json(self.directory.result_file, result.to_json())
             self.display.closing_table(result, self.directory.path)
+            price = self._request.options.price_per_hour_usd
+            if price is not None and price != result.run_options["price_per_hour_usd"]:
+                self.display.warning(
+                    f"this run has ended and keeps the price it had: {price:g} USD an hour is not "
+                    "added; its cost is time_to_accuracy_seconds / 3600 x price x hosts"
+                )
         self.log.close()
         return str(self.finished)
 

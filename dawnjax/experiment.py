@@ -141,6 +141,8 @@ ScheduleConfig = (
 class Observation:
     """What trials of an experiment gave somewhere: shown by `dawnjax list`, no part of identity.
 
+    A recipe that is made from another, by flags or in a file, does not keep the other's.
+
     Attributes:
       hardware: The machine, as a person would name it.
       trials: How many trials were run; all of them count.
@@ -192,7 +194,8 @@ class Experiment:
         such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. One that the
         platform does not know is an error.
       targets: All must hold at one evaluation.
-      target_note: How the target was chosen, where that could flatter the result.
+      target_note: How the target was chosen, where that could flatter the result. A recipe made
+        from another keeps it only with the other's targets and kind of data.
       evaluation: When and how the evaluation split is measured.
       mlperf_benchmark: The MLPerf benchmark that a run may be exported as, such as `resnet`; empty
         if it is none. No part of the mathematics, and no flag: it is a claim about the recipe.
@@ -271,13 +274,18 @@ class Experiment:
                 steps.add(self.step_of_epoch(epoch, spec))
         return sorted(steps)
 
-    def identity_fields(self, spec: AnySpec) -> dict[str, Any]:
-        """Gives all that decides what a run computes, as plain JSON values."""
+    def recipe_fields(self) -> dict[str, Any]:
+        """Gives all that decides what a run computes but what is in the data, as JSON values."""
         fields = to_json(self)
         for name in ("name", "observations", "target_note", "mlperf_benchmark"):
             del fields[name]
         # What the data is, not where it lies.
         fields["data"].pop("data_dir", None)
+        return fields
+
+    def identity_fields(self, spec: AnySpec) -> dict[str, Any]:
+        """Gives all that decides what a run computes, as plain JSON values."""
+        fields = self.recipe_fields()
         fields["data"]["fingerprint"] = spec.fingerprint
         return fields
 

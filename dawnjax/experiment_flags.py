@@ -14,6 +14,7 @@ import pkgutil
 import re
 import types
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from dawnjax.commands import command_line
 from dawnjax.config_json import to_json
 from dawnjax.errors import ConfigError
 from dawnjax.experiment import Experiment
+from dawnjax.run_directory import flatten, names_a_file
 from dawnjax.run_options import RunOptions
 
 _FIXED = ("name", "observations", "target_note", "mlperf_benchmark")
-"""Fields of an experiment that say what it is and cannot be overridden."""
+"""Fields of an experiment that say what it is and cannot be overridden. What they say of a recipe
+and a target ends where those are."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,8 @@ class Request:
 
     Attributes:
       experiment: The experiment with its overrides.
-      overrides: The flags that were given, with their values as JSON.
+      overrides: The flags that were given, with their values as JSON. Where a file's experiment has
+        a built-in one's name, also the fields in which the two differ.
       seed: The trial's seed.
       options: How to run it.
     """
@@ -62,7 +66,7 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
     Raises:
       ConfigError: There is none of that name (with the nearest), or the file does not define one.
     """
-    if name.endswith(".py") or "/" in name:
+    if is_file(name):
         module = _module_of_file(Path(name))
     elif name in experiment_names():
         module = importlib.import_module(f"dawnjax.experiments.{name}")
@@ -78,7 +82,53 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
         if is_tiny:
             raise ConfigError(f"{name} has no tiny variant: its module defines no {constant}")
         raise ConfigError(f"{name} does not define {constant} = Experiment(...)")
+    if not is_file(name):
+        return experiment
+    if not names_a_file(experiment.name):
+        raise ConfigError(
+            f"{name}: name={experiment.name!r} must be up to 80 letters, digits, '_', '.' and '-', "
+            "and begin with a letter or digit: it names run directories"
+        )
+    # A file may make its experiment from a built-in one, and what was said of that one with it.
+    return _with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
+
+
+def is_file(name: str) -> bool:
+    """Says whether the name of an experiment is a path to a file."""
+    return name.endswith(".py") or "/" in name
+
+
+def _with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Experiment:
+    """Gives an experiment without what it says that is true only of others it was made from.
+
+    Observations were made with one recipe; how a target was chosen is said of it and of its data.
+    """
+
+    def targets(one: Experiment) -> Any:
+        return one.targets, one.data.TAG
+
+    recipe = experiment.recipe_fields()
+    sources = [other for other in others if other.observations == experiment.observations]
+    if sources and all(other.recipe_fields() != recipe for other in sources):
+        experiment = dataclasses.replace(experiment, observations=())
+    sources = [other for other in others if other.target_note == experiment.target_note]
+    if sources and all(targets(other) != targets(experiment) for other in sources):
+        experiment = dataclasses.replace(experiment, target_note="")
     return experiment
+
+
+def _differences(experiment: Experiment, *, is_tiny: bool) -> dict[str, Any]:
+    """Gives the fields in which a file's experiment is not the built-in one of its name."""
+    name = experiment.name.removesuffix("_tiny") if is_tiny else experiment.name
+    if name not in experiment_names():
+        return {}
+    built_in = flatten(load_experiment(name, is_tiny=is_tiny).recipe_fields())
+    own = flatten(experiment.recipe_fields())
+    return {
+        field.removesuffix(".tag"): own.get(field)
+        for field in sorted(own.keys() | built_in.keys())
+        if own.get(field) != built_in.get(field)
+    }
 
 
 def _module_of_file(path: Path) -> types.ModuleType:
@@ -157,9 +207,10 @@ def parse_request(
     )
     options = FlagTree(RunOptions, RunOptions(), argv, only=only)
     options.define(flag_values)
-    recipe = None
+    recipe, experiment, is_tiny = None, None, False
     if name is not None:
-        experiment = load_experiment(name, is_tiny=_is_set(argv, "tiny"))
+        is_tiny = _is_set(argv, "tiny")
+        experiment = load_experiment(name, is_tiny=is_tiny)
         try:
             recipe = FlagTree(Experiment, experiment, argv)
             recipe.define(flag_values)
@@ -171,15 +222,19 @@ def parse_request(
     positional = command_line.parse(
         command, flag_values, argv, usage, (description or _DESCRIPTION) + fields
     )
-    if recipe is None:
+    if recipe is None or experiment is None or name is None:
         raise ConfigError(f"--experiment is missing; known: {', '.join(experiment_names())}")
-    overrides = {
+    changed: Experiment = recipe.value(flag_values)
+    if not is_tiny:  # what a tiny variant says of its target speaks of its two steps
+        changed = _with_own_claims(changed, [experiment])
+    overrides = _differences(changed, is_tiny=is_tiny) if is_file(name) else {}
+    overrides |= {
         flag: to_json(flag_values[flag].value)
         for flag in recipe.flag_names()
         if flag_values[flag].present
     }
     request = Request(
-        experiment=recipe.value(flag_values),
+        experiment=changed,
         overrides=overrides,
         seed=typing.cast(int, flag_values["seed"].value),
         options=options.value(flag_values),

@@ -44,10 +44,12 @@ from dawnjax.programs import (
     placed,
     xla_options,
 )
+from dawnjax.run_directory import RECORD_TYPE
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, evaluated_params, make_recipe
 
-RECORD_TYPE = "record_mode"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 since `first_nonfinite_step` is null, not 0, where every loss was finite."""
+
 MEANING = (
     "Training time of runs of a fixed length, each one compiled program with one evaluation at its "
     "end. It is not a time to accuracy."
@@ -73,7 +75,7 @@ class SeedResult:
       reached: Whether they reach every target.
       first_losses: The losses of the first ten steps.
       last_loss: That of the last step.
-      first_nonfinite_step: The first step with a NaN or infinite loss, from 1; 0 if none.
+      first_nonfinite_step: The first step with a NaN or infinite loss, from 1; None if none.
     """
 
     seed: int
@@ -83,7 +85,7 @@ class SeedResult:
     reached: bool
     first_losses: list[float]
     last_loss: float
-    first_nonfinite_step: int
+    first_nonfinite_step: int | None
 
 
 def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
@@ -226,7 +228,7 @@ class RecordRuns:
             reached=reaches(recipe.experiment.targets, metrics),
             first_losses=[float(loss) for loss in losses[:FIRST_LOSSES]],
             last_loss=float(losses[-1]),
-            first_nonfinite_step=int(first_nonfinite),
+            first_nonfinite_step=int(first_nonfinite) or None,
         )
 
 
@@ -312,7 +314,7 @@ def summary(results: list[SeedResult], compile_seconds: float) -> dict[str, Any]
     return {
         "num_seeds": count,
         "num_reached": sum(result.reached for result in results),
-        "num_diverged": sum(result.first_nonfinite_step > 0 for result in results),
+        "num_diverged": sum(result.first_nonfinite_step is not None for result in results),
         "time_mean_seconds": float(times.mean()),
         "time_std_seconds": float(times.std()),
         "time_median_seconds": float(np.median(times)),

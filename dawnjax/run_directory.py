@@ -1,8 +1,10 @@
 """The directory of a run: its record, log, checkpoints, scalars and result."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -48,6 +50,35 @@ class RunDirectory:
         return self.path / "tensorboard"
 
 
+def names_a_file(text: str) -> bool:
+    """Says whether a name that a user chose is safe as the name of a file or folder."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", text) is not None
+
+
+RECORD_TYPE = "record_mode"
+"""What a file of `dawnjax record` calls itself."""
+
+RECORD_FILE = (
+    "this is a file of `dawnjax record`, not a run: its training time is not a time to accuracy"
+)
+
+
+def is_record_file(path: Path) -> bool:
+    """Says whether `dawnjax record` wrote a file; no other command reads one."""
+    try:
+        with path.open("rb") as file:  # archives of results may be large
+            return file.read(1) == b"{" and _record_type(path.read_bytes()) == RECORD_TYPE
+    except OSError:
+        return False
+
+
+def _record_type(text: bytes) -> Any:
+    try:
+        return json.loads(text).get("record_type")
+    except (ValueError, RecursionError):
+        return None
+
+
 def new_run_id(experiment_name: str, seed: int) -> str:
     """Gives a name that no other run has: experiment, seed, time (UTC) and a random end."""
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -74,8 +105,11 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                     f"{directory.path} holds {sorted(others)[0]!r} but no experiment.json; choose "
                     "an empty or new --run_dir"
                 )
-        elif directory.path.exists():
-            raise ConfigError(f"{directory.path} is no directory; choose another --run_dir")
+        for path in (directory.path, *directory.path.parents):
+            if is_record_file(path):
+                raise ConfigError(f"{path}: {RECORD_FILE}")
+            if path.exists() and not path.is_dir():
+                raise ConfigError(f"{path} is no directory; choose another --run_dir")
         return None
     try:
         record = json.loads(file.read_text())
@@ -88,6 +122,24 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
             f"cannot read {file} ({error}); restore it or choose another --run_dir"
         ) from None
     return record
+
+
+def refuse_undecodable(path: Path) -> None:
+    """Refuses a path for checkpoints that has bytes which are no characters in this locale.
+
+    Orbax hands it on as UTF-8: every save would fail, and the run end without a checkpoint.
+
+    Raises:
+      ConfigError: Shows the path, and what makes it readable.
+    """
+    shown = str(path.absolute())
+    try:
+        shown.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{shown} has bytes that are no characters in this locale; set LC_ALL=C.UTF-8 or "
+            "PYTHONUTF8=1, or choose another --run_dir"
+        ) from None
 
 
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
@@ -152,5 +204,6 @@ def write_json(file: Path, value: Any) -> None:
             os.fsync(stream.fileno())
         temporary.replace(file)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # nor can it be where there is no such folder
+            temporary.unlink()
         raise RunError(f"cannot write {file}: {error.strerror}; what was there stays") from None

@@ -7,6 +7,7 @@ several steps at a time, runs ahead of them, and waits only where a comment says
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -25,6 +26,7 @@ from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
 from dawnjax.profile.capture import Trainer
 from dawnjax.programs import TrainPrograms, state_shapes
+from dawnjax.run_directory import refuse_undecodable
 from dawnjax.run_options import RunOptions
 from dawnjax.staged_programs import Stage, compile_stages
 from dawnjax.stages import Span
@@ -75,6 +77,7 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
         raise ConfigError(str(error)) from None
     experiment.validate(spec)
     options.validate()
+    refuse_undecodable(Path(options.checkpoint.directory or options.run_dir or "runs"))
     batch_elements = spec.batch_elements(experiment.global_batch_size)
     compilation.configure(options.compile_cache_dir, batch_elements)
     watchdog = processes.join(options.processes)

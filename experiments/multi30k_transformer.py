@@ -43,7 +43,7 @@ EXPERIMENT = Experiment(
     compute_dtype="bfloat16",
     ema_decay=0.99,
     targets=(Target(metric="bleu", value=35.0),),
-    target_note="about what a PyTorch Transformer of this size has after 6 epochs of these files",
+    target_note="about what a PyTorch Transformer of 7.6 million parameters has after 6 epochs",
     evaluation=Evaluation(weights="ema", first_epoch=2.0, global_batch_size=250),
     observations=(
         Observation(

@@ -35,7 +35,7 @@ EXPERIMENT = Experiment(
     label_smoothing=0.1,
     compute_dtype="bfloat16",
     targets=(Target(metric="bleu", value=25.0),),
-    target_note="MLPerf v0.5's value for this task, which there is of BLEU without regard to case",
+    target_note="MLPerf v0.5's value for WMT, which there is of BLEU without regard to case",
     evaluation=Evaluation(
         global_batch_size=256, decoding=Decoding(num_beams=4, length_penalty=0.6)
     ),

@@ -24,6 +24,7 @@ import numpy as np
 
 from dawnjax.input_pipeline import vocabulary
 from dawnjax.input_pipeline.dataset import DataError, Split, TextSpec
+from dawnjax.input_pipeline.prepared import OTHER_DIRECTORY
 
 SCHEMA_VERSION = 1
 DESCRIPTION_FILE = "dataset.json"
@@ -169,6 +170,10 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
     path = directory / DESCRIPTION_FILE
     try:
         body = json.loads(path.read_bytes())
+        if "sha256" not in body and "crc32" in body:  # the checksum of images
+            raise DataError(
+                f"{path}: describes {body.get('dataset')}, not parallel text; {OTHER_DIRECTORY}"
+            )
         found = body.pop("sha256")
         whole = found == digest_of(body)
     except FileNotFoundError:

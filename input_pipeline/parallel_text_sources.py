@@ -30,6 +30,7 @@ from dawnjax.input_pipeline.parallel_text import (
     spec_of,
 )
 from dawnjax.input_pipeline.parallel_text_tfds import TfdsPairs
+from dawnjax.input_pipeline.prepared import with_overwrite
 
 ROW_LENGTHS = (8, 510)
 """Shortest and longest row: segments are stored as uint8, and a sentence has two tokens or more."""
@@ -126,7 +127,7 @@ def _holds(out: pathlib.Path, wanted: dict[str, Any], overwrite: bool) -> bool:
         same = spec_of(found) == spec_of(wanted)
     except DataError as error:
         if not overwrite:
-            raise DataError(f"{error}, with --overwrite") from None
+            raise DataError(with_overwrite(error)) from None
         return False
     if not same and not overwrite:
         raise DataError(f"{out}: holds other parallel text; give --overwrite to replace it")
@@ -240,8 +241,9 @@ def _vocabulary_model(corpus: Corpus, sentences: list[str], say: Callable[[str],
             return corpus.vocabulary_file.read_bytes()
         except OSError as error:
             raise DataError(f"{corpus.vocabulary_file}: {error.strerror}") from None
-    say(f"a vocabulary of {corpus.vocabulary_size:,} tokens from {len(sentences):,} sentences")
-    return vocabulary.train_vocabulary(sentences, corpus.vocabulary_size)
+    size = corpus.vocabulary_size
+    say(f"training a vocabulary of {size:,} tokens on {len(sentences):,} sentences")
+    return vocabulary.train_vocabulary(sentences, size)
 
 
 def _packed_rows(

@@ -43,6 +43,9 @@ BLOCK_BYTES = 8 * 2**20
 _SPLITS: tuple[Split, ...] = ("train", "eval")
 _AGAIN = "run `dawnjax prepare` again"
 
+OTHER_DIRECTORY = "choose another directory"
+"""The way out where a description is whole, but of another kind of data."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileRecord:
@@ -289,11 +292,11 @@ def only_writer(directory: pathlib.Path) -> Iterator[None]:
     """Marks the directory as unfinished until the body is done, and keeps other writers out.
 
     The mark stays if the process is killed or interrupted, or if files could not be written; it
-    goes if the body fails before it wrote anything, and so does a directory made for it.
+    goes if the body fails before it wrote anything, and so do the directories made for it.
     """
     path = directory / UNFINISHED_FILE
-    existed = directory.exists()
-    was_unfinished = existed and is_prepared(directory)
+    made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    was_unfinished = is_prepared(directory)
     with contextlib.ExitStack() as stack:
         with named_write_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
@@ -310,8 +313,10 @@ def only_writer(directory: pathlib.Path) -> Iterator[None]:
             begun = any((directory / name).exists() for name in _file_names())
             if whole or not (was_unfinished or begun):
                 path.unlink(missing_ok=True)
-            if not existed and not begun:
-                directory.rmdir()
+            if not begun:
+                with contextlib.suppress(OSError):  # others may have put something there
+                    for folder in made:
+                        folder.rmdir()
             raise
         path.unlink(missing_ok=True)
 
@@ -366,7 +371,7 @@ def _holds(directory: pathlib.Path, wanted: Description, overwrite: bool) -> boo
     except DataError as error:
         if overwrite:
             return False
-        raise DataError(f"{error}, with --overwrite") from None
+        raise DataError(with_overwrite(error)) from None
     same = (found.dataset, found.fingerprint) == (wanted.dataset, wanted.fingerprint)
     if not same and not overwrite:
         counts = " + ".join(f"{found.num_examples(split):,}" for split in _SPLITS)
@@ -375,6 +380,14 @@ def _holds(directory: pathlib.Path, wanted: Description, overwrite: bool) -> boo
             f"{found.source.get('kind', 'an unknown source')}); give --overwrite to replace it"
         )
     return same
+
+
+def with_overwrite(error: DataError) -> str:
+    """Gives the error of a directory to be written to, with the way to replace what it holds."""
+    text = str(error)
+    if text.endswith(OTHER_DIRECTORY):
+        return f"{text}, or give --overwrite to replace it"
+    return f"{text}, with --overwrite"
 
 
 def _blocks(array: np.ndarray) -> Iterator[bytes | memoryview]:
@@ -449,6 +462,9 @@ def _body_crc32(body: dict[str, Any]) -> str:
 def _parse(path: pathlib.Path, text: bytes) -> Description:
     try:
         body = json.loads(text)
+        if "crc32" not in body and "sha256" in body:  # the checksum of parallel text
+            other = body.get("dataset")
+            raise DataError(f"{path}: describes {other}, no images; {OTHER_DIRECTORY}")
         found = body.pop("crc32")
         version = body["schema_version"]
         intact = found == _body_crc32(body)

@@ -9,6 +9,7 @@ Source: Kudo and Richardson 2018, "SentencePiece" (arXiv 1808.06226); Sennrich e
 """
 
 import io
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,9 +115,26 @@ def train_vocabulary(sentences: Sequence[str], size: int) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"no vocabulary of {size} tokens can be trained: {reason}") from None
+        raise DataError(
+            f"no vocabulary of {size} tokens can be trained: {_reason(str(error))}"
+        ) from None
     return model.getvalue()
+
+
+def _reason(message: str) -> str:
+    """Gives what SentencePiece's trainer says of a size that does not fit, with the size that does.
+
+    Source: SentencePiece, src/trainer_interface.cc, whose two messages name the limits.
+    """
+    most = re.search(r"set it to a value <= (\d+)", message)
+    if most and int(most[1]) >= SMALLEST_SIZE:
+        return f"the text has too few different words; take {most[1]} or fewer, or more text"
+    if most:
+        return f"the text gives {most[1]}, and at least {SMALLEST_SIZE} are needed; take more text"
+    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if least:
+        return f"the text's characters alone need {least[1]}; take that many or more"
+    return " ".join(message.split())
 
 
 def _sentencepiece() -> Any:

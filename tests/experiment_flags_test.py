@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from made_runs import write_run
 
-from dawnjax.commands import command_line
+from dawnjax.commands import command_line, list_experiments
 from dawnjax.config_json import from_json, to_json
 from dawnjax.errors import ConfigError
 from dawnjax.experiment import Experiment, Muon, Sgd, WarmupLinear
@@ -54,7 +54,12 @@ def test_a_leaf_of_each_type_is_set():
     # What was not given is the experiment's own.
     base = load_experiment("digits")
     assert experiment.schedule == base.schedule
-    assert experiment.observations == base.observations
+    # Nobody measured this recipe, or chose this target by what models reach.
+    assert base.observations and experiment.observations == ()
+    assert base.target_note and experiment.target_note == ""
+    assert request("--seed=7").experiment == base
+    assert request("--num_epochs=3").experiment.target_note == base.target_note
+    assert request("--tiny", "--targets.0.value=0.5").experiment.target_note.startswith("two steps")
     # Only the experiment's own flags are overrides.
     assert made.overrides["optimizer.base_learning_rate"] == 0.2
     assert "mesh.data" not in made.overrides and "seed" not in made.overrides
@@ -164,6 +169,76 @@ def test_an_experiment_of_ones_own(tmp_path):
     file.write_text("def broken(:\n")
     with pytest.raises(ConfigError, match=r"mine\.py:1: SyntaxError"):
         load_experiment(str(file))
+
+
+def derived(file, **changes):
+    text = ", ".join(f"{name}={value}" for name, value in changes.items())
+    file.write_text(
+        "import dataclasses\n"
+        "from dawnjax.experiment import Adam, Observation, Target\n"
+        "from dawnjax.experiments import digits\n"
+        "from dawnjax.tiny import tiny\n"
+        f"EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, {text})\n"
+        "TINY = tiny(EXPERIMENT, image_side=8, image_channels=1)\n"
+    )
+    return str(file)
+
+
+def test_a_recipe_made_from_another_keeps_nothing_that_was_measured_of_it(tmp_path):
+    base, file = load_experiment("digits"), tmp_path / "mine.py"
+    assert load_experiment(derived(file, name="'mine'")).observations == base.observations
+    longer = load_experiment(derived(file, name="'mine'", num_epochs="3.0"))
+    assert longer.observations == () and longer.target_note == base.target_note
+    easier = load_experiment(derived(file, name="'mine'", targets="(Target(value=0.5),)"))
+    assert easier.observations == () and easier.target_note == ""
+    own = "(Observation(hardware='a', trials=1, reached=0, quality=0.1, date='',"
+    own += " mean_time_to_accuracy_seconds=None),)"
+    seen = load_experiment(derived(file, num_epochs="3.0", observations=own, target_note="'mine'"))
+    assert [one.hardware for one in seen.observations] == ["a"] and seen.target_note == "mine"
+
+
+def test_a_file_with_the_name_of_a_built_in_experiment_is_told_apart(tmp_path):
+    file = tmp_path / "mine.py"
+    changes = {"num_epochs": "3.0", "optimizer": "Adam(base_learning_rate=0.1)"}
+    argv = ["--experiment=" + derived(file, targets="(Target(value=0.5),)", **changes)]
+    overrides = parse_request("train", argv)[0].overrides
+    assert overrides["num_epochs"] == 3.0 and overrides["targets.0.value"] == 0.5
+    assert overrides["optimizer"] == "adam" and overrides["optimizer.base_learning_rate"] == 0.1
+    assert "schedule" not in overrides and "name" not in overrides
+    # A flag that undoes a change leaves what was given, and nothing of what it undid.
+    overrides = parse_request(
+        "train", [*argv, "--optimizer=sgd", "--optimizer.base_learning_rate=0.4"]
+    )[0].overrides
+    assert overrides["optimizer"] == "sgd" and "optimizer.b1" not in overrides
+    tiny = parse_request("train", [*argv, "--tiny"])[0].overrides
+    assert tiny["optimizer"] == "adam" and "data" not in tiny
+    same = parse_request("train", ["--experiment=" + derived(file)])[0]
+    assert same.overrides == {}
+    other = parse_request("train", ["--experiment=" + derived(file, name="'mine'", **changes)])[0]
+    assert other.overrides == {}
+
+
+@pytest.mark.parametrize("name", ["../../esc", "/tmp/esc", "", ".hidden", "a b", "x" * 81])
+def test_a_name_that_is_no_name_of_a_file_is_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match=r"mine\.py: name=.* names run directories"):
+        load_experiment(derived(tmp_path / "mine.py", name=repr(name)))
+
+
+def test_list_never_cuts_a_name(capsys, monkeypatch, tmp_path):
+    assert list_experiments.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == experiment_names()
+    digits = next(line for line in lines if line.startswith("digits\t"))
+    assert "top_1_accuracy >= 0.9915" in digits and "20 of 20 reached" in digits
+    assert list_experiments.main([derived(tmp_path / "mine.py", num_epochs="3.0")]) == 0
+    assert "not yet measured" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert list_experiments.main([]) == 0
+    table = capsys.readouterr().out
+    assert all(f" {name} " in table for name in experiment_names())
+    assert max(map(len, table.splitlines())) <= 80
 
 
 OWN_DATA = """

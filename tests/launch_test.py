@@ -145,6 +145,20 @@ def test_wrong_use_is_one_line_and_status_2(argv, message, capsys):
     assert error.count("\n") == 1
 
 
+def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(capsys, monkeypatch):
+    monkeypatch.setattr(launch.os.path, "exists", lambda path: not str(path).startswith("/dev/"))
+    monkeypatch.setattr(launch, "launch", lambda plan: 0)
+    for platforms in ("cpu", "", "cuda"):
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+        assert main(["launch", "--platform=gpu", "--", "train"]) == 2
+        error = capsys.readouterr().err
+        assert "--platform=gpu, but this machine shows no NVIDIA GPU" in error
+        assert error.count("\n") == 1
+        assert main(["launch", "--", "train"]) == 0
+    monkeypatch.setattr(launch.os.path, "exists", lambda path: True)
+    assert main(["launch", "--platform=gpu", "--", "train"]) == 0
+
+
 def test_help_lists_the_flags(capsys):
     assert main(["launch", "--help"]) == 0
     output = capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Parallel text: vocabulary, packing, the prepared form, and how each goes wrong."""
 
+import dataclasses
 import gzip
 import json
 import re
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline import packing, parallel_text_sources
+from dawnjax.input_pipeline import packing, parallel_text_sources, prepared
+from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import DataError, num_bytes
+from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.input_pipeline.parallel_text import ParallelText
 
 pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'dawnjax[text]')")
@@ -35,6 +38,14 @@ WORDS = [
     "über",
     "Straße",
 ]
+
+
+PETS = prepared.Examples(
+    classes=("cat", "dog"),
+    images={split: np.zeros((2, 8, 8, 3), np.uint8) for split in ("train", "eval")},
+    labels={split: np.arange(2) for split in ("train", "eval")},
+    source={},
+)
 
 
 def sentences(count: int, seed: int) -> list[str]:
@@ -85,8 +96,21 @@ def test_impossible_vocabularies_are_refused(size):
 
 
 def test_a_vocabulary_larger_than_its_text_is_refused():
-    with pytest.raises(DataError, match="no vocabulary of 5000 tokens can be trained"):
+    with pytest.raises(DataError, match="no vocabulary of 5000 tokens can be trained") as small:
         train_vocabulary(["a b c"], 5000)
+    assert re.search(
+        r"the text gives \d+, and at least 300 are needed; take more text", str(small.value)
+    )
+    # The size that it names is one that can be trained.
+    text = ["".join(map(chr, range(97 + i, 105 + i))) + f" {i}" for i in range(18)]
+    with pytest.raises(DataError, match="take .* or fewer, or more text") as large:
+        train_vocabulary(text, 5000)
+    most = int(re.findall(r"take (\d+) or fewer", str(large.value))[0])
+    assert Vocabulary(train_vocabulary(text, most)).size == most
+    # Many characters need room for themselves.
+    text = [chr(0x4E00 + i) * 9 for i in range(500)]
+    with pytest.raises(DataError, match=r"characters alone need \d+; take that many or more"):
+        train_vocabulary(text, 300)
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 10)), max_size=80))
@@ -234,6 +258,26 @@ def test_bad_files_end_in_one_line(files, capsys, damage, message):
     error = capsys.readouterr().err
     assert re.search(message, error) and "Traceback" not in error
     assert not (folder / "out").exists()
+
+
+def test_a_directory_of_images_is_no_damaged_text_nor_the_other_way_round(files, capsys):
+    folder, command = files
+    assert main(command) == 0
+    images = folder / "images"
+    prepared.write(images, lambda: PETS, dataset="pets")
+    text_file, images_file = folder / "out" / "dataset.json", images / "dataset.json"
+    whole = {path: path.read_bytes() for path in (text_file, images_file)}
+    with pytest.raises(DataError, match="describes pets, not parallel text; choose another dir"):
+        dataclasses.replace(data_of(folder), data_dir=str(images)).spec()
+    for data in (Cifar10, ImageNet):
+        with pytest.raises(DataError, match="describes parallel_text, no images; choose another"):
+            data(data_dir=str(folder / "out")).spec()
+    capsys.readouterr()
+    assert main([*command[:-1], f"--out={images}"]) == 1
+    assert "another directory, or give --overwrite to replace it" in capsys.readouterr().err
+    with pytest.raises(DataError, match="another directory, or give --overwrite to replace it"):
+        prepared.write(folder / "out", lambda: PETS, dataset="pets")
+    assert whole == {path: path.read_bytes() for path in whole}
 
 
 def test_damage_and_other_settings_are_named(files):

@@ -116,6 +116,11 @@ def test_bad_source_is_one_line_and_leaves_nothing(tmp_path: pathlib.Path, capsy
         assert (status, text) == (1, "")
         assert errors.startswith(f"dawnjax prepare: {path}: ") and errors.count("\n") == 1
         assert not out.exists()
+    # Nor the folders above it, which are made with it.
+    below = tmp_path / "data" / "cifar10"
+    nowhere = f"--from={tmp_path / 'nowhere'}"
+    assert run(capsys, "--dataset=cifar10", nowhere, f"--out={below}")[0] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
 def test_help(capsys) -> None:

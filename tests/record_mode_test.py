@@ -1,5 +1,6 @@
 """Record mode: the same mathematics as the loop, and a result that no one takes for a TTA."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -60,6 +61,7 @@ def test_the_summary_is_that_of_its_seeds(record):
     found = facts["summary"]
     assert found["num_seeds"] == 2
     assert found["num_reached"] == found["num_diverged"] == 0
+    assert facts["schema_version"] == 2 and seeds[0]["first_nonfinite_step"] is None
     np.testing.assert_allclose(found["time_mean_seconds"], (times[0] + times[1]) / 2)
     np.testing.assert_allclose(found["time_std_seconds"], abs(times[0] - times[1]) / 2)
     np.testing.assert_allclose(
@@ -73,6 +75,15 @@ def test_the_summary_is_that_of_its_seeds(record):
     assert all(0 < seed["order_seconds"] < seed["time_seconds"] for seed in seeds)
 
 
+def test_a_seed_that_diverged_is_counted(record):
+    from dawnjax.record_mode import SeedResult, summary
+
+    fine = SeedResult(**record[1]["seeds"][0])
+    assert (
+        summary([fine, dataclasses.replace(fine, first_nonfinite_step=3)], 1.0)["num_diverged"] == 1
+    )
+
+
 def test_its_time_is_never_called_a_time_to_accuracy(record):
     path, facts = record
     assert facts["record_type"] == "record_mode"
@@ -83,8 +94,12 @@ def test_its_time_is_never_called_a_time_to_accuracy(record):
 def test_no_command_reads_it_as_a_run(record, tmp_path, capsys):
     path, _ = record
     assert main(["check", str(path)]) != 0
+    assert "FAULT: this is a file of `dawnjax record`, not a run" in capsys.readouterr().out
     assert main(["report", str(path), f"--out={tmp_path / 'page'}"]) != 0
-    assert "record.json" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "record.json: this is a file of `dawnjax record`" in error and error.count("\n") == 1
+    assert main(["evaluate", str(path)]) == 2
+    assert "record.json: this is a file of `dawnjax record`" in capsys.readouterr().err
 
 
 def test_what_one_program_cannot_do_is_refused():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ from dawnjax.analysis.run_summary import summarize
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics
 from dawnjax.commands.check import check_run
+from dawnjax.errors import RunError
+from dawnjax.run_directory import write_json
 from dawnjax.run_log import read_events
 
 SMALL = [
@@ -112,6 +115,10 @@ def test_from_flag_to_result(train, tmp_path, capsys):
     # The same command again has nothing to do; it neither trains nor writes.
     before = (run_dir / "log" / "process_00000.jsonl").read_bytes()
     assert train("--targets.0.value=0.3", "--price_per_hour_usd=3.6")[0] == 0
+    assert "is not added" not in capsys.readouterr().err
+    assert train("--targets.0.value=0.3", "--price_per_hour_usd=7.2")[0] == 0
+    text = " ".join(capsys.readouterr().err.split())
+    assert "7.2 USD an hour is not added; its cost is time_to_accuracy_seconds / 3600" in text
     assert (run_dir / "log" / "process_00000.jsonl").read_bytes() == before
 
     # Another experiment or seed is refused, with the difference named.
@@ -309,6 +316,54 @@ def test_a_directory_with_something_else_in_it_is_refused(train, tmp_path, capsy
     status, _ = train()
     assert status == 2
     assert "precious.txt" in capsys.readouterr().err
+    status, _ = train(f"--run_dir={tmp_path / 'run' / 'precious.txt' / 'below'}")
+    assert status == 2
+    assert "precious.txt is no directory; choose another --run_dir" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"cannot write .*result\.json: Not a directory"):
+        write_json(tmp_path / "file" / "run" / "result.json", {})
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=["ascii", "C"],
+)
+def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, encoding):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import dataclasses\n"
+        "from dawnjax.experiments import digits\n"
+        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, target_note='für │ sich')\n",
+        encoding="utf8",
+    )
+    train = ["train", "--experiment=digits", "--tiny", f"--run_dir={tmp_path / 'ü'}"]
+    for argv, status, text in [
+        (["list", str(file)], 0, r"f\xfcr \u2502 sich"),
+        (["check", str(tmp_path / "ü")], 1, "there is no directory"),
+        # A run could train there, and save nothing.
+        *(
+            [(train, 2, "no characters in this locale; set LC_ALL=")]
+            if "LC_ALL" in encoding
+            else []
+        ),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-m", "dawnjax", *argv],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **encoding},
+        )
+        assert done.returncode == status, (argv, done.stderr)
+        assert text in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "ü").exists()
 
 
 def test_commands_answer_without_a_traceback():

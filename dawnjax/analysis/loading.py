@@ -10,6 +10,7 @@ from dawnjax.analysis import our_runs
 from dawnjax.analysis.entries import Entry, Trial, read_entries, set_apart, write_entries
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.run_directory import RECORD_FILE, is_record_file
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
@@ -179,6 +180,8 @@ def load(*paths: str | Path) -> Entries:
                     runs.append(our_runs.read_run(directory))
                 except RunError as error:
                     problems.append(str(error))
+        elif is_record_file(path):
+            problems.append(f"{path.name}: {RECORD_FILE}")
         else:
             _load_official(path, entries, problems)
     entries += our_runs.entries_of(runs)

@@ -10,7 +10,7 @@ from absl import flags
 from dawnjax.analysis import run_summary
 from dawnjax.commands import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.run_directory import RunDirectory, read_record
+from dawnjax.run_directory import RECORD_FILE, RunDirectory, is_record_file, read_record
 from dawnjax.run_log import log_path, read_events
 
 
@@ -44,7 +44,7 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
     """Gives the faults of a run directory, and what is no fault but worth knowing."""
     directory = RunDirectory(path)
     if not path.is_dir():
-        return [f"there is no directory {path}"], []
+        return [RECORD_FILE if is_record_file(path) else f"there is no directory {path}"], []
     try:
         record = read_record(directory)
     except ConfigError as error:

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.experiment_flags import FlagTree
 from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
 from dawnjax.restored_run import EarlierRun, read_run, restore
-from dawnjax.run_directory import write_json
+from dawnjax.run_directory import names_a_file, write_json
 from dawnjax.run_options import RunOptions
 
 SCHEMA_VERSION = 1
@@ -40,8 +39,6 @@ _OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_
 
 _NUM_BEAMS = "evaluation.decoding.num_beams"
 _LENGTH_PENALTY = "evaluation.decoding.length_penalty"
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +128,10 @@ def _other_set(run: EarlierRun, given: dict[str, str], name: str) -> OtherSet | 
             raise ConfigError("--name is for another set, given by --data")
         return None
     name = name or path.name.split(".")[0]
-    if not _NAME.fullmatch(name):
+    if not names_a_file(name):
         raise ConfigError(
-            f"--name={name!r} must be letters, digits, '_', '.' and '-', and begin with a letter "
-            "or digit: it names a file"
+            f"--name={name!r} must be up to 80 letters, digits, '_', '.' and '-', and begin with a "
+            "letter or digit: it names a file"
         )
     if is_text:
         return _other_text(run, name, path, Path(given["data.target"]).expanduser())

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -79,11 +79,14 @@ def main(argv: list[str]) -> int:
         raise ConfigError("no command given: dawnjax launch --processes=2 -- train --flags")
     if command[0] == "launch":
         raise ConfigError("launch cannot launch itself")
+    platform = str(flag_values["platform"].value)
+    if platform == "gpu" and "cuda" in _platforms(platform, os.environ).split(","):
+        _refuse_without_nvidia_gpu()
     plan = Plan(
         command=tuple(command),
         num_processes=int(flag_values["processes"].value or 0),
         devices_per_process=int(flag_values["devices_per_process"].value or 0),
-        platform=str(flag_values["platform"].value),
+        platform=platform,
         stop_seconds=float(flag_values["stop_seconds"].value or 0.0),
         heartbeat_timeout_seconds=_heartbeat_timeout_seconds(command),
         launch_command=shlex.join(["dawnjax", "launch", *own, "--"]),
@@ -298,13 +301,39 @@ def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dic
         environment["JAX_PLATFORMS"] = "cpu"
         # With fewer threads than devices a collective waits for a device that cannot run.
         environment.setdefault("NPROC", str(max(16, 2 * plan.devices_per_process)))
-    elif environment.get("JAX_PLATFORMS", "cpu") == "cpu":
-        environment["JAX_PLATFORMS"] = "cuda,cpu" if plan.platform == "gpu" else "tpu,cpu"
+    else:
+        environment["JAX_PLATFORMS"] = _platforms(plan.platform, environment)
     if plan.platform == "gpu":
         first = process_id * plan.devices_per_process
         devices = range(first, first + plan.devices_per_process)
         environment["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, devices))
     return environment
+
+
+def _platforms(platform: str, environment: Mapping[str, str]) -> str:
+    """Gives JAX's platforms for `gpu` or `tpu`: the environment's own, unless it has none but cpu.
+
+    The CPU stands behind the accelerator, as JAX itself has it where nothing is chosen, so that
+    arrays can be kept on the host.
+    """
+    given = environment.get("JAX_PLATFORMS", "")
+    if given not in ("", "cpu"):
+        return given
+    return "cuda,cpu" if platform == "gpu" else "tpu,cpu"
+
+
+def _refuse_without_nvidia_gpu() -> None:
+    """Refuses what JAX says nothing of: without a GPU's device file it takes the CPU for `cuda`.
+
+    Source: jax/_src/hardware_utils.py, has_visible_nvidia_gpu; a TPU that is asked for and missing
+    is an error of JAX's own.
+    """
+    files = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")
+    if not any(map(os.path.exists, files)):
+        raise ConfigError(
+            f"--platform=gpu, but this machine shows no NVIDIA GPU: no {', '.join(files)}; look at "
+            "its driver or container, or take --platform=cpu"
+        )
 
 
 def _heartbeat_timeout_seconds(command: list[str]) -> float:

@@ -1,6 +1,7 @@
 """`dawnjax list`: the experiments, what they need and what was seen of them."""
 
 import json
+import sys
 from pathlib import Path
 
 from absl import flags
@@ -30,27 +31,38 @@ def main(argv: list[str]) -> int:
         for experiment in experiments:
             print(json.dumps(to_json(experiment)))
         return ExitStatus.DONE
-    Console(highlight=False).print(_table(experiments))
+    if sys.stdout.isatty():
+        Console(highlight=False).print(_table(experiments))
+        return ExitStatus.DONE
+    for experiment in experiments:  # a line each, so that grep and cut find whole words
+        facts = _facts(experiment)
+        print(experiment.name, *(f"{title}: {text}" for title, text in facts), sep="\t")
     return ExitStatus.DONE
 
 
 def _table(experiments: list[Experiment]) -> Table:
-    table = Table()
-    for title in ("experiment", "target", "model", "data", "seen"):
-        table.add_column(title)
+    table = Table(show_lines=True)
+    # Whole names, in a terminal of any usual width: they are what a flag takes.
+    table.add_column("experiment", min_width=max(len(e.name) for e in experiments))
+    table.add_column("what it is, and what trials of it gave where")
     for experiment in experiments:
-        targets = " and ".join(
-            f"{target.metric} {'>=' if target.direction == 'at_least' else '<='} {target.value:g}"
-            for target in experiment.targets
-        )
-        table.add_row(
-            experiment.name,
-            targets + (f" ({experiment.target_note})" if experiment.target_note else ""),
-            experiment.model.TAG,
-            _data(experiment),
-            "\n".join(map(_observation, experiment.observations)) or "not yet measured",
-        )
+        facts = _facts(experiment)
+        table.add_row(experiment.name, "\n".join(f"{title}: {text}" for title, text in facts))
     return table
+
+
+def _facts(experiment: Experiment) -> list[tuple[str, str]]:
+    targets = " and ".join(
+        f"{target.metric} {'>=' if target.direction == 'at_least' else '<='} {target.value:g}"
+        for target in experiment.targets
+    )
+    seen = [("seen", _observation(observation)) for observation in experiment.observations]
+    return [
+        ("target", targets + (f" ({experiment.target_note})" if experiment.target_note else "")),
+        ("model", experiment.model.TAG),
+        ("data", _data(experiment)),
+        *(seen or [("seen", "not yet measured")]),
+    ]
 
 
 def _data(experiment: Experiment) -> str:
