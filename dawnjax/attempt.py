@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from dawnjax import host_memory, launched, processes, versions
 from dawnjax.analysis import run_summary
 from dawnjax.call_queue import CallQueue, step_statistics
-from dawnjax.checkpoint import Checkpoints
+from dawnjax.checkpoint import Checkpoints, refuse_unwritable
 from dawnjax.clock import Phase, Phases, RunClock, boot_id
 from dawnjax.config_json import to_json
 from dawnjax.device_counters import DeviceCounters
@@ -113,6 +113,8 @@ class Attempt:
 
     def _begin(self, argv: list[str]) -> None:
         request, options, log = self._request, self._request.options, self.log
+        checkpoint_directory = options.checkpoint.directory or str(self.directory.checkpoints)
+        refuse_unwritable(checkpoint_directory)  # before the attempt is logged: it is none yet
         log.append(
             "attempt_start",
             schema_version=SCHEMA_VERSION,
@@ -154,7 +156,7 @@ class Attempt:
         self.preemption = Preemption(self.watchdog)
         self.preemption.install()
         self.checkpoints = Checkpoints(
-            options.checkpoint.directory or str(self.directory.checkpoints),
+            checkpoint_directory,
             keep=options.checkpoint.keep,
             warn=self.warn,
         )

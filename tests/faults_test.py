@@ -270,6 +270,17 @@ def test_two_jobs_never_share_a_run_directory(tmp_path, compile_cache):
     assert "in use" in second.stderr and "Traceback" not in second.stderr
 
 
+def test_a_checkpoint_directory_that_cannot_be_written_is_refused(tmp_path, compile_cache):
+    (tmp_path / "file").touch()
+    run_dir = tmp_path / "run"
+    flag = f"--checkpoint.directory={tmp_path}/file/checkpoints"
+    done = run(command(run_dir, compile_cache, flag))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "checkpoints cannot be written to" in done.stderr and "Not a directory" in done.stderr
+    assert events_of(run_dir) == []  # no attempt: a later one is not called an interruption
+
+
 def test_resumes_on_another_number_of_devices(uninterrupted, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(command(run_dir, compile_cache), env=environment(4))
