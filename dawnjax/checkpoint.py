@@ -109,7 +109,14 @@ class Checkpoints:
     Every method is called by all processes in the same order.
     """
 
-    def __init__(self, directory: str, *, keep: int, warn: Callable[[str], None]):
+    def __init__(
+        self,
+        directory: str,
+        *,
+        keep: int,
+        warn: Callable[[str], None],
+        before_manifest: Callable[[], None] = lambda: None,
+    ):
         """Opens a directory of checkpoints; a single process writes nothing until it saves.
 
         Imports Orbax, here rather than at the first save, where a training loop would wait for it.
@@ -119,6 +126,8 @@ class Checkpoints:
           keep: Checkpoints to keep, 1 or more. 2 or more let a damaged one be stepped over.
           warn: Called with one line for each thing that went wrong and was survived, on the
             caller's thread.
+          before_manifest: Called by the thread that writes, before it makes a save a checkpoint:
+            what must be on disk no later than that.
 
         Raises:
           CheckpointError: There are several processes and they do not share the directory, or a
@@ -132,6 +141,7 @@ class Checkpoints:
         self._directory = epath.Path(directory if self._remote else os.path.abspath(directory))
         self._keep = keep
         self._warn = warn
+        self._before_manifest = before_manifest
         self._assent = _Assent()
         self._thread: threading.Thread | None = None
         self._failures: list[str] = []  # Of the thread that finishes a save; told by wait().
@@ -326,6 +336,7 @@ class Checkpoints:
         path = self._directory / str(step)
         try:
             self._checkpointer.wait_until_finished()
+            self._before_manifest()
             if jax.process_index() == 0:
                 files = {name: fingerprint(path / name, sync=True) for name in files_of(path)}
                 write_manifest(path, {**content, "files": files}, remote=self._remote)

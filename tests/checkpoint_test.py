@@ -28,7 +28,7 @@ from saved_states import (
     truncate,
 )
 
-from dawnjax.checkpoint import MANIFEST, CheckpointError, refuse_unwritable
+from dawnjax.checkpoint import MANIFEST, CheckpointError, Checkpoints, refuse_unwritable
 from dawnjax.errors import ConfigError
 
 
@@ -269,6 +269,20 @@ def test_a_directory_that_is_lost_costs_a_failed_save_no_wait(tmp_path):
     checkpoints.close()
     assert len(warnings) == 10
     assert_exact(restore(directory)[0], 12, 1)
+
+
+def test_what_must_be_on_disk_before_a_checkpoint_is(tmp_path):
+    seen = []
+    checkpoints = Checkpoints(
+        str(tmp_path),
+        keep=1,
+        warn=lambda _: None,
+        before_manifest=lambda: seen.append((tmp_path / "1" / MANIFEST).exists()),
+    )
+    checkpoints.save(1, device_state(1, 1), metadata_of(1))
+    checkpoints.close()
+    assert seen == [False]
+    assert_exact(restore(tmp_path)[0], 1, 1)
 
 
 def test_remains_that_cannot_be_deleted_are_not_waited_for(tmp_path, monkeypatch):
