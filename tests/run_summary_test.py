@@ -475,6 +475,32 @@ def test_a_killed_run_reads_as_running_and_diverged_as_not_reached():
     assert "reached" in result.reasons["time_to_accuracy_seconds"]
 
 
+def test_attempts_with_other_versions_are_named():
+    def run(*versions: dict, past: dict | None = None) -> Log:
+        log = Log()
+        for number, installed in enumerate(versions):
+            log.begin(100.0 * number + (0.0 if past is None else 1000.0))
+            log.events[-4]["versions"] = installed
+            if past is not None and number == 0:
+                log.add("restored", 1.0, step=10, history=past)
+            elif number == 0:
+                log.add("run_start", 1.0)
+            log.evaluate(2.0, 10, 0.5)
+        return log
+
+    old, new = {"jax": "0.10", "commit": "a1"}, {"jax": "0.11", "commit": "b2+"}
+    assert summarize(run(old, dict(old)).events).warnings == []
+    result = summarize(run(old, old, new).events)
+    assert result.versions == new
+    (warning,) = result.warnings
+    assert "jax 0.10 (attempt 1, attempt 2), 0.11 (attempt 3); commit a1 (" in warning
+    # Out of a checkout there is no commit; and a lost log leaves its versions in the checkpoint.
+    past = history_of(run(old).events)
+    result = summarize(run({"jax": "0.10"}, past=past).events)
+    assert "commit a1 (an attempt whose log was lost), none (attempt 1)" in result.warnings[-1]
+    assert "jax" not in result.warnings[-1]
+
+
 def test_suspension_is_said():
     log = one_attempt()
     for event in log.events:

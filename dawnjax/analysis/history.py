@@ -29,6 +29,7 @@ class History:
       total_seconds_to_accuracy: None if not reached.
       cost_usd: The cost of `run_seconds`, or of those up to the target; None if not known.
       allocated_cost_usd: The cost of `total_seconds`; None if not known.
+      versions: As in a result.
     """
 
     attempts: int = 0
@@ -47,6 +48,7 @@ class History:
     total_seconds_to_accuracy: float | None = None
     cost_usd: float | None = 0.0
     allocated_cost_usd: float | None = 0.0
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Gives the past as plain JSON values."""

@@ -86,7 +86,8 @@ class RunResult:
         `utilization` say where the time of its steps went.
       straggler: The host that the others waited for in the profile, and what that cost each of them
         a step; None without one.
-      versions: Python, jax and the other libraries.
+      versions: Python, jax and the other libraries of the last attempt; where an earlier one ran
+        with others, a warning names them.
       run_options: How the last attempt was run.
       reasons: Why a field is None.
       warnings: What a reader of the numbers should know.
@@ -424,6 +425,7 @@ def history_of(events: Sequence[Event]) -> dict[str, Any]:
         total_seconds_to_accuracy=result.total_seconds_to_accuracy,
         cost_usd=cost,
         allocated_cost_usd=result.allocated_cost_usd,
+        versions=result.versions,
     ).to_json()
 
 
@@ -545,6 +547,7 @@ def _warnings(events: Sequence[Event], run: _Run) -> list[str]:
                     f"the machine was suspended for {slept:.0f} s in attempt "
                     f"{attempt.number}; no time here counts them"
                 )
+    messages += _differing_versions(events, run.history)
     metrics: dict[int, dict] = {}
     for event in _of(events, "evaluation"):
         if metrics.setdefault(event["step"], event["metrics"]) != event["metrics"]:
@@ -553,6 +556,27 @@ def _warnings(events: Sequence[Event], run: _Run) -> list[str]:
                 "other values; the first is reported"
             )
     return messages
+
+
+def _differing_versions(events: Sequence[Event], history: History) -> list[str]:
+    """Says which attempt ran with which version, for each that was not the same in all."""
+    versions = {f"attempt {e['attempt']}": e["versions"] for e in _of(events, "attempt_start")}
+    if history.versions and history.versions not in versions.values():
+        versions = {"an attempt whose log was lost": history.versions, **versions}
+    differences = []
+    for name in dict.fromkeys(name for installed in versions.values() for name in installed):
+        ran_with: dict[str, list[str]] = {}
+        for attempt, installed in versions.items():
+            ran_with.setdefault(installed.get(name, "none"), []).append(attempt)
+        if len(ran_with) > 1:
+            told = (f"{version} ({', '.join(who)})" for version, who in ran_with.items())
+            differences.append(f"{name} {', '.join(told)}")
+    if not differences:
+        return []
+    return [
+        f"the attempts did not run with the same versions: {'; '.join(differences)}; the result "
+        "names those of the last alone"
+    ]
 
 
 def _of(events: Sequence[Event], name: str) -> list[Event]:
