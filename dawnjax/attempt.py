@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from dawnjax import host_memory, launched, processes, versions
 from dawnjax.analysis import run_summary
 from dawnjax.call_queue import CallQueue, step_statistics
-from dawnjax.checkpoint import Checkpoints
+from dawnjax.checkpoint import Checkpoints, refuse_unwritable
 from dawnjax.clock import Phase, Phases, RunClock, boot_id
 from dawnjax.config_json import to_json
 from dawnjax.device_counters import DeviceCounters
@@ -113,6 +113,8 @@ class Attempt:
 
     def _begin(self, argv: list[str]) -> None:
         request, options, log = self._request, self._request.options, self.log
+        checkpoint_directory = options.checkpoint.directory or str(self.directory.checkpoints)
+        refuse_unwritable(checkpoint_directory)  # before the attempt is logged: it is none yet
         log.append(
             "attempt_start",
             schema_version=SCHEMA_VERSION,
@@ -154,9 +156,10 @@ class Attempt:
         self.preemption = Preemption(self.watchdog)
         self.preemption.install()
         self.checkpoints = Checkpoints(
-            options.checkpoint.directory or str(self.directory.checkpoints),
+            checkpoint_directory,
             keep=options.checkpoint.keep,
             warn=self.warn,
+            before_manifest=log.sync,
         )
         writes_scalars = self._is_first and options.tensorboard
         self.scalars = ScalarWriter(
@@ -240,14 +243,15 @@ class Attempt:
         self._host_start = (self._clock.now(), self._sampler.sample())
 
     def restored(self, step: int, metadata: dict[str, Any]) -> None:
-        """Logs that the run goes on from a checkpoint, with its past if this log has none."""
+        """Logs that the run goes on from a checkpoint, with its past if the log knows less."""
         for name in ("identity", "seed"):
             if metadata[name] != self._record[name]:
                 raise ConfigError(
                     f"the checkpoints are of another run: {name} is {metadata[name]!r} there and "
                     f"{self._record[name]!r} here; choose another --checkpoint.directory"
                 )
-        history = None if self.run_started else metadata["history"]
+        past = metadata["history"]
+        history = past if run_summary.knows_more(past, self.log.earlier_events) else None
         self.log.append("restored", step=step, history=history)
         self.step = self.first_step = step
         self.run_started = run_summary.run_started(self.log.events)
@@ -335,8 +339,9 @@ class Attempt:
             "seed": self._record["seed"],
             "history": run_summary.history_of([*self.log.events, self._now()]),
         }
-        self.checkpoints.save(step, state, metadata)
+        # First, so that a log that lost nothing always knows more of the clock than a checkpoint.
         self.log.append("checkpoint", step=step)
+        self.checkpoints.save(step, state, metadata)
 
     def agree(self, wish: bool) -> bool:
         """Gives what the first process wishes, the same on all; waits for all."""

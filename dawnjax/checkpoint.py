@@ -42,7 +42,7 @@ from dawnjax.checkpoint_manifest import (
     verified_manifest,
     write_manifest,
 )
-from dawnjax.errors import RunError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.orbax_noise import mute_orbax
 
 if (
@@ -84,13 +84,39 @@ class Restored:
     skipped: tuple[tuple[int, str], ...]
 
 
+def refuse_unwritable(directory: str) -> None:
+    """Refuses a directory in which no checkpoint could be saved, before a run relies on it.
+
+    A local one is made where it is absent. A remote one is only looked at when it is opened.
+
+    Raises:
+      ConfigError: It cannot be written; says why.
+    """
+    if "://" in directory:
+        return
+    try:
+        _try_to_write(directory)
+    except OSError as error:
+        raise ConfigError(
+            f"checkpoints cannot be written to {directory}: {one_line(error)}; choose another "
+            "--checkpoint.directory"
+        ) from None
+
+
 class Checkpoints:
     """Saves and restores the checkpoints of one directory; one thread uses it.
 
     Every method is called by all processes in the same order.
     """
 
-    def __init__(self, directory: str, *, keep: int, warn: Callable[[str], None]):
+    def __init__(
+        self,
+        directory: str,
+        *,
+        keep: int,
+        warn: Callable[[str], None],
+        before_manifest: Callable[[], None] = lambda: None,
+    ):
         """Opens a directory of checkpoints; a single process writes nothing until it saves.
 
         Imports Orbax, here rather than at the first save, where a training loop would wait for it.
@@ -100,6 +126,8 @@ class Checkpoints:
           keep: Checkpoints to keep, 1 or more. 2 or more let a damaged one be stepped over.
           warn: Called with one line for each thing that went wrong and was survived, on the
             caller's thread.
+          before_manifest: Called by the thread that writes, before it makes a save a checkpoint:
+            what must be on disk no later than that.
 
         Raises:
           CheckpointError: There are several processes and they do not share the directory, or a
@@ -113,6 +141,7 @@ class Checkpoints:
         self._directory = epath.Path(directory if self._remote else os.path.abspath(directory))
         self._keep = keep
         self._warn = warn
+        self._before_manifest = before_manifest
         self._assent = _Assent()
         self._thread: threading.Thread | None = None
         self._failures: list[str] = []  # Of the thread that finishes a save; told by wait().
@@ -165,8 +194,12 @@ class Checkpoints:
         if step in self._whole:
             return
         self._assent = _Assent(replaces=self._assent.name)
-        if jax.process_index() == 0:
-            self._clear_way(step)
+        obstacle = _from_process_zero(lambda: self._clear_way(step))
+        if obstacle:
+            # Orbax is not asked: its threads would wait 5 minutes for a folder that never comes,
+            # and keep the other processes from going on, and the program from ending.
+            self._note_failure(step, obstacle)
+            return
         try:
             self._checkpointer.save(self._directory / str(step), args=_save_args(arrays))
         except Exception as error:  # Orbax names no set of errors; none of them may end the run.
@@ -271,14 +304,25 @@ class Checkpoints:
         """Waits, as Orbax asks at each stage of a save, until all processes have come so far."""
         self._assent.give(timeout_ms)
 
-    def _clear_way(self, step: int) -> None:
-        """Deletes what would stand in the way of a save; never a checkpoint that may be whole."""
+    def _clear_way(self, step: int) -> str:
+        """Deletes what would stand in the way of a save; never a checkpoint that may be whole.
+
+        Returns:
+          Why the directory cannot be written, or nothing.
+        """
         path = self._directory / str(step)
+        try:
+            if self._remote:
+                self._directory.mkdir(parents=True, exist_ok=True)
+            else:
+                _try_to_write(os.fspath(self._directory))
+        except OSError as error:
+            return one_line(error)
         with contextlib.suppress(OSError):  # Orbax then fails for the same reason, and says it.
-            self._directory.mkdir(parents=True, exist_ok=True)
             self._delete_unfinished()  # No save is under way: they are of a killed attempt.
             if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
                 delete(path)
+        return ""
 
     def _delete_unfinished(self) -> bool:
         """Deletes the folders that Orbax has not committed; says whether there were any."""
@@ -292,6 +336,7 @@ class Checkpoints:
         path = self._directory / str(step)
         try:
             self._checkpointer.wait_until_finished()
+            self._before_manifest()
             if jax.process_index() == 0:
                 files = {name: fingerprint(path / name, sync=True) for name in files_of(path)}
                 write_manifest(path, {**content, "files": files}, remote=self._remote)
@@ -306,31 +351,36 @@ class Checkpoints:
     def _save_failed(self, step: int, error: Exception) -> None:
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # No answer within the time.
             self._assent.refuse(one_line(error), _TIMEOUT_MS)
-        path = self._directory / str(step)
-        self._failures.append(
-            f"checkpoint {path} could not be saved: {one_line(error)}; the run goes on with "
-            "the checkpoints that it has"
-        )
+        self._note_failure(step, one_line(error))
         # A new one, so that nothing of the failure stays behind in it.
         with contextlib.suppress(Exception):  # It may raise the same again.
             self._checkpointer.close()
         self._checkpointer = self._open_checkpointer()
         if jax.process_index() == 0:
-            self._delete_remains(path)
+            self._delete_remains(self._directory / str(step))
+
+    def _note_failure(self, step: int, reason: str) -> None:
+        self._failures.append(
+            f"checkpoint {self._directory / str(step)} could not be saved: {reason}; the run goes "
+            "on with the checkpoints that it has"
+        )
 
     def _delete_remains(self, path: "epath.Path") -> None:
         """Deletes what a failed save left, until nothing comes back.
 
         Other arrays of that save may still be on their way to the disk, and Orbax no longer knows
-        of them. They would mix with another attempt at the same step.
+        of them. They would mix with another attempt at the same step. What cannot be deleted is
+        left to the next save, which tries it again: the run does not wait for it.
         """
         deadline = time.monotonic() + 10.0
         looks_clean = 0
         while looks_clean < 4 and time.monotonic() < deadline:
+            came_back = False
             with contextlib.suppress(OSError):
-                looks_clean = 0 if self._delete_unfinished() else looks_clean + 1
+                came_back = self._delete_unfinished()
                 if path.exists() and not (path / MANIFEST).exists():
                     delete(path)
+            looks_clean = 0 if came_back else looks_clean + 1
             time.sleep(0.05)
 
     def _delete_old(self) -> None:
@@ -492,6 +542,18 @@ class _Assent:
 
     def _hear(self, topic: str, timeout_ms: int) -> str:
         return _board().wait_for(f"{self.name}/{self._stage}/{topic}", timeout_ms / 1000)
+
+
+def _try_to_write(directory: str) -> None:
+    """Makes a local directory, and a folder in it for a moment, as a save does.
+
+    Raises:
+      OSError: Either cannot be made.
+    """
+    os.makedirs(directory, exist_ok=True)
+    folder = os.path.join(directory, f".writable-{secrets.token_hex(8)}")
+    os.mkdir(folder)
+    os.rmdir(folder)
 
 
 def _board() -> Board:

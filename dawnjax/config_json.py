@@ -1,6 +1,8 @@
 """Configs as plain JSON values, and back: frozen dataclasses of numbers, texts and each other."""
 
 import dataclasses
+import hashlib
+import json
 import typing
 from typing import Any
 
@@ -22,6 +24,12 @@ def to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [to_json(item) for item in value]
     return value
+
+
+def identity_of(fields: dict[str, Any]) -> str:
+    """Gives the hash of plain JSON values that says whether two runs are of one experiment."""
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def from_json(cls: type, value: Any) -> Any:

@@ -7,12 +7,10 @@ gives the hash that tells.
 """
 
 import dataclasses
-import hashlib
-import json
 import math
 from typing import Any, Literal
 
-from dawnjax.config_json import to_json
+from dawnjax.config_json import identity_of, to_json
 from dawnjax.errors import ConfigError
 from dawnjax.field_checks import check_model, check_optimizer, check_schedule, require
 from dawnjax.input_pipeline.cifar10 import Cifar10
@@ -291,8 +289,7 @@ class Experiment:
 
     def identity(self, spec: AnySpec) -> str:
         """Gives the hash of the mathematics, data, evaluation and target; 16 hex digits."""
-        text = json.dumps(self.identity_fields(spec), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return identity_of(self.identity_fields(spec))
 
     def validate(self, spec: AnySpec) -> None:
         """Refuses impossible values and combinations.

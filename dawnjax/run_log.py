@@ -146,6 +146,21 @@ class RunLog:
                     self._at_line_start = data[written - 1 : written] == b"\n"
             _append_condensed(self.events, record)
 
+    def sync(self) -> None:
+        """Waits until all that was written is on disk; other threads may write meanwhile.
+
+        Raises:
+          OSError: The disk failed.
+        """
+        with self._lock:
+            if self._fd < 0:
+                return
+            fd = os.dup(self._fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     def close(self) -> None:
         """Closes the file and gives up the lock; later events are dropped."""
         with self._lock:

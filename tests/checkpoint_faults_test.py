@@ -227,6 +227,20 @@ def one_of_two(index, port, directory):
     assert_exact(checkpoints.restore_newest(abstract_state(4)), 9, 4)
     assert warnings == []
 
+    # Nor can anything be saved where the directory is gone and cannot be made again.
+    if index == "0":
+        shared.rename(Path(directory) / "aside")
+        shared.touch()
+    started = time.monotonic()
+    checkpoints.save(10, device_state(10, 4), metadata_of(10))
+    checkpoints.wait()
+    assert time.monotonic() - started < 5.0
+    assert len(warnings) == 1 and "/10 could not be saved: File exists;" in warnings[0], warnings
+    warnings.clear()
+    if index == "0":
+        shared.unlink()
+        (Path(directory) / "aside").rename(shared)
+
     if index == "0":
         flip_a_bit(shared / "9" / "_METADATA")
     assert_exact(checkpoints.restore_newest(abstract_state(4)), 7, 4)

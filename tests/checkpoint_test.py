@@ -1,6 +1,10 @@
 """Tests of the checkpoints: exact round trips, and what is done about damage."""
 
+import errno
+import os
 import shutil
+import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +28,8 @@ from saved_states import (
     truncate,
 )
 
-from dawnjax.checkpoint import MANIFEST, CheckpointError
+from dawnjax.checkpoint import MANIFEST, CheckpointError, Checkpoints, refuse_unwritable
+from dawnjax.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +231,74 @@ def test_a_first_save_without_its_manifest_is_no_checkpoint(tmp_path):
     # The run that starts over replaces it.
     save_steps(tmp_path, [10])
     assert_exact(restore(tmp_path)[0], 10, 1)
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for directory, reason in (
+        (tmp_path / "file", "File exists"),
+        (tmp_path / "file" / "below", "Not a directory"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            refuse_unwritable(str(directory))
+        assert f"{directory}: {reason}; choose another --checkpoint.directory" in str(caught.value)
+    refuse_unwritable(str(tmp_path / "absent" / "deep"))
+    assert folders_of(tmp_path / "absent" / "deep") == []
+    refuse_unwritable("gs://bucket/is-looked-at-when-it-is-opened")
+
+
+def test_a_directory_that_is_lost_costs_a_failed_save_no_wait(tmp_path):
+    directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
+    checkpoints, warnings = open_checkpoints(directory)
+    checkpoints.save(1, device_state(1, 1), metadata_of(1))
+    checkpoints.wait()
+    threads = threading.active_count()
+    directory.rename(aside)
+    directory.touch()
+    started = time.monotonic()
+    for step in range(2, 12):
+        checkpoints.save(step, device_state(step, 1), metadata_of(step))
+    checkpoints.wait()
+    assert time.monotonic() - started < 1.0
+    assert threading.active_count() <= threads, "a thread that waits keeps the program from ending"
+    assert len(warnings) == 10
+    assert f"{directory}/2 could not be saved: File exists; the run goes on" in warnings[0]
+    directory.unlink()
+    aside.rename(directory)
+    checkpoints.save(12, device_state(12, 1), metadata_of(12))
+    checkpoints.close()
+    assert len(warnings) == 10
+    assert_exact(restore(directory)[0], 12, 1)
+
+
+def test_what_must_be_on_disk_before_a_checkpoint_is(tmp_path):
+    seen = []
+    checkpoints = Checkpoints(
+        str(tmp_path),
+        keep=1,
+        warn=lambda _: None,
+        before_manifest=lambda: seen.append((tmp_path / "1" / MANIFEST).exists()),
+    )
+    checkpoints.save(1, device_state(1, 1), metadata_of(1))
+    checkpoints.close()
+    assert seen == [False]
+    assert_exact(restore(tmp_path)[0], 1, 1)
+
+
+def test_remains_that_cannot_be_deleted_are_not_waited_for(tmp_path, monkeypatch):
+    checkpoints, warnings = open_checkpoints(tmp_path)
+
+    def fail(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(checkpoints._checkpointer, "save", fail)
+    monkeypatch.setattr(checkpoints, "_delete_unfinished", fail)
+    started = time.monotonic()
+    checkpoints.save(1, device_state(1, 1), metadata_of(1))
+    checkpoints.wait()
+    assert time.monotonic() - started < 2.0
+    assert len(warnings) == 1 and "Permission denied" in warnings[0]
+    checkpoints.close()
 
 
 def test_a_damaged_step_is_replaced_when_the_run_comes_by_again(tmp_path, two_steps):

@@ -211,6 +211,34 @@ def test_the_clock_counts_all_but_the_gap(tmp_path, compile_cache):
     assert gap > 1.9
 
 
+def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
+    wait_for(lambda: steps_reached(run_dir, 120))
+    process.terminate()
+    process.wait()
+    before = result_of(run_dir)
+    log = run_dir / "log" / "process_00000.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    start = next(i for i, line in enumerate(lines) if b'"event":"run_start"' in line)
+    log.write_bytes(b"".join(lines[: start + 4]))
+    done = run(command(run_dir, compile_cache))
+    assert done.returncode == 3, done.stderr
+    assert "or its end was lost" in " ".join(done.stdout.split())
+    result = result_of(run_dir)
+    assert result["interruptions"] == 1 and len(result["first_losses"]) == 10
+    second = [event for event in events_of(run_dir) if event["attempt"] == 2]
+    last = next(event for event in reversed(second) if event["event"] == "evaluation")
+    # The last save was made after the last evaluation of the first attempt.
+    assert result["evaluations"][:2] == before["evaluations"]
+    at_least = before["evaluations"][-1]["seconds_since_run_start"] + last["t"]
+    at_most = at_least + before["total_seconds"] - before["phases"]["compile"]
+    assert at_least < result["evaluations"][-1]["seconds_since_run_start"] < at_most
+    made = result["steps"] * 16 / result["train_seconds"]
+    assert result["examples_per_second"] == pytest.approx(made, rel=1e-3)
+    assert check_run(run_dir)[0] == []
+
+
 def test_a_damaged_newest_checkpoint_means_a_warning_and_the_one_before(
     uninterrupted, tmp_path, compile_cache
 ):
@@ -268,6 +296,17 @@ def test_two_jobs_never_share_a_run_directory(tmp_path, compile_cache):
     process.wait()
     assert second.returncode == 1
     assert "in use" in second.stderr and "Traceback" not in second.stderr
+
+
+def test_a_checkpoint_directory_that_cannot_be_written_is_refused(tmp_path, compile_cache):
+    (tmp_path / "file").touch()
+    run_dir = tmp_path / "run"
+    flag = f"--checkpoint.directory={tmp_path}/file/checkpoints"
+    done = run(command(run_dir, compile_cache, flag))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "checkpoints cannot be written to" in done.stderr and "Not a directory" in done.stderr
+    assert events_of(run_dir) == []  # no attempt: a later one is not called an interruption
 
 
 def test_resumes_on_another_number_of_devices(uninterrupted, tmp_path, compile_cache):

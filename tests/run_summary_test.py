@@ -2,7 +2,14 @@
 
 import pytest
 
-from dawnjax.analysis.run_summary import History, history_of, run_started, spent, summarize
+from dawnjax.analysis.run_summary import (
+    History,
+    history_of,
+    knows_more,
+    run_started,
+    spent,
+    summarize,
+)
 from dawnjax.analysis.stage_rates import stage_rows
 from dawnjax.errors import RunError
 from dawnjax.run_log import condense
@@ -311,6 +318,57 @@ def test_a_lost_log_may_be_replaced_in_any_attempt():
     assert (again.steps_made, again.run_start_unix_seconds) == (10, 1e9 + 8)
 
 
+def test_a_log_that_lost_its_end_is_replaced_by_the_past_in_the_checkpoint():
+    """Two attempts, the second saves at second 15 of its own; then lines are lost."""
+    log = Log().begin(0.0)
+    log.add("run_start", 8.0).add("phase", 8.0, name="train").train(12.0, 10, 10)
+    log.add("first_losses", 12.0, start_step=0, losses=[3.0, 2.0]).add("host_sample", 20.0)
+    log.begin(1000.0).add("restored", 6.0, step=10, history=None)
+    log.add("phase", 6.0, name="train").train(11.0, 20, 10).evaluate(12.0, 20, 0.5)
+    saved = len(log.add("host_sample", 15.0).events)
+    past = history_of(log.events)
+    assert past["run_seconds"] == 12.0 + 15.0
+    log.add("checkpoint", 15.0, step=20).add("host_sample", 17.0)
+    assert not knows_more(past, log.events)  # nothing was lost
+    assert not knows_more(past, log.events[: saved + 1])  # nothing from before the save was
+
+    def resumed(events: list, past: dict | None, start: float = 2000.0) -> Log:
+        rest = Log()
+        rest.events, rest.attempt = list(events), max(event["attempt"] for event in events)
+        rest.begin(start).add("restored", 6.0, step=20, history=past).evaluate(30.0, 30, 0.9)
+        return rest.add("attempt_end", 31.0, status="reached", step=30)
+
+    expected = summarize(resumed(log.events, None).events)
+    assert expected.time_to_accuracy_seconds == 12.0 + 17.0 + 30.0
+    for kept in range(5, saved):  # from `run_start` on
+        events = log.events[:kept]
+        assert knows_more(past, events)
+        result = summarize(resumed(events, past).events)
+        assert result.time_to_accuracy_seconds == 12.0 + 15.0 + 30.0
+        assert result.elapsed_seconds_to_accuracy == 2030.0 - 8.0
+        assert result.total_seconds == 20.0 + 15.0 + 31.0 == sum(result.phases.values())
+        assert result.interruptions == 2
+        assert result.first_losses == [3.0, 2.0]
+        # 20 steps of 10 in seconds 8 to 20 of the first attempt and 6 to 15 of the second.
+        assert result.examples_per_second == pytest.approx(200 / 21, abs=1e-6)
+        assert [row["seconds_since_run_start"] for row in result.evaluations] == [24.0, 57.0]
+        assert result.time_uncertainty_seconds is None
+        assert "or its end was lost" in result.warnings[0]
+    # An attempt that was killed between the loss and the restart is of no past.
+    again = resumed(resumed(log.events[:6], None).events[:-2], past, 3000.0)
+    assert summarize(again.events).time_to_accuracy_seconds == 12.0 + 15.0 + 6.0 + 30.0
+    # And what was lost once can be lost again.
+    lost_again = resumed(log.events[:6], past)
+    past = history_of(lost_again.events)
+    assert past["run_seconds"] == 12.0 + 15.0 + 31.0
+    assert not knows_more(past, lost_again.events)
+    assert knows_more(past, lost_again.events[:-2])
+    result = summarize(resumed(lost_again.events[:-2], past, 3000.0).events)
+    assert result.total_seconds == 20.0 + 15.0 + 31.0 + 31.0
+    # A checkpoint that does not say which attempts it tells of cannot replace any.
+    assert not knows_more({**past, "attempt_starts": []}, log.events[:6])
+
+
 @pytest.mark.parametrize("knows_an_evaluation", [True, False])
 def test_a_damaged_run_start_does_not_count_the_past_twice(knows_an_evaluation):
     def run(with_start: bool, past: dict | None = None) -> tuple[Log, dict | None]:
@@ -549,6 +607,32 @@ def test_a_killed_run_reads_as_running_and_diverged_as_not_reached():
     assert (result.status, result.reached, result.diverged_step) == ("diverged", False, 17)
     assert result.time_to_accuracy_seconds is None
     assert "reached" in result.reasons["time_to_accuracy_seconds"]
+
+
+def test_attempts_with_other_versions_are_named():
+    def run(*versions: dict, past: dict | None = None) -> Log:
+        log = Log()
+        for number, installed in enumerate(versions):
+            log.begin(100.0 * number + (0.0 if past is None else 1000.0))
+            log.events[-4]["versions"] = installed
+            if past is not None and number == 0:
+                log.add("restored", 1.0, step=10, history=past)
+            elif number == 0:
+                log.add("run_start", 1.0)
+            log.evaluate(2.0, 10, 0.5)
+        return log
+
+    old, new = {"jax": "0.10", "commit": "a1"}, {"jax": "0.11", "commit": "b2+"}
+    assert summarize(run(old, dict(old)).events).warnings == []
+    result = summarize(run(old, old, new).events)
+    assert result.versions == new
+    (warning,) = result.warnings
+    assert "jax 0.10 (attempt 1, attempt 2), 0.11 (attempt 3); commit a1 (" in warning
+    # Out of a checkout there is no commit; and a lost log leaves its versions in the checkpoint.
+    past = history_of(run(old).events)
+    result = summarize(run({"jax": "0.10"}, past=past).events)
+    assert "commit a1 (an attempt whose log was lost), none (attempt 1)" in result.warnings[-1]
+    assert "jax" not in result.warnings[-1]
 
 
 def test_suspension_is_said():

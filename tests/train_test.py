@@ -22,7 +22,7 @@ from dawnjax.call_queue import CallMetrics
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
 from dawnjax.run_directory import write_json
-from dawnjax.run_log import read_events
+from dawnjax.run_log import encode_line, read_events
 
 SMALL = [
     "--experiment=synthetic_image",
@@ -141,6 +141,59 @@ def test_a_spent_budget_is_a_result(train):
     assert "reached" in result["reasons"]["time_to_accuracy_seconds"]
     assert result["best"]["top_1_accuracy"] == result["evaluations"][-1]["top_1_accuracy"]
     assert result["steps"] == 13
+
+
+def test_a_run_directory_that_was_edited_does_not_pass_the_check(train, tmp_path):
+    train("--targets.0.value=0.3")
+    run_dir = tmp_path / "run"
+    log, result, record = (
+        run_dir / name for name in ("log/process_00000.jsonl", "result.json", "experiment.json")
+    )
+    whole = {file: file.read_bytes() for file in (log, result, record)}
+    assert check_run(run_dir) == ([], [])
+
+    def faults_with(file, *names, value) -> list[str]:
+        content = json.loads(whole[file])
+        place = content
+        for name in names[:-1]:
+            place = place[name]
+        assert place[names[-1]] != value
+        place[names[-1]] = value
+        file.write_text(json.dumps(content))
+        faults = check_run(run_dir)[0]
+        file.write_bytes(whole[file])
+        return faults
+
+    # The log without the line of its end: what it still has is compared.
+    lines = whole[log].splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:-1]))
+    faults = check_run(run_dir)[0]
+    assert "the log lacks the end of the attempt that result.json is of" in faults
+    assert not any("time_to_accuracy_seconds" in fault for fault in faults)
+    faults = faults_with(result, "time_to_accuracy_seconds", value=0.001)
+    assert any("result.json says time_to_accuracy_seconds=0.001" in fault for fault in faults)
+    # A later attempt that was killed: the result is of the one before it, and is compared with it.
+    start = {**json.loads(lines[0]), "attempt": 2}
+    del start["crc32"]
+    log.write_bytes(whole[log] + encode_line(start))
+    faults, notes = check_run(run_dir)
+    assert faults == [] and "a later attempt is running or was killed" in notes[0]
+    (fault,) = faults_with(result, "time_to_accuracy_seconds", value=0.001)
+    assert "result.json says time_to_accuracy_seconds=0.001" in fault
+    log.write_bytes(whole[log])
+
+    for *names, value, message in (
+        ("experiment", "optimizer", "base_learning_rate", 9.0, "experiment.optimizer.base_learnin"),
+        ("identity_fields", "optimizer", "base_learning_rate", 9.0, "the hash of identity_fields"),
+        ("experiment", "targets", 0, "value", 0.2, "experiment.targets.0.value=0.2 and identity_"),
+        ("experiment", "name", "another", "says experiment.name='another', the log 'synthetic_im"),
+        ("seed", 7, "says seed=7, the log 0"),
+        ("run_id", "another", "says run_id='another', the log 'synthetic_image-s0-"),
+        ("identity", "0123456789abcdef", "the log is of another experiment"),
+    ):
+        faults = faults_with(record, *names, value=value)
+        assert any(message in fault for fault in faults), faults
+    assert check_run(run_dir) == ([], [])
 
 
 def test_a_time_budget_ends_the_run_at_an_evaluation(train):

@@ -1,4 +1,4 @@
-"""What a checkpoint carries of a run's past, should the log be lost with its disk."""
+"""What a checkpoint carries of a run's past, should the log or its end be lost with its disk."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,10 +9,12 @@ Event = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class History:
-    """What a checkpoint carries of a run's past, should the log be lost with its disk.
+    """What a checkpoint carries of a run's past, should the log or its end be lost with its disk.
 
     Attributes:
       attempts: Attempts so far; 0 if there is no past.
+      attempt_starts: The wall clock at the first event of each attempt in the log: its name, by
+        which a log that lost its end is told to hold attempts of this past.
       run_started: Whether the run's clock has started.
       run_seconds: Seconds on the run's clock.
       total_seconds: Lifetimes of the attempts.
@@ -30,9 +32,11 @@ class History:
       compile_cache: Empty if not known.
       cost_usd: The cost of `run_seconds`, or of those up to the target; None if not known.
       allocated_cost_usd: The cost of `total_seconds`; None if not known.
+      versions: As in a result.
     """
 
     attempts: int = 0
+    attempt_starts: list[float] = dataclasses.field(default_factory=list)
     run_started: bool = False
     run_seconds: float = 0.0
     total_seconds: float = 0.0
@@ -50,6 +54,7 @@ class History:
     compile_cache: dict[str, str] = dataclasses.field(default_factory=dict)
     cost_usd: float | None = 0.0
     allocated_cost_usd: float | None = 0.0
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Gives the past as plain JSON values."""
@@ -64,14 +69,23 @@ class History:
 
 
 def carried_history(events: Sequence[Event]) -> History:
-    """Gives the past that an attempt of this log read from a checkpoint, if one did.
+    """Gives the past that an attempt of this log read from a checkpoint, if one did: the last.
 
-    The attempt need not be the first of the log: one before it may have ended before it restored.
+    The attempt need not be the first of the log: one before it may have ended before it restored,
+    or lost the end of what it logged.
     """
     carried = [event["history"] for event in _restored_with_a_past(events)]
     histories = [History.from_json(value) for value in carried]
     started = [history for history in histories if history.run_started]
-    return next(iter([*started, *histories]), History())
+    return [History(), *histories, *started][-1]
+
+
+def attempt_starts(events: Sequence[Event]) -> dict[int, float]:
+    """Gives the wall clock at the first event of each attempt, by its number."""
+    starts: dict[int, float] = {}
+    for event in events:
+        starts.setdefault(event["attempt"], event["unix_seconds"])
+    return starts
 
 
 def damaged_run_start(events: Sequence[Event], history: History) -> Event | None:

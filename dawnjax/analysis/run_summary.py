@@ -3,8 +3,9 @@
 The clock of a run, over several attempts, is the sum of (last recorded moment - max(run_start,
 start of the attempt)): a restart, a restore, compilation and work done again count, the gap between
 two attempts does not. An attempt that was killed ends at its last event; a heartbeat bounds how
-much later it may have died, and the result gives that bound. Where a log was lost with its disk, a
-checkpoint carries what it said up to the save; what the lost attempt did after that is not known.
+much later it may have died, and the result gives that bound. Where a log or its end was lost with
+its disk, a checkpoint carries what it said up to the save, and stands in the place of the attempts
+that it tells of; what the lost attempt did after that is not known.
 """
 
 import dataclasses
@@ -12,7 +13,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dawnjax.analysis import stage_rates
-from dawnjax.analysis.history import Event, History, carried_history, damaged_run_start
+from dawnjax.analysis.history import (
+    Event,
+    History,
+    attempt_starts,
+    carried_history,
+    damaged_run_start,
+)
 from dawnjax.errors import RunError
 from dawnjax.run_log import SCHEMA_VERSION
 from dawnjax.stages import examples_before
@@ -86,7 +93,8 @@ class RunResult:
         `utilization` say where the time of its steps went.
       straggler: The host that the others waited for in the profile, and what that cost each of them
         a step; None without one.
-      versions: Python, jax and the other libraries.
+      versions: Python, jax and the other libraries of the last attempt; where an earlier one ran
+        with others, a warning names them.
       run_options: How the last attempt was run.
       reasons: Why a field is None.
       warnings: What a reader of the numbers should know.
@@ -226,12 +234,18 @@ class _Attempt:
 class _Run:
     """The attempts of a log and the past that it carries, and the clocks over them.
 
-    A moment is an event of one of the attempts.
+    An attempt that the past tells of is in the past alone. A moment is an event of one of the
+    attempts.
     """
 
     attempts: list[_Attempt]
     run_start: Event | None
     history: History
+
+    @property
+    def events(self) -> list[Event]:
+        """The events of the attempts, in the order written."""
+        return [event for attempt in self.attempts for event in attempt.events]
 
     def run_parts(self, moment: Event) -> list[tuple[_Attempt, float]] | None:
         """Gives each attempt's seconds on the run's clock up to a moment."""
@@ -326,7 +340,8 @@ def summarize(events: Sequence[Event]) -> RunResult:
       RunError: The log lacks what every run writes first.
     """
     run = _run(events)
-    attempts, history = run.attempts, run.history
+    warnings = _warnings(events, run)  # those of all attempts
+    attempts, history, events = run.attempts, run.history, run.events
     record = _last(events, "experiment")
     devices = _last(events, "devices")
     if record is None or devices is None:
@@ -398,8 +413,8 @@ def summarize(events: Sequence[Event]) -> RunResult:
         reasons["allocated_cost_usd"] = allocated_reason
     if history.attempts:
         reasons["time_uncertainty_seconds"] = (
-            "an earlier log was lost: how long its last attempt went on after its last checkpoint "
-            "is not known"
+            "an earlier log or its end was lost: how long its last attempt went on after its last "
+            "checkpoint is not known"
         )
     if host_summary is None:
         reasons["hosts"] = "the last attempt ended before the hosts were summed up"
@@ -448,7 +463,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         versions=start.get("versions", {}),
         run_options=record["run_options"],
         reasons=reasons,
-        warnings=_warnings(events, run),
+        warnings=warnings,
     )
 
 
@@ -543,6 +558,26 @@ def run_started(events: Sequence[Event]) -> bool:
     return bool(_of(events, "run_start")) or carried_history(events).run_started
 
 
+def knows_more(past: dict[str, Any], events: Sequence[Event]) -> bool:
+    """Tells whether a checkpoint knows more of the run's clock than the log does.
+
+    Args:
+      past: What the checkpoint carries, as `history_of` gave it.
+      events: The events of the attempts before.
+    """
+    if not run_started(events):
+        return True
+    run, history = _run(events), History.from_json(past)
+    starts = attempt_starts(events)
+    last = max(run.attempts[-1].events, key=lambda event: event["t"])
+    known = [
+        seconds
+        for attempt, seconds in run.run_parts(last) or []
+        if starts[attempt.number] in history.attempt_starts
+    ]
+    return bool(known) and history.run_seconds > run.history.run_seconds + sum(known)
+
+
 def history_of(events: Sequence[Event]) -> dict[str, Any]:
     """Gives what a checkpoint carries of a run's past, as the JSON of a `History`.
 
@@ -559,10 +594,11 @@ def history_of(events: Sequence[Event]) -> dict[str, Any]:
         start_unix_seconds = run.run_start["unix_seconds"]
     return History(
         attempts=result.interruptions + 1,
+        attempt_starts=list(attempt_starts(events).values()),
         run_started=run_started(events),
         run_seconds=run.run_seconds(now) or 0.0,
         total_seconds=result.total_seconds,
-        steps_made=sum(e["steps"] for e in _of(events, "train")) + run.history.steps_made,
+        steps_made=sum(e["steps"] for e in _of(run.events, "train")) + run.history.steps_made,
         run_start_unix_seconds=start_unix_seconds,
         phases=result.phases,
         first_losses=result.first_losses,
@@ -576,6 +612,7 @@ def history_of(events: Sequence[Event]) -> dict[str, Any]:
         compile_cache=result.compile_cache,
         cost_usd=cost,
         allocated_cost_usd=result.allocated_cost_usd,
+        versions=result.versions,
     ).to_json()
 
 
@@ -592,6 +629,8 @@ def _run(events: Sequence[Event]) -> _Run:
         run_start = damaged_run_start(events, history)
         if run_start is not None:
             history = History()  # all of it is in this log
+    starts = attempt_starts(events)
+    attempts = [own for own in attempts if starts[own.number] not in history.attempt_starts]
     return _Run(attempts, run_start, history)
 
 
@@ -691,8 +730,8 @@ def _warnings(events: Sequence[Event], run: _Run) -> list[str]:
     messages = [event["message"] for event in _of(events, "warning")]
     if run.history.attempts:
         messages.append(
-            "an earlier log was lost and its past is that of a checkpoint: what its last attempt "
-            "did after that checkpoint is in no time and no cost here"
+            "an earlier log or its end was lost and its past is that of a checkpoint: what its "
+            "last attempt did after that checkpoint is in no time and no cost here"
         )
     for attempt in run.attempts:
         if not attempt.start:
@@ -710,6 +749,7 @@ def _warnings(events: Sequence[Event], run: _Run) -> list[str]:
                     f"the machine was suspended for {slept:.0f} s in attempt "
                     f"{attempt.number}; no time here counts them"
                 )
+    messages += _differing_versions(events, run.history)
     metrics: dict[int, dict] = {}
     for event in _of(events, "evaluation"):
         if metrics.setdefault(event["step"], event["metrics"]) != event["metrics"]:
@@ -718,6 +758,27 @@ def _warnings(events: Sequence[Event], run: _Run) -> list[str]:
                 "other values; the first is reported"
             )
     return messages
+
+
+def _differing_versions(events: Sequence[Event], history: History) -> list[str]:
+    """Says which attempt ran with which version, for each that was not the same in all."""
+    versions = {f"attempt {e['attempt']}": e["versions"] for e in _of(events, "attempt_start")}
+    if history.versions and history.versions not in versions.values():
+        versions = {"an attempt whose log was lost": history.versions, **versions}
+    differences = []
+    for name in dict.fromkeys(name for installed in versions.values() for name in installed):
+        ran_with: dict[str, list[str]] = {}
+        for attempt, installed in versions.items():
+            ran_with.setdefault(installed.get(name, "none"), []).append(attempt)
+        if len(ran_with) > 1:
+            told = (f"{version} ({', '.join(who)})" for version, who in ran_with.items())
+            differences.append(f"{name} {', '.join(told)}")
+    if not differences:
+        return []
+    return [
+        f"the attempts did not run with the same versions: {'; '.join(differences)}; the result "
+        "names those of the last alone"
+    ]
 
 
 def _of(events: Sequence[Event], name: str) -> list[Event]:

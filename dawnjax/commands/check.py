@@ -9,8 +9,15 @@ from absl import flags
 
 from dawnjax.analysis import run_summary
 from dawnjax.commands import command_line
+from dawnjax.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.run_directory import RECORD_FILE, RunDirectory, is_record_file, read_record
+from dawnjax.run_directory import (
+    RECORD_FILE,
+    RunDirectory,
+    flatten,
+    is_record_file,
+    read_record,
+)
 from dawnjax.run_log import log_path, read_events
 
 
@@ -23,7 +30,8 @@ def main(argv: list[str]) -> int:
         argv,
         "dawnjax check RUN_DIR...",
         "Validates run directories: the log is read line by line, and the result is computed\n"
-        "from it again and held against result.json.",
+        "from it again and held against result.json; experiment.json is held against its own\n"
+        "hash and the log.",
     )
     if not paths:
         raise ConfigError("no run directory given; dawnjax check RUN_DIR...")
@@ -70,6 +78,7 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
             (notes if kind == "torn" else faults).append(f"log/{log.name}:{number} is {kind}")
         faults += [f"log/{log.name}: {fault}" for fault in _order_faults(events)]
         if log == first:
+            faults += _record_faults(record, events)
             faults += _result_faults(directory, record, events, notes)
     return faults, notes
 
@@ -98,6 +107,36 @@ def _order_faults(events: list[dict[str, Any]]) -> list[str]:
     return faults
 
 
+def _record_faults(record: dict[str, Any], events: list[dict[str, Any]]) -> list[str]:
+    """Gives where `experiment.json` contradicts itself or the log."""
+    faults = []
+    if identity_of(record["identity_fields"]) != record["identity"]:
+        faults.append(
+            "experiment.json: the hash of identity_fields is not its identity; one was changed"
+        )
+    described = flatten(record.get("experiment"))
+    for name, value in flatten(record["identity_fields"]).items():
+        # What the data are is told by the hash alone.
+        if name != "data.fingerprint" and described.get(name, "absent") != value:
+            faults.append(
+                f"experiment.json says experiment.{name}={described.get(name, 'absent')!r} and "
+                f"identity_fields.{name}={value!r}"
+            )
+    # An attempt may have been asked for by another name of the same experiment.
+    logged = {
+        "run_id": [event["run_id"] for event in events if event["event"] == "attempt_start"],
+        "seed": [event["seed"] for event in events if event["event"] == "experiment"],
+        "experiment.name": [
+            event["experiment"]["name"] for event in events if event["event"] == "experiment"
+        ],
+    }
+    told = {**record, "experiment.name": described.get("name")}
+    for name, values in logged.items():
+        if values and told[name] not in values:
+            faults.append(f"experiment.json says {name}={told[name]!r}, the log {values[0]!r}")
+    return faults
+
+
 def _result_faults(
     directory: RunDirectory, record: dict[str, Any], events: list[dict[str, Any]], notes: list[str]
 ) -> list[str]:
@@ -116,12 +155,19 @@ def _result_faults(
         return [f"result.json cannot be read: {error}"]
     if not isinstance(written, dict):
         return ["result.json holds no object"]
+    faults = []
     if expected["status"] == "running":
-        notes.append("a later attempt is running or was killed; result.json is of an earlier one")
-        return []
+        earlier = _up_to_attempt_of(written, events)
+        if earlier is None:
+            # The line of an attempt's end is on disk before its result is written.
+            faults.append("the log lacks the end of the attempt that result.json is of")
+        else:
+            notes.append(
+                "a later attempt is running or was killed; result.json is of an earlier one"
+            )
+            expected = earlier
     # Through JSON, so that both sides have lists for tuples and the same floats.
     expected = json.loads(json.dumps(expected))
-    faults = []
     for name in sorted(expected.keys() | written.keys()):
         if name not in written:
             faults.append(f"result.json lacks {name!r}")
@@ -133,6 +179,21 @@ def _result_faults(
     if not math.isclose(total, expected["total_seconds"], abs_tol=1e-3):
         faults.append(f"the phases sum to {total}, the total is {expected['total_seconds']}")
     return faults
+
+
+def _up_to_attempt_of(
+    written: dict[str, Any], events: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Gives the result that the log says an attempt before the last one ended with, if that is
+    the attempt that a written result is of."""
+    for last in sorted({event["attempt"] for event in events})[:-1]:
+        try:
+            result = run_summary.summarize([e for e in events if e["attempt"] <= last])
+        except RunError:
+            continue
+        if result.status != "running" and result.interruptions == written.get("interruptions"):
+            return result.to_json()
+    return None
 
 
 def _same(one: Any, other: Any) -> bool:
