@@ -113,8 +113,10 @@ class Attempt:
 
     def _begin(self, argv: list[str]) -> None:
         request, options, log = self._request, self._request.options, self.log
-        checkpoint_directory = options.checkpoint.directory or str(self.directory.checkpoints)
-        refuse_unwritable(checkpoint_directory)  # before the attempt is logged: it is none yet
+        self._checkpoint_directory = options.checkpoint.directory or str(self.directory.checkpoints)
+        refuse_unwritable(
+            self._checkpoint_directory
+        )  # before the attempt is logged: it is none yet
         log.append(
             "attempt_start",
             schema_version=SCHEMA_VERSION,
@@ -156,7 +158,7 @@ class Attempt:
         self.preemption = Preemption(self.watchdog)
         self.preemption.install()
         self.checkpoints = Checkpoints(
-            checkpoint_directory,
+            self._checkpoint_directory,
             keep=options.checkpoint.keep,
             warn=self.warn,
             before_manifest=log.sync,
@@ -255,6 +257,14 @@ class Attempt:
         self.log.append("restored", step=step, history=history)
         self.step = self.first_step = step
         self.run_started = run_summary.run_started(self.log.events)
+
+    def begins_without_checkpoint(self) -> None:
+        """Says so where an earlier attempt began to train: its time counts, its steps do not."""
+        if self._is_first and self.run_started:
+            self.warn(
+                f"there is no checkpoint in {self._checkpoint_directory}: the run begins again "
+                "from step 0, and the time so far counts"
+            )
 
     def record_program(self, name: str, seconds: float, cache: str) -> None:
         """Logs that a program was compiled, or read from the cache of compiled programs."""

@@ -133,6 +133,8 @@ def _train(
         restored = attempt.checkpoints.restore_newest(state_shapes(recipes[0]))
         if restored is not None:
             attempt.restored(restored.step, restored.metadata)
+        else:
+            attempt.begins_without_checkpoint()
     attempt.start_clock()
 
     # From here on everything counts: reading and uploading data, initialization that looks at it.

@@ -287,6 +287,26 @@ def test_asked_to_stop_it_saves_and_ends_at_once(uninterrupted, tmp_path, compil
     assert_same_end(run_dir, uninterrupted)
 
 
+def test_without_its_checkpoints_a_run_begins_again_and_says_so(
+    uninterrupted, tmp_path, compile_cache
+):
+    run_dir = tmp_path / "run"
+    assert run_and_kill(command(run_dir, compile_cache), run_dir, 60, 0.0)
+    shutil.rmtree(run_dir / "checkpoints")
+    done = run(command(run_dir, compile_cache))
+    assert done.returncode == 3, done.stderr
+    message = "the run begins again from step 0, and the time so far counts"
+    assert message in " ".join(done.stderr.split())
+    first = [event for event in events_of(run_dir) if event["attempt"] == 1]
+    before = first[-1]["t"] - next(e["t"] for e in first if e["event"] == "run_start")
+    last = next(e for e in reversed(events_of(run_dir)) if e["event"] == "evaluation")
+    result = result_of(run_dir)
+    assert [message in warning for warning in result["warnings"]] == [True]
+    row = result["evaluations"][-1]
+    assert row["seconds_since_run_start"] == pytest.approx(before + last["t"], abs=1e-4)
+    assert_same_end(run_dir, uninterrupted)
+
+
 def test_two_jobs_never_share_a_run_directory(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
