@@ -378,7 +378,7 @@ class Conv(nnx.Module):
             kernel = self.kernel[...][0, 0].astype(dtype)
             images = images[:, ::rows, ::columns].astype(dtype)
             if self.strides != (1, 1):
-                # XLA on a GPU joins what skips pixels to the product, and then finds no tiles for it.
+                # Else XLA on a GPU joins the skipping to the product, and finds no tiles for that.
                 images = lax.optimization_barrier(images)
             result = jnp.einsum("nhwi,io->nhwo", images, kernel)
             return result if self.bias is None else result + self.bias[...].astype(dtype)
