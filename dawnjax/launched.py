@@ -1,9 +1,11 @@
 """What `dawnjax launch` and the processes that it starts tell each other.
 
-Down by environment variables: where the others are. Up by one small file a process: how far it is,
-which the launcher needs for the line about a process that can no longer say so itself.
+Down by environment variables: where the others are; and by one small file, should one of them be
+killed, which the launcher sees at once. Up by one small file a process: how far it is, which the
+launcher needs for the line about a process that can no longer say so itself.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -18,6 +20,8 @@ NUM_PROCESSES = "DAWNJAX_NUM_PROCESSES"
 PROCESS_ID = "DAWNJAX_PROCESS_ID"
 STATUS_DIR = "DAWNJAX_STATUS_DIR"
 LAUNCH_COMMAND = "DAWNJAX_LAUNCH_COMMAND"
+
+_KILLED = "killed.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +62,34 @@ def read_status(directory: Path, process_id: int) -> Status:
         return Status(**json.loads(_status_file(directory, process_id).read_text()))
     except (OSError, ValueError, TypeError):
         return Status()
+
+
+def tell_killed(directory: Path, process_id: int, how: str) -> None:
+    """Tells the processes that one of them was killed.
+
+    Args:
+      directory: Where the processes tell how far they are.
+      process_id: The one that was killed.
+      how: The end of a sentence that begins with it.
+    """
+    file = directory / _KILLED
+    temporary = file.with_suffix(".tmp")
+    # Where it cannot be written they find out for themselves, later.
+    with contextlib.suppress(OSError):
+        temporary.write_text(json.dumps([process_id, how]))
+        temporary.replace(file)
+
+
+def read_killed(environment: Mapping[str, str] = os.environ) -> tuple[int, str] | None:
+    """Gives the process that the launcher saw killed, and how; None while it saw none."""
+    directory = environment.get(STATUS_DIR)
+    if not directory:
+        return None
+    try:
+        process_id, how = json.loads((Path(directory) / _KILLED).read_text())
+    except (OSError, ValueError, TypeError):
+        return None
+    return int(process_id), str(how)
 
 
 def resume_command(command: str, environment: Mapping[str, str] = os.environ) -> str:

@@ -6,13 +6,15 @@ and how far it is. Process 0 reads what all say; the others read what process 0 
 messages grow with the number of hosts and not with its square. Whoever finds the host at fault
 leaves the verdict on the board, and every process ends with that one line.
 
-Three things end a run:
+Four things end a run:
   - A process says nothing for most of the heartbeat timeout: killed, stopped, or cut off. JAX's own
     heartbeat, a little slower, stands behind this one.
   - No process reports progress for the progress deadline. Then the host at fault is the one that
     handed the fewest steps to its devices, or else made the fewest reports: the others ran ahead of
     it until they had to wait.
   - A process fails by itself and says so.
+  - `dawnjax launch`, whose children the processes are, saw one killed: process 0 need not wait for
+    its silence.
 """
 
 import contextlib
@@ -282,9 +284,20 @@ class Watchdog:
             heard = {0: self._progress()} if self.board is None else self._heard
             for process_index, progress in heard.items():
                 self._roll.hear(process_index, progress, self._awake_seconds)
-            verdict = self._roll.verdict(self._awake_seconds)
+            verdict = self._killed() or self._roll.verdict(self._awake_seconds)
             if verdict is not None:
                 self._end(self._with_step(verdict), publish=self.process_index == 0)
+
+    def _killed(self) -> Verdict | None:
+        """Gives what the launcher saw of a process that was killed."""
+        killed = launched.read_killed() if self.board is not None else None
+        if killed is None or self.process_index != 0:
+            return None
+        process_index, how = killed
+        progress = self._heard.get(process_index, Progress(hostname="not heard of"))
+        if progress.left:
+            return None
+        return Verdict.about(process_index, progress, how, is_silent=True)
 
     def _progress(self) -> Progress:
         if not self._reports:

@@ -267,6 +267,22 @@ def test_a_killed_process_is_named_and_ends_the_others(launched):
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_others_long_before_the_heartbeat(launched, victim):
+    one = launched(heartbeat_timeout_seconds=300)
+    one.wait_for_event(1, "step 20")
+    os.kill(one.pid(victim), signal.SIGKILL)
+    assert one.status(within=STOP_SECONDS) == 1
+    (line,) = one.own_lines()
+    assert f"host {victim} (pid {one.pid(victim)}) was killed by SIGKILL at" in line
+    # The other says so in its own log, with the host and the step.
+    (last,) = [event for event in one.events(1 - victim) if event.startswith("on_death")]
+    assert f"on_death host {victim} (" in last and " at step " in last
+    assert ("was killed by SIGKILL" if victim else "is gone") in last
+    assert one.nobody_is_left()
+
+
+@pytest.mark.faults
 def test_a_stopped_process_is_named_and_not_left_behind(launched):
     one = launched()
     one.wait_for_event(0, "step 5")

@@ -152,6 +152,14 @@ def test_a_status_goes_up_to_the_launcher(tmp_path):
     launched.write_status(status, {})  # no launcher, nothing to do
 
 
+def test_who_was_killed_goes_down_from_the_launcher(tmp_path):
+    environment = {launched.STATUS_DIR: str(tmp_path)}
+    assert launched.read_killed(environment) is None and launched.read_killed({}) is None
+    launched.tell_killed(tmp_path, 1, "was killed by SIGKILL")
+    assert launched.read_killed(environment) == (1, "was killed by SIGKILL")
+    launched.tell_killed(tmp_path / "absent", 1, "was killed by SIGKILL")
+
+
 def test_the_resume_command_names_the_launcher():
     command = "dawnjax train --run_dir=there"
     assert launched.resume_command(command, {}) == command

@@ -69,9 +69,10 @@ def main(argv: list[str]) -> int:
         "dawnjax launch --processes=N --devices_per_process=D -- COMMAND --flags",
         "Runs `dawnjax COMMAND` as N processes on this machine that form one group, as on\n"
         "N hosts. Process 0 has this terminal; the lines of the others begin with their\n"
-        "number, on standard error. When one dies the others end, and a line says which,\n"
-        "at which step, and how to resume. Ends with status 0 if all did, else with the\n"
-        "first of 1, 2, 4, 5, 3 that one ended with; a death by a signal is a 1.",
+        "number, on standard error. When one dies the others end, within seconds unless it\n"
+        "died before they met, else within --processes.heartbeat_timeout_seconds, and a line\n"
+        "says which, at which step, and how to resume. Ends with status 0 if all did, else\n"
+        "with the first of 1, 2, 4, 5, 3 that one ended with; a death by a signal is a 1.",
     )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")
@@ -194,7 +195,10 @@ def _wait(plan: Plan, children: list[_Child], directory: Path, received: list[in
             if not received and not blamed and (status < 0 or status == ExitStatus.FAILED):
                 _say(_line_about(plan, child, directory))
                 blamed = True
-            # The others learn of it by themselves within the heartbeat.
+                if status < 0:
+                    how = f"was killed by {_signal_name(-status)}"
+                    launched.tell_killed(directory, child.process_id, how)
+            # What is not told to the others they learn by themselves within the heartbeat.
             deadline = min(deadline, now + plan.heartbeat_timeout_seconds)
         if running and now >= deadline:
             for child in running:
