@@ -277,7 +277,7 @@ def _compilation_note(result: RunResult) -> str:
         after = result.compile_seconds - before - (within or 0.0)
         if within:
             where += f"; {within:.3f} s after a restart, in it"
-        if after > 0.0005 and result.reached:
+        if after > 0.0005 and result.time_to_accuracy_seconds is not None:
             where += f"; {after:.3f} s after the target"
         elif after > 0.0005:
             where += f"; {after:.3f} s after a restart"

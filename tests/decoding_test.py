@@ -41,11 +41,13 @@ def sources_of(vocabulary, lengths, seed=0):
 def programs(vocabulary, **sizes):
     """Gives a module's graph and state, and its forward pass, compiled once a shape."""
     graph, state = nnx.split(make(vocabulary, **sizes))
-    forward = jax.jit(
-        lambda state, source, inputs: jax.nn.log_softmax(
-            nnx.merge(graph, state)(source, source > 0, inputs, jnp.ones_like(inputs))
-        )
-    )
+
+    @jax.jit
+    def forward(state, source, inputs):
+        module = nnx.merge(graph, state)
+        hidden = module(source, source > 0, inputs, jnp.ones_like(inputs))
+        return jax.nn.log_softmax(module.logits(hidden))
+
     return graph, state, functools.partial(forward, state)
 
 
@@ -195,8 +197,9 @@ def test_the_cache_is_many_times_faster():
 
     @jax.jit
     def next_token(state, inputs, position):
-        logits = nnx.merge(graph, state)(source, source > 0, inputs, jnp.ones_like(inputs))
-        return logits[:, position].argmax(-1)
+        module = nnx.merge(graph, state)
+        hidden = module(source, source > 0, inputs, jnp.ones_like(inputs))
+        return module.logits(hidden)[:, position].argmax(-1)
 
     inputs = jnp.zeros((16, 96), jnp.int32)
 
