@@ -7,7 +7,7 @@ is computed twice: the loss is a sum, whose gradients need only be scaled by wha
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,18 @@ PART_BYTES = 256 << 20
 """Bytes of logits that a device makes at a time: 2,048 tokens of 32,768 still fill its products."""
 
 
-Part = tuple[jax.Array, jax.Array, jax.Array]
-"""The decoder's output, the targets, and which of them are real."""
+class Tokens(NamedTuple):
+    """What the loss is of.
+
+    Attributes:
+      hidden: [batch, length, width], the decoder's output.
+      targets: int32 [batch, length].
+      real: bool [batch, length]; the other tokens count nothing.
+    """
+
+    hidden: jax.Array
+    targets: jax.Array
+    real: jax.Array
 
 
 def logits_of(hidden: jax.Array, embedding: jax.Array, arithmetic: Arithmetic) -> jax.Array:
@@ -73,96 +83,77 @@ token_losses.defvjp(_token_losses_forward, _token_losses_backward)
 
 
 def loss_and_count(
-    hidden: jax.Array,
-    embedding: jax.Array,
-    targets: jax.Array,
-    real: jax.Array,
-    label_smoothing: float,
-    arithmetic: Arithmetic,
+    tokens: Tokens, embedding: jax.Array, label_smoothing: float, arithmetic: Arithmetic
 ) -> jax.Array:
     """Gives the summed loss of real tokens, and how many they are: float32 [2].
 
     Args:
-      hidden: [batch, length, width], the decoder's output.
+      tokens: The decoder's output and the targets.
       embedding: float32 [vocabulary, width].
-      targets: int32 [batch, length].
-      real: bool [batch, length]; the other tokens count nothing.
       label_smoothing: As in `token_losses`.
       arithmetic: Of the products.
     """
-    losses = token_losses(logits_of(hidden, embedding, arithmetic), targets, label_smoothing)
-    sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
+    logits = logits_of(tokens.hidden, embedding, arithmetic)
+    losses = token_losses(logits, tokens.targets, label_smoothing)
+    sums = jnp.stack([jnp.where(tokens.real, losses, 0.0), tokens.real.astype(jnp.float32)])
     return sums.sum((1, 2))  # one reduction over devices, for both
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
 def loss_and_count_in_parts(
-    hidden: jax.Array,
+    tokens: Tokens,
     embedding: jax.Array,
-    targets: jax.Array,
-    real: jax.Array,
     label_smoothing: float,
     arithmetic: Arithmetic,
     batch_shards: int,
 ) -> jax.Array:
-    """Gives what `loss_and_count` does. Differentiable by the first two arguments.
+    """Gives what `loss_and_count` does. Differentiable by the decoder's output and the embedding.
 
     Args:
-      hidden: As there, like the arguments that follow.
+      tokens: As there, like the arguments that follow.
       embedding: The same.
-      targets: The same.
-      real: The same.
       label_smoothing: The same.
       arithmetic: The same.
       batch_shards: Over how many devices the examples are spread in equal runs. Each adds up the
         sums and the embedding's gradient of its own parts, and they are reduced once.
     """
 
-    def of_part(part: Part) -> jax.Array:
-        return loss_and_count(part[0], embedding, *part[1:], label_smoothing, arithmetic)
+    def add(totals: jax.Array, parts: Tokens) -> tuple[jax.Array, None]:
+        sums = jax.vmap(lambda part: loss_and_count(part, embedding, label_smoothing, arithmetic))
+        return totals + sums(parts), None
 
-    def add(totals: jax.Array, parts: Part) -> tuple[jax.Array, None]:
-        return totals + jax.vmap(of_part)(parts), None
-
-    parts = _in_parts((hidden, targets, real), len(embedding), batch_shards)
+    parts = _in_parts(tokens, len(embedding), batch_shards)
     totals, _ = lax.scan(add, jnp.zeros((batch_shards, 2)), parts)
     return totals.sum(0)
 
 
-def _in_parts(arrays: Part, vocabulary_size: int, batch_shards: int) -> Part:
+def _in_parts(tokens: Tokens, vocabulary_size: int, batch_shards: int) -> Tokens:
     """Gives [parts, shards, examples of a part, ...] of [batch, ...]; no example changes device."""
-    batch, length = arrays[1].shape
+    batch, length = tokens.targets.shape
     size = nearest_divisor(batch // batch_shards, PART_BYTES / (length * vocabulary_size * 4))
-    split = (array.reshape(batch_shards, -1, size, *array.shape[1:]) for array in arrays)
-    hidden, targets, real = (array.swapaxes(0, 1) for array in split)
-    return hidden, targets, real
+    split = (array.reshape(batch_shards, -1, size, *array.shape[1:]) for array in tokens)
+    return Tokens(*(array.swapaxes(0, 1) for array in split))
 
 
 def _forward(
-    hidden: jax.Array,
-    embedding: jax.Array,
-    targets: jax.Array,
-    real: jax.Array,
-    label_smoothing: float,
-    arithmetic: Arithmetic,
-    batch_shards: int,
+    tokens: Tokens, embedding: jax.Array, smoothing: float, arithmetic: Arithmetic, shards: int
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    def of_part(part: Part) -> Any:
+    def of_part(part: Tokens) -> Any:
         def loss(hidden: jax.Array, embedding: jax.Array) -> tuple[jax.Array, jax.Array]:
-            sums = loss_and_count(hidden, embedding, *part[1:], label_smoothing, arithmetic)
+            sums = loss_and_count(part._replace(hidden=hidden), embedding, smoothing, arithmetic)
             return sums[0], sums
 
-        return jax.grad(loss, argnums=(0, 1), has_aux=True)(part[0], embedding)
+        return jax.grad(loss, argnums=(0, 1), has_aux=True)(part.hidden, embedding)
 
-    def add(totals: tuple[jax.Array, jax.Array], parts: Part) -> Any:
+    def add(totals: tuple[jax.Array, jax.Array], parts: Tokens) -> Any:
         (of_hidden, of_embedding), sums = jax.vmap(of_part)(parts)
         return (totals[0] + sums, totals[1] + of_embedding), of_hidden
 
-    zeros = jnp.zeros((batch_shards, 2)), jnp.zeros((batch_shards, *embedding.shape))
-    parts = _in_parts((hidden, targets, real), len(embedding), batch_shards)
+    zeros = jnp.zeros((shards, 2)), jnp.zeros((shards, *embedding.shape))
+    parts = _in_parts(tokens, len(embedding), shards)
     (sums, of_embedding), of_hidden = lax.scan(add, zeros, parts)
-    gradients = of_hidden.swapaxes(0, 1).reshape(hidden.shape), of_embedding.sum(0)
-    return sums.sum(0), gradients
+    of_hidden = of_hidden.swapaxes(0, 1).reshape(tokens.hidden.shape)
+    return sums.sum(0), (of_hidden, of_embedding.sum(0))
 
 
 def _backward(
@@ -171,12 +162,12 @@ def _backward(
     batch_shards: int,
     gradients: tuple[jax.Array, jax.Array],
     cotangent: jax.Array,
-) -> tuple[jax.Array, jax.Array, None, None]:
+) -> tuple[Any, jax.Array]:
     del label_smoothing, arithmetic, batch_shards
     of_hidden, of_embedding = gradients
     loss_cotangent = cotangent[0]  # the count is of no parameter
     of_hidden = (loss_cotangent * of_hidden).astype(of_hidden.dtype)
-    return of_hidden, loss_cotangent * of_embedding, None, None
+    return Tokens(of_hidden, None, None), loss_cotangent * of_embedding  # pyright: ignore[reportArgumentType]
 
 
 loss_and_count_in_parts.defvjp(_forward, _backward)

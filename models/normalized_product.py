@@ -92,8 +92,8 @@ def _product(inputs: jax.Array, kernel: jax.Array, origin: jax.Array) -> tuple[j
     return _multiply(inputs, None, kernel.astype(inputs.dtype), origin)
 
 
-def _product_forward(inputs: jax.Array, kernel: jax.Array, origin: jax.Array) -> Any:
-    return _product(inputs, kernel, origin), (inputs, kernel, origin)
+def _product_forward(*arguments: jax.Array) -> Any:
+    return _product(*arguments), arguments
 
 
 def _product_backward(residuals: Any, cotangents: Any) -> Any:
@@ -120,17 +120,8 @@ def _normalized_product(
     return _multiply(inputs, affine, kernel.astype(inputs.dtype), origin)
 
 
-def _normalized_product_forward(
-    inputs: jax.Array,
-    moments: Moments,
-    scale: jax.Array,
-    bias: jax.Array,
-    kernel: jax.Array,
-    origin: jax.Array,
-    epsilon: float,
-) -> Any:
-    results = _normalized_product(inputs, moments, scale, bias, kernel, origin, epsilon)
-    return results, (inputs, moments, scale, bias, kernel, origin)
+def _normalized_product_forward(*arguments: Any) -> Any:
+    return _normalized_product(*arguments), arguments[:-1]
 
 
 def _normalized_product_backward(epsilon: float, residuals: Any, cotangents: Any) -> Any:

@@ -14,10 +14,6 @@ from flax import nnx
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, Linear, convolve, he_normal_fan_out, uniform_fan_in
 from dawnjax.models.execution import Execution, Platform
-from dawnjax.models.normalized_product import (
-    normalized_product_with_moments,
-    product_with_moments,
-)
 from dawnjax.models.pooling import max_pool
 from dawnjax.models.relu import relu
 
@@ -241,6 +237,12 @@ class BottleneckBlock(nnx.Module):
 
     def by_kernels_in_training(self, images: jax.Array) -> jax.Array:
         """Gives the same, by 1x1 convolutions that take part in the normalizations around them."""
+        # Here alone: Pallas takes a part of a second to import, which no other run should pay.
+        from dawnjax.models.normalized_product import (
+            normalized_product_with_moments,
+            product_with_moments,
+        )
+
         images = images.astype(self.conv_1.execution.compute_dtype)
         hidden, moments = product_with_moments(images, self.conv_1.kernel[...], self.norm_1)
         hidden = self.conv_2(self.norm_1(hidden, train=True, relu=True, moments=moments))

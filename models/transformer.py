@@ -22,6 +22,7 @@ from flax import nnx
 
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
 from dawnjax.models.cross_entropy import (
+    Tokens,
     logits_of,
     loss_and_count,
     loss_and_count_in_parts,
@@ -185,7 +186,8 @@ class TransformerModule(nnx.Module):
           real: bool [batch, target length]; padding counts nothing.
           label_smoothing: The probability that is spread evenly over the vocabulary.
         """
-        arguments = (hidden, self.embedding[...], targets, real, label_smoothing, self.arithmetic)
+        tokens = Tokens(hidden, targets, real)
+        arguments = (tokens, self.embedding[...], label_smoothing, self.arithmetic)
         if self.execution.loss == "parts":
             return loss_and_count_in_parts(*arguments, self.execution.batch_shards)
         return loss_and_count(*arguments)

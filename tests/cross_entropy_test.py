@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dawnjax.models import cross_entropy
 from dawnjax.models.arithmetic import Arithmetic
-from dawnjax.models.cross_entropy import loss_and_count, loss_and_count_in_parts
+from dawnjax.models.cross_entropy import Tokens, loss_and_count, loss_and_count_in_parts
 
 BATCH, LENGTH, WIDTH, VOCABULARY = 8, 6, 16, 40
 FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
@@ -32,7 +32,7 @@ def mean_loss(arithmetic, shards=None):
     """The loss of a real token as a function, by parts where the number of shards is given."""
 
     def loss(hidden, embedding, targets, real):
-        arguments = (hidden, embedding, targets, real, SMOOTHING, arithmetic)
+        arguments = (Tokens(hidden, targets, real), embedding, SMOOTHING, arithmetic)
         if shards is None:
             sums = loss_and_count(*arguments)
         else:
@@ -51,7 +51,9 @@ def parts_of_two(monkeypatch):
 
 def test_the_loss_is_the_sum_over_real_tokens_and_the_count_is_theirs():
     hidden, embedding, targets, real = tokens()
-    made = loss_and_count(hidden, embedding, targets, real, SMOOTHING, Arithmetic(FLOAT32, FLOAT32))
+    made = loss_and_count(
+        Tokens(hidden, targets, real), embedding, SMOOTHING, Arithmetic(FLOAT32, FLOAT32)
+    )
     logits = np.asarray(hidden, np.float64) @ np.asarray(embedding, np.float64).T
     log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     wanted = np.full((VOCABULARY,), SMOOTHING / VOCABULARY)
