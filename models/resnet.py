@@ -237,7 +237,7 @@ class BottleneckBlock(nnx.Module):
 
     def by_kernels_in_training(self, images: jax.Array) -> jax.Array:
         """Gives the same, by 1x1 convolutions that take part in the normalizations around them."""
-        # Here alone: Pallas takes a part of a second to import, which no other run should pay.
+        # Here alone: Pallas takes 0.05 s to import, which no other run should pay.
         from dawnjax.models.normalized_product import (
             normalized_product_with_moments,
             product_with_moments,
