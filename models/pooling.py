@@ -36,7 +36,7 @@ def max_pool(
     Returns:
       [batch, out height, out width, channels], same dtype.
     """
-    if platform == "gpu":
+    if platform == "gpu" and window**2 <= _NOBODYS:
         sizes, strides = (window, window), (stride, stride)
         pads = explicit_padding(images.shape[1:3], sizes, strides, padding)
         return _max_pool_with_places(images, window, stride, tuple(map(tuple, pads)))
@@ -75,18 +75,36 @@ def _max_pool_forward(images, window, stride, pads):
 
 def _max_pool_backward(window, stride, pads, residuals, cotangent):
     places, shape = residuals
-    gradient = jnp.zeros(shape, jnp.float32)
-    for place, (row, column) in enumerate(np.ndindex(window, window)):
-        own = jnp.where(places == place, cotangent, 0).astype(jnp.float32)
-        # Back to the position of the padded image, and that cut to the image.
-        spread = [
-            (start - pad[0], size + pad[0] - start - (count - 1) * stride - 1, stride - 1)
-            for start, pad, size, count in zip(
-                (row, column), pads, shape[1:3], places.shape[1:3], strict=True
-            )
+    batch, channels = shape[0], shape[-1]
+    # Position stride * a + b of the padded image is in the windows a, a - 1, ..., as their position
+    # b, b + stride, ...: each cell of stride x stride positions looks at the same few windows.
+    cells = [-(-(size + sum(pad)) // stride) for size, pad in zip(shape[1:3], pads, strict=True)]
+    inside = (1, 1, stride, 1, stride, 1)
+    rows, columns = (lax.broadcasted_iota(jnp.int32, inside, axis) for axis in (2, 4))
+    gradient = jnp.zeros((batch, cells[0], stride, cells[1], stride, channels), jnp.float32)
+    for back in np.ndindex(-(-window // stride), -(-window // stride)):
+        row, column = rows + stride * back[0], columns + stride * back[1]
+        place = jnp.where((row < window) & (column < window), row * window + column, _NOWHERE)
+        moved = [
+            (steps, cell - count - steps, 0)
+            for steps, cell, count in zip(back, cells, places.shape[1:3], strict=True)
         ]
-        gradient += lax.pad(own, np.float32(0), ((0, 0, 0), *spread, (0, 0, 0)))
-    return (gradient.astype(cotangent.dtype),)
+        whose, value = (
+            lax.pad(array, fill, ((0, 0, 0), *moved, (0, 0, 0)))[:, :, None, :, None, :]
+            for array, fill in ((places, _NOBODYS), (cotangent, np.zeros((), cotangent.dtype)))
+        )
+        gradient += jnp.where(whose == place.astype(jnp.uint8), value, 0).astype(jnp.float32)
+    padded = gradient.astype(cotangent.dtype).reshape(
+        batch, cells[0] * stride, cells[1] * stride, channels
+    )
+    kept = (
+        slice(before, before + size) for size, (before, _) in zip(shape[1:3], pads, strict=True)
+    )
+    return (padded[:, *kept],)
+
+
+_NOWHERE, _NOBODYS = 255, np.uint8(254)
+"""Places that no window has, and that are not each other."""
 
 
 _max_pool_with_places.defvjp(_max_pool_forward, _max_pool_backward)
