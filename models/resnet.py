@@ -41,7 +41,8 @@ class ResNet:
       stem: `small_images` is a 3x3 convolution; `imagenet` a 7x7 convolution and a 3x3 maximum,
         both of stride 2; `imagenet_space_to_depth` computes the same from the same parameters, on
         images whose 2x2 blocks of pixels are moved into the channels, which suits matrix units
-        better. All have as many channels as the 3x3 convolutions of the first stage.
+        better; on a GPU `imagenet` does so too, where both sides are even. All have as many
+        channels as the 3x3 convolutions of the first stage.
       shortcut: Where a block changes the shape: a 1x1 convolution and BatchNorm (the paper's option
         B), or every second pixel and zeros for the new channels (option A, no parameters).
       batch_norm_momentum: The fraction of the running statistics that a step keeps. 0.9 is the
@@ -74,7 +75,7 @@ class ResNet:
         rngs: nnx.Rngs,
     ) -> nnx.Module:
         """Makes the network for images of [height, width, channels]."""
-        return ResNetModule(self, image_shape[-1], num_classes, execution, rngs)
+        return ResNetModule(self, image_shape, num_classes, execution, rngs)
 
 
 _IMAGENET_STAGES: dict[int, tuple[Block, tuple[int, ...]]] = {
@@ -128,15 +129,17 @@ class ResNetModule(nnx.Module):
     def __init__(
         self,
         config: ResNet,
-        in_channels: int,
+        image_shape: tuple[int, int, int],
         num_classes: int,
         execution: Execution,
         rngs: nnx.Rngs,
     ):
+        *sides, in_channels = image_shape
         width = config.stage_widths[0] // EXPANSION[config.block]
         self.platform: Platform = execution.platform
         self.has_pooled_stem = config.stem != "small_images"
-        if config.stem == "imagenet_space_to_depth":
+        has_blocks = config.stem == "imagenet" and not any(side % 2 for side in sides)
+        if config.stem == "imagenet_space_to_depth" or (has_blocks and self.platform == "gpu"):
             self.stem = SpaceToDepthConv(in_channels, width, execution, rngs)
         else:
             size, stride = (7, 2) if self.has_pooled_stem else (3, 1)
@@ -285,11 +288,18 @@ class SpaceToDepthConv(nnx.Module):
         dtype = self.execution.compute_dtype
         kernel = jnp.pad(self.kernel[...], ((1, 0), (1, 0), (0, 0), (0, 0)))
         kernel = kernel.reshape(4, 2, 4, 2, channels, -1).transpose(0, 2, 1, 3, 4, 5)
+        kernel = kernel.reshape(4, 4, 4 * channels, -1)
         blocks = images.reshape(batch, height // 2, 2, width // 2, 2, channels)
         blocks = blocks.transpose(0, 1, 3, 2, 4, 5)
+        blocks = blocks.reshape(batch, height // 2, width // 2, 4 * channels)
+        if self.execution.platform == "gpu":
+            # cuDNN would copy both to a multiple of eight channels at each of its calls.
+            missing = -4 * channels % 8
+            blocks = jnp.pad(blocks, ((0, 0), (0, 0), (0, 0), (0, missing)))
+            kernel = jnp.pad(kernel, ((0, 0), (0, 0), (0, missing), (0, 0)))
         return convolve(
-            blocks.reshape(batch, height // 2, width // 2, 4 * channels).astype(dtype),
-            kernel.reshape(4, 4, 4 * channels, -1).astype(dtype),
+            blocks.astype(dtype),
+            kernel.astype(dtype),
             padding=((2, 1), (2, 1)),
             platform=self.execution.platform,
             batch_shards=self.execution.batch_shards,

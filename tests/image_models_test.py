@@ -14,7 +14,7 @@ from multiply_adds import multiply_adds
 
 from dawnjax.models import amoebanet
 from dawnjax.models.amoebanet import AmoebaNetD, drop_path_keep
-from dawnjax.models.execution import Execution, TrainingMoment
+from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.models.pooling import average_pool, max_pool
 from dawnjax.models.preactivation_resnet import PreactivationResNet
 from dawnjax.models.resnet import ResNet, cifar_resnet, imagenet_resnet
@@ -26,9 +26,13 @@ IMAGENET, CIFAR = (224, 224, 3), (32, 32, 3)
 
 
 def pure(
-    config: Any, image_shape: tuple[int, ...], num_classes: int, group_size: int = 1
+    config: Any,
+    image_shape: tuple[int, ...],
+    num_classes: int,
+    group_size: int = 1,
+    platform: Platform = "gpu",
 ) -> PureModel:
-    built = Execution(platform="gpu", compute_dtype="float32", batch_norm_group_size=group_size)
+    built = Execution(platform=platform, compute_dtype="float32", batch_norm_group_size=group_size)
     return pure_model(
         lambda rngs: config.build(
             image_shape=image_shape, num_classes=num_classes, execution=built, rngs=rngs
@@ -53,7 +57,8 @@ def drawn_like(tree: Any, rng: np.random.Generator) -> Any:
 
 def counts(config: Any, image_shape: tuple[int, ...], num_classes: int) -> tuple[int, int]:
     """Gives parameters and multiply-adds of the inference of one image, from shapes alone."""
-    model = pure(config, image_shape, num_classes)
+    # As for a TPU: a GPU's stem adds zeros to its kernel.
+    model = pure(config, image_shape, num_classes, platform="tpu")
     params, stats = jax.eval_shape(model.init, jax.random.key(0))
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     jaxpr = jax.make_jaxpr(lambda *args: model.apply(*args, False))(params, stats, image)
@@ -118,14 +123,25 @@ def test_amoebanet_d_has_the_published_counts(
     assert abs(products / 1e9 - giga_multiply_adds) < 0.01
 
 
+def stem_kernel(model: PureModel, images: Any, params: Any, stats: Any) -> tuple[int, int]:
+    """Gives the height and input channels of the first convolution's kernel."""
+    jaxpr = jax.make_jaxpr(lambda *args: model.apply(*args, False))(params, stats, images)
+    first = next(e for e in jaxpr.eqns if e.primitive.name == "conv_general_dilated")
+    height, _, channels, _ = first.invars[1].aval.shape
+    return height, channels
+
+
 def test_space_to_depth_is_the_same_function_of_the_same_parameters():
     plain = ResNet(stage_sizes=(1,), stage_widths=(16,), stem="imagenet")
     moved = dataclasses.replace(plain, stem="imagenet_space_to_depth")
     images = np.random.default_rng(0).standard_normal((2, 22, 34, 3)).astype(np.float32)
     params, stats = drawn(pure(plain, images.shape[1:], 10), np.random.default_rng(1))
-    results = []
-    for config in (plain, moved):
-        model = pure(config, images.shape[1:], 10)
+    results, stems = [], []
+    cases: tuple[tuple[ResNet, Platform], ...]
+    cases = ((plain, "tpu"), (moved, "tpu"), (plain, "gpu"))
+    for config, platform in cases:
+        model = pure(config, images.shape[1:], 10, platform=platform)
+        stems.append(stem_kernel(model, images, params, stats))
         shapes, _ = jax.eval_shape(model.init, jax.random.key(0))
         assert jax.tree.map(np.shape, params) == jax.tree.map(lambda leaf: leaf.shape, shapes)
         results.append(
@@ -133,8 +149,17 @@ def test_space_to_depth_is_the_same_function_of_the_same_parameters():
                 lambda p, m=model: jnp.square(m.apply(p, stats, images, False)[0]).sum()
             )(params)
         )
-    for got, want in zip(*map(jax.tree.leaves, results), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    for moved_result in results[1:]:
+        for got, want in zip(*map(jax.tree.leaves, (moved_result, results[0])), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    # A GPU moves blocks into channels by itself, and fills them up to a multiple of eight.
+    assert stems == [(7, 3), (4, 12), (4, 16)]
+
+
+def test_a_gpus_stem_leaves_odd_images_as_they_are():
+    model = pure(ResNet(stem="imagenet"), (33, 32, 3), 10)
+    params, stats = jax.eval_shape(model.init, jax.random.key(0))
+    jax.eval_shape(lambda p, s: model.apply(p, s, jnp.zeros((1, 33, 32, 3)), False), params, stats)
 
 
 def test_space_to_depth_refuses_odd_images():
@@ -187,6 +212,8 @@ def test_pooling_ignores_what_lies_outside():
         ((7, 9), 3, 1, "SAME"),
         ((9, 10), 3, 2, "VALID"),
         ((7, 7), 3, 2, "SAME"),
+        ((10, 11), 2, 3, "VALID"),
+        ((10, 11), 5, 2, "SAME"),
     ],
 )
 def test_the_gpus_maximum_has_the_gradient_of_xlas(shape, window, stride, padding):
