@@ -1,10 +1,13 @@
 """The speed-record network: its size, its whitening and its first values."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dawnjax.models import record_net
 from dawnjax.models.execution import Execution
 from dawnjax.models.record_net import RecordNet, max_pool, whitening_kernel
 from dawnjax.pure_model import pure_model
@@ -111,6 +114,39 @@ def test_convolutions_start_by_copying_their_input(initial):
 
 def test_the_classifier_starts_with_unit_variance(initial):
     np.testing.assert_allclose(np.std(initial[0]["classifier"]["kernel"]), 1, rtol=0.05)
+
+
+def test_a_gpus_gelu_is_the_same_function():
+    values = jnp.linspace(-9, 9, 20_001)
+
+    def value_and_slope(platform):
+        return jax.vmap(jax.value_and_grad(lambda x: record_net._gelu(x, platform)))(values)
+
+    for ours, plain in zip(value_and_slope("gpu"), value_and_slope("cpu"), strict=True):
+        np.testing.assert_allclose(ours, plain, atol=1e-6)
+
+
+def test_a_gpus_network_is_the_same_function():
+    images = jnp.asarray(np.random.default_rng(0).normal(size=(4, 23, 16, 3)), jnp.float32)
+
+    def logits_and_gradients(platform):
+        execution = dataclasses.replace(EXECUTION, platform=platform)
+        model = pure_model(
+            lambda rngs: RecordNet(group_widths=(25, 8, 8)).build(
+                image_shape=(23, 16, 3), num_classes=10, execution=execution, rngs=rngs
+            )
+        )
+        params, stats = model.init(jax.random.key(0))
+
+        def loss(params):
+            logits = model.apply(params, stats, images, True)[0]
+            return jnp.square(logits).sum(), logits
+
+        return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+
+    ours, plain = logits_and_gradients("gpu"), logits_and_gradients("tpu")
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(other).max())
 
 
 def test_max_pool_takes_the_largest_of_whole_windows():
