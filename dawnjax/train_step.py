@@ -20,7 +20,7 @@ from dawnjax.experiment import Experiment
 from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
 from dawnjax.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
-from dawnjax.models.execution import Execution, Platform, TrainingMoment
+from dawnjax.models.execution import ComputeDtype, Execution, Platform, TrainingMoment
 from dawnjax.optimizers import make_optimizer
 from dawnjax.pure_model import PureModel, Tree, pure_model
 from dawnjax.stages import Span
@@ -372,7 +372,20 @@ def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
         compute_dtype=experiment.compute_dtype,
         batch_norm_group_size=experiment.batch_norm_group_size,
         batch_shards=batch_shards(mesh),
+        attention="fused" if _has_fused_attention(experiment.compute_dtype, mesh) else "products",
     )
+
+
+def _has_fused_attention(dtype: ComputeDtype, mesh: Mesh) -> bool:
+    """Whether attention is given to cuDNN: on one NVIDIA GPU that is here, of capability 8.0 on.
+
+    A big Transformer's step takes 0.87 of the time with it (84.2 for 97.3 ms, one H200). Of a GPU
+    that is not here JAX cannot ask whether cuDNN would take the call; of several, it is not tried.
+    """
+    device = mesh.devices.flat[0]
+    if mesh.size > 1 or dtype == "float32" or device.platform not in ("gpu", "cuda"):
+        return False
+    return device in jax.local_devices() and float(device.compute_capability) >= 8
 
 
 def platform_of(mesh: Mesh) -> Platform:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 
-from dawnjax.models.execution import Execution
+from dawnjax.models.execution import Execution, Platform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +18,14 @@ class Arithmetic:
     Attributes:
       activations: The dtype of what passes between layers.
       products: The dtype of the factors inside linear layers; sums are float32.
+      platform: What the program is compiled for.
       fused_by: What computes attention as one call; None for products of its own.
       transposed_copies: Whether a kernel's gradient is computed from a transposed copy.
     """
 
     activations: Any
     products: Any
+    platform: Platform
     fused_by: Literal["cudnn", "xla"] | None = None
     transposed_copies: bool = False
 
@@ -46,6 +48,7 @@ def arithmetic_of(execution: Execution) -> Arithmetic:
     return Arithmetic(
         activations=jnp.dtype("float32") if on_cpu else compute,
         products=compute,
+        platform=execution.platform,
         fused_by=fused_by,
         transposed_copies=on_cpu and compute == jnp.bfloat16 and execution.batch_shards == 1,
     )
@@ -108,7 +111,10 @@ def _product(
     axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmetic, result: Any
 ) -> jax.Array:
     factors = (factor.astype(arithmetic.products) for factor in (left, right))
-    return jnp.einsum(axes, *factors, preferred_element_type=jnp.float32).astype(result)
+    # A GPU's products sum in float32 and round once, whatever they give; asked for float32, cuBLAS
+    # would write that and XLA round it in another pass.
+    gives = jnp.dtype(result) if arithmetic.platform == "gpu" else jnp.dtype("float32")
+    return jnp.einsum(axes, *factors, preferred_element_type=gives).astype(result)
 
 
 linear.defvjp(_linear_forward, _linear_backward)

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from dawnjax.models.arithmetic import Arithmetic, linear
 from dawnjax.models.chunks import nearest_divisor
+from dawnjax.models.execution import Platform
 
 PART_BYTES = 256 << 20
 """Bytes of logits that a device makes at a time: 2,048 tokens of 32,768 still fill its products."""
@@ -39,37 +41,60 @@ def logits_of(hidden: jax.Array, embedding: jax.Array, arithmetic: Arithmetic) -
     return linear(hidden, embedding, arithmetic, "oi", jnp.dtype("float32"))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def token_losses(logits: jax.Array, targets: jax.Array, label_smoothing: float) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def token_losses(
+    logits: jax.Array, targets: jax.Array, label_smoothing: float, platform: Platform
+) -> jax.Array:
     """Gives each token's cross entropy against smoothed labels, in nats.
 
     Args:
       logits: float32 [..., vocabulary].
       targets: int32 [...].
       label_smoothing: The probability that is spread evenly over all tokens, the true one too.
+      platform: What the program is compiled for.
 
     Source: Szegedy et al. 2016 (arXiv 1512.00567), section 7; Vaswani et al. 2017, section 5.4.
     """
-    return _losses_and_normalizer(logits, targets, label_smoothing)[0]
+    return _token_losses_forward(logits, targets, label_smoothing, platform)[0]
 
 
-def _losses_and_normalizer(
-    logits: jax.Array, targets: jax.Array, label_smoothing: float
-) -> tuple[jax.Array, jax.Array]:
-    normalizer = jax.nn.logsumexp(logits, axis=-1)
+def _token_losses_forward(
+    logits: jax.Array, targets: jax.Array, label_smoothing: float, platform: Platform
+) -> Any:
+    normalizer, mean = _normalizer_and_mean(logits, platform)
     own = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     losses = normalizer - (1 - label_smoothing) * own
-    return losses - label_smoothing * logits.mean(-1) if label_smoothing else losses, normalizer
-
-
-def _token_losses_forward(logits: jax.Array, targets: jax.Array, label_smoothing: float) -> Any:
-    losses, normalizer = _losses_and_normalizer(logits, targets, label_smoothing)
+    if label_smoothing:
+        losses -= label_smoothing * mean
     return losses, (logits, targets, normalizer)
 
 
+def _normalizer_and_mean(logits: jax.Array, platform: Platform) -> tuple[jax.Array, jax.Array]:
+    """Gives log(sum(exp(logits))) and the mean along the last axis."""
+    if platform != "gpu":
+        return jax.nn.logsumexp(logits, axis=-1), logits.mean(-1)
+    # One reduction: XLA on a GPU reads the logits for each by itself, and those are three.
+    zero, lowest = np.float32(0), np.finfo(np.float32).min
+    largest, total, plain = lax.reduce(
+        (logits, jnp.ones_like(logits), logits),
+        (lowest, zero, zero),
+        _join_sums,
+        (logits.ndim - 1,),
+    )
+    return largest + jnp.log(total), plain / logits.shape[-1]
+
+
+def _join_sums(one: Any, other: Any) -> Any:
+    """Joins (largest, sum of exponentials relative to it, plain sum) of two parts of a row."""
+    largest = jnp.maximum(one[0], other[0])
+    total = one[1] * jnp.exp(one[0] - largest) + other[1] * jnp.exp(other[0] - largest)
+    return largest, total, one[2] + other[2]
+
+
 def _token_losses_backward(
-    label_smoothing: float, kept: Any, cotangent: jax.Array
+    label_smoothing: float, platform: Platform, kept: Any, cotangent: jax.Array
 ) -> tuple[jax.Array, None]:
+    del platform
     # Written out, it is one pass over the logits. JAX's own adds the true token's part by a
     # scatter, for which XLA on a GPU copies them all.
     logits, targets, normalizer = kept
@@ -94,7 +119,7 @@ def loss_and_count(
       arithmetic: Of the products.
     """
     logits = logits_of(tokens.hidden, embedding, arithmetic)
-    losses = token_losses(logits, tokens.targets, label_smoothing)
+    losses = token_losses(logits, tokens.targets, label_smoothing, arithmetic.platform)
     sums = jnp.stack([jnp.where(tokens.real, losses, 0.0), tokens.real.astype(jnp.float32)])
     return sums.sum((1, 2))  # one reduction over devices, for both
 

@@ -13,7 +13,7 @@ padding. A token sees its own segment only, and positions start again in each.
 
 import dataclasses
 import math
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from dawnjax.models.cross_entropy import (
 )
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
+from dawnjax.models.relu import relu
 
 NORM_EPSILON = 1e-6
 """Added to the variance; as in the MLPerf v0.5 reference implementation of the Transformer."""
@@ -138,17 +139,18 @@ class TransformerModule(nnx.Module):
         self.config = config
         self.execution, self.arithmetic = execution, arithmetic_of(execution)
         self.dtype = self.arithmetic.activations
+        self.on_gpu = execution.platform == "gpu"
         initial = jax.random.normal(rngs.params(), (vocabulary_size, config.width), jnp.float32)
         self.embedding = nnx.Param(initial * config.width**-0.5)
         names = [f"layer_{number}" for number in range(1, config.num_layers + 1)]
         self.encoder = nnx.Dict(
             {name: EncoderLayer(config, self.arithmetic, rngs) for name in names}
         )
-        self.encoder_norm = LayerNorm(config.width)
+        self.encoder_norm = LayerNorm(config.width, self.arithmetic)
         self.decoder = nnx.Dict(
             {name: DecoderLayer(config, self.arithmetic, rngs) for name in names}
         )
-        self.decoder_norm = LayerNorm(config.width)
+        self.decoder_norm = LayerNorm(config.width, self.arithmetic)
 
     def __call__(
         self,
@@ -198,9 +200,15 @@ class TransformerModule(nnx.Module):
         table = jnp.asarray(position_encoding(length, self.config.width))
         return (self.embedding[...][tokens] * scale + table[positions]).astype(self.dtype)
 
+    def positions(self, segments: jax.Array) -> jax.Array:
+        """Gives each token's position in its segment, int32 [batch, length], from 0."""
+        positions = segment_positions(segments)
+        # XLA on a GPU would look for the segment's start again for each channel of a token.
+        return jax.lax.optimization_barrier(positions) if self.on_gpu else positions
+
     def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
         """Gives what the decoder sees of the source: [batch, source length, width]."""
-        embedded = self.embed(source, segment_positions(segments), source.shape[1])
+        embedded = self.embed(source, self.positions(segments), source.shape[1])
         hidden = dropout(embedded, self.config.dropout_rate)
         visible = same_segment(segments, segments)
         for layer in self.encoder.values():
@@ -217,7 +225,7 @@ class TransformerModule(nnx.Module):
     ) -> jax.Array:
         """Gives the decoder's output for whole targets: [batch, target length, width]."""
         length = target_inputs.shape[1]
-        embedded = self.embed(target_inputs, segment_positions(target_segments), length)
+        embedded = self.embed(target_inputs, self.positions(target_segments), length)
         hidden = dropout(embedded, self.config.dropout_rate)
         earlier = jnp.tril(jnp.ones((length, length), bool))
         visible = same_segment(target_segments, target_segments) & earlier
@@ -290,9 +298,9 @@ class EncoderLayer(nnx.Module):
 
     def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
         self.dropout_rate = config.dropout_rate
-        self.attention_norm = LayerNorm(config.width)
+        self.attention_norm = LayerNorm(config.width, arithmetic)
         self.attention = Attention(config, arithmetic, rngs)
-        self.feed_forward_norm = LayerNorm(config.width)
+        self.feed_forward_norm = LayerNorm(config.width, arithmetic)
         self.feed_forward = FeedForward(config, arithmetic, rngs)
 
     def __call__(self, hidden: jax.Array, visible: jax.Array, dropout: Dropout) -> jax.Array:
@@ -310,11 +318,11 @@ class DecoderLayer(nnx.Module):
 
     def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
         self.dropout_rate = config.dropout_rate
-        self.attention_norm = LayerNorm(config.width)
+        self.attention_norm = LayerNorm(config.width, arithmetic)
         self.attention = Attention(config, arithmetic, rngs)
-        self.source_norm = LayerNorm(config.width)
+        self.source_norm = LayerNorm(config.width, arithmetic)
         self.source_attention = Attention(config, arithmetic, rngs)
-        self.feed_forward_norm = LayerNorm(config.width)
+        self.feed_forward_norm = LayerNorm(config.width, arithmetic)
         self.feed_forward = FeedForward(config, arithmetic, rngs)
 
     def __call__(
@@ -360,7 +368,7 @@ class Attention(nnx.Module):
         """
         query = self.project(queried, self.query)
         keys, values = self.project(seen, self.key), self.project(seen, self.value)
-        if self.arithmetic.fused_by and self.dropout_rate == 0:
+        if self.arithmetic.fused_by and self.dropout_rate == 0 and _fits_cudnn(query, keys):
             # A mask a head would be bytes that cuDNN need not read: one for all heads.
             mask = jnp.broadcast_to(visible, (len(keys), query.shape[1], keys.shape[1]))[:, None]
             attended = jax.nn.dot_product_attention(
@@ -404,6 +412,15 @@ class Attention(nnx.Module):
         return linear(joined, self.output[...], self.arithmetic)
 
 
+def _fits_cudnn(query: jax.Array, keys: jax.Array) -> bool:
+    """Whether cuDNN's attention, with its gradient under a mask, takes these shapes.
+
+    Source: `check_is_flash_attention` in jax 0.11's `cudnn/fused_attention_stablehlo.py`.
+    """
+    (_, queries, _, channels), seen = query.shape, keys.shape[1]
+    return channels % 8 == 0 and channels <= 128 and queries % 2 == 0 and seen % 2 == 0
+
+
 class FeedForward(nnx.Module):
     """Two linear layers with a ReLU between, at each position (section 3.3)."""
 
@@ -418,7 +435,7 @@ class FeedForward(nnx.Module):
         """Maps [..., width] to the same."""
         dtype = self.arithmetic.activations
         hidden = linear(hidden, self.kernel_1[...], self.arithmetic)
-        hidden = jax.nn.relu(hidden + self.bias_1[...].astype(dtype))
+        hidden = relu(hidden + self.bias_1[...].astype(dtype), self.arithmetic.platform)
         hidden = dropout(hidden, self.dropout_rate)
         hidden = linear(hidden, self.kernel_2[...], self.arithmetic)
         return hidden + self.bias_2[...].astype(dtype)
@@ -430,17 +447,71 @@ class LayerNorm(nnx.Module):
     Source: Ba et al. 2016, "Layer Normalization" (arXiv 1607.06450), section 3.
     """
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, arithmetic: Arithmetic):
         self.scale = nnx.Param(jnp.ones(width, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
+        self.on_gpu = arithmetic.platform == "gpu"
 
     def __call__(self, hidden: jax.Array) -> jax.Array:
         """Maps [..., width] to the same, in the same dtype."""
-        centered = hidden.astype(jnp.float32)
-        centered = centered - centered.mean(-1, keepdims=True)
-        variance = jnp.square(centered).mean(-1, keepdims=True)
-        normed = centered * jax.lax.rsqrt(variance + NORM_EPSILON)
-        return (normed * self.scale[...] + self.bias[...]).astype(hidden.dtype)
+        normalize = _normalize_on_gpu if self.on_gpu else _normalize
+        return normalize(hidden, self.scale[...], self.bias[...])
+
+
+def _normalize(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    centred = hidden.astype(jnp.float32)
+    centred = centred - centred.mean(-1, keepdims=True)
+    variance = jnp.square(centred).mean(-1, keepdims=True)
+    normed = centred * jax.lax.rsqrt(variance + NORM_EPSILON)
+    return (normed * scale + bias).astype(hidden.dtype)
+
+
+@jax.custom_vjp
+def _normalize_on_gpu(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    """The same, with a gradient that takes both sums over tokens in one reduction of its inputs.
+
+    Left to itself, XLA on a GPU writes the summands in float32 first, twice the activations.
+    """
+    return _normalize(hidden, scale, bias)
+
+
+def _normalize_forward(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> Any:
+    return _normalize(hidden, scale, bias), (hidden, scale)
+
+
+def _normalize_backward(kept: Any, cotangent: jax.Array) -> Any:
+    hidden, scale = kept
+    values = hidden.astype(jnp.float32)
+    mean = values.mean(-1, keepdims=True)
+    variance = jnp.square(values - mean).mean(-1, keepdims=True)
+    inverse_std = jax.lax.rsqrt(variance + NORM_EPSILON)
+    # Kept from the next lines, which would compute them again for each sum over tokens.
+    mean, inverse_std = jax.lax.optimization_barrier((mean, inverse_std))
+
+    def normed_and_gradient(hidden: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return (hidden.astype(jnp.float32) - mean) * inverse_std, cotangent.astype(jnp.float32)
+
+    normed, gradient = normed_and_gradient(hidden, cotangent)
+    of_normed = gradient * scale
+    of_hidden = inverse_std * (
+        of_normed
+        - of_normed.mean(-1, keepdims=True)
+        - normed * (of_normed * normed).mean(-1, keepdims=True)
+    )
+    # Read apart, or XLA would keep the float32 values that both need.
+    normed, gradient = normed_and_gradient(*jax.lax.optimization_barrier((hidden, cotangent)))
+    zero = np.float32(0)
+    of_scale, of_bias = jax.lax.reduce(
+        (normed * gradient, gradient), (zero, zero), _add_pairs, tuple(range(hidden.ndim - 1))
+    )
+    return of_hidden.astype(hidden.dtype), of_scale, of_bias
+
+
+def _add_pairs(one: Any, other: Any) -> Any:
+    return one[0] + other[0], one[1] + other[1]
+
+
+_normalize_on_gpu.defvjp(_normalize_forward, _normalize_backward)
 
 
 def softmax(scores: jax.Array, visible: jax.Array, channels: int) -> jax.Array:

@@ -10,7 +10,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dawnjax.models import cross_entropy
 from dawnjax.models.arithmetic import Arithmetic
-from dawnjax.models.cross_entropy import Tokens, loss_and_count, loss_and_count_in_parts
+from dawnjax.models.cross_entropy import (
+    Tokens,
+    loss_and_count,
+    loss_and_count_in_parts,
+    token_losses,
+)
 
 BATCH, LENGTH, WIDTH, VOCABULARY = 8, 6, 16, 40
 FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
@@ -43,6 +48,26 @@ def mean_loss(arithmetic, shards=None):
     return loss
 
 
+def test_a_gpus_one_reduction_gives_the_same_losses_and_gradients():
+    random = np.random.default_rng(1)
+    # Rows far from zero, and one whose other tokens do not count at all.
+    logits = random.normal(size=(4, 50)) * 4 + np.array([[0.0], [300.0], [-300.0], [0.0]])
+    logits[3, 1:] -= 500
+    logits, targets = jnp.asarray(logits, jnp.float32), jnp.array([3, 0, 49, 0])
+
+    def summed(platform):
+        def total(logits):
+            losses: jax.Array = token_losses(logits, targets, SMOOTHING, platform)
+            return (losses * jnp.arange(1.0, 5.0)).sum(), losses
+
+        (_, losses), gradient = jax.value_and_grad(total, has_aux=True)(logits)
+        return losses, gradient
+
+    for ours, plain in zip(summed("gpu"), summed("cpu"), strict=True):
+        assert np.isfinite(plain).all()
+        np.testing.assert_allclose(ours, plain, rtol=2e-6, atol=2e-6)
+
+
 @pytest.fixture
 def parts_of_two(monkeypatch):
     """Two examples of a shard make a part."""
@@ -52,7 +77,7 @@ def parts_of_two(monkeypatch):
 def test_the_loss_is_the_sum_over_real_tokens_and_the_count_is_theirs():
     hidden, embedding, targets, real = tokens()
     made = loss_and_count(
-        Tokens(hidden, targets, real), embedding, SMOOTHING, Arithmetic(FLOAT32, FLOAT32)
+        Tokens(hidden, targets, real), embedding, SMOOTHING, Arithmetic(FLOAT32, FLOAT32, "cpu")
     )
     logits = np.asarray(hidden, np.float64) @ np.asarray(embedding, np.float64).T
     log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -68,9 +93,9 @@ def test_the_loss_is_the_sum_over_real_tokens_and_the_count_is_theirs():
 @pytest.mark.parametrize(
     ("arithmetic", "tolerance"),
     [
-        (Arithmetic(FLOAT32, FLOAT32), 1e-6),
-        (Arithmetic(BFLOAT16, BFLOAT16), 2e-2),
-        (Arithmetic(FLOAT32, BFLOAT16, transposed_copies=True), 1e-2),
+        (Arithmetic(FLOAT32, FLOAT32, "cpu"), 1e-6),
+        (Arithmetic(BFLOAT16, BFLOAT16, "cpu"), 2e-2),
+        (Arithmetic(FLOAT32, BFLOAT16, "cpu", transposed_copies=True), 1e-2),
     ],
 )
 def test_in_parts_it_is_the_same_loss(parts_of_two, arithmetic, tolerance):
@@ -95,7 +120,7 @@ def test_in_parts_it_is_the_same_loss(parts_of_two, arithmetic, tolerance):
 @pytest.mark.parametrize("differentiated", [True, False])
 def test_devices_add_up_their_own_parts_and_reduce_once(parts_of_two, differentiated):
     arrays = tokens()
-    arithmetic = Arithmetic(FLOAT32, FLOAT32)
+    arithmetic = Arithmetic(FLOAT32, FLOAT32, "cpu")
     mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     rows, whole = (NamedSharding(mesh, spec) for spec in (PartitionSpec("data"), PartitionSpec()))
 
@@ -128,7 +153,7 @@ def test_devices_add_up_their_own_parts_and_reduce_once(parts_of_two, differenti
 def test_no_array_holds_all_logits(parts_of_two, differentiated):
     arrays = tokens()
     for shards, held in ((None, True), (1, False)):
-        loss = mean_loss(Arithmetic(FLOAT32, FLOAT32), shards)
+        loss = mean_loss(Arithmetic(FLOAT32, FLOAT32, "cpu"), shards)
         function = jax.grad(loss) if differentiated else loss
         text = jax.jit(function).lower(*arrays).compile().as_text() or ""
         sizes = re.findall(r"f32\[([\d,]+)\]", text)

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import math
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,7 @@ from dawnjax.models.transformer import (
     same_segment,
     segment_positions,
 )
+from dawnjax.train_step import execution_of
 
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=1)
 SMALL = Transformer(num_layers=2, width=16, hidden_width=24, num_heads=2, dropout_rate=0.3)
@@ -250,9 +253,9 @@ FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
 @pytest.mark.parametrize(
     "arithmetic, tolerance",
     [
-        (Arithmetic(FLOAT32, FLOAT32), 1e-5),
-        (Arithmetic(FLOAT32, BFLOAT16), 2e-2),
-        (Arithmetic(FLOAT32, BFLOAT16, transposed_copies=True), 2e-2),
+        (Arithmetic(FLOAT32, FLOAT32, "cpu"), 1e-5),
+        (Arithmetic(FLOAT32, BFLOAT16, "cpu"), 2e-2),
+        (Arithmetic(FLOAT32, BFLOAT16, "cpu", transposed_copies=True), 2e-2),
     ],
 )
 def test_the_gradients_of_a_linear_layer_are_those_of_the_product(
@@ -280,6 +283,57 @@ def test_the_gradients_of_a_linear_layer_are_those_of_the_product(
     for ours, by_hand in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         # Rounding of each factor to 8 bits: a relative 0.4 % of the largest terms, which are 3.
         np.testing.assert_allclose(ours, by_hand, rtol=tolerance, atol=4 * tolerance)
+
+
+def test_the_gpus_forms_of_the_layers_are_the_same_function():
+    random = np.random.default_rng(0)
+    source, target = (jnp.asarray(random.integers(0, 11, (2, 8))) for _ in range(2))
+    segments = jnp.asarray([[1, 1, 1, 2, 2, 2, 3, 0], [1, 1, 2, 2, 2, 2, 0, 0]])
+    key = jax.random.key(2)
+
+    def loss_and_gradients(platform):
+        graph, state = nnx.split(make(platform=platform))
+        # Off their start, so that scales and biases matter.
+        state = jax.tree.map(
+            lambda leaf: leaf + 0.1 * jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape), state
+        )
+
+        def loss(state):
+            module = nnx.merge(graph, state)
+            hidden = module(source, segments, target, segments, dropout_key=key)
+            return module.loss_and_count(hidden, target, segments > 0, 0.1)[0]
+
+        return jax.jit(jax.value_and_grad(loss))(state)
+
+    ours, plain = loss_and_gradients("gpu"), loss_and_gradients("tpu")
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "platform, capability, dtype, devices, is_fused",
+    [
+        ("gpu", "9.0", "bfloat16", 1, True),
+        ("gpu", "7.5", "bfloat16", 1, False),
+        ("gpu", "9.0", "float32", 1, False),
+        ("gpu", "9.0", "bfloat16", 2, False),
+        ("tpu", "", "bfloat16", 1, False),
+    ],
+)
+def test_attention_is_given_to_cudnn_where_it_takes_it(
+    monkeypatch, platform, capability, dtype, devices, is_fused
+):
+    made = [
+        SimpleNamespace(platform=platform, compute_capability=capability) for _ in range(devices)
+    ]
+    mesh: Any = SimpleNamespace(
+        devices=np.array(made), size=devices, shape={"data": devices, "fsdp": 1}
+    )
+    experiment: Any = SimpleNamespace(compute_dtype=dtype, batch_norm_group_size=1)
+    # A topology that is not here has no cuDNN to ask.
+    assert execution_of(experiment, mesh).attention == "products"
+    monkeypatch.setattr(jax, "local_devices", lambda: made)
+    assert execution_of(experiment, mesh).attention == ("fused" if is_fused else "products")
 
 
 @pytest.mark.parametrize(

@@ -74,13 +74,15 @@ def test_decoder_inputs_move_on_inside_each_segment():
 
 def test_the_smoothed_loss_by_hand():
     logits = jnp.log(jnp.array([[[0.5, 0.25, 0.125, 0.125]]]))
-    losses: jax.Array = token_losses(logits, jnp.array([[1]]), 0.2)
+    losses: jax.Array = token_losses(logits, jnp.array([[1]]), 0.2, "cpu")
     logs = [math.log(0.5), math.log(0.25), math.log(0.125), math.log(0.125)]
     assert float(losses[0, 0]) == pytest.approx(-0.8 * logs[1] - 0.2 * sum(logs) / 4, abs=1e-6)
-    plain: jax.Array = token_losses(logits + 5, jnp.array([[1]]), 0.0)
+    plain: jax.Array = token_losses(logits + 5, jnp.array([[1]]), 0.0, "cpu")
     assert float(plain[0, 0]) == pytest.approx(-math.log(0.25), abs=1e-5)
     # The probabilities less the smoothed labels: 0.05 of each token, and 0.8 more of the true one.
-    gradient = jax.grad(lambda x: 3 * jnp.sum(token_losses(x, jnp.array([[1]]), 0.2)))(logits)
+    gradient = jax.grad(lambda x: 3 * jnp.sum(token_losses(x, jnp.array([[1]]), 0.2, "cpu")))(
+        logits
+    )
     np.testing.assert_allclose(gradient[0, 0], [1.35, -1.8, 0.225, 0.225], atol=1e-5)
 
 
