@@ -114,9 +114,8 @@ class Attempt:
     def _begin(self, argv: list[str]) -> None:
         request, options, log = self._request, self._request.options, self.log
         self._checkpoint_directory = options.checkpoint.directory or str(self.directory.checkpoints)
-        refuse_unwritable(
-            self._checkpoint_directory
-        )  # before the attempt is logged: it is none yet
+        # Before the attempt is logged: it is none yet.
+        refuse_unwritable(self._checkpoint_directory)
         log.append(
             "attempt_start",
             schema_version=SCHEMA_VERSION,
