@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from dawnjax.analysis.entries import Target
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.run_summary import PHASES
 from dawnjax.analysis.tables import Column, Table
+from dawnjax.clock import PHASES
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
 from dawnjax.report.figures import Figure
