@@ -292,6 +292,8 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
     trials = tuple(_trial(run, target.metric) for run in runs)
     price, price_reason = _price(runs)
     reasons = {}
+    if first.global_batch_size is None:
+        reasons["global_batch_size"] = "it changes in the run"
     if price is None:
         reasons["cost_per_hour_usd"] = price_reason
     dates = sorted(run.date for run in runs)
