@@ -12,7 +12,8 @@ from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
 from dawnjax.analysis.entries import Evaluation, Target, write_entries
-from dawnjax.report import inputs, own, page, writing
+from dawnjax.report import inputs, own, page, trials, writing
+from dawnjax.report.figures import Figure
 from dawnjax.report.privacy import Redactor
 from dawnjax.report.table_view import MOST_ROWS, TableView
 
@@ -226,6 +227,28 @@ def test_one_entry_alone_and_many_make_a_page():
     # Leaderboards are shown whole, other tables in part, and say so.
     assert made.html.count("<tr") > len(board.rows) == 700
     assert f"{MOST_ROWS} of " in made.html
+    # The entries `small` and `large` have several trials and a score.
+    assert f"Of {2 * 70 - 1} pairs of neighbours the first 40 are compared." in made.html
+    # The figure shows those that vary most, and its words are of the same.
+    said = re.findall(r'id="figure-stability-words">(.*?)</p>', made.html)[0].split("; ")
+    assert len(said) == trials.MOST_ROWS and all("acme large" in one for one in said)
+
+
+def test_what_is_left_out_is_named(tmp_path):
+    problems = tuple(f"file {number} is damaged" for number in range(100))
+    made = page.make(inputs.Inputs(tuple(some_entries()), problems=problems))
+    assert all(problem in made.html for problem in problems)
+    (run,) = inputs.read([write_run(tmp_path / "a")]).runs
+    result = run.result
+    runs = [
+        run._replace(result=dataclasses.replace(result, overrides={"num_epochs": number}))
+        for number in range(own.MOST_BARS + 1)
+    ]
+    part = own.runs_part(runs)
+    assert part is not None
+    figure = part.section.blocks[1]
+    assert isinstance(figure, Figure)
+    assert figure.left_out == (("x num_epochs=9", "too many bars for one figure"),)
 
 
 @pytest.mark.parametrize(
