@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 
 from dawnjax import host_memory, launched, processes, versions
 from dawnjax.analysis import run_summary
+from dawnjax.analysis.logged_run import FINAL_STATUSES
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.checkpoint import Checkpoints, refuse_unwritable
 from dawnjax.clock import Phase, Phases, RunClock, boot_id
@@ -103,7 +104,7 @@ class Attempt:
         last_status = ends[-1]["status"] if ends else ""
         # Process 0 decides: another's log may lack the end, or be lost with its disk.
         last_status = processes.same_text(last_status)
-        self.finished = last_status if last_status in run_summary.FINAL_STATUSES else None
+        self.finished = last_status if last_status in FINAL_STATUSES else None
         if self.finished is None:
             try:
                 self._begin(argv)
@@ -114,9 +115,8 @@ class Attempt:
     def _begin(self, argv: list[str]) -> None:
         request, options, log = self._request, self._request.options, self.log
         self._checkpoint_directory = options.checkpoint.directory or str(self.directory.checkpoints)
-        refuse_unwritable(
-            self._checkpoint_directory
-        )  # before the attempt is logged: it is none yet
+        # Before the attempt is logged: it is none yet.
+        refuse_unwritable(self._checkpoint_directory)
         log.append(
             "attempt_start",
             schema_version=SCHEMA_VERSION,

@@ -9,13 +9,11 @@ bit for bit.
 
 Several processes save and restore together, into one directory that they all see (a network file
 system or `gs://`). Process 0 alone hashes, verifies and deletes, and tells the others what it
-chose; a process that fails to write its part tells all others. They talk through the coordination
-service, so that nothing here compiles or runs a program on the devices.
+chose; a process that fails to write its part tells all others (`checkpoint_agreement`).
 """
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import math
 import os
@@ -29,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from dawnjax.board import Board, board_of_this_process
+from dawnjax.checkpoint_agreement import TIMEOUT_MS, Assent, RefusedError, from_process_zero
 from dawnjax.checkpoint_manifest import (
     MANIFEST,
     MANIFEST_VERSION,
@@ -42,29 +40,18 @@ from dawnjax.checkpoint_manifest import (
     verified_manifest,
     write_manifest,
 )
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import CheckpointError, ConfigError
 from dawnjax.orbax_noise import mute_orbax
 
-if (
-    TYPE_CHECKING
-):  # With Orbax these take 0.15 to 0.3 s; who opens no checkpoints does not pay that.
+if TYPE_CHECKING:
+    # With Orbax it takes 0.15 to 0.3 s to import; who opens no checkpoints does not pay that.
     from etils import epath
 
 _UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
 """Folders of saves that Orbax has not committed."""
 
-_TIMEOUT_MS = 1_200_000
-"""How long processes wait for each other's part of a save, or for process 0 to verify."""
-
 _VISIBLE_WITHIN_SECONDS = 10.0
 """How late a network file system may show a new file to other hosts."""
-
-_conversations = itertools.count()
-"""Numbers what the processes tell each other; they all count alike."""
-
-
-class CheckpointError(RunError):
-    """Checkpoints that cannot be used."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +129,7 @@ class Checkpoints:
         self._keep = keep
         self._warn = warn
         self._before_manifest = before_manifest
-        self._assent = _Assent()
+        self._assent = Assent()
         self._thread: threading.Thread | None = None
         self._failures: list[str] = []  # Of the thread that finishes a save; told by wait().
         # Steps that were saved or restored here, and that were seen to be damaged; every process
@@ -193,8 +180,8 @@ class Checkpoints:
         self.wait()
         if step in self._whole:
             return
-        self._assent = _Assent(replaces=self._assent.name)
-        obstacle = _from_process_zero(lambda: self._clear_way(step))
+        self._assent = Assent(replaces=self._assent.name)
+        obstacle = from_process_zero(lambda: self._clear_way(step))
         if obstacle:
             # Orbax is not asked: its threads would wait 5 minutes for a folder that never comes,
             # and keep the other processes from going on, and the program from ending.
@@ -248,7 +235,7 @@ class Checkpoints:
             if getattr(leaf, "sharding", None) is None:
                 raise TypeError(f"{'/'.join(path)}: what to restore has no sharding")
         self.wait()
-        found = _from_process_zero(self._find_newest)
+        found = from_process_zero(self._find_newest)
         skipped = tuple((step, reason) for step, reason in found["skipped"])
         for step, reason in skipped:
             self._warn(f"checkpoint {self._directory / str(step)} is not used: {reason}")
@@ -296,7 +283,7 @@ class Checkpoints:
             ),
             multiprocessing_options=processes,
             async_options=ocp.options.AsyncOptions(
-                timeout_secs=_TIMEOUT_MS // 1000, barrier_sync_fn=self._meet
+                timeout_secs=TIMEOUT_MS // 1000, barrier_sync_fn=self._meet
             ),
         )
 
@@ -340,7 +327,7 @@ class Checkpoints:
             if jax.process_index() == 0:
                 files = {name: fingerprint(path / name, sync=True) for name in files_of(path)}
                 write_manifest(path, {**content, "files": files}, remote=self._remote)
-            self._assent.give(_TIMEOUT_MS)
+            self._assent.give(TIMEOUT_MS)
         except Exception as error:  # As in save().
             self._save_failed(step, error)
             return
@@ -350,7 +337,7 @@ class Checkpoints:
 
     def _save_failed(self, step: int, error: Exception) -> None:
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # No answer within the time.
-            self._assent.refuse(one_line(error), _TIMEOUT_MS)
+            self._assent.refuse(one_line(error), TIMEOUT_MS)
         self._note_failure(step, one_line(error))
         # A new one, so that nothing of the failure stays behind in it.
         with contextlib.suppress(Exception):  # It may raise the same again.
@@ -457,18 +444,18 @@ class Checkpoints:
                 ) from error
             return mark
 
-        mark = self._directory / _from_process_zero(put_mark)
-        assent = _Assent()
+        mark = self._directory / from_process_zero(put_mark)
+        assent = Assent()
         deadline = time.monotonic() + _VISIBLE_WITHIN_SECONDS
         while not (seen := mark.exists()) and time.monotonic() < deadline:
             time.sleep(0.1)
         try:
             if not seen:
                 reason = "it does not see the directory of process 0"
-                assent.refuse(reason, _TIMEOUT_MS)
-                raise _RefusedError(f"process {jax.process_index()}: {reason}")
-            assent.give(_TIMEOUT_MS)
-        except _RefusedError as error:
+                assent.refuse(reason, TIMEOUT_MS)
+                raise RefusedError(f"process {jax.process_index()}: {reason}")
+            assent.give(TIMEOUT_MS)
+        except RefusedError as error:
             raise CheckpointError(
                 f"checkpoints need a directory that all processes share, such as gs://BUCKET/PATH "
                 f"or a network file system, and {self._directory} is not one: {error}"
@@ -476,72 +463,6 @@ class Checkpoints:
         finally:
             if jax.process_index() == 0:
                 mark.unlink(missing_ok=True)
-
-
-class _RefusedError(Exception):
-    """What a process said that could not do its part."""
-
-
-class _Assent:
-    """What all processes must agree to, stage by stage; one that refuses ends it for all.
-
-    At a plain barrier the others would wait for a process that failed.
-    """
-
-    def __init__(self, replaces: str = ""):
-        """Makes one; every process makes the same ones in the same order.
-
-        Args:
-          replaces: The name of one that every process has left when it gives its first assent to
-            this one; its messages are deleted then.
-        """
-        self.name = f"dawnjax/checkpoint/{next(_conversations)}"
-        self._replaces = replaces
-        self._stage = 1
-        self._over = False
-
-    def give(self, timeout_ms: int) -> None:
-        """Says that this process is ready for the next stage, and waits until all are.
-
-        Raises:
-          _RefusedError: A process refused.
-        """
-        if jax.process_count() == 1:
-            return
-        self._answer("", timeout_ms)
-        refusal = self._hear("all", timeout_ms)
-        self._stage += 1
-        if refusal:
-            self._over = True
-            raise _RefusedError(refusal)
-        if jax.process_index() == 0 and self._replaces:
-            _board().remove(self._replaces)
-            self._replaces = ""
-
-    def refuse(self, reason: str, timeout_ms: int) -> None:
-        """Says that this process cannot do its part of the next stage, unless it is over.
-
-        Process 0 waits here until the others have come as far: they no longer write then.
-        """
-        if jax.process_count() > 1 and not self._over:
-            self._over = True
-            self._answer(reason, timeout_ms)
-
-    def _answer(self, refusal: str, timeout_ms: int) -> None:
-        if jax.process_index() > 0:
-            self._say(str(jax.process_index()), refusal)
-            return
-        answers = {0: refusal}
-        for index in range(1, jax.process_count()):
-            answers[index] = self._hear(str(index), timeout_ms)
-        refusals = [f"process {index}: {answer}" for index, answer in answers.items() if answer]
-        self._say("all", "; ".join(refusals))
-
-    def _say(self, topic: str, text: str) -> None:
-        _board().put_first(f"{self.name}/{self._stage}/{topic}", text)
-
-    def _hear(self, topic: str, timeout_ms: int) -> str:
-        return _board().wait_for(f"{self.name}/{self._stage}/{topic}", timeout_ms / 1000)
 
 
 def _try_to_write(directory: str) -> None:
@@ -554,13 +475,6 @@ def _try_to_write(directory: str) -> None:
     folder = os.path.join(directory, f".writable-{secrets.token_hex(8)}")
     os.mkdir(folder)
     os.rmdir(folder)
-
-
-def _board() -> Board:
-    """Gives the board of a run of several processes."""
-    board = board_of_this_process()
-    assert board is not None
-    return board
 
 
 def _by_path(tree: Any) -> dict[tuple[str, ...], Any]:
@@ -623,21 +537,3 @@ def _steps(directory: "epath.Path") -> list[int]:
         return []
     names = [path.name for path in directory.iterdir()]
     return [int(name) for name in names if name.isdecimal() and name == str(int(name))]
-
-
-def _from_process_zero(make: Callable[[], Any]) -> Any:
-    """Gives every process what `make` returns on process 0, as JSON; its error ends all alike."""
-    if jax.process_count() == 1:
-        return make()
-    key = f"dawnjax/checkpoint/{next(_conversations)}"
-    if jax.process_index() == 0:
-        try:
-            message = {"result": make()}
-        except Exception as error:  # The others wait for an answer, whatever happened here.
-            message = {"error": str(error) or type(error).__name__}
-        _board().put_first(key, json.dumps(message))
-    text = _board().wait_for(key, _TIMEOUT_MS / 1000)
-    message = json.loads(text)
-    if "error" in message:
-        raise CheckpointError(message["error"])
-    return message["result"]

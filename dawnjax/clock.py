@@ -10,12 +10,14 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import dawnjax
 
 Phase = Literal["setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other"]
 """What a process is doing, as the result reports it."""
+
+PHASES: tuple[str, ...] = get_args(Phase)
 
 
 class RunClock:

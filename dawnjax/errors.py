@@ -20,3 +20,7 @@ class ConfigError(Exception):
 
 class RunError(Exception):
     """A run that cannot go on, for a reason outside the program; what is written stays valid."""
+
+
+class CheckpointError(RunError):
+    """Checkpoints that cannot be used."""

@@ -33,7 +33,7 @@ from saved_states import (
 )
 
 from dawnjax import checkpoint
-from dawnjax.checkpoint import CheckpointError
+from dawnjax.errors import CheckpointError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

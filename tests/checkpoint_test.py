@@ -28,8 +28,8 @@ from saved_states import (
     truncate,
 )
 
-from dawnjax.checkpoint import MANIFEST, CheckpointError, Checkpoints, refuse_unwritable
-from dawnjax.errors import ConfigError
+from dawnjax.checkpoint import MANIFEST, Checkpoints, refuse_unwritable
+from dawnjax.errors import CheckpointError, ConfigError
 
 
 @pytest.fixture(scope="module")

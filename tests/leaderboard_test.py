@@ -147,6 +147,12 @@ def test_an_unknown_price_is_none_with_the_reason(fields, why):
     assert cost_usd(10.0, price) is None
 
 
+def test_a_system_without_accelerators_does_not_cost_nothing():
+    of_one = dataclasses.replace(P3, unit="accelerator")
+    price = system_price(priced(num_accelerators=0), [of_one])
+    assert price.usd_per_hour is None and "it had none" in price.source
+
+
 def test_listed_prices_are_whole():
     for price in PRICES:
         assert price.usd_per_hour > 0 and parse_date(price.date) and price.source

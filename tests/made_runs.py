@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from run_summary_test import EXPERIMENT, Log
+from made_logs import EXPERIMENT, Log
 
 from dawnjax.run_log import encode_line
 

@@ -172,6 +172,19 @@ def test_rows_of_packed_text_are_not_called_examples(tmp_path):
     assert images.global_batch_unit == "examples"
 
 
+def test_a_batch_that_changes_in_the_run_is_none_with_the_reason(tmp_path):
+    log = write_run(tmp_path / "a") / "log" / "process_00000.jsonl"
+    events, _ = read_events(log)
+    for event in events:
+        if event["event"] == "experiment":
+            stages = {"boundary_epochs": [1.0], "global_batch_size": [5]}
+            event["experiment"] |= {"num_epochs": 4.0, "stages": stages, "augmentation": {}}
+    log.write_bytes(b"".join(map(encode_line, events)))
+    (entry,) = entries_of(tmp_path / "a")
+    assert entry.global_batch_size is None
+    assert entry.reasons["global_batch_size"] == "it changes in the run"
+
+
 def test_an_interrupted_trial_is_marked(tmp_path):
     (entry,) = entries_of(write_run(tmp_path / "a", interrupted=True, seconds=20.0))
     (trial,) = entry.trials

@@ -2,8 +2,8 @@
 
 import io
 
+from made_logs import one_attempt, recompiling_run
 from rich.console import Console
-from run_summary_test import one_attempt, recompiling_run
 
 from dawnjax.analysis.run_summary import summarize
 from dawnjax.input_pipeline.dataset import DatasetSpec

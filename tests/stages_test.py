@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from made_logs import Log
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
+from dawnjax.analysis.stage_rates import stage_rows
 from dawnjax.errors import ConfigError
 from dawnjax.experiment import Muon, Stages
 from dawnjax.experiment_flags import load_experiment
@@ -25,7 +27,14 @@ from dawnjax.preemption import Preemption
 from dawnjax.profile.model_flops import train_flops_per_example
 from dawnjax.run_options import MeshShape, RunOptions
 from dawnjax.staged_programs import compile_stages
-from dawnjax.stages import examples_before, make_spans, span_of_last, span_of_next, step_of_epoch
+from dawnjax.stages import (
+    Span,
+    examples_before,
+    make_spans,
+    span_of_last,
+    span_of_next,
+    step_of_epoch,
+)
 from dawnjax.train_step import make_recipe
 
 SPEC = DatasetSpec(
@@ -65,6 +74,16 @@ def test_steps_examples_and_epochs_are_those_counted_by_hand():
     assert [span_of_next(spans, step).index for step in (0, 23, 24, 36, 136, 500)] == [
         *(0, 0, 1, 2, 2, 2)
     ]
+
+
+def test_a_killed_attempt_s_steps_count_with_their_seconds():
+    log = Log().begin(0.0)
+    log.add("run_start", 8.0).add("phase", 8.0, name="train").add("stage", 8.0, index=0)
+    log.train(10.0, 10, 10).add("stage", 10.0, index=1).train(12.0, 20, 10)
+    log.add("host_sample", 13.0)  # and killed
+    spans = (Span(0, 0, 10, 0, 5), Span(1, 10, 40, 50, 5))
+    rows = stage_rows({"stages": {}, "augmentation": {}}, spans, [log.events])
+    assert [(row["steps_made"], row["train_seconds"]) for row in rows] == [(10, 2.0), (10, 3.0)]
 
 
 def test_one_stage_counts_as_it_always_did():

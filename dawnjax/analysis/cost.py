@@ -115,6 +115,8 @@ def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
     count = entry.num_hosts if price.unit == "host" else entry.num_accelerators
     if count is None:
         return SystemPrice(None, f"how many of {price.name} there were is not known")
+    if count == 0:
+        return SystemPrice(None, f"the price of {price.name} is of one {price.unit}; it had none")
     return SystemPrice(
         price.usd_per_hour * count,
         f"{count} x {price.usd_per_hour:g} USD an hour and {price.unit} ({price.name}, "

@@ -116,7 +116,8 @@ def overview_table(entries: Iterable[Entry]) -> Table:
         rows=tuple(rows),
         notes=(
             "Mean time and mean cost: over the trials that reached. MLPerf score: without the "
-            "fastest and the slowest trial; a trial that did not reach counts as the slowest.",
+            "fastest and the slowest trial (of unet3d, four at each end); a trial that did not "
+            "reach counts as the slowest.",
             "Compilation: before the clock, the mean of the cold trials (at least one program was "
             "compiled) and of the warm ones (all were read from the cache of compiled programs).",
         ),

@@ -160,6 +160,25 @@ def load(*paths: str | Path) -> Entries:
       ConfigError: No path is given, or there is nothing at one.
       RunError: Nothing could be read; the first reason is given. Or an entry is damaged.
     """
+    entries, _ = load_with_runs(*paths)
+    if entries.problems:
+        warnings.warn(
+            f"{len(entries.problems)} files, runs or entries were left out; .problems says why",
+            stacklevel=2,
+        )
+    return entries
+
+
+def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_runs.OurRun]]:
+    """Gives what `load` does, and beside it our runs, each once; leaves the warning to the caller.
+
+    Args:
+      *paths: As in `load`.
+
+    Raises:
+      ConfigError: As `load` does.
+      RunError: As `load` does.
+    """
     if not paths:
         raise ConfigError("nothing to load: give a .jsonl file, run directories or results")
     entries: list[Entry] = []
@@ -184,6 +203,7 @@ def load(*paths: str | Path) -> Entries:
             problems.append(f"{path.name}: {RECORD_FILE}")
         else:
             _load_official(path, entries, problems)
+    runs = our_runs.distinct(runs)
     entries += our_runs.entries_of(runs)
     unique: list[Entry] = []
     origins: list[str] = []
@@ -201,12 +221,7 @@ def load(*paths: str | Path) -> Entries:
         why = problems[0] if problems else f"no results in {', '.join(map(str, paths))}"
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise RunError(f"nothing could be read: {why}{more}")
-    if problems:
-        warnings.warn(
-            f"{len(problems)} files, runs or entries were left out; .problems says why",
-            stacklevel=2,
-        )
-    return Entries(_told_apart(_with_shared_trials(unique), origins), problems)
+    return Entries(_told_apart(_with_shared_trials(unique), origins), problems), runs
 
 
 def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]:

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 from dawnjax.analysis import run_summary
 from dawnjax.analysis.entries import Entry, Evaluation, Target, Trial, set_apart, summary_of
-from dawnjax.analysis.run_summary import FINAL_STATUSES, RunResult, Spent
+from dawnjax.analysis.logged_run import FINAL_STATUSES
+from dawnjax.analysis.run_summary import RunResult
+from dawnjax.analysis.spent import Spent, spent
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.run_directory import RunDirectory, flatten, read_record
 from dawnjax.run_log import log_path, read_events
@@ -157,7 +159,7 @@ def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) ->
     return OurRun(
         name=name,
         result=result,
-        spent=run_summary.spent(events),
+        spent=spent(events),
         date=_date(events[0].get("unix_seconds")),
         num_hosts=newest.get("num_hosts", newest["num_processes"]),
         mesh=tuple(sorted(newest["mesh"].items())),
@@ -290,6 +292,8 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
     trials = tuple(_trial(run, target.metric) for run in runs)
     price, price_reason = _price(runs)
     reasons = {}
+    if first.global_batch_size is None:
+        reasons["global_batch_size"] = "it changes in the run"
     if price is None:
         reasons["cost_per_hour_usd"] = price_reason
     dates = sorted(run.date for run in runs)

@@ -1,36 +1,24 @@
-"""From the log of a run to its result; the log is the truth, and this is the one reading of it.
-
-The clock of a run, over several attempts, is the sum of (last recorded moment - max(run_start,
-start of the attempt)): a restart, a restore, compilation and work done again count, the gap between
-two attempts does not. An attempt that was killed ends at its last event; a heartbeat bounds how
-much later it may have died, and the result gives that bound. Where a log or its end was lost with
-its disk, a checkpoint carries what it said up to the save, and stands in the place of the attempts
-that it tells of; what the lost attempt did after that is not known.
-"""
+"""From the log of a run to its result; the log is the truth, and this is the one reading of it."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from dawnjax.analysis import stage_rates
-from dawnjax.analysis.history import (
-    Event,
-    History,
-    attempt_starts,
-    carried_history,
-    damaged_run_start,
+from dawnjax.analysis.history import Event, History, attempt_starts, carried_history
+from dawnjax.analysis.logged_run import (
+    HEARTBEAT_SECONDS,
+    NO_RUN_START,
+    NOT_REACHED,
+    LoggedAttempt,
+    LoggedRun,
+    events_of,
+    last_event,
 )
+from dawnjax.analysis.run_warnings import run_warnings
 from dawnjax.errors import RunError
 from dawnjax.run_log import SCHEMA_VERSION
 from dawnjax.stages import examples_before
-
-HEARTBEAT_SECONDS = 1.0
-"""The time between two events of a living process, unless its disk or its cores are busy."""
-
-PHASES = ("setup", "compile", "restore", "train", "eval", "checkpoint", "profile", "other")
-
-# The statuses of a trial that has ended: a further attempt has nothing to go on with.
-FINAL_STATUSES = ("reached", "not_reached", "diverged")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,163 +155,6 @@ class RunResult:
         return dataclasses.asdict(self)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Attempt:
-    """One process lifetime, from the events of its log."""
-
-    number: int
-    events: list[Event]
-
-    @property
-    def start(self) -> Event:
-        """The first event; empty if its line is damaged."""
-        return _last(self.events, "attempt_start") or {}
-
-    @property
-    def seconds(self) -> float:
-        return max(event["t"] for event in self.events)
-
-    def phase_seconds(self, until: float | None = None) -> dict[str, float]:
-        """Seconds of each phase up to a moment: from its beginning to the next one, or to the end.
-
-        Args:
-          until: The moment; the attempt's end if None.
-        """
-        end = self.seconds if until is None else until
-        seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-        name, begin = "setup", 0.0
-        for event in self.events:
-            if event["event"] == "phase" and event["t"] <= end:
-                seconds[name] += event["t"] - begin
-                name, begin = event["name"], event["t"]
-        seconds[name] += end - begin
-        return seconds
-
-    def first_compiled(self) -> dict[str, str]:
-        """Each program of the compile phase, and whether the cache had it."""
-        found, phase = {}, ""
-        for event in self.events:
-            if event["event"] == "phase":
-                phase = event["name"]
-            elif event["event"] == "compiled" and phase == "compile":
-                found.setdefault(event["program"], event["cache"])
-        return found
-
-    @property
-    def ended(self) -> bool:
-        return _last(self.events, "attempt_end") is not None
-
-    @property
-    def usd_per_hour(self) -> float | None:
-        record, devices = _last(self.events, "experiment"), _last(self.events, "devices")
-        if record is None or devices is None:
-            return None
-        price = record["run_options"].get("price_per_hour_usd")
-        hosts = devices.get("num_hosts", devices["num_processes"])
-        return price * hosts if _is_price(price) else None
-
-    @property
-    def refused_price(self) -> Any:
-        """What stands for a price and is none; None if nothing does."""
-        record = _last(self.events, "experiment")
-        price = None if record is None else record["run_options"].get("price_per_hour_usd")
-        return None if _is_price(price) else price
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """The attempts of a log and the past that it carries, and the clocks over them.
-
-    An attempt that the past tells of is in the past alone. A moment is an event of one of the
-    attempts.
-    """
-
-    attempts: list[_Attempt]
-    run_start: Event | None
-    history: History
-
-    @property
-    def events(self) -> list[Event]:
-        """The events of the attempts, in the order written."""
-        return [event for attempt in self.attempts for event in attempt.events]
-
-    def run_parts(self, moment: Event) -> list[tuple[_Attempt, float]] | None:
-        """Gives each attempt's seconds on the run's clock up to a moment."""
-        # All attempts after a past whose clock has started are restarts: each counts whole.
-        start = None if self.history.run_started else self.run_start
-        first = start["attempt"] if start is not None else self.attempts[0].number
-        if moment["attempt"] < first or not (start is not None or self.history.run_started):
-            return None
-        parts = []
-        for attempt in self.attempts:
-            if not first <= attempt.number <= moment["attempt"]:
-                continue
-            begin = start["t"] if start is not None and attempt.number == first else 0.0
-            end = moment["t"] if attempt.number == moment["attempt"] else attempt.seconds
-            parts.append((attempt, end - begin))
-        return parts
-
-    def run_seconds(self, moment: Event) -> float | None:
-        """Gives the seconds on the run's clock at a moment."""
-        parts = self.run_parts(moment)
-        if parts is None:
-            return None
-        return self.history.run_seconds + sum(seconds for _, seconds in parts)
-
-    def total_seconds(self, moment: Event) -> float:
-        """Gives the lifetimes of all attempts up to a moment."""
-        before = sum(a.seconds for a in self.attempts if a.number < moment["attempt"])
-        return self.history.total_seconds + before + moment["t"]
-
-    def compile_seconds(self, moment: Event) -> float:
-        """Gives the seconds of the compile phase of all attempts up to a moment."""
-        seconds = self.history.phases.get("compile", 0.0)
-        for attempt in self.attempts:
-            if attempt.number < moment["attempt"]:
-                seconds += attempt.phase_seconds()["compile"]
-            elif attempt.number == moment["attempt"]:
-                seconds += attempt.phase_seconds(moment["t"])["compile"]
-        return seconds
-
-    def compile_seconds_before_run_start(self) -> float | None:
-        """Gives the part of it before the run's clock; None if that is not known."""
-        if self.history.run_started:
-            return self.history.compile_seconds_before_run_start
-        return None if self.run_start is None else self.compile_seconds(self.run_start)
-
-    def elapsed_seconds(self, moment: Event) -> float | None:
-        """Gives the seconds from `run_start` to a moment with the gaps between attempts."""
-        run_seconds, start = self.run_seconds(moment), self.run_start
-        if run_seconds is None:
-            return None
-        if self.history.run_started:
-            # What began the run was in the lost log: only the wall clocks are left to compare.
-            return max(run_seconds, moment["unix_seconds"] - self.history.run_start_unix_seconds)
-        assert start is not None
-        if start["attempt"] == moment["attempt"]:
-            return run_seconds
-        boots = {attempt.number: attempt.start.get("boot_id") for attempt in self.attempts}
-        one_boot = boots[start["attempt"]] == boots[moment["attempt"]] is not None
-        if one_boot and None not in (start["boot_seconds"], moment["boot_seconds"]):
-            return moment["boot_seconds"] - start["boot_seconds"]
-        # Another boot or machine: as above.
-        return max(run_seconds, moment["unix_seconds"] - start["unix_seconds"])
-
-    def run_cost(self, moment: Event) -> tuple[float | None, str]:
-        """Gives the cost of the run's clock up to a moment, or None and the reason."""
-        parts = self.run_parts(moment)
-        if parts is None:
-            return None, _NO_RUN_START
-        return _cost(self.history.cost_usd, parts)
-
-    def allocated_cost(self) -> tuple[float | None, str]:
-        """Gives the cost of all lifetimes, or None and the reason."""
-        parts = [(attempt, attempt.seconds) for attempt in self.attempts]
-        return _cost(self.history.allocated_cost_usd, parts)
-
-
-_NO_RUN_START = "the log lacks run_start"
-_NOT_REACHED = "no evaluation reached the target"
 _DAMAGED_TARGET = (
     "the evaluation that reached the target is damaged in the log, which ends in `reached`"
 )
@@ -339,18 +170,18 @@ def summarize(events: Sequence[Event]) -> RunResult:
     Raises:
       RunError: The log lacks what every run writes first.
     """
-    run = _run(events)
-    warnings = _warnings(events, run)  # those of all attempts
+    run = LoggedRun.from_events(events)
+    warnings = run_warnings(events, run)  # those of all attempts
     attempts, history, events = run.attempts, run.history, run.events
-    record = _last(events, "experiment")
-    devices = _last(events, "devices")
+    record = last_event(events, "experiment")
+    devices = last_event(events, "devices")
     if record is None or devices is None:
         raise RunError("the log ends before the run described itself; nothing can be summarized")
     experiment = record["experiment"]
     evaluations = _evaluations(events, run)
-    phases = _phases(attempts, history)
-    end = _last(attempts[-1].events, "attempt_end")
-    diverged = _last(events, "diverged")
+    phases = {name: round(seconds, 6) for name, seconds in run.phase_seconds().items()}
+    end = last_event(attempts[-1].events, "attempt_end")
+    diverged = last_event(events, "diverged")
     steps = _newest_step(attempts)
     spans = stage_rates.spans_of(experiment, record["num_train_examples"])
     sizes = {span.global_batch_size for span in spans}
@@ -358,17 +189,20 @@ def summarize(events: Sequence[Event]) -> RunResult:
     stages = stage_rates.stage_rows(experiment, spans, [own.events for own in attempts])
     made: int | None = sum(row["steps_made"] * row["global_batch_size"] for row in stages)
     if batch is not None:
-        made = batch * (sum(event["steps"] for event in _of(events, "train")) + history.steps_made)
+        made = batch * (
+            sum(event["steps"] for event in events_of(events, "train")) + history.steps_made
+        )
     elif history.steps_made:
         made = None
     killed = sum(not attempt.ended for attempt in attempts)
     start = next((attempt.start for attempt in reversed(attempts) if attempt.start), {})
-    host_summary = _last(attempts[-1].events, "host_summary")
-    reached = next((event for event in _of(events, "evaluation") if event["reached"]), None)
-    ends_reached = any(event["status"] == "reached" for event in _of(events, "attempt_end"))
-    unknown = _NO_RUN_START
+    host_summary = last_event(attempts[-1].events, "host_summary")
+    reached = run.reached
+    ends_reached = any(event["status"] == "reached" for event in events_of(events, "attempt_end"))
+    unknown = NO_RUN_START
     if reached is None and not history.reached:
-        unknown = _DAMAGED_TARGET if ends_reached else _NOT_REACHED
+        unknown = _DAMAGED_TARGET if ends_reached else NOT_REACHED
+    cost, cost_reason = run.cost_to_target()
     allocated, allocated_reason = run.allocated_cost()
     compiled_before = run.compile_seconds_before_run_start()
     if history.reached:
@@ -376,16 +210,14 @@ def summarize(events: Sequence[Event]) -> RunResult:
         elapsed = history.elapsed_seconds_to_accuracy
         total = history.total_seconds_to_accuracy
         compiled_within = history.compile_seconds_in_time_to_accuracy
-        cost, cost_reason = _cost(history.cost_usd, [])
     elif reached is not None:
         tta, elapsed = run.run_seconds(reached), run.elapsed_seconds(reached)
         total = run.total_seconds(reached)
         compiled_within = None
         if tta is not None and compiled_before is not None:
             compiled_within = run.compile_seconds(reached) - compiled_before
-        cost, cost_reason = run.run_cost(reached)
     else:
-        tta = elapsed = total = compiled_within = cost = None
+        tta = elapsed = total = compiled_within = None
         cost_reason = allocated_reason or unknown
     reasons: dict[str, str] = {}
     for name, value in (
@@ -399,7 +231,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         reasons["cost_usd"] = cost_reason
     if compiled_before is None:
         reasons["compile_seconds_before_run_start"] = (
-            _COMPILED_IN_LOST_LOG if history.run_started else _NO_RUN_START
+            _COMPILED_IN_LOST_LOG if history.run_started else NO_RUN_START
         )
     if compiled_within is None:
         reasons["compile_seconds_in_time_to_accuracy"] = (
@@ -467,65 +299,6 @@ def summarize(events: Sequence[Event]) -> RunResult:
     )
 
 
-class Spent(NamedTuple):
-    """What a trial took, reached or not; an entry's expected time and cost are made of it.
-
-    Attributes:
-      seconds: On the run's clock until the training ended: the end of the last step or evaluation,
-        before the last save and the profile. Of an attempt that was killed or failed while it
-        trained, until its last event. None if the clock never started.
-      cost_usd: Of the time to accuracy, or of `seconds` where the target was not reached; each
-        attempt's part at its own price. None if that is not known.
-      hourly_prices: What the systems of the attempts cost an hour, each once; None among them where
-        an attempt has no price.
-    """
-
-    seconds: float | None
-    cost_usd: float | None
-    hourly_prices: tuple[float | None, ...]
-
-
-def spent(events: Sequence[Event]) -> Spent:
-    """Gives what a run took until its training ended."""
-    run = _run(events)
-    reached = next((event for event in _of(events, "evaluation") if event["reached"]), None)
-    end = _training_end(run)
-    if end is None:  # all of it is in a log that was lost
-        seconds, cost = run.history.run_seconds, run.history.cost_usd
-    else:
-        seconds, cost = run.run_seconds(end), run.run_cost(end)[0]
-    if run.history.reached:
-        cost = run.history.cost_usd
-    elif reached is not None:
-        cost = run.run_cost(reached)[0]
-    prices = dict.fromkeys(attempt.usd_per_hour for attempt in run.attempts)
-    return Spent(_rounded(seconds), cost, tuple(prices))
-
-
-def _training_end(run: _Run) -> Event | None:
-    """Gives the moment at which training ended; None if that was in a log that was lost."""
-    last = run.attempts[-1]
-    trained = [
-        event
-        for attempt in run.attempts
-        for event in attempt.events
-        if event["event"] in ("train", "evaluation", "diverged")
-    ]
-    end = _last(last.events, "attempt_end")
-    status = None if end is None else end["status"]
-    profiled = any(event["name"] == "profile" for event in _of(last.events, "phase"))
-    if trained and trained[-1]["attempt"] == last.number:
-        ended = profiled or status not in (None, "failed")
-    else:
-        # It only took up what an earlier attempt had finished, or it did not come to train.
-        ended = profiled or status in FINAL_STATUSES
-    if not ended:
-        return last.events[-1]
-    if trained:
-        return trained[-1]
-    return None if run.history.run_started else last.events[-1]
-
-
 def summarize_log(events: Sequence[Event]) -> RunResult:
     """Gives the result of a log that may be damaged or made elsewhere.
 
@@ -533,19 +306,12 @@ def summarize_log(events: Sequence[Event]) -> RunResult:
       RunError: It says too little, or a field is not of its kind.
     """
     try:
-        refused = [one for one in _run(events).attempts if one.refused_price is not None]
-        if refused:
-            raise RunError(_price_refused(refused[0]))
+        for attempt in LoggedRun.from_events(events).attempts:
+            if attempt.price_fault:
+                raise RunError(attempt.price_fault)
         return summarize(events)
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(of_another_kind(error)) from None
-
-
-def _price_refused(attempt: _Attempt) -> str:
-    return (
-        f"the price of attempt {attempt.number} is {attempt.refused_price!r}, no amount of dollars "
-        "an hour"
-    )
 
 
 def of_another_kind(error: Exception) -> str:
@@ -555,7 +321,7 @@ def of_another_kind(error: Exception) -> str:
 
 def run_started(events: Sequence[Event]) -> bool:
     """Tells whether the run's clock has started, in this log or in the past that it carries."""
-    return bool(_of(events, "run_start")) or carried_history(events).run_started
+    return bool(events_of(events, "run_start")) or carried_history(events).run_started
 
 
 def knows_more(past: dict[str, Any], events: Sequence[Event]) -> bool:
@@ -567,7 +333,7 @@ def knows_more(past: dict[str, Any], events: Sequence[Event]) -> bool:
     """
     if not run_started(events):
         return True
-    run, history = _run(events), History.from_json(past)
+    run, history = LoggedRun.from_events(events), History.from_json(past)
     starts = attempt_starts(events)
     last = max(run.attempts[-1].events, key=lambda event: event["t"])
     known = [
@@ -584,11 +350,11 @@ def history_of(events: Sequence[Event]) -> dict[str, Any]:
     Args:
       events: The events so far, of a run whose clock has started.
     """
-    result, run = summarize(events), _run(events)
+    result, run = summarize(events), LoggedRun.from_events(events)
     now = run.attempts[-1].events[-1]
     cost = result.cost_usd
     if not result.reached:
-        cost = _rounded(_cost(run.history.cost_usd, run.run_parts(now) or [])[0])
+        cost = _rounded(run.run_cost(now)[0])
     start_unix_seconds = run.history.run_start_unix_seconds
     if run.run_start is not None:
         start_unix_seconds = run.run_start["unix_seconds"]
@@ -598,7 +364,7 @@ def history_of(events: Sequence[Event]) -> dict[str, Any]:
         run_started=run_started(events),
         run_seconds=run.run_seconds(now) or 0.0,
         total_seconds=result.total_seconds,
-        steps_made=sum(e["steps"] for e in _of(run.events, "train")) + run.history.steps_made,
+        steps_made=sum(e["steps"] for e in events_of(run.events, "train")) + run.history.steps_made,
         run_start_unix_seconds=start_unix_seconds,
         phases=result.phases,
         first_losses=result.first_losses,
@@ -616,25 +382,7 @@ def history_of(events: Sequence[Event]) -> dict[str, Any]:
     ).to_json()
 
 
-def _run(events: Sequence[Event]) -> _Run:
-    grouped: dict[int, list[Event]] = {}
-    for event in events:
-        grouped.setdefault(event["attempt"], []).append(event)
-    if not grouped:
-        raise RunError("the log holds no attempt; nothing can be summarized")
-    attempts = [_Attempt(number, own) for number, own in grouped.items()]
-    run_start = next(iter(_of(events, "run_start")), None)
-    history = carried_history(events)
-    if run_start is None and history.run_started:
-        run_start = damaged_run_start(events, history)
-        if run_start is not None:
-            history = History()  # all of it is in this log
-    starts = attempt_starts(events)
-    attempts = [own for own in attempts if starts[own.number] not in history.attempt_starts]
-    return _Run(attempts, run_start, history)
-
-
-def _newest_step(attempts: list[_Attempt]) -> int:
+def _newest_step(attempts: list[LoggedAttempt]) -> int:
     """Gives the step of the newest state: an attempt may go on from before the last one's end."""
     for attempt in reversed(attempts):
         for event in reversed(attempt.events):
@@ -648,44 +396,7 @@ def _newest_step(attempts: list[_Attempt]) -> int:
 _STATE_EVENTS = ("train", "evaluation", "restored", "checkpoint")
 
 
-def _cost(carried: float | None, parts: list[tuple[_Attempt, float]]) -> tuple[float | None, str]:
-    """Gives the cost of attempts' seconds and of the carried past, or None and the reason."""
-    if carried is None:
-        return None, "the past that a checkpoint carried has no price"
-    cost, unpriced = carried, []
-    for attempt, seconds in parts:
-        hourly = attempt.usd_per_hour
-        if hourly is not None:
-            cost += hourly * seconds / 3600
-        elif seconds:
-            unpriced.append(attempt.number)
-    if unpriced:
-        numbers = ", ".join(map(str, unpriced))
-        return None, f"no price given (--price_per_hour_usd) in attempt {numbers}"
-    return cost, ""
-
-
-_HIGHEST_PRICE = 1e9
-"""USD an hour: far above every machine's, so that a number beyond is a damaged one."""
-
-
-def _is_price(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= value <= _HIGHEST_PRICE
-
-
-def _phases(attempts: list[_Attempt], history: History) -> dict[str, float]:
-    """Gives the seconds of each phase, of all attempts."""
-    seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-    for attempt in attempts:
-        for name, own in attempt.phase_seconds().items():
-            seconds[name] += own
-    for name, carried in history.phases.items():
-        seconds[name] += carried
-    return {name: round(value, 6) for name, value in seconds.items()}
-
-
-def _compile_cache(attempts: list[_Attempt], history: History) -> dict[str, str]:
+def _compile_cache(attempts: list[LoggedAttempt], history: History) -> dict[str, str]:
     """Gives each program's state when the run first had it: a restart finds it in the cache."""
     states = dict(history.compile_cache)
     for attempt in attempts:
@@ -693,10 +404,10 @@ def _compile_cache(attempts: list[_Attempt], history: History) -> dict[str, str]
     return states
 
 
-def _evaluations(events: Sequence[Event], run: _Run) -> list[dict[str, Any]]:
+def _evaluations(events: Sequence[Event], run: LoggedRun) -> list[dict[str, Any]]:
     """Gives one row a step: the first measurement, where an attempt did work again."""
     rows = {row["step"]: row for row in run.history.evaluations}
-    for event in _of(events, "evaluation"):
+    for event in events_of(events, "evaluation"):
         row = {
             "step": event["step"],
             "epoch": event["epoch"],
@@ -720,73 +431,10 @@ def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
 
 def _first_losses(events: Sequence[Event], history: History) -> list[float]:
     losses = dict(enumerate(history.first_losses))
-    for event in _of(events, "first_losses"):
+    for event in events_of(events, "first_losses"):
         for index, loss in enumerate(event["losses"], start=event["start_step"]):
             losses.setdefault(index, loss)
     return [losses[index] for index in range(len(losses)) if index in losses]
-
-
-def _warnings(events: Sequence[Event], run: _Run) -> list[str]:
-    messages = [event["message"] for event in _of(events, "warning")]
-    if run.history.attempts:
-        messages.append(
-            "an earlier log or its end was lost and its past is that of a checkpoint: what its "
-            "last attempt did after that checkpoint is in no time and no cost here"
-        )
-    for attempt in run.attempts:
-        if not attempt.start:
-            messages.append(
-                f"the log lacks the start of attempt {attempt.number}, as if its line were "
-                "damaged; its seconds count"
-            )
-        if attempt.refused_price is not None:
-            messages.append(f"{_price_refused(attempt)}; it is ignored")
-        first, last = attempt.events[0], attempt.events[-1]
-        if None not in (first["boot_seconds"], last["boot_seconds"]):
-            slept = (last["boot_seconds"] - first["boot_seconds"]) - (last["t"] - first["t"])
-            if slept > HEARTBEAT_SECONDS:
-                messages.append(
-                    f"the machine was suspended for {slept:.0f} s in attempt "
-                    f"{attempt.number}; no time here counts them"
-                )
-    messages += _differing_versions(events, run.history)
-    metrics: dict[int, dict] = {}
-    for event in _of(events, "evaluation"):
-        if metrics.setdefault(event["step"], event["metrics"]) != event["metrics"]:
-            messages.append(
-                f"the evaluation at step {event['step']} was made again after a restart and gave "
-                "other values; the first is reported"
-            )
-    return messages
-
-
-def _differing_versions(events: Sequence[Event], history: History) -> list[str]:
-    """Says which attempt ran with which version, for each that was not the same in all."""
-    versions = {f"attempt {e['attempt']}": e["versions"] for e in _of(events, "attempt_start")}
-    if history.versions and history.versions not in versions.values():
-        versions = {"an attempt whose log was lost": history.versions, **versions}
-    differences = []
-    for name in dict.fromkeys(name for installed in versions.values() for name in installed):
-        ran_with: dict[str, list[str]] = {}
-        for attempt, installed in versions.items():
-            ran_with.setdefault(installed.get(name, "none"), []).append(attempt)
-        if len(ran_with) > 1:
-            told = (f"{version} ({', '.join(who)})" for version, who in ran_with.items())
-            differences.append(f"{name} {', '.join(told)}")
-    if not differences:
-        return []
-    return [
-        f"the attempts did not run with the same versions: {'; '.join(differences)}; the result "
-        "names those of the last alone"
-    ]
-
-
-def _of(events: Sequence[Event], name: str) -> list[Event]:
-    return [event for event in events if event["event"] == name]
-
-
-def _last(events: Sequence[Event], name: str) -> Event | None:
-    return next((event for event in reversed(events) if event["event"] == name), None)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -24,7 +24,8 @@ class Summary:
       trials: All trials.
       reached: Those that reached the target.
       mean_seconds: Mean time to accuracy.
-      score_seconds: MLPerf's score: the mean without the fastest and the slowest.
+      score_seconds: MLPerf's score: the mean without the fastest and the slowest, as many at each
+        end as the rules say.
       cv: Population standard deviation over mean of the time to accuracy.
       epochs_mean: Mean epochs to the target.
       epochs_std: Their population standard deviation; None for fewer than two, as all variation.
@@ -32,7 +33,8 @@ class Summary:
       seconds_per_epoch_std: Its population standard deviation.
       ratio_of_cvs: CV of the epochs over CV of the time per epoch; 0 where epochs do not vary.
       expected_seconds: Time of all trials / number that reached.
-      cost_usd: Mean time to accuracy x price of the system.
+      cost_usd: Mean time to accuracy x price of the system, or the mean of what each trial cost
+        where each says that.
     """
 
     trials: int

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.analysis import run_summary
+from dawnjax.analysis.logged_run import FINAL_STATUSES
 from dawnjax.analysis.run_summary import RunResult
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
@@ -100,7 +101,7 @@ def read_run(path: Path) -> ExportedRun:
         raise RunError(f"{path}: {error}") from None
     if damaged:
         raise RunError(f"{path}: line {damaged[0]} of its log is torn or damaged; not exported")
-    if not result.reached and result.status not in run_summary.FINAL_STATUSES:
+    if not result.reached and result.status not in FINAL_STATUSES:
         raise RunError(f"{path}: the trial has not ended ({result.status}); it is no result yet")
     run = ExportedRun(path, result, tuple(events))
     if not run.of("run_start"):

@@ -140,24 +140,24 @@ def leaderboards_part(all_boards: Sequence[Board], until: str | None = None) -> 
 
 def board_view(board: Board) -> TableView:
     """Gives one leaderboard with both ranks; complete without any sorting."""
-    cost_ranks = {_place(row): row["rank"] for row in records_of(board.by_cost)}
-    cost_row = {_place(row): row for row in records_of(board.by_cost)}
+    records = records_of(board.by_time)
+    by_cost = {_place(row): row for row in records_of(board.by_cost)}
     training = board.kind == "training"
-    priced = any(row["cost_usd"] is not None for row in records_of(board.by_time))
-    submitters = any(row["submitter"] for row in records_of(board.by_time))
-    compiled = any(row["compile_seconds"] is not None for row in records_of(board.by_time))
+    priced = any(row["cost_usd"] is not None for row in records)
+    submitters = any(row["submitter"] for row in records)
+    compiled = any(row["compile_seconds"] is not None for row in records)
     # On the page a letter leads to the remark.
     notes = tuple(note for note in board.by_time.notes if "remark" not in note)
     if not priced:
-        whys = sorted({str(row["price_source"]) for row in records_of(board.by_time)})
+        whys = sorted({str(row["price_source"]) for row in records})
         notes = (*notes, "No cost is known: " + "; ".join(whys[:3]) + ".")
     reasons = Reasons()
     rows, dates = [], []
-    for row in records_of(board.by_time):
-        cost_rank = cost_ranks.get(_place(row))
+    for row in records:
+        cost_rank = by_cost[_place(row)]["rank"]
         entry = board.entries[str(row["source"])]
         remark = str(row["remark"] or "")
-        why = str(cost_row[_place(row)]["remark"] or row["price_source"] or "")
+        why = str(by_cost[_place(row)]["remark"] or row["price_source"] or "")
         not_priced_alone = cost_rank is None and row["cost_usd"] is not None
         cells = [
             _rank_cell(row["rank"], reasons.mark(remark)),

@@ -21,7 +21,6 @@ from dawnjax.report.table_view import (
     COMPILATION_HEAD,
     CellView,
     HeadView,
-    Reasons,
     TableView,
     compilation_cell,
     label,
@@ -106,7 +105,7 @@ def thresholds_part(entries: Sequence[Entry]) -> Part | None:
     blocks, rows = [], []
     for number, (title, group) in enumerate(groups_of(entries), start=1):
         target = group[0].target
-        if target.value is None or any(entry.target != target for entry in group):
+        if target.value is None:
             continue
         levels = _levels(target)
         times = [[time_to_threshold(entry, level) for level in levels] for entry in group]
@@ -207,9 +206,6 @@ def target_label(target: Target) -> str:
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
     target = group[0].target
     lines, left_out, said = [], [], []
-    other_target = [entry for entry in group if entry.target.unit != target.unit]
-    group = [entry for entry in group if entry.target.unit == target.unit]
-    left_out += [(label(entry), "its metric has another unit") for entry in other_target]
     behind = 0
     for entry in group:
         strands = _strands(entry, against)
@@ -317,8 +313,7 @@ def _threshold_figure(
 def _threshold_view(
     title: str, group: Sequence[Entry], times: Sequence[Sequence[ThresholdTime]], target: Target
 ) -> TableView:
-    """Gives the times of the named entries, one column a threshold."""
-    reasons = Reasons()
+    """Gives the times of the fastest entries, one column a threshold."""
     rows = []
     compiled = any(mean_compile_seconds(entry) is not None for entry in group)
     for entry, own in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
@@ -343,7 +338,6 @@ def _threshold_view(
         caption=f"{title}: time to each threshold",
         heads=tuple(heads),
         rows=tuple(rows),
-        reasons=reasons.listed(),
         total=len(group),
     )
 

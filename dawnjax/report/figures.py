@@ -147,10 +147,13 @@ def draw_bars(
     """Draws stacked bars; the parts are named in a key in their order, and inside where it fits."""
     narrow = width < 600
     used = [index for index in range(len(parts)) if any(row.parts[index] for row in rows)]
-    key_rows = _key_rows([parts[index] for index in used], width)
+    keyed = svg.in_rows([parts[index] for index in used], 30, width)
+    key_rows = keyed[-1][1] + 1 if keyed else 1
     layout = _layout(rows, width, note_width=80, above=18.0 * key_rows + 6)
     canvas = svg.Canvas(width, layout.height)
-    _draw_key(canvas, [(index, parts[index]) for index in used], width)
+    for index, (x, row) in zip(used, keyed, strict=True):
+        canvas.rectangle(x, 4 + 18 * row, 12, 12, f"p{index + 1}")
+        canvas.text(x + 17, 14 + 18 * row, parts[index], "keyed")
     longest = max(sum(row.parts) for row in rows)
     scale = svg.linear([0, longest], layout.left, layout.right, zero=True)
     bottom = layout.height - 46
@@ -232,24 +235,3 @@ def _labelled(canvas: svg.Canvas, rows: Sequence, layout: _Layout):
             canvas.text(layout.left - 10, y + 4, words.squeezed(row.label, room), anchor="end")
             canvas.text(canvas.width - 2, y + 4, row.note, "note", anchor="end")
         yield row, y
-
-
-def _key_rows(names: Sequence[str], width: float) -> int:
-    rows, at = 1, 0.0
-    for name in names:
-        wide = 30 + svg.text_width(name)
-        if at + wide > width:
-            rows, at = rows + 1, 0.0
-        at += wide
-    return rows
-
-
-def _draw_key(canvas: svg.Canvas, names: Sequence[tuple[int, str]], width: float) -> None:
-    x, y = 0.0, 4.0
-    for index, name in names:
-        wide = 30 + svg.text_width(name)
-        if x + wide > width:
-            x, y = 0.0, y + 18
-        canvas.rectangle(x, y, 12, 12, f"p{index + 1}")
-        canvas.text(x + 17, y + 10, name, "keyed")
-        x += wide

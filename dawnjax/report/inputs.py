@@ -1,15 +1,12 @@
 """What a report is made of: entries and our runs, read and redacted."""
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from dawnjax import analysis
-from dawnjax.analysis import our_runs
 from dawnjax.analysis.entries import Entry
+from dawnjax.analysis.loading import load_with_runs
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.errors import RunError
 from dawnjax.report.privacy import Redactor
 
 
@@ -19,7 +16,7 @@ class Inputs:
 
     Attributes:
       entries: Ours and official ones, in the order read.
-      runs: Our runs by (experiment's identity, run's name): what an entry does not hold.
+      runs: Our runs, each once: what an entry does not hold.
       problems: What was not read, and why.
     """
 
@@ -39,17 +36,7 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
       ConfigError: There is nothing at a path.
       RunError: Nothing could be read, or a file is damaged.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what was not read is in `problems`
-        loaded = analysis.load(*paths)
-    runs: list[OurRun] = []
-    for path in paths:
-        for directory in our_runs.find_run_directories(path) if path.is_dir() else ():
-            try:
-                runs.append(our_runs.read_run(directory))
-            except RunError:
-                continue  # `load` has said so
-    runs = our_runs.distinct(runs)
+    loaded, runs = load_with_runs(*paths)
     hosts = {str(host.get("hostname", "")) for run in runs for host in run.result.hosts if host}
     redactor = Redactor(hosts, keep=include_hosts)
     return Inputs(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from dawnjax.analysis.entries import Target
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.run_summary import PHASES
 from dawnjax.analysis.tables import Column, Table
+from dawnjax.clock import PHASES
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
 from dawnjax.report.figures import Figure
@@ -116,7 +116,7 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
                 result.total_seconds,
                 result.train_seconds,
                 float(result.epochs),
-                "none" if best is None else f"{quality(best, target)}",
+                "none" if best is None else quality(best, target),
                 best,
                 result.examples_per_second,
                 result.cost_usd,
@@ -237,14 +237,13 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
     bars = []
     for (experiment, variant), group in groups.items():
         name = " ".join(filter(None, [experiment, variant]))
-        for label, members in (
-            [(f"{run.name}", [run]) for run in group] if each else [(name, group)]
-        ):
+        for label, members in [(run.name, [run]) for run in group] if each else [(name, group)]:
             parts = tuple(
                 statistics.fmean(float(run.result.phases.get(phase, 0.0)) for run in members)
                 for phase in PHASES
             )
             bars.append(figures.Bar(label, name if each else "", parts, words.duration(sum(parts))))
+    left_out = tuple((bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:])
     bars = bars[:MOST_BARS]
     said = "; ".join(
         f"{bar.label}: "
@@ -266,6 +265,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
         draw=lambda width: figures.draw_bars(
             bars, PHASES, "time", words.duration, svg.time_ticks, width
         ),
+        left_out=left_out,
         tables=("phases",),
     )
 
@@ -287,6 +287,8 @@ def _with_digits(shown: TableView, table: Table) -> TableView:
 
 def _why(name: str, row) -> str:
     """Gives the run's own reason for a null, as `result.json` has it."""
+    if name == "epochs_to_target":  # known where the time to accuracy is
+        name = "time_to_accuracy_seconds"
     for reason in str(row["reasons"]).split("; "):
         field, _, why = reason.partition(": ")
         if field == name:

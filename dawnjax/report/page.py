@@ -33,7 +33,8 @@ DEFINITIONS = (
     (
         "MLPerf score",
         "The mean without the fastest and the slowest trial. A trial that did not reach counts as "
-        "the slowest; more than one of them, or fewer than three trials, and there is no score.",
+        "the slowest; more than one of them, or fewer than three trials, and there is no score. Of "
+        "unet3d four are left out at each end, and nine trials are needed.",
     ),
     (
         "Coefficient of variation (CV)",
@@ -65,7 +66,7 @@ class Report:
 
     Attributes:
       html: The page.
-      tables: All tables, of which the page shows the most of.
+      tables: All tables; the page may show a part of one.
     """
 
     html: str

@@ -182,7 +182,8 @@ def draw_points(
       floors: A value that each axis must show, if any.
     """
     narrow = width < 600
-    left, top = 58.0, 30.0 + (18.0 * _series_rows(series_names, width) if series_names else 0)
+    keyed = svg.in_rows(series_names, 34, width)
+    left, top = 58.0, 30.0 + (18.0 * (keyed[-1][1] + 1) if keyed else 0)
     right = width - 14
     plot_height = 270.0 if narrow else 380.0
     bottom = top + plot_height
@@ -193,7 +194,10 @@ def draw_points(
     xs = [point.x for point in points] + [v for v in floors[:1] if v is not None]
     ys = [point.y for point in points] + [v for v in floors[1:] if v is not None]
     to_x, to_y = _scale(x, xs, left, right), _scale(y, ys, bottom, top)
-    _draw_series_key(canvas, series_names, width)
+    for index, (name, (at, row)) in enumerate(zip(series_names, keyed, strict=True)):
+        shape = svg.MARKERS[index % len(svg.MARKERS)]
+        canvas.marker(at + 7, 8 + 18 * row, 4.5, f"s{index % svg.SERIES + 1}", shape)
+        canvas.text(at + 17, 12 + 18 * row, name, "keyed")
     svg.y_axis(canvas, to_y, left, right, y.label, y.ticks(to_y, 6), y.text)
     svg.x_axis(canvas, to_x, top, bottom, x.label, x.ticks(to_x, 4 if narrow else 7), x.text)
     taken: list[tuple[float, float, float, float]] = []
@@ -280,15 +284,15 @@ def _label_ends(canvas: svg.Canvas, ends: Sequence, right: float, top: float, bo
 def _draw_diagonal(
     canvas: svg.Canvas, to_x: svg.Scale, to_y: svg.Scale, name: str
 ) -> list[tuple[float, float, float, float]]:
-    """Draws the line of equal values and its name under its upper end; gives the name's box."""
+    """Draws the line of equal values and its name at its upper end; gives the name's box."""
     low, high = max(to_x.low, to_y.low), min(to_x.high, to_y.high)
     if high <= low:
         return []
     canvas.line(to_x(low), to_y(low), to_x(high), to_y(high), "diagonal")
     x, y = to_x(high), to_y(high)
     room = svg.text_width(name)
-    canvas.text(x - 6, y - 6 if y > 40 else y + 12, name, "targeted", anchor="end")
     base = y - 6 if y > 40 else y + 12
+    canvas.text(x - 6, base, name, "targeted", anchor="end")
     return [(x - 6 - room, base - 12, x - 6, base + 2)]
 
 
@@ -321,25 +325,3 @@ def _place(
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def _series_rows(names: Sequence[str], width: float) -> int:
-    rows, at = 1, 0.0
-    for name in names:
-        wide = 34 + svg.text_width(name)
-        if at + wide > width and at:
-            rows, at = rows + 1, 0.0
-        at += wide
-    return rows
-
-
-def _draw_series_key(canvas: svg.Canvas, names: Sequence[str], width: float) -> None:
-    x, y = 0.0, 8.0
-    for index, name in enumerate(names):
-        wide = 34 + svg.text_width(name)
-        if x + wide > width and x:
-            x, y = 0.0, y + 18
-        shape = svg.MARKERS[index % len(svg.MARKERS)]
-        canvas.marker(x + 7, y, 4.5, f"s{index % svg.SERIES + 1}", shape)
-        canvas.text(x + 17, y + 4, name, "keyed")
-        x += wide

@@ -47,7 +47,9 @@ def facts(inputs: Inputs) -> list[tuple[str, str]]:
         )
         found.append((f"{words.grouped(reached)} of {words.grouped(trials)}", "reached the target"))
     if inference:
-        found.append((words.grouped(inference), "inference entries"))
+        found.append(
+            (words.grouped(inference), "inference entry" if inference == 1 else "inference entries")
+        )
     if dates:
         span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
         found.append((span, "dates"))
@@ -102,8 +104,8 @@ def conclusions(inputs: Inputs) -> list[str]:
     odd = sum(len(entry.warnings) for entry in entries)
     if odd:
         said.append(
-            f"{words.count(odd, 'warning')} say what was odd and how it was read; see the last "
-            "section."
+            f"{words.count(odd, 'warning')} {'says' if odd == 1 else 'say'} what was odd and how "
+            "it was read; see the last section."
         )
     if inputs.problems:
         said.append(
@@ -139,7 +141,8 @@ def warnings_part(inputs: Inputs) -> Part | None:
         name="",
         caption="Not read",
         heads=(HeadView("reason"),),
-        rows=tuple((CellView(problem),) for problem in inputs.problems[:MOST_ROWS]),
+        # All of them: no file has them.
+        rows=tuple((CellView(problem),) for problem in inputs.problems),
         total=len(inputs.problems),
     )
     texts = TableView(

@@ -235,6 +235,24 @@ def text_width(text: str, size: float = FONT) -> float:
     return len(text) * size * LETTER_WIDTH
 
 
+def in_rows(names: Sequence[str], lead: float, width: float) -> list[tuple[float, int]]:
+    """Gives (x, row) of each name of a key: one after another, where one does not fit on a new row.
+
+    Args:
+      names: In their order.
+      lead: Room of a name's mark and of the gap to the next one.
+      width: Of the key.
+    """
+    places, at, row = [], 0.0, 0
+    for name in names:
+        wide = lead + text_width(name)
+        if at and at + wide > width:
+            at, row = 0.0, row + 1
+        places.append((at, row))
+        at += wide
+    return places
+
+
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Gives places of labels near the wanted ones, in the same order, at least `gap` apart."""
     order = sorted(range(len(places)), key=lambda index: (places[index], index))

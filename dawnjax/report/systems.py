@@ -268,13 +268,13 @@ def _why_not_scaled(_: Entry | None, name: str, record) -> str:
     if name in ("throughput_efficiency", "epochs_ratio"):
         return "epochs are not known"
     if name == "global_batch_size":
-        return "the results do not tell the batch size of the whole job"
+        return "the results tell no one batch size of the whole job"
     return ""
 
 
 def _why_no_speedup(_: Entry | None, name: str, record) -> str:
     if name.endswith("batch_size"):
-        return "the results do not tell the batch size of the whole job"
+        return "the results tell no one batch size of the whole job"
     if name == "tta_speedup":
         return "one of the two has no score: fewer than 3 trials, or too many did not reach"
     if name == "throughput_speedup" or name.endswith("epochs"):

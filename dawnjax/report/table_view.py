@@ -123,8 +123,7 @@ def label(entry: Entry, *, benchmark: bool = False) -> str:
     if entry.suite == "dawnbench":
         name = entry.source.rsplit("/", 1)[-1] or entry.source
     elif entry.suite == "dawnjax":
-        words = [entry.benchmark, entry.variant, f"on {entry.system}"]
-        name = " ".join(filter(None, words))
+        name = " ".join(filter(None, [entry.benchmark, entry.variant, f"on {entry.system}"]))
         return f"{name} ({entry.distinction})" if entry.distinction else name
     else:
         many = f" · {entry.num_accelerators} acc." if (entry.num_accelerators or 0) > 1 else ""
@@ -162,8 +161,6 @@ def view(
     *,
     entries: Mapping[tuple[str, ...], Entry] | None = None,
     why: Callable[[Entry | None, str, Mapping[str, Cell]], str] | None = None,
-    most: int | None = MOST_ROWS,
-    sortable: bool = False,
     caption: str = "",
     keep: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> TableView:
@@ -177,8 +174,6 @@ def view(
       columns: Names of those to show, in this order; all if None.
       entries: By `key_of`, for labels and reasons.
       why: From an entry, a column and the row to why there is no number.
-      most: Rows to show; all if None.
-      sortable: Whether the page may sort and filter it.
       caption: Instead of the table's title.
       keep: Which rows to show; all if None.
     """
@@ -195,7 +190,7 @@ def view(
     records = [record for record in records_of(table) if keep is None or keep(record)]
     if all(record.get(COMPILATION.name) is None for record in records):
         names = [name for name in names if name != COMPILATION.name]
-    for record in records[:most]:
+    for record in records[:MOST_ROWS]:
         entry = None
         cells = []
         if has_entries and entries is not None:
@@ -220,7 +215,6 @@ def view(
         reasons=reasons.listed(),
         notes=table.notes,
         total=len(table.rows),
-        sortable=sortable,
     )
 
 
@@ -289,7 +283,9 @@ def why_null(entry: Entry | None, name: str, record: Mapping[str, Cell]) -> str:
     if name == "score_seconds":
         if summary.trials < 3:
             return "a score needs at least 3 trials"
-        return f"{summary.trials - summary.reached} trials did not reach the target: no score"
+        if summary.reached == summary.trials:
+            return "too few trials for a score: the rules leave out several at each end"
+        return f"{summary.trials - summary.reached} of {summary.trials} trials did not reach"
     if name == "expected_seconds":
         return "how long the trials that did not reach ran is not known"
     if name == "compile_seconds":

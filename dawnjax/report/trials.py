@@ -38,13 +38,13 @@ TOO_FEW = "too few trials to tell"
 
 
 def stability_part(entries: Sequence[Entry]) -> Part | None:
-    """Gives how the time to accuracy varies over trials, if an entry has two that reached."""
+    """Gives how the time to accuracy varies over trials, if an entry has two or more."""
     table = stability_table(entries)
     if not any(summary.trials > 1 for _, summary in summaries(entries)):
         return None
     keyed = by_key(entries)
     several = [row for row in records_of(table) if (row["trials"] or 0) > 1]
-    rows, left_out, said = [], [], []
+    rows, left_out = [], []
     for record in several:
         entry = keyed[(record["suite"], record["benchmark"], record["source"])]
         summary = entry.summary
@@ -72,23 +72,21 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
                     high=high / mean - 1 if ends else None,
                     note=f"{cv} · {fraction}",
                 ),
+                f"{label(entry, benchmark=True)}: mean {words.duration(mean)}, CV {cv}, {fraction}",
             )
-        )
-        said.append(
-            f"{label(entry, benchmark=True)}: mean {words.duration(mean)}, CV {cv}, {fraction}"
         )
     blocks = []
     if rows:
         cut = len(rows) > MOST_ROWS
         if cut:
             rows = sorted(rows, key=lambda row: -row[0])[:MOST_ROWS]
-        strips = [strip for _, strip in rows]
+        strips = [strip for _, strip, _ in rows]
         strips.sort(key=lambda strip: strip.group)
         blocks.append(
             Figure(
                 name="stability",
                 title="Each trial against the mean of its entry",
-                summary="; ".join(said[:MOST_ROWS]) + ".",
+                summary="; ".join(said for _, _, said in rows) + ".",
                 caption=(
                     "A dot is a trial that reached the target, the line across the mean, the bar "
                     f"the 95% interval of the mean, which fewer than {FEWEST_TRIALS} trials do not "
@@ -116,8 +114,9 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
     cvs = [s.cv for _, s in summaries(entries) if s.cv is not None and s.reached > 1]
     if cvs:
         lead = [
-            f"Trials of an entry differ in their random seed alone. Over {len(cvs)} entries with "
-            f"two trials or more the coefficient of variation of the time to accuracy is "
+            "Trials of an entry differ in their random seed alone. Over "
+            f"{words.count(len(cvs), 'entry', 'entries')} of which two trials or more reached, the "
+            "coefficient of variation of the time to accuracy is "
             f"{words.percent(statistics.median(cvs))} in the median and "
             f"{words.percent(max(cvs))} at most.",
             "A difference between two systems that is smaller than this says nothing after one "
@@ -236,14 +235,18 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
     if not pairs:
         return None
     table = compare_table(pairs[:MOST_COMPARISONS])
+    if len(pairs) > MOST_COMPARISONS:
+        note = f"Of {len(pairs)} pairs of neighbours the first {MOST_COMPARISONS} are compared."
+        table = dataclasses.replace(table, notes=(*table.notes, note))
     return Part(
         section=Section(
             name="comparisons",
             title="Are neighbours told apart?",
             lead=(
-                "Each entry with two trials or more against the next faster one of its benchmark "
-                "and target: the ratio of their expected times, and whether its 95% interval "
-                f"leaves out 1. Fewer than {FEWEST_TRIALS} trials of either are too few to tell.",
+                "Each entry of which two trials or more reached, against the next faster one of "
+                "its benchmark and target: the ratio of their expected times, and whether its 95% "
+                f"interval leaves out 1. Fewer than {FEWEST_TRIALS} trials of either are too few "
+                "to tell.",
             ),
             blocks=(_comparisons_view(table, entries),),
         ),
@@ -256,7 +259,7 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
     columns = {column.name: column for column in table.columns}
     reasons = Reasons()
     rows = []
-    for record in records_of(table)[:MOST_COMPARISONS]:
+    for record in records_of(table):
         benchmark = str(record["benchmark"])
         cells = [
             CellView(

@@ -51,7 +51,7 @@ def percent(fraction: float, digits: int = 3) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Gives a number at so many significant digits, whole ones in full: `4.57`, `16,640`, `82`."""
+    """Gives a number at so many significant digits, whole ones in full: `4.57`, `16 640`, `82`."""
     if isinstance(value, int):
         return grouped(value)
     if not math.isfinite(value):

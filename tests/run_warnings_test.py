@@ -1,0 +1,60 @@
+"""What a result warns of, from its log."""
+
+import pytest
+from made_logs import Log, interrupted_run, one_attempt
+
+from dawnjax.analysis.run_summary import history_of, summarize
+
+
+def test_redone_evaluations_are_reported_once_and_a_difference_is_said():
+    log = interrupted_run()
+    assert len(summarize(log.events).evaluations) == 3
+    same = Log().begin(0.0).add("run_start", 1.0).evaluate(2.0, 10, 0.5).add("host_sample", 3.0)
+    same.begin(10.0).evaluate(4.0, 10, 0.5)
+    assert summarize(same.events).warnings == []
+    same.evaluate(5.0, 10, 0.6)
+    assert "step 10" in summarize(same.events).warnings[0]
+    assert [row["top_1_accuracy"] for row in summarize(same.events).evaluations] == [0.5]
+
+
+@pytest.mark.parametrize("price", [-5.0, "3", True, 1e300, float("nan")])
+def test_what_is_no_price_is_ignored_with_a_warning(price):
+    result = summarize(one_attempt(price=price).events)
+    assert result.cost_usd is None and result.allocated_cost_usd is None
+    assert result.warnings == [
+        f"the price of attempt 1 is {price!r}, no amount of dollars an hour; it is ignored"
+    ]
+
+
+def test_attempts_with_other_versions_are_named():
+    def run(*versions: dict, past: dict | None = None) -> Log:
+        log = Log()
+        for number, installed in enumerate(versions):
+            log.begin(100.0 * number + (0.0 if past is None else 1000.0))
+            log.events[-4]["versions"] = installed
+            if past is not None and number == 0:
+                log.add("restored", 1.0, step=10, history=past)
+            elif number == 0:
+                log.add("run_start", 1.0)
+            log.evaluate(2.0, 10, 0.5)
+        return log
+
+    old, new = {"jax": "0.10", "commit": "a1"}, {"jax": "0.11", "commit": "b2+"}
+    assert summarize(run(old, dict(old)).events).warnings == []
+    result = summarize(run(old, old, new).events)
+    assert result.versions == new
+    (warning,) = result.warnings
+    assert "jax 0.10 (attempt 1, attempt 2), 0.11 (attempt 3); commit a1 (" in warning
+    # Out of a checkout there is no commit; and a lost log leaves its versions in the checkpoint.
+    past = history_of(run(old).events)
+    result = summarize(run({"jax": "0.10"}, past=past).events)
+    assert "commit a1 (an attempt whose log was lost), none (attempt 1)" in result.warnings[-1]
+    assert "jax" not in result.warnings[-1]
+
+
+def test_suspension_is_said():
+    log = one_attempt()
+    for event in log.events:
+        if event["t"] > 9:
+            event["boot_seconds"] += 100
+    assert "suspended for 100 s" in summarize(log.events).warnings[0]
