@@ -68,6 +68,24 @@ def events_of(run_dir: Path) -> list[dict]:
     return read_events(log)[0] if log.exists() else []
 
 
+def events_of_attempt(run_dir: Path, attempt: int) -> list[dict]:
+    return [event for event in events_of(run_dir) if event["attempt"] == attempt]
+
+
+def last_evaluation(events: list[dict]) -> dict:
+    return next(event for event in reversed(events) if event["event"] == "evaluation")
+
+
+def seconds_on_clock(events: list[dict]) -> float:
+    """Gives the time from the start of an attempt's clock to its last record, by hand."""
+    started = next(event["t"] for event in events if event["event"] == "run_start")
+    return max(event["t"] for event in events) - started
+
+
+def restored_step(run_dir: Path) -> int:
+    return next(event["step"] for event in events_of(run_dir) if event["event"] == "restored")
+
+
 def wait_for(condition, seconds: float = 90.0):
     """Waits until a condition gives something, and gives that."""
     end = time.monotonic() + seconds
@@ -89,6 +107,17 @@ def uninterrupted(tmp_path_factory, compile_cache):
     run_dir = tmp_path_factory.mktemp("uninterrupted") / "run"
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, compile_cache):
+    """A run that was killed after its checkpoint of step 60; not to be changed, but copied."""
+    run_dir = tmp_path_factory.mktemp("killed") / "run"
+    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
+    wait_for(lambda: (run_dir / "checkpoints" / "60" / "manifest.json").exists())
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
     return run_dir
 
 
@@ -160,8 +189,7 @@ def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
 
     done = run(command(killed, compile_cache, *flags))
     assert done.returncode == 0, done.stderr
-    restored = next(event for event in events_of(killed) if event["event"] == "restored")
-    assert restored["step"] < reached
+    assert restored_step(killed) < reached
     step, state = final_state_of(killed)
     assert step == reached == result_of(killed)["steps"]
     np.testing.assert_array_equal(state, final_state_of(whole)[1])
@@ -191,20 +219,12 @@ def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache
     assert check_run(run_dir)[0] == []
 
 
-def test_the_clock_counts_all_but_the_gap(tmp_path, compile_cache):
-    run_dir = tmp_path / "run"
-    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
-    wait_for(lambda: steps_reached(run_dir, 60))
-    process.kill()
-    process.wait()
+def test_the_clock_counts_all_but_the_gap(killed, tmp_path, compile_cache):
+    run_dir = shutil.copytree(killed, tmp_path / "run")
     time.sleep(2.0)
     assert run(command(run_dir, compile_cache)).returncode == 3
-    events = events_of(run_dir)
-    first = [event for event in events if event["attempt"] == 1]
-    second = [event for event in events if event["attempt"] == 2]
-    run_start = next(event["t"] for event in first if event["event"] == "run_start")
-    last = next(e for e in reversed(second) if e["event"] == "evaluation")
-    by_hand = (max(event["t"] for event in first) - run_start) + last["t"]
+    first, second = events_of_attempt(run_dir, 1), events_of_attempt(run_dir, 2)
+    by_hand = seconds_on_clock(first) + last_evaluation(second)["t"]
     row = result_of(run_dir)["evaluations"][-1]
     assert row["seconds_since_run_start"] == pytest.approx(by_hand, abs=1e-4)
     gap = second[0]["boot_seconds"] - second[0]["t"] - first[-1]["boot_seconds"]
@@ -218,6 +238,7 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     process.terminate()
     process.wait()
     before = result_of(run_dir)
+    assert before["status"] == "interrupted"
     log = run_dir / "log" / "process_00000.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     start = next(i for i, line in enumerate(lines) if b'"event":"run_start"' in line)
@@ -227,8 +248,7 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     assert "or its end was lost" in " ".join(done.stdout.split())
     result = result_of(run_dir)
     assert result["interruptions"] == 1 and len(result["first_losses"]) == 10
-    second = [event for event in events_of(run_dir) if event["attempt"] == 2]
-    last = next(event for event in reversed(second) if event["event"] == "evaluation")
+    last = last_evaluation(events_of_attempt(run_dir, 2))
     # The last save was made after the last evaluation of the first attempt.
     assert result["evaluations"][:2] == before["evaluations"]
     at_least = before["evaluations"][-1]["seconds_since_run_start"] + last["t"]
@@ -240,13 +260,9 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
 
 
 def test_a_damaged_newest_checkpoint_means_a_warning_and_the_one_before(
-    uninterrupted, tmp_path, compile_cache
+    uninterrupted, killed, tmp_path, compile_cache
 ):
-    run_dir = tmp_path / "run"
-    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
-    wait_for(lambda: (run_dir / "checkpoints" / "60" / "manifest.json").exists())
-    process.kill()
-    process.wait()
+    run_dir = shutil.copytree(killed, tmp_path / "run")
     steps = sorted(
         int(path.parent.name) for path in (run_dir / "checkpoints").glob("*/manifest.json")
     )
@@ -260,8 +276,7 @@ def test_a_damaged_newest_checkpoint_means_a_warning_and_the_one_before(
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
     assert f"checkpoints/{steps[-1]} is not used" in done.stderr
-    restored = next(event for event in events_of(run_dir) if event["event"] == "restored")
-    assert restored["step"] == steps[-2]
+    assert restored_step(run_dir) == steps[-2]
     assert_same_end(run_dir, uninterrupted)
 
 
@@ -282,24 +297,21 @@ def test_asked_to_stop_it_saves_and_ends_at_once(uninterrupted, tmp_path, compil
     assert result["status"] == "interrupted"
     assert final_state_of(run_dir)[0] == result["steps"]  # no step is lost
     assert run(command(run_dir, compile_cache)).returncode == 3
-    restored = next(event for event in events_of(run_dir) if event["event"] == "restored")
-    assert restored["step"] == result["steps"]
+    assert restored_step(run_dir) == result["steps"]
     assert_same_end(run_dir, uninterrupted)
 
 
 def test_without_its_checkpoints_a_run_begins_again_and_says_so(
-    uninterrupted, tmp_path, compile_cache
+    uninterrupted, killed, tmp_path, compile_cache
 ):
-    run_dir = tmp_path / "run"
-    assert run_and_kill(command(run_dir, compile_cache), run_dir, 60, 0.0)
+    run_dir = shutil.copytree(killed, tmp_path / "run")
     shutil.rmtree(run_dir / "checkpoints")
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
     message = "the run begins again from step 0, and the time so far counts"
     assert message in " ".join(done.stderr.split())
-    first = [event for event in events_of(run_dir) if event["attempt"] == 1]
-    before = first[-1]["t"] - next(e["t"] for e in first if e["event"] == "run_start")
-    last = next(e for e in reversed(events_of(run_dir)) if e["event"] == "evaluation")
+    before = seconds_on_clock(events_of_attempt(run_dir, 1))
+    last = last_evaluation(events_of_attempt(run_dir, 2))
     result = result_of(run_dir)
     assert [message in warning for warning in result["warnings"]] == [True]
     row = result["evaluations"][-1]

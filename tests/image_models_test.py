@@ -157,7 +157,7 @@ def test_depths_that_no_paper_has_are_refused(depth):
 def test_a_zero_last_scale_starts_bottleneck_blocks_as_their_shortcut():
     config = ResNet(stage_sizes=(2,), stage_widths=(16,), block="bottleneck", last_scale=0.0)
     model = pure(config, (8, 8, 3), 10)
-    params, stats = model.init(jax.random.key(0))
+    params, stats = jax.jit(model.init)(jax.random.key(0))
     for block in params["blocks"].values():
         assert not block["norm_3"]["scale"].any() and block["norm_2"]["scale"].all()
     # The second block's shortcut is its input: it changes nothing.
@@ -244,16 +244,8 @@ def test_values_and_gradients_are_those_of_pytorch_in_float64(name):
     config, image_shape = CASES[name]
     batch = 4
     model = pure(config, image_shape, 7, group_size=batch)
-    params, stats = jax.jit(model.init)(jax.random.key(0))
     rng = np.random.default_rng(0)
-    # Scales and biases off their start, so that each one matters.
-    params = jax.tree.map(
-        lambda leaf: (
-            np.asarray(leaf)
-            + (rng.normal(0, 0.3, leaf.shape).astype(np.float32) if leaf.ndim == 1 else 0)
-        ),
-        params,
-    )
+    params, stats = drawn(model, rng)
     images = rng.standard_normal((batch, *image_shape)).astype(np.float32)
     weights = rng.standard_normal((batch, 7)).astype(np.float32)
 
