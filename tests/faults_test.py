@@ -46,8 +46,12 @@ SMALL = [
 NEVER = "--targets.0.value=0.0"
 
 
-def environment(num_devices: int = 1) -> dict[str, str]:
-    flags = f"--xla_force_host_platform_device_count={num_devices}"
+QUICK = " --xla_backend_optimization_level=0"
+"""What compiles the small network sooner; digits is compiled as it is for a user."""
+
+
+def environment(num_devices: int = 1, more_flags: str = QUICK) -> dict[str, str]:
+    flags = f"--xla_force_host_platform_device_count={num_devices}{more_flags}"
     return {**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "16", "XLA_FLAGS": flags}
 
 
@@ -373,7 +377,7 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
     one, two = tmp_path / "one", tmp_path / "two"
     done = run(command(one, compile_cache, *flags), env=environment(4))
     assert done.returncode == 3, done.stderr
-    done = run(launch(two, compile_cache, *flags), env=os.environ)
+    done = run(launch(two, compile_cache, *flags))
     assert done.returncode == 3, done.stderr
     np.testing.assert_allclose(
         result_of(two)["first_losses"], result_of(one)["first_losses"], atol=1e-5
@@ -387,7 +391,7 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
             *(sys.executable, "-m", "dawnjax", "launch", "--processes=2"),
             *("--devices_per_process=2", "--", *evaluate),
         ],
-        env=os.environ,
+        env=environment(),
     )
     assert single.returncode == several.returncode == 0, several.stderr
     rows = [json.loads(done.stdout.splitlines()[-1]) for done in (single, several)]
@@ -404,6 +408,7 @@ def test_a_lost_host_ends_the_others_and_the_run_goes_on_alone(
     run_dir = tmp_path / "run"
     launcher = subprocess.Popen(
         launch(run_dir, compile_cache, "--processes.heartbeat_timeout_seconds=10"),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -432,7 +437,11 @@ def test_a_lost_host_ends_the_others_and_the_run_goes_on_alone(
 def test_sigterm_to_the_launcher_saves_on_all_hosts(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     launcher = subprocess.Popen(
-        launch(run_dir, compile_cache), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        launch(run_dir, compile_cache),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_for(lambda: steps_reached(run_dir, 20))
     children = psutil.Process(launcher.pid).children(recursive=True)
@@ -539,7 +548,7 @@ def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cac
     flags = [compile_cache, f"--run_dir={tmp_path / 'run'}"]
     flags += ["--targets.0.value=1.0", "--num_epochs=300"]
     process = subprocess.Popen(
-        [*DIGITS, *flags], env=environment(), stderr=subprocess.PIPE, text=True
+        [*DIGITS, *flags], env=environment(1, ""), stderr=subprocess.PIPE, text=True
     )
     wait_for(lambda: steps_reached(tmp_path / "run", 60))
     process.terminate()
@@ -551,11 +560,11 @@ def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cac
 
 
 def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_cache):
-    commands = {"plain": ([*DIGITS, compile_cache], environment(4))}
+    commands = {"plain": ([*DIGITS, compile_cache], environment(4, ""))}
     for processes, devices in ((1, 4), (2, 2)):
         command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"]
         command += [f"--devices_per_process={devices}", "--", *DIGITS[3:], compile_cache]
-        commands[f"{processes}x{devices}"] = command, dict(os.environ)
+        commands[f"{processes}x{devices}"] = command, environment(devices, "")
     losses = {}
     for name, (command, variables) in commands.items():
         run_dir = tmp_path / name
