@@ -16,13 +16,13 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 
 import jax
 import pytest
+from quick_compilation import QUICK
 
 from dawnjax import compilation
 
-# Most of the tests' time is LLVM's, for programs that run a few times: here it optimizes nothing,
-# while XLA's own passes stay. Commands in processes of their own compile as they do for a user.
+# For this process alone: commands in processes of their own compile as they do for a user.
 with pytest.MonkeyPatch.context() as only_here:
-    only_here.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"] + " --xla_backend_optimization_level=0")
+    only_here.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} {QUICK}")
     jax.devices()  # reads the flags
 
 

@@ -9,12 +9,11 @@ import json
 import os
 import sys
 
+from quick_compilation import QUICK
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["NPROC"] = "16"
-# As the other tests' process: LLVM optimizes nothing of what runs four times.
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-)
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICK}"
 
 import jax
 import numpy as np

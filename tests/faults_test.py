@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from quick_compilation import QUICK
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.commands.check import check_run
@@ -46,12 +47,8 @@ SMALL = [
 NEVER = "--targets.0.value=0.0"
 
 
-QUICK = " --xla_backend_optimization_level=0"
-"""What compiles the small network sooner; digits is compiled as it is for a user."""
-
-
 def environment(num_devices: int = 1, more_flags: str = QUICK) -> dict[str, str]:
-    flags = f"--xla_force_host_platform_device_count={num_devices}{more_flags}"
+    flags = f"--xla_force_host_platform_device_count={num_devices} {more_flags}"
     return {**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "16", "XLA_FLAGS": flags}
 
 
@@ -538,6 +535,7 @@ def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(
     assert "Traceback" not in done.stderr
 
 
+# Compiled as for a user: with no more flags.
 DIGITS = [
     *(sys.executable, "-m", "dawnjax", "train", "--experiment=digits"),
     "--profile.after_run=false",

@@ -320,15 +320,18 @@ def test_large_images_are_mapped_unread_and_labels_checked(folders, tmp_path):
 
 
 def crops(images: np.ndarray, **fields) -> np.ndarray:
-    keys = jax.random.split(jax.random.key(0), len(images))
-    result = image_augmentation.augment(
-        ImageAugmentation(**fields),
-        jnp.asarray(images, jnp.float32),
-        step_keys=keys,
-        example_keys=keys,
-        epochs=jnp.zeros(len(images), jnp.int32),
-    )
-    return np.asarray(result)
+    @jax.jit
+    def augmented(images):
+        keys = jax.random.split(jax.random.key(0), len(images))
+        return image_augmentation.augment(
+            ImageAugmentation(**fields),
+            images,
+            step_keys=keys,
+            example_keys=keys,
+            epochs=jnp.zeros(len(images), jnp.int32),
+        )
+
+    return np.asarray(augmented(jnp.asarray(images, jnp.float32)))
 
 
 def test_a_crop_of_the_whole_image_is_the_customary_resizing():
