@@ -69,7 +69,8 @@ def trained(
 ) -> tuple[TrainState, list[float]]:
     """Gives the state after some steps on one batch, and the losses."""
     start, step = compiled(experiment, num_devices)
-    state, losses = state or start, []
+    state = state or start
+    losses: list[float] = []
     for _ in range(num_steps):
         state, loss = step(state, batch(), jax.random.key(0, impl=PRNG_IMPLEMENTATION))
         losses.append(float(loss))
