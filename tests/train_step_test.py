@@ -69,12 +69,12 @@ def trained(
 ) -> tuple[TrainState, list[float]]:
     """Gives the state after some steps on one batch, and the losses."""
     start, step = compiled(experiment, num_devices)
-    state = state or start
+    now: TrainState = state or start
     losses: list[float] = []
     for _ in range(num_steps):
-        state, loss = step(state, batch(), jax.random.key(0, impl=PRNG_IMPLEMENTATION))
+        now, loss = step(now, batch(), jax.random.key(0, impl=PRNG_IMPLEMENTATION))
         losses.append(float(loss))
-    return state, losses
+    return now, losses
 
 
 def test_accumulation_in_parts_gives_the_same_steps():
