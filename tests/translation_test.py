@@ -18,7 +18,6 @@ import pytest
 
 pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'dawnjax[text]')")
 pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
-from quick_compilation import QUICK
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 from trained import final_state_of
 
@@ -282,7 +281,7 @@ def test_two_processes_train_and_translate_as_one(text, train, tmp_path, compile
         launched = ["launch", "--processes=2", "--devices_per_process=1", "--", *command]
         return subprocess.run(
             [sys.executable, "-m", "dawnjax", *launched, compile_cache],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": QUICK},
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=120,
@@ -291,6 +290,8 @@ def test_two_processes_train_and_translate_as_one(text, train, tmp_path, compile
     # A constant rate, so that the shorter run begins as the longer one.
     flags = [*LEARNS, "--schedule.final_fraction=1", "--compute_dtype=float32"]
     flags.append("--evaluation.first_epoch=2")
+    # The last bits that BLEU is sensitive to are those of XLA's default level, on both sides.
+    flags.append("--xla_options=xla_backend_optimization_level=3")
     status, one = train(
         *flags, "--evaluation.every_epochs=38", "--targets.0.value=100", run_dir="one"
     )
