@@ -14,9 +14,16 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
         os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
     ).strip()
 
+import jax
 import pytest
+from quick_compilation import QUICK
 
 from dawnjax import compilation
+
+# For this process alone: commands in processes of their own compile as they do for a user.
+with pytest.MonkeyPatch.context() as only_here:
+    only_here.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} {QUICK}")
+    jax.devices()  # reads the flags
 
 
 @pytest.fixture(scope="session", autouse=True)

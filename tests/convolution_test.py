@@ -88,14 +88,18 @@ def test_values_and_gradients_are_those_of_the_definition(
             images, kernel, strides=strides, padding=pads, platform=platform, batch_shards=2
         )
 
-    result, pull_back = jax.vjp(function, images, kernel)
-    cotangent = drawn(*result.shape, seed=2)
+    @jax.jit
+    def with_gradients(images, kernel, cotangent):
+        result, pull_back = jax.vjp(function, images, kernel)
+        return result, *pull_back(cotangent)
+
     wanted = plain_convolution(images, kernel, strides, pads)
-    assert result.shape == wanted.shape
+    assert jax.eval_shape(function, images, kernel).shape == wanted.shape
+    cotangent = drawn(*wanted.shape, seed=2)
     # Sums of up to 200 products of unit variance in float32: 1e-6 of their size, and Winograd's
     # transforms another few 1e-6.
     for got, want in zip(
-        (result, *pull_back(cotangent)),
+        with_gradients(images, kernel, cotangent),
         (wanted, *plain_gradients(images, kernel, strides, pads, np.asarray(cotangent))),
         strict=True,
     ):
@@ -130,7 +134,7 @@ def test_a_batch_of_any_size_has_the_whole_gradient(side):
         def total(kernel):
             return (convolve(images, kernel, platform="cpu", batch_shards=batch_shards) ** 2).sum()
 
-        return jax.grad(total)(kernel)
+        return jax.jit(jax.grad(total))(kernel)
 
     # 4 does not divide 6: one run of all examples.
     wanted = kernel_gradient(1)
@@ -177,7 +181,8 @@ def test_spread_examples_need_no_communication_but_of_the_kernels_gradient(side)
     (reduced,) = re.findall(r"= f32\[(\S+?)\]\S* all-reduce\(", text)
     assert math.prod(int(size) for size in reduced.split(",")) == kernel.size
     placed = jax.device_put(images, spread), jax.device_put(kernel, whole)
-    for got, want in zip(compiled(*placed), gradients(images, kernel, 1), strict=True):
+    alone = jax.jit(functools.partial(gradients, batch_shards=1))(images, kernel)
+    for got, want in zip(compiled(*placed), alone, strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * float(jnp.abs(want).max()))
 
 

@@ -9,9 +9,11 @@ import json
 import os
 import sys
 
+from quick_compilation import QUICK
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["NPROC"] = "16"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICK}"
 
 import jax
 import numpy as np

@@ -1,40 +1,21 @@
 """Every experiment's tiny variant runs; the full ones are valid and have the shapes they state."""
 
-import dataclasses
 import json
 import math
 
 import jax
 import pytest
+from dataset_specs import CIFAR10, IMAGENET
 
 from dawnjax.__main__ import main
 from dawnjax.config_json import from_json, to_json
 from dawnjax.experiment import Experiment
 from dawnjax.experiment_flags import experiment_names, load_experiment
-from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import make_mesh
 from dawnjax.profile.model_flops import train_flops_per_example
 from dawnjax.run_options import MeshShape
 from dawnjax.train_step import make_recipe
-
-IMAGENET = DatasetSpec(
-    num_train_examples=1_281_167,
-    num_eval_examples=50_000,
-    image_shape=(256, 256, 3),
-    num_classes=1000,
-    mean=(0.5,) * 3,
-    std=(0.25,) * 3,
-    fingerprint="0" * 16,
-)
-CIFAR10 = dataclasses.replace(
-    IMAGENET,
-    num_train_examples=50_000,
-    num_eval_examples=10_000,
-    image_shape=(32, 32, 3),
-    num_classes=10,
-)
-
 
 ON_IMAGES = [
     name

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from quick_compilation import QUICK
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.commands.check import check_run
@@ -46,8 +47,8 @@ SMALL = [
 NEVER = "--targets.0.value=0.0"
 
 
-def environment(num_devices: int = 1) -> dict[str, str]:
-    flags = f"--xla_force_host_platform_device_count={num_devices}"
+def environment(num_devices: int = 1, more_flags: str = QUICK) -> dict[str, str]:
+    flags = f"--xla_force_host_platform_device_count={num_devices} {more_flags}"
     return {**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "16", "XLA_FLAGS": flags}
 
 
@@ -66,6 +67,24 @@ def run(argv: list[str], timeout: float = 120, **kwargs) -> subprocess.Completed
 def events_of(run_dir: Path) -> list[dict]:
     log = run_dir / "log" / "process_00000.jsonl"
     return read_events(log)[0] if log.exists() else []
+
+
+def events_of_attempt(run_dir: Path, attempt: int) -> list[dict]:
+    return [event for event in events_of(run_dir) if event["attempt"] == attempt]
+
+
+def last_evaluation(events: list[dict]) -> dict:
+    return next(event for event in reversed(events) if event["event"] == "evaluation")
+
+
+def seconds_on_clock(events: list[dict]) -> float:
+    """Gives the time from the start of an attempt's clock to its last record, by hand."""
+    started = next(event["t"] for event in events if event["event"] == "run_start")
+    return max(event["t"] for event in events) - started
+
+
+def restored_step(run_dir: Path) -> int:
+    return next(event["step"] for event in events_of(run_dir) if event["event"] == "restored")
 
 
 def wait_for(condition, seconds: float = 90.0):
@@ -89,6 +108,17 @@ def uninterrupted(tmp_path_factory, compile_cache):
     run_dir = tmp_path_factory.mktemp("uninterrupted") / "run"
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, compile_cache):
+    """A run that was killed after its checkpoint of step 60; not to be changed, but copied."""
+    run_dir = tmp_path_factory.mktemp("killed") / "run"
+    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
+    wait_for(lambda: (run_dir / "checkpoints" / "60" / "manifest.json").exists())
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
     return run_dir
 
 
@@ -160,8 +190,7 @@ def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
 
     done = run(command(killed, compile_cache, *flags))
     assert done.returncode == 0, done.stderr
-    restored = next(event for event in events_of(killed) if event["event"] == "restored")
-    assert restored["step"] < reached
+    assert restored_step(killed) < reached
     step, state = final_state_of(killed)
     assert step == reached == result_of(killed)["steps"]
     np.testing.assert_array_equal(state, final_state_of(whole)[1])
@@ -191,20 +220,12 @@ def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache
     assert check_run(run_dir)[0] == []
 
 
-def test_the_clock_counts_all_but_the_gap(tmp_path, compile_cache):
-    run_dir = tmp_path / "run"
-    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
-    wait_for(lambda: steps_reached(run_dir, 60))
-    process.kill()
-    process.wait()
+def test_the_clock_counts_all_but_the_gap(killed, tmp_path, compile_cache):
+    run_dir = shutil.copytree(killed, tmp_path / "run")
     time.sleep(2.0)
     assert run(command(run_dir, compile_cache)).returncode == 3
-    events = events_of(run_dir)
-    first = [event for event in events if event["attempt"] == 1]
-    second = [event for event in events if event["attempt"] == 2]
-    run_start = next(event["t"] for event in first if event["event"] == "run_start")
-    last = next(e for e in reversed(second) if e["event"] == "evaluation")
-    by_hand = (max(event["t"] for event in first) - run_start) + last["t"]
+    first, second = events_of_attempt(run_dir, 1), events_of_attempt(run_dir, 2)
+    by_hand = seconds_on_clock(first) + last_evaluation(second)["t"]
     row = result_of(run_dir)["evaluations"][-1]
     assert row["seconds_since_run_start"] == pytest.approx(by_hand, abs=1e-4)
     gap = second[0]["boot_seconds"] - second[0]["t"] - first[-1]["boot_seconds"]
@@ -218,6 +239,7 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     process.terminate()
     process.wait()
     before = result_of(run_dir)
+    assert before["status"] == "interrupted"
     log = run_dir / "log" / "process_00000.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     start = next(i for i, line in enumerate(lines) if b'"event":"run_start"' in line)
@@ -227,8 +249,7 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     assert "or its end was lost" in " ".join(done.stdout.split())
     result = result_of(run_dir)
     assert result["interruptions"] == 1 and len(result["first_losses"]) == 10
-    second = [event for event in events_of(run_dir) if event["attempt"] == 2]
-    last = next(event for event in reversed(second) if event["event"] == "evaluation")
+    last = last_evaluation(events_of_attempt(run_dir, 2))
     # The last save was made after the last evaluation of the first attempt.
     assert result["evaluations"][:2] == before["evaluations"]
     at_least = before["evaluations"][-1]["seconds_since_run_start"] + last["t"]
@@ -240,13 +261,9 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
 
 
 def test_a_damaged_newest_checkpoint_means_a_warning_and_the_one_before(
-    uninterrupted, tmp_path, compile_cache
+    uninterrupted, killed, tmp_path, compile_cache
 ):
-    run_dir = tmp_path / "run"
-    process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
-    wait_for(lambda: (run_dir / "checkpoints" / "60" / "manifest.json").exists())
-    process.kill()
-    process.wait()
+    run_dir = shutil.copytree(killed, tmp_path / "run")
     steps = sorted(
         int(path.parent.name) for path in (run_dir / "checkpoints").glob("*/manifest.json")
     )
@@ -260,8 +277,7 @@ def test_a_damaged_newest_checkpoint_means_a_warning_and_the_one_before(
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
     assert f"checkpoints/{steps[-1]} is not used" in done.stderr
-    restored = next(event for event in events_of(run_dir) if event["event"] == "restored")
-    assert restored["step"] == steps[-2]
+    assert restored_step(run_dir) == steps[-2]
     assert_same_end(run_dir, uninterrupted)
 
 
@@ -282,24 +298,21 @@ def test_asked_to_stop_it_saves_and_ends_at_once(uninterrupted, tmp_path, compil
     assert result["status"] == "interrupted"
     assert final_state_of(run_dir)[0] == result["steps"]  # no step is lost
     assert run(command(run_dir, compile_cache)).returncode == 3
-    restored = next(event for event in events_of(run_dir) if event["event"] == "restored")
-    assert restored["step"] == result["steps"]
+    assert restored_step(run_dir) == result["steps"]
     assert_same_end(run_dir, uninterrupted)
 
 
 def test_without_its_checkpoints_a_run_begins_again_and_says_so(
-    uninterrupted, tmp_path, compile_cache
+    uninterrupted, killed, tmp_path, compile_cache
 ):
-    run_dir = tmp_path / "run"
-    assert run_and_kill(command(run_dir, compile_cache), run_dir, 60, 0.0)
+    run_dir = shutil.copytree(killed, tmp_path / "run")
     shutil.rmtree(run_dir / "checkpoints")
     done = run(command(run_dir, compile_cache))
     assert done.returncode == 3, done.stderr
     message = "the run begins again from step 0, and the time so far counts"
     assert message in " ".join(done.stderr.split())
-    first = [event for event in events_of(run_dir) if event["attempt"] == 1]
-    before = first[-1]["t"] - next(e["t"] for e in first if e["event"] == "run_start")
-    last = next(e for e in reversed(events_of(run_dir)) if e["event"] == "evaluation")
+    before = seconds_on_clock(events_of_attempt(run_dir, 1))
+    last = last_evaluation(events_of_attempt(run_dir, 2))
     result = result_of(run_dir)
     assert [message in warning for warning in result["warnings"]] == [True]
     row = result["evaluations"][-1]
@@ -361,7 +374,7 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
     one, two = tmp_path / "one", tmp_path / "two"
     done = run(command(one, compile_cache, *flags), env=environment(4))
     assert done.returncode == 3, done.stderr
-    done = run(launch(two, compile_cache, *flags), env=os.environ)
+    done = run(launch(two, compile_cache, *flags))
     assert done.returncode == 3, done.stderr
     np.testing.assert_allclose(
         result_of(two)["first_losses"], result_of(one)["first_losses"], atol=1e-5
@@ -375,7 +388,7 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
             *(sys.executable, "-m", "dawnjax", "launch", "--processes=2"),
             *("--devices_per_process=2", "--", *evaluate),
         ],
-        env=os.environ,
+        env=environment(),
     )
     assert single.returncode == several.returncode == 0, several.stderr
     rows = [json.loads(done.stdout.splitlines()[-1]) for done in (single, several)]
@@ -392,6 +405,7 @@ def test_a_lost_host_ends_the_others_and_the_run_goes_on_alone(
     run_dir = tmp_path / "run"
     launcher = subprocess.Popen(
         launch(run_dir, compile_cache, "--processes.heartbeat_timeout_seconds=10"),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -420,7 +434,11 @@ def test_a_lost_host_ends_the_others_and_the_run_goes_on_alone(
 def test_sigterm_to_the_launcher_saves_on_all_hosts(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     launcher = subprocess.Popen(
-        launch(run_dir, compile_cache), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        launch(run_dir, compile_cache),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_for(lambda: steps_reached(run_dir, 20))
     children = psutil.Process(launcher.pid).children(recursive=True)
@@ -517,6 +535,7 @@ def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(
     assert "Traceback" not in done.stderr
 
 
+# Compiled as for a user: with no more flags.
 DIGITS = [
     *(sys.executable, "-m", "dawnjax", "train", "--experiment=digits"),
     "--profile.after_run=false",
@@ -527,7 +546,7 @@ def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cac
     flags = [compile_cache, f"--run_dir={tmp_path / 'run'}"]
     flags += ["--targets.0.value=1.0", "--num_epochs=300"]
     process = subprocess.Popen(
-        [*DIGITS, *flags], env=environment(), stderr=subprocess.PIPE, text=True
+        [*DIGITS, *flags], env=environment(1, ""), stderr=subprocess.PIPE, text=True
     )
     wait_for(lambda: steps_reached(tmp_path / "run", 60))
     process.terminate()
@@ -539,11 +558,11 @@ def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cac
 
 
 def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_cache):
-    commands = {"plain": ([*DIGITS, compile_cache], environment(4))}
+    commands = {"plain": ([*DIGITS, compile_cache], environment(4, ""))}
     for processes, devices in ((1, 4), (2, 2)):
         command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"]
         command += [f"--devices_per_process={devices}", "--", *DIGITS[3:], compile_cache]
-        commands[f"{processes}x{devices}"] = command, dict(os.environ)
+        commands[f"{processes}x{devices}"] = command, environment(devices, "")
     losses = {}
     for name, (command, variables) in commands.items():
         run_dir = tmp_path / name

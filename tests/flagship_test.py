@@ -5,24 +5,14 @@ import os
 
 import jax
 import pytest
+from dataset_specs import IMAGENET
 from jax import monitoring
 
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
 from dawnjax.experiment_flags import parse_request
-from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.run_log import read_events
 from dawnjax.run_options import RunOptions
-
-IMAGENET = DatasetSpec(
-    num_train_examples=1_281_167,
-    num_eval_examples=50_000,
-    image_shape=(256, 256, 3),
-    num_classes=1000,
-    mean=(0.5,) * 3,
-    std=(0.25,) * 3,
-    fingerprint="0" * 16,
-)
 
 
 @pytest.mark.parametrize(

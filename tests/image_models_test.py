@@ -1,6 +1,7 @@
 """Image models against published counts, and layer by layer against PyTorch."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -145,9 +146,12 @@ def test_space_to_depth_is_the_same_function_of_the_same_parameters():
         shapes, _ = jax.eval_shape(model.init, jax.random.key(0))
         assert jax.tree.map(np.shape, params) == jax.tree.map(lambda leaf: leaf.shape, shapes)
         results.append(
-            jax.value_and_grad(
-                lambda p, m=model: jnp.square(m.apply(p, stats, images, False)[0]).sum()
-            )(params)
+            run_once(
+                jax.value_and_grad(
+                    lambda p, m=model: jnp.square(m.apply(p, stats, images, False)[0]).sum()
+                ),
+                params,
+            )
         )
     for moved_result in results[1:]:
         for got, want in zip(*map(jax.tree.leaves, (moved_result, results[0])), strict=True):
@@ -182,7 +186,7 @@ def test_depths_that_no_paper_has_are_refused(depth):
 def test_a_zero_last_scale_starts_bottleneck_blocks_as_their_shortcut():
     config = ResNet(stage_sizes=(2,), stage_widths=(16,), block="bottleneck", last_scale=0.0)
     model = pure(config, (8, 8, 3), 10)
-    params, stats = model.init(jax.random.key(0))
+    params, stats = jax.jit(model.init)(jax.random.key(0))
     for block in params["blocks"].values():
         assert not block["norm_3"]["scale"].any() and block["norm_2"]["scale"].all()
     # The second block's shortcut is its input: it changes nothing.
@@ -221,18 +225,20 @@ def test_the_gpus_maximum_has_the_gradient_of_xlas(shape, window, stride, paddin
     # Of four values only, so that most windows hold their largest one several times.
     images = jnp.asarray(random.integers(0, 4, (2, *shape, 3)), jnp.float32)
 
-    def pooled(platform):
-        return jax.vjp(
-            lambda images: max_pool(
-                images, window, stride=stride, padding=padding, platform=platform
-            ),
-            images,
-        )
+    def pool(platform, images):
+        return max_pool(images, window, stride=stride, padding=padding, platform=platform)
 
-    (ours, our_gradient), (wanted, wanted_gradient) = pooled("gpu"), pooled("cpu")
+    shape = jax.eval_shape(functools.partial(pool, "cpu"), images).shape
+    cotangent = jnp.asarray(random.normal(size=shape), jnp.float32)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def pooled(platform, images):
+        result, pull_back = jax.vjp(functools.partial(pool, platform), images)
+        return result, *pull_back(cotangent)
+
+    (ours, our_gradient), (wanted, wanted_gradient) = pooled("gpu", images), pooled("cpu", images)
     np.testing.assert_array_equal(ours, wanted)
-    cotangent = jnp.asarray(random.normal(size=wanted.shape), jnp.float32)
-    np.testing.assert_allclose(our_gradient(cotangent)[0], wanted_gradient(cotangent)[0], atol=1e-6)
+    np.testing.assert_allclose(our_gradient, wanted_gradient, atol=1e-6)
 
 
 # Small networks with each kind of block, stem and shortcut: name, config, image shape.
@@ -271,16 +277,8 @@ def test_values_and_gradients_are_those_of_pytorch_in_float64(name):
     config, image_shape = CASES[name]
     batch = 4
     model = pure(config, image_shape, 7, group_size=batch)
-    params, stats = jax.jit(model.init)(jax.random.key(0))
     rng = np.random.default_rng(0)
-    # Scales and biases off their start, so that each one matters.
-    params = jax.tree.map(
-        lambda leaf: (
-            np.asarray(leaf)
-            + (rng.normal(0, 0.3, leaf.shape).astype(np.float32) if leaf.ndim == 1 else 0)
-        ),
-        params,
-    )
+    params, stats = drawn(model, rng)
     images = rng.standard_normal((batch, *image_shape)).astype(np.float32)
     weights = rng.standard_normal((batch, 7)).astype(np.float32)
 

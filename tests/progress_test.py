@@ -2,29 +2,19 @@
 
 import io
 
+from dataset_specs import SMALL_IMAGES
 from made_logs import one_attempt, recompiling_run
 from rich.console import Console
 
 from dawnjax.analysis.run_summary import summarize
-from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.progress import closing_table
-
-SPEC = DatasetSpec(
-    num_train_examples=100,
-    num_eval_examples=20,
-    image_shape=(8, 8, 1),
-    num_classes=10,
-    mean=(0.5,),
-    std=(0.5,),
-    fingerprint="0" * 16,
-)
 
 
 def shown(events) -> dict[str, tuple[str, str]]:
     """Gives the closing table of a run: value and what it holds, by quantity."""
     written = io.StringIO()
     console = Console(file=written, width=300)
-    console.print(closing_table(summarize(events), SPEC))
+    console.print(closing_table(summarize(events), SMALL_IMAGES))
     rows = [line.split("│")[1:4] for line in written.getvalue().splitlines() if "│" in line]
     return {name.strip(): (value.strip(), note.strip()) for name, value, note in rows}
 

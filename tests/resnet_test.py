@@ -19,18 +19,22 @@ def built(
     image_shape: tuple[int, int, int],
     platform: Platform = "cpu",
     group_size: int = 4,
-    num_classes: int = 10,
 ) -> Any:
     execution = Execution(
         platform=platform, compute_dtype="float32", batch_norm_group_size=group_size
     )
-    return config.build(
-        image_shape=image_shape, num_classes=num_classes, execution=execution, rngs=nnx.Rngs(0)
-    )
+
+    def build() -> Any:
+        return config.build(
+            image_shape=image_shape, num_classes=10, execution=execution, rngs=nnx.Rngs(0)
+        )
+
+    graph, _ = nnx.split(nnx.eval_shape(build))
+    return nnx.merge(graph, jax.jit(lambda: nnx.state(build()))())  # one program for all layers
 
 
-def num_params(config, image_shape, num_classes=10):
-    module = nnx.eval_shape(lambda: built(config, image_shape, num_classes=num_classes))
+def num_params(config, image_shape):
+    module = nnx.eval_shape(lambda: built(config, image_shape))
     return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(module, nnx.Param)))
 
 
@@ -60,8 +64,12 @@ def test_a_zero_last_scale_starts_each_block_as_its_shortcut():
 
 def test_platforms_agree():
     images = jnp.asarray(np.random.default_rng(0).standard_normal((8, 8, 8, 1)), jnp.float32)
-    by_cpu = built(SMALL, (8, 8, 1))(images, train=True)
-    by_gpu = built(SMALL, (8, 8, 1), platform="gpu")(images, train=True)
+
+    def logits(platform: Platform) -> Any:
+        graph, state = nnx.split(built(SMALL, (8, 8, 1), platform))
+        return jax.jit(lambda state: nnx.merge(graph, state)(images, train=True))(state)
+
+    by_cpu, by_gpu = logits("cpu"), logits("gpu")
     assert by_cpu.dtype == jnp.float32 and by_cpu.shape == (8, 10)
     # Five normalized layers, each off by a few 1e-6 of its own size.
     np.testing.assert_allclose(by_cpu, by_gpu, atol=1e-4 * np.abs(by_gpu).max())
@@ -135,7 +143,7 @@ def test_values_and_gradients_are_those_of_pytorch_in_float64(config, image_shap
         logits = nnx.merge(graph, nnx.State(params), nnx.State(stats))(images, train=True)
         return (logits * weights).sum(), logits
 
-    gradients, logits = jax.grad(weighted_sum, has_aux=True)(params)
+    gradients, logits = jax.jit(jax.grad(weighted_sum, has_aux=True))(params)
     np.testing.assert_allclose(logits, wanted.detach().numpy(), atol=1e-4)
     wanted_gradients = twin.gradients()
     assert jax.tree.structure(gradients) == jax.tree.structure(wanted_gradients)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dataset_specs import CIFAR10
 from made_logs import Log
 from trained import evaluations_of, final_state_of, result_of
 
@@ -18,7 +19,6 @@ from dawnjax.errors import ConfigError
 from dawnjax.experiment import Muon, Stages
 from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.batches import ExampleOrder
-from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation, center_crop
 from dawnjax.mesh import make_mesh
 from dawnjax.models.amoebanet import AmoebaNetD
@@ -37,15 +37,7 @@ from dawnjax.stages import (
 )
 from dawnjax.train_step import make_recipe
 
-SPEC = DatasetSpec(
-    num_train_examples=1000,
-    num_eval_examples=50,
-    image_shape=(32, 32, 3),
-    num_classes=10,
-    mean=(0.5,) * 3,
-    std=(0.25,) * 3,
-    fingerprint="0" * 16,
-)
+SPEC = dataclasses.replace(CIFAR10, num_train_examples=1000, num_eval_examples=50)
 BASE = dataclasses.replace(
     load_experiment("synthetic_image"),
     num_epochs=4.0,

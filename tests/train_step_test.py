@@ -1,33 +1,27 @@
 """The train step's switches: accumulation, moving averages, float16 and its loss scale."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dataset_specs import SMALL_IMAGES
 
 from dawnjax import loss_scaling
 from dawnjax.errors import ConfigError
 from dawnjax.experiment import Constant, Experiment, Sgd
 from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.dataset import DatasetSpec
-from dawnjax.mesh import make_mesh
+from dawnjax.mesh import make_mesh, replicated
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.resnet import ResNet
 from dawnjax.run_options import MeshShape
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
-SPEC = DatasetSpec(
-    num_train_examples=32,
-    num_eval_examples=8,
-    image_shape=(8, 8, 1),
-    num_classes=10,
-    mean=(0.5,),
-    std=(0.25,),
-    fingerprint="0" * 16,
-)
+SPEC = dataclasses.replace(SMALL_IMAGES, num_train_examples=32)
 BASE = dataclasses.replace(
     load_experiment("synthetic_image"),
     model=ResNet(stage_sizes=(1,), stage_widths=(8,)),
@@ -53,26 +47,41 @@ def batch(spec: DatasetSpec = SPEC, size: int = 16) -> dict[str, Any]:
     }
 
 
-def trained(recipe: Recipe, num_steps: int, state: TrainState | None = None) -> Any:
-    """Gives the state after some steps on one batch, and the losses."""
+@functools.cache
+def initial(experiment: Experiment) -> TrainState:
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
-    quick: Any = {"xla_backend_optimization_level": "0"}  # it runs a few times
-    state = state or jax.jit(recipe.initial_state).lower(key).compile(quick)(key)
+    return jax.jit(recipe_of(experiment).initial_state)(key)
+
+
+@functools.cache
+def compiled(experiment: Experiment, num_devices: int = 1) -> tuple[TrainState, Any]:
+    """Gives the initial state of an experiment on the batch, and its step, compiled once."""
+    recipe = recipe_of(experiment, num_devices)
+    key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
+    # How a batch is cut changes nothing of the state.
+    state = initial(dataclasses.replace(experiment, accumulation_steps=1))
+    state = jax.device_put(state, replicated(recipe.mesh))
+    return state, jax.jit(recipe.train_step).lower(state, batch(), key).compile()
+
+
+def trained(
+    experiment: Experiment, num_steps: int, state: TrainState | None = None, num_devices: int = 1
+) -> tuple[TrainState, list[float]]:
+    """Gives the state after some steps on one batch, and the losses."""
+    start, step = compiled(experiment, num_devices)
+    now: TrainState = state or start
     losses: list[float] = []
-    if not num_steps:
-        return state, losses
-    step = jax.jit(recipe.train_step).lower(state, batch(), key).compile(quick)
     for _ in range(num_steps):
-        state, loss = step(state, batch(), key)
+        now, loss = step(now, batch(), jax.random.key(0, impl=PRNG_IMPLEMENTATION))
         losses.append(float(loss))
-    return state, losses
+    return now, losses
 
 
 def test_accumulation_in_parts_gives_the_same_steps():
-    whole, losses = trained(recipe_of(BASE), 3)
-    for num_devices, parts in ((1, 2), (4, 2), (1, 8), (4, 8)):
+    whole, losses = trained(BASE, 3)
+    for num_devices, parts in ((1, 2), (1, 8), (4, 8)):
         experiment = dataclasses.replace(BASE, accumulation_steps=parts)
-        state, found = trained(recipe_of(experiment, num_devices), 3)
+        state, found = trained(experiment, 3, num_devices=num_devices)
         # Sums in another order: rounding, which three steps do not magnify beyond 1e-5.
         np.testing.assert_allclose(found, losses, atol=1e-5)
         for got, want in zip(
@@ -91,11 +100,10 @@ def test_accumulation_refuses_parts_that_split_normalization_groups():
 @pytest.mark.parametrize("has_warmup", [False, True])
 def test_the_moving_average_is_that_computed_by_hand(has_warmup):
     experiment = dataclasses.replace(BASE, ema_decay=0.5, ema_has_warmup=has_warmup)
-    recipe = recipe_of(experiment)
-    state, _ = trained(recipe, 0, None)
+    state, _ = trained(experiment, 0)
     average = np.asarray(state.ema_params["classifier"]["bias"], np.float64)
     for step in range(3):
-        state, _ = trained(recipe, 1, state)
+        state, _ = trained(experiment, 1, state)
         # TensorFlow's: 1/10, 2/11, 3/12, all below 0.5.
         decay = (1 + step) / (10 + step) if has_warmup else 0.5
         average = decay * average + (1 - decay) * np.asarray(state.params["classifier"]["bias"])
@@ -103,22 +111,22 @@ def test_the_moving_average_is_that_computed_by_hand(has_warmup):
 
 
 def test_float16_learns_what_float32_does():
-    _, wanted = trained(recipe_of(BASE), 4)
-    state, losses = trained(recipe_of(dataclasses.replace(BASE, compute_dtype="float16")), 4)
+    _, wanted = trained(BASE, 4)
+    state, losses = trained(dataclasses.replace(BASE, compute_dtype="float16"), 4)
     # Float16 has eleven bits: the first loss differs by rounding, later ones by its growth.
     assert abs(losses[0] - wanted[0]) < 5e-3
     np.testing.assert_allclose(losses, wanted, atol=5e-2)
     assert losses[-1] < losses[0]
     assert int(state.loss_scale["finite_steps"]) == 4
-    assert not trained(recipe_of(BASE), 0)[0].loss_scale
+    assert not trained(BASE, 0)[0].loss_scale
 
 
 def test_a_step_that_overflows_changes_nothing_but_the_scale():
-    recipe = recipe_of(dataclasses.replace(BASE, compute_dtype="float16", ema_decay=0.5))
-    state, _ = trained(recipe, 1)
+    experiment = dataclasses.replace(BASE, compute_dtype="float16", ema_decay=0.5)
+    state, _ = trained(experiment, 1)
     huge = {"scale": jnp.float32(2.0**40), "finite_steps": jnp.int32(7)}
     state = dataclasses.replace(state, loss_scale=huge)
-    after, _ = trained(recipe, 1, state)
+    after, _ = trained(experiment, 1, state)
     for name in ("params", "batch_stats", "opt_state", "ema_params"):
         for got, want in zip(
             jax.tree.leaves(getattr(after, name)),
