@@ -5,7 +5,8 @@
 #                               [--out=DIR] [--trials=N] [--first_seed=N] [--seconds=N] [--tiny]
 #
 # PART is one of
-#   record             cifar10_record in record mode, 100 seeds, and the peers' scripts
+#   record             cifar10_record in record mode, 100 seeds, and the peers' scripts; one peer a
+#                      call, or more --seconds: each searched kernels for 200 s on an H200
 #   resnet50           train steps: every variant, against PyTorch
 #   amoebanet_d        train steps: every variant
 #   transformer_big    train steps: every variant, against PyTorch
@@ -72,8 +73,8 @@ run_part() {
       local ours=(--data="$data")
       [ -n "$tiny" ] && ours=(--tiny)
       run "$python" -m benchmarks record "${ours[@]}" --trials="${trials:-100}" \
-        --name="record_cifar10_$kind" --our_seconds="$((seconds / 3))" \
-        --peer_seconds="$((seconds / (3 * (${#peers[@]} > 1 ? ${#peers[@]} : 1))))" \
+        --name="record_cifar10_$kind" --our_seconds="$((seconds / 5))" \
+        --peer_seconds="$((seconds * 3 / (5 * (${#peers[@]} > 1 ? ${#peers[@]} : 1))))" \
         ${peers[@]+"${peers[@]}"}
       ;;
     resnet50 | amoebanet_d | transformer_big)

@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--data", default="", help="prepared CIFAR-10; none with --tiny")
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--peer", action="append", default=[], help="a script; may be repeated")
-    parser.add_argument("--peer_seconds", type=float, default=180, help="for each peer")
+    parser.add_argument("--peer_seconds", type=float, default=400, help="for each peer")
     parser.add_argument("--our_seconds", type=float, default=200, help="for each half of ours")
     parser.add_argument("--name", default="record_cifar10")
     parser.add_argument("--tiny", action="store_true", help="tiny variant, to try the benchmark")
@@ -135,7 +135,9 @@ def run_peer(script: Path, arguments: argparse.Namespace) -> dict[str, Any]:
             words = said.read().decode(errors="replace").strip().splitlines()[-3:]
     runs = runs_of(lines)
     found: dict[str, Any] = {"script": script.name, "process_seconds": seconds, "runs": runs}
-    if not runs:
+    if not runs and seconds >= arguments.peer_seconds:
+        found["failed"] = f"it printed no run in its {arguments.peer_seconds:g} s"
+    elif not runs:
         found["failed"] = " | ".join(words) or "it printed no run"
     return found
 

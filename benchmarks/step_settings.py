@@ -139,7 +139,6 @@ FLAGSHIPS = {
             "base",
             "space_to_depth",
             "pointwise_product",
-            "pointwise_kernel",
             "batch_x2",
             "product_and_stem",
             "latency_hiding",
@@ -215,7 +214,6 @@ VARIANTS = {
     "base": Variant(),
     "space_to_depth": Variant(flags=("--model.stem=imagenet_space_to_depth",)),
     "pointwise_product": Variant(execution=(("pointwise", "product"),)),
-    "pointwise_kernel": Variant(execution=(("pointwise", "kernel"),)),
     "product_and_stem": Variant(
         flags=("--model.stem=imagenet_space_to_depth",), execution=(("pointwise", "product"),)
     ),

@@ -61,21 +61,13 @@ class BatchNorm(nnx.Module):
         self.epsilon = epsilon
         self.execution = execution
 
-    def __call__(
-        self,
-        inputs: jax.Array,
-        *,
-        train: bool,
-        relu: bool = False,
-        moments: Moments | None = None,
-    ) -> jax.Array:
+    def __call__(self, inputs: jax.Array, *, train: bool, relu: bool = False) -> jax.Array:
         """Normalizes over all axes but the last.
 
         Args:
           inputs: [batch, ..., channels]; the statistics are computed in float32.
           train: Whether to use and record the groups' own statistics.
           relu: Whether negative results become 0.
-          moments: Those statistics, where they were taken as the inputs were made.
 
         Returns:
           Same shape and dtype.
@@ -83,41 +75,35 @@ class BatchNorm(nnx.Module):
         Raises:
           ValueError: The batch does not divide into groups.
         """
-        scale, bias = self.scale_and_bias()
+        scale, bias = self._scale_and_bias()
         if not train:
             mean, var = self.mean[...], self.var[...]
             factor = scale * lax.rsqrt(var + self.epsilon)
             channels = _computed_once((factor, bias - mean * factor), self.execution.platform)
             outputs = _scale_and_shift(inputs, *channels)
             return jax.nn.relu(outputs) if relu else outputs
-        groups = self.in_groups(inputs)
-        if moments is None:
-            moments = group_moments(lax.stop_gradient(groups), self.origin)
-        self.record(moments)
+        groups = self._in_groups(inputs)
+        moments = group_moments(lax.stop_gradient(groups), lax.stop_gradient(self.mean[...]))
+        self._record(moments)
         platform = self.execution.platform
         joins_relu = relu and platform == "gpu"
-        outputs = normalize_groups(
+        outputs = _normalize_groups(
             groups, moments, scale, bias, self.epsilon, platform, joins_relu
         ).reshape(inputs.shape)
         return jax.nn.relu(outputs) if relu and not joins_relu else outputs
 
-    def scale_and_bias(self) -> tuple[jax.Array, jax.Array]:
+    def _scale_and_bias(self) -> tuple[jax.Array, jax.Array]:
         """Gives the learned factor, or ones, and the learned offset: float32 [channels]."""
         bias = self.bias[...]
         return jnp.ones_like(bias) if self.scale is None else self.scale[...], bias
 
-    @property
-    def origin(self) -> jax.Array:
-        """What moments are taken about: the running mean, float32 [channels]."""
-        return lax.stop_gradient(self.mean[...])
-
-    def record(self, moments: Moments) -> None:
+    def _record(self, moments: Moments) -> None:
         """Sets the running statistics to what each group alone would make of them."""
         old_mean, old_var = self.mean[...], self.var[...]
         self.mean.set_value(self.momentum * old_mean + (1 - self.momentum) * moments.mean)
         self.var.set_value(self.momentum * old_var + (1 - self.momentum) * moments.var)
 
-    def in_groups(self, inputs: jax.Array) -> jax.Array:
+    def _in_groups(self, inputs: jax.Array) -> jax.Array:
         """Gives [groups, ..., channels]: the axes that are summed are one, save for a single group.
 
         XLA on CPU sums the axes of a single group several times faster when they stand apart, and
@@ -142,29 +128,20 @@ class BatchNorm(nnx.Module):
 def group_moments(inputs: jax.Array, origin: jax.Array) -> Moments:
     """Gives the moments of each group in one pass over the data.
 
+    They are E[x - o] + o and E[(x - o)^2] - E[x - o]^2. With an origin o near the mean nothing
+    cancels in the difference, however far that is from 0.
+
     Args:
       inputs: [groups, group, ..., channels].
       origin: float32 [channels], such as the running mean; it changes rounding only.
     """
     axes = _summed_axes(inputs)
     centred = inputs.astype(jnp.float32) - origin
-    return moments_about(centred.mean(axes), jnp.square(centred).mean(axes), origin)
-
-
-def moments_about(mean: jax.Array, square: jax.Array, origin: jax.Array) -> Moments:
-    """Gives moments as E[x - o] + o and E[(x - o)^2] - E[x - o]^2.
-
-    With an origin o near the mean nothing cancels in the difference, however far that is from 0.
-
-    Args:
-      mean: float32 [groups, channels], E[x - o].
-      square: The same, E[(x - o)^2].
-      origin: float32 [channels].
-    """
+    mean, square = centred.mean(axes), jnp.square(centred).mean(axes)
     return Moments(mean + origin, jnp.maximum(square - jnp.square(mean), 0.0))
 
 
-def factor_and_offset(
+def _factor_and_offset(
     moments: Moments, scale: jax.Array, bias: jax.Array, epsilon: float
 ) -> tuple[jax.Array, jax.Array]:
     """Gives what normalizes, scales and shifts at once: float32 [groups, channels] each."""
@@ -207,7 +184,7 @@ def _normalize_forward(inputs, moments, scale, bias, epsilon, platform, relu):
 
 
 def _normalized(inputs, moments, scale, bias, epsilon, platform):
-    channels = _computed_once(factor_and_offset(moments, scale, bias, epsilon), platform)
+    channels = _computed_once(_factor_and_offset(moments, scale, bias, epsilon), platform)
     return _scale_and_shift(inputs, *(_of_groups(values, inputs) for values in channels))
 
 
@@ -229,7 +206,7 @@ def _normalize_backward(epsilon, platform, relu, residuals, cotangent):
     arrays = read_apart((inputs, cotangent))
     sums = _sums(*gradient_and_centred(*arrays), platform)
     arrays = read_apart(arrays)
-    of_inputs, of_scale, of_bias = gradients_of_sums(
+    of_inputs, of_scale, of_bias = _gradients_of_sums(
         *gradient_and_centred(*arrays), *sums, lax.rsqrt(moments.var + epsilon), scale, platform
     )
     return of_inputs.astype(inputs.dtype), jax.tree.map(jnp.zeros_like, moments), of_scale, of_bias
@@ -251,11 +228,11 @@ def _add_pairs(one, other):
     return one[0] + other[0], one[1] + other[1]
 
 
-normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5, 6))
-normalize_groups.defvjp(_normalize_forward, _normalize_backward)
+_normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5, 6))
+_normalize_groups.defvjp(_normalize_forward, _normalize_backward)
 
 
-def gradients_of_sums(
+def _gradients_of_sums(
     gradient: jax.Array,
     centred: jax.Array,
     gradient_sum: jax.Array,

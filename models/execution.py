@@ -5,7 +5,7 @@ from typing import Literal
 
 import jax
 
-Pointwise = Literal["convolution", "product", "kernel"]
+Pointwise = Literal["convolution", "product"]
 Attention = Literal["products", "fused"]
 Loss = Literal["whole", "parts"]
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -25,9 +25,8 @@ class Execution:
       batch_shards: Over how many devices, or groups of them, the examples of a batch are spread in
         equal runs. It changes the order of sums only, so that none of them needs communication
         before it is a sum over the whole batch.
-      pointwise: How an accelerator computes 1x1 convolutions: by its convolution library, as
-        matrix products, into which XLA can fuse what comes before and after, or, in a bottleneck
-        that is trained on one GPU, by a kernel that takes part in the normalizations around it.
+      pointwise: How an accelerator computes 1x1 convolutions: by its convolution library, or as
+        matrix products, into which XLA can fuse what comes before and after.
       attention: Scores, softmax and sum as products of their own, or as one call that a GPU gives
         to cuDNN (where attention weights have no dropout).
       loss: Of tokens: from all logits of a batch, or in parts that never hold all of them.

@@ -225,42 +225,13 @@ class BottleneckBlock(nnx.Module):
         self.norm_3 = _batch_norm(out_width, config, execution, scale=config.last_scale)
         self.platform: Platform = execution.platform
         _add_projection(self, in_width, out_width, stride, config, execution, rngs)
-        self.by_kernels = execution.pointwise == "kernel" and execution.platform == "gpu"
-        if self.by_kernels and execution.batch_shards > 1:
-            raise ValueError("1x1 convolutions by a kernel are for one device, not for several")
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
-        if train and self.by_kernels:
-            return self.by_kernels_in_training(images)
         hidden = self.norm_1(self.conv_1(images), train=train, relu=True)
         hidden = self.norm_2(self.conv_2(hidden), train=train, relu=True)
         hidden = self.norm_3(self.conv_3(hidden), train=train)
         return relu(hidden + _shortcut(self, images, hidden, train), self.platform)
-
-    def by_kernels_in_training(self, images: jax.Array) -> jax.Array:
-        """Gives the same, by 1x1 convolutions that take part in the normalizations around them."""
-        # Here alone: Pallas takes 0.05 s to import, which no other run should pay.
-        from dawnjax.models.normalized_product import (
-            normalized_product_with_moments,
-            product_with_moments,
-        )
-
-        images = images.astype(self.conv_1.execution.compute_dtype)
-        hidden, moments = product_with_moments(images, self.conv_1.kernel[...], self.norm_1)
-        hidden = self.conv_2(self.norm_1(hidden, train=True, relu=True, moments=moments))
-        hidden, moments = normalized_product_with_moments(
-            hidden, self.norm_2, self.conv_3.kernel[...], self.norm_3
-        )
-        hidden = self.norm_3(hidden, train=True, moments=moments)
-        if self.projection is None or self.projection_norm is None:
-            return relu(hidden + _shortcut(self, images, hidden, True), self.platform)
-        rows, columns = self.projection.strides
-        shortcut, moments = product_with_moments(
-            images[:, ::rows, ::columns], self.projection.kernel[...], self.projection_norm
-        )
-        shortcut = self.projection_norm(shortcut, train=True, moments=moments)
-        return relu(hidden + shortcut, self.platform)
 
 
 class SpaceToDepthConv(nnx.Module):

@@ -10,6 +10,7 @@ from traces import US, PlaneMaker, new_space, write
 from benchmarks.gpu_trace import checks, cut_capture, unknown_product_kernels, without_folders
 from dawnjax.errors import ConfigError
 from dawnjax.profile.host_profile import CAPTURE_FILE, PROGRAM_FILE, HostProfile, read_profile
+from dawnjax.profile.utilization import is_tensor_core_kernel
 
 PROGRAM = """HloModule jit_train, num_partitions=1
 
@@ -94,3 +95,29 @@ def test_a_trace_of_other_steps_is_not_cut(tmp_path):
 
 def test_folders_are_not_handed_out():
     assert without_folders('file "/a/b c/models/resnet.py" line 1') == 'file "resnet.py" line 1'
+
+
+def test_a_real_trace_of_a_gpu_is_read():
+    """Two steps of `digits` on one NVIDIA H200, cut by `cut_capture` (jax 0.11.2, 2026-11-22).
+
+    Nine other processes used the GPU, so its idle time says nothing of a run that is alone.
+    """
+    profile = read_profile(Path(__file__).parent / "h200_digits")
+    assert profile.failure == "" and profile.trace is not None and profile.attribution is not None
+    (events,) = profile.trace.devices.values()
+    busy = sum(event.end - event.start for event in events)
+    assert sum(event.end - event.start for event in events if event.op) == busy
+    of_program = [event for event in events if event.op in profile.program.ops]
+    assert sum(event.end - event.start for event in of_program) / busy > 0.99
+    # Convolutions are several kernels each: the tensor cores' own, and what is done around them.
+    kernels = {event.kernel for event in of_program if event.op.startswith("cudnn-conv")}
+    on_tensor_cores = {kernel for kernel in kernels if is_tensor_core_kernel(kernel)}
+    assert all("f32f32_tf32f32" in kernel for kernel in on_tensor_cores)
+    others = {kernel.removeprefix("void ")[:9] for kernel in kernels - on_tensor_cores}
+    assert on_tensor_cores and "wgrad_alg" in others and not any("xmma_" in k for k in others)
+    used = profile.utilization_json()
+    assert sum(used["parts_seconds"].values()) == pytest.approx(used["traced_step_seconds"])
+    assert 0 < used["tensor_core_fraction"] < used["busy_fraction"] < 0.05
+    # 64 images of 3 x 2 x 2,116,224 multiply-adds in 2.167 ms, of 494.7 TFLOP/s (tensorfloat32).
+    assert used["mfu"] == pytest.approx(64 * 6 * 2_116_224 / 2.16728e-3 / 494.7e12, rel=1e-3)
+    assert profile.communication_json()["seconds_per_step"] == 0
