@@ -19,6 +19,7 @@ class Arithmetic:
       activations: The dtype of what passes between layers.
       products: The dtype of the factors inside linear layers; sums are float32.
       platform: What the program is compiled for.
+      batch_shards: Over how many devices the examples of a batch are spread.
       fused_by: What computes attention as one call; None for products of its own.
       transposed_copies: Whether a kernel's gradient is computed from a transposed copy.
     """
@@ -26,6 +27,7 @@ class Arithmetic:
     activations: Any
     products: Any
     platform: Platform
+    batch_shards: int = 1
     fused_by: Literal["cudnn", "xla"] | None = None
     transposed_copies: bool = False
 
@@ -49,6 +51,7 @@ def arithmetic_of(execution: Execution) -> Arithmetic:
         activations=jnp.dtype("float32") if on_cpu else compute,
         products=compute,
         platform=execution.platform,
+        batch_shards=execution.batch_shards,
         fused_by=fused_by,
         transposed_copies=on_cpu and compute == jnp.bfloat16 and execution.batch_shards == 1,
     )

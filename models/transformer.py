@@ -12,6 +12,7 @@ padding. A token sees its own segment only, and positions start again in each.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -451,11 +452,15 @@ class LayerNorm(nnx.Module):
         self.scale = nnx.Param(jnp.ones(width, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
         self.on_gpu = arithmetic.platform == "gpu"
+        self.batch_shards = arithmetic.batch_shards
 
     def __call__(self, hidden: jax.Array) -> jax.Array:
         """Maps [..., width] to the same, in the same dtype."""
-        normalize = _normalize_on_gpu if self.on_gpu else _normalize
-        return normalize(hidden, self.scale[...], self.bias[...])
+        parameters = self.scale[...], self.bias[...]
+        if self.on_gpu:
+            shards = self.batch_shards if len(hidden) % self.batch_shards == 0 else 1
+            return _normalize_on_gpu(hidden, *parameters, shards)
+        return _normalize(hidden, *parameters)
 
 
 def _normalize(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
@@ -466,20 +471,26 @@ def _normalize(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Arra
     return (normed * scale + bias).astype(hidden.dtype)
 
 
-@jax.custom_vjp
-def _normalize_on_gpu(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _normalize_on_gpu(
+    hidden: jax.Array, scale: jax.Array, bias: jax.Array, batch_shards: int
+) -> jax.Array:
     """The same, with a gradient that takes both sums over tokens in one reduction of its inputs.
 
     Left to itself, XLA on a GPU writes the summands in float32 first, twice the activations.
     """
+    del batch_shards
     return _normalize(hidden, scale, bias)
 
 
-def _normalize_forward(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> Any:
+def _normalize_forward(
+    hidden: jax.Array, scale: jax.Array, bias: jax.Array, batch_shards: int
+) -> Any:
+    del batch_shards
     return _normalize(hidden, scale, bias), (hidden, scale)
 
 
-def _normalize_backward(kept: Any, cotangent: jax.Array) -> Any:
+def _normalize_backward(batch_shards: int, kept: Any, cotangent: jax.Array) -> Any:
     hidden, scale = kept
     values = hidden.astype(jnp.float32)
     mean = values.mean(-1, keepdims=True)
@@ -501,9 +512,10 @@ def _normalize_backward(kept: Any, cotangent: jax.Array) -> Any:
     # Read apart, or XLA would keep the float32 values that both need.
     normed, gradient = normed_and_gradient(*jax.lax.optimization_barrier((hidden, cotangent)))
     zero = np.float32(0)
-    of_scale, of_bias = jax.lax.reduce(
-        (normed * gradient, gradient), (zero, zero), _add_pairs, tuple(range(hidden.ndim - 1))
-    )
+    # Each device adds up its own examples; of pairs over devices XLA would make no reduction.
+    summands = (x.reshape(batch_shards, -1, len(scale)) for x in (normed * gradient, gradient))
+    sums = jax.lax.reduce(tuple(summands), (zero, zero), _add_pairs, (1,))
+    of_scale, of_bias = (own.sum(0) for own in sums)
     return of_hidden.astype(hidden.dtype), of_scale, of_bias
 
 
