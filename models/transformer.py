@@ -140,7 +140,6 @@ class TransformerModule(nnx.Module):
         self.config = config
         self.execution, self.arithmetic = execution, arithmetic_of(execution)
         self.dtype = self.arithmetic.activations
-        self.on_gpu = execution.platform == "gpu"
         initial = jax.random.normal(rngs.params(), (vocabulary_size, config.width), jnp.float32)
         self.embedding = nnx.Param(initial * config.width**-0.5)
         names = [f"layer_{number}" for number in range(1, config.num_layers + 1)]
@@ -205,7 +204,8 @@ class TransformerModule(nnx.Module):
         """Gives each token's position in its segment, int32 [batch, length], from 0."""
         positions = segment_positions(segments)
         # XLA on a GPU would look for the segment's start again for each channel of a token.
-        return jax.lax.optimization_barrier(positions) if self.on_gpu else positions
+        on_gpu = self.execution.platform == "gpu"
+        return jax.lax.optimization_barrier(positions) if on_gpu else positions
 
     def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
         """Gives what the decoder sees of the source: [batch, source length, width]."""
