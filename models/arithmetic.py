@@ -19,7 +19,7 @@ class Arithmetic:
       activations: The dtype of what passes between layers.
       products: The dtype of the factors inside linear layers; sums are float32.
       platform: What the program is compiled for.
-      batch_shards: Over how many devices the examples of a batch are spread.
+      batch_shards: Over how many devices the examples of a batch are spread in equal runs.
       fused_by: What computes attention as one call; None for products of its own.
       transposed_copies: Whether a kernel's gradient is computed from a transposed copy.
     """

@@ -124,31 +124,28 @@ def loss_and_count(
     return sums.sum((1, 2))  # one reduction over devices, for both
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def loss_and_count_in_parts(
-    tokens: Tokens,
-    embedding: jax.Array,
-    label_smoothing: float,
-    arithmetic: Arithmetic,
-    batch_shards: int,
+    tokens: Tokens, embedding: jax.Array, label_smoothing: float, arithmetic: Arithmetic
 ) -> jax.Array:
     """Gives what `loss_and_count` does. Differentiable by the decoder's output and the embedding.
+
+    Each device adds up the sums and the embedding's gradient of its own parts, and they are reduced
+    once.
 
     Args:
       tokens: As there, like the arguments that follow.
       embedding: The same.
       label_smoothing: The same.
       arithmetic: The same.
-      batch_shards: Over how many devices the examples are spread in equal runs. Each adds up the
-        sums and the embedding's gradient of its own parts, and they are reduced once.
     """
 
     def add(totals: jax.Array, parts: Tokens) -> tuple[jax.Array, None]:
         sums = jax.vmap(lambda part: loss_and_count(part, embedding, label_smoothing, arithmetic))
         return totals + sums(parts), None
 
-    parts = _in_parts(tokens, len(embedding), batch_shards)
-    totals, _ = lax.scan(add, jnp.zeros((batch_shards, 2)), parts)
+    parts = _in_parts(tokens, len(embedding), arithmetic.batch_shards)
+    totals, _ = lax.scan(add, jnp.zeros((arithmetic.batch_shards, 2)), parts)
     return totals.sum(0)
 
 
@@ -161,7 +158,7 @@ def _in_parts(tokens: Tokens, vocabulary_size: int, batch_shards: int) -> Tokens
 
 
 def _forward(
-    tokens: Tokens, embedding: jax.Array, smoothing: float, arithmetic: Arithmetic, shards: int
+    tokens: Tokens, embedding: jax.Array, smoothing: float, arithmetic: Arithmetic
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     def of_part(part: Tokens) -> Any:
         def loss(hidden: jax.Array, embedding: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -174,6 +171,7 @@ def _forward(
         (of_hidden, of_embedding), sums = jax.vmap(of_part)(parts)
         return (totals[0] + sums, totals[1] + of_embedding), of_hidden
 
+    shards = arithmetic.batch_shards
     zeros = jnp.zeros((shards, 2)), jnp.zeros((shards, *embedding.shape))
     parts = _in_parts(tokens, len(embedding), shards)
     (sums, of_embedding), of_hidden = lax.scan(add, zeros, parts)
@@ -184,11 +182,10 @@ def _forward(
 def _backward(
     label_smoothing: float,
     arithmetic: Arithmetic,
-    batch_shards: int,
     gradients: tuple[jax.Array, jax.Array],
     cotangent: jax.Array,
 ) -> tuple[Any, jax.Array]:
-    del label_smoothing, arithmetic, batch_shards
+    del label_smoothing, arithmetic
     of_hidden, of_embedding = gradients
     loss_cotangent = cotangent[0]  # the count is of no parameter
     of_hidden = (loss_cotangent * of_hidden).astype(of_hidden.dtype)

@@ -191,7 +191,7 @@ class TransformerModule(nnx.Module):
         tokens = Tokens(hidden, targets, real)
         arguments = (tokens, self.embedding[...], label_smoothing, self.arithmetic)
         if self.execution.loss == "parts":
-            return loss_and_count_in_parts(*arguments, self.execution.batch_shards)
+            return loss_and_count_in_parts(*arguments)
         return loss_and_count(*arguments)
 
     def embed(self, tokens: jax.Array, positions: jax.Array, length: int) -> jax.Array:

@@ -1,5 +1,6 @@
 """Tests of the loss in parts: that it is the loss as a whole, and holds no more than it says."""
 
+import dataclasses
 import re
 
 import jax
@@ -37,11 +38,12 @@ def mean_loss(arithmetic, shards=None):
     """The loss of a real token as a function, by parts where the number of shards is given."""
 
     def loss(hidden, embedding, targets, real):
-        arguments = (Tokens(hidden, targets, real), embedding, SMOOTHING, arithmetic)
+        arguments = (Tokens(hidden, targets, real), embedding, SMOOTHING)
         if shards is None:
-            sums = loss_and_count(*arguments)
+            sums = loss_and_count(*arguments, arithmetic)
         else:
-            sums = loss_and_count_in_parts(*arguments, shards)
+            among = dataclasses.replace(arithmetic, batch_shards=shards)
+            sums = loss_and_count_in_parts(*arguments, among)
         total, count = jnp.asarray(sums)
         return total / count
 
@@ -94,6 +96,7 @@ def test_the_loss_is_the_sum_over_real_tokens_and_the_count_is_theirs():
     ("arithmetic", "tolerance"),
     [
         (Arithmetic(FLOAT32, FLOAT32, "cpu"), 1e-6),
+        (Arithmetic(FLOAT32, FLOAT32, "gpu"), 1e-6),
         (Arithmetic(BFLOAT16, BFLOAT16, "cpu"), 2e-2),
         (Arithmetic(FLOAT32, BFLOAT16, "cpu", transposed_copies=True), 1e-2),
     ],
