@@ -35,7 +35,8 @@ class Group:
     ):
         self.directory = directory
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
-        address = f"127.0.0.1:{free_port()}"
+        self.port = free_port()
+        address = f"127.0.0.1:{self.port}"
         environment = os.environ | {
             "PYTHONPATH": str(WORKER.parents[1]),
             "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
@@ -95,6 +96,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as other:
+        return other.connect_ex(("127.0.0.1", port)) == 0
 
 
 def wait_until(holds, seconds: float, explain=lambda: "") -> None:
@@ -269,7 +275,7 @@ def test_a_host_that_waits_in_vain_says_so(group):
 def test_a_host_that_waits_for_the_others_can_be_interrupted(group, number):
     alone = group(only=0, initialization_timeout_seconds=300)
     wait_until(lambda: alone.events(0), 60.0, lambda: alone.output(0))
-    time.sleep(2.0)  # it has imported JAX and waits
+    wait_until(lambda: listens(alone.port), 60.0, lambda: alone.output(0))  # for the others
     alone.signal(0, number)
     assert alone.statuses(0, within=STOP_SECONDS) == [5]
     (line,) = alone.output(0).splitlines()
