@@ -6,6 +6,7 @@ between two evaluations.
 """
 
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Callable
@@ -69,8 +70,12 @@ class TrainPrograms:
     steps_per_call: int
 
 
+@functools.lru_cache(maxsize=4)
 def state_shapes(recipe: Recipe) -> TrainState:
-    """Gives the shapes, dtypes and shardings of the state."""
+    """Gives the shapes, dtypes and shardings of the state.
+
+    They are kept: a run asks several times, and to trace a large model takes a second.
+    """
     shapes = jax.eval_shape(recipe.initial_state, key_shape())
     shardings = shardings_of(recipe.mesh, shapes)
     if recipe.shards_update:
