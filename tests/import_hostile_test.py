@@ -40,6 +40,9 @@ LATER = b"""\
 JSON = b'{"version": "v1.0", "author": "A", "framework": "JAX", "model": "M", "hardware": "1 V100"}'
 TSV = b"epoch\thours\ttop5Accuracy\n1\t0.5\t80\n2\t1\t93\n"
 
+# Of this process, on any machine; what these inputs are made for would take minutes.
+SECONDS = 10
+
 RESULT = "v0.5.0/someone/submission/results/sys/resnet/result_0.txt"
 
 
@@ -214,7 +217,7 @@ def test_a_link_in_a_folder_is_not_followed(tmp_path):
     assert "loop" in imported.other_files
 
 
-def test_a_bomb_is_refused_before_it_expands(tmp_path):
+def test_a_bomb_is_refused_before_it_expands(tmp_path, monkeypatch):
     path = tmp_path / "a.zip"
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
@@ -224,9 +227,12 @@ def test_a_bomb_is_refused_before_it_expands(tmp_path):
         for _ in range(300):
             file.write(block)
     assert path.stat().st_size < 2**20
-    started = time.perf_counter()
+
+    def expand(*_):
+        pytest.fail("the bomb expands")
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", expand)
     assert "more than a data set may" in only_rejection(path)
-    assert time.perf_counter() - started < 1
 
 
 def test_many_small_bombs_are_bounded_together(tmp_path, monkeypatch):
@@ -243,10 +249,10 @@ def test_a_sparse_file_of_ten_gigabytes_costs_a_look(tmp_path):
         with (folder / name).open("wb") as file:
             file.truncate(10 * 2**30)
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     assert "10,737,418,240 bytes" in only_rejection(tmp_path)
     assert "10,737,418,240 bytes" in only_rejection(folder / "result_0.txt")
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert tracemalloc.get_traced_memory()[1] < 2**22
     tracemalloc.stop()
 
@@ -293,16 +299,16 @@ def test_ten_thousand_keys_given_twice_take_no_time(tmp_path):
     folder = tmp_path / "ImageNet" / "inference"
     folder.mkdir(parents=True)
     (folder / "x.json").write_text("{" + pairs + "," + pairs + "}")
-    started = time.perf_counter()
+    started = time.process_time()
     assert "latency" in only_rejection(tmp_path)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < SECONDS
 
 
 def test_a_line_made_to_be_scanned_again_and_again():
     line = b":::MLPv0.5.0 a 1 (" * 100_000 + b"\n"
-    started = time.perf_counter()
+    started = time.process_time()
     trial = read_trial(LOG + line)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < SECONDS
     assert trial.seconds == pytest.approx(60)
     assert "unreadable" in trial.warnings[0]
 
