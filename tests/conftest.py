@@ -1,5 +1,6 @@
 """Four simulated CPU devices for every test, and the optional real data."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,13 @@ from dawnjax import compilation
 with pytest.MonkeyPatch.context() as only_here:
     only_here.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} {QUICK}")
     jax.devices()  # reads the flags
+
+
+def pytest_collection_finish() -> None:
+    """Lets Python look for garbage less often: tracing makes much that lives, and little of it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(scope="session", autouse=True)
