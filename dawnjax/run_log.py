@@ -27,6 +27,9 @@ from typing import Any
 from dawnjax.clock import RunClock
 from dawnjax.errors import RunError
 
+Event = dict[str, Any]
+"""A line of a log, decoded."""
+
 SCHEMA_VERSION = 1
 
 EVENTS = {
@@ -137,6 +140,8 @@ class RunLog:
                 if durable:
                     os.fsync(self._fd)
             except OSError as error:
+                if 0 < written < len(data):
+                    written -= self._take_back(written)
                 raise RunError(
                     f"cannot write {self.path}: {error.strerror}; what is written stays valid: "
                     "make room and run the same command again to resume"
@@ -145,6 +150,14 @@ class RunLog:
                 if written:
                     self._at_line_start = data[written - 1 : written] == b"\n"
             _append_condensed(self.events, record)
+
+    def _take_back(self, num_bytes: int) -> int:
+        """Cuts off the start of a line that did not fit; gives the bytes that are gone."""
+        try:
+            os.ftruncate(self._fd, os.fstat(self._fd).st_size - num_bytes)
+        except OSError:
+            return 0  # the next line ends it, and it is told as damaged
+        return num_bytes
 
     def sync(self) -> None:
         """Waits until all that was written is on disk; other threads may write meanwhile.
@@ -169,18 +182,18 @@ class RunLog:
                 self._fd = -1
 
 
-def condense(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def condense(events: Iterable[Event]) -> list[Event]:
     """Gives the events with each attempt's heartbeats and train events merged into the last ones.
 
     A summary of the condensed events is that of the whole; a day's run has 170,000 of the others.
     """
-    kept: list[dict[str, Any]] = []
+    kept: list[Event] = []
     for event in events:
         _append_condensed(kept, event)
     return kept
 
 
-def _append_condensed(kept: list[dict[str, Any]], event: dict[str, Any]) -> None:
+def _append_condensed(kept: list[Event], event: Event) -> None:
     if event["event"] in ("host_sample", "train"):
         for index in range(len(kept) - 1, -1, -1):
             before = kept[index]
@@ -216,7 +229,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     return record if _is_event(record) else None
 
 
-def read_events(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+def read_events(path: Path) -> tuple[list[Event], list[int]]:
     """Reads a log.
 
     Args:

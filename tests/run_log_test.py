@@ -109,10 +109,15 @@ def test_threads_do_not_mix_their_lines(tmp_path):
 
 
 @pytest.mark.faults
-def test_a_full_disk_tears_no_earlier_line_and_later_events_are_whole(tmp_path):
-    # A file-size limit fails a write in its middle, as a disk that fills up does.
-    script = """
-import resource, sys
+@pytest.mark.parametrize(("before", "damaged_lines"), [("", []), ("os.ftruncate = fail", [2])])
+def test_a_full_disk_leaves_whole_lines(tmp_path, before, damaged_lines):
+    # A file-size limit fails a write in its middle, as a disk that fills up does. Where the part
+    # that fitted cannot be cut off again, it spoils itself alone.
+    script = f"""
+import os, resource, sys
+def fail(*_):
+    raise OSError(5, "Input/output error")
+{before}
 from pathlib import Path
 from dawnjax.clock import RunClock
 from dawnjax.errors import RunError
@@ -137,7 +142,7 @@ log.append("checkpoint", step=3)
     assert "cannot write" in done.stdout and "resume" in done.stdout
     events, damaged = read_events(path)
     assert [event["step"] for event in events] == [1, 3]
-    assert damaged == [2]
+    assert damaged == damaged_lines
 
 
 def test_no_space_left_is_one_clear_error(tmp_path):
