@@ -13,13 +13,30 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.run_options import MeshShape
 
 BATCH_AXES = ("data", "fsdp")
 
 SMALLEST_SHARDED_SIZE = 2**14
 """Arrays below this many elements stay whole: splitting them saves less than it costs to gather."""
+
+
+def all_devices() -> list[Any]:
+    """Gives the devices of all processes.
+
+    Raises:
+      RunError: JAX finds none of the platform that it was told to use.
+    """
+    try:
+        return jax.devices()
+    except (RuntimeError, AssertionError) as error:  # asserted: that a platform has its plugin
+        asked = jax.config.jax_platforms
+        why = str(error) or (
+            f"no plugin here gives it JAX_PLATFORMS={asked}; install one, such as jax[cuda12] or "
+            "jax[tpu], or unset the variable"
+        )
+        raise RunError(f"JAX finds no devices to use: {why.splitlines()[0]}") from None
 
 
 def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:

@@ -35,7 +35,7 @@ from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.batches import ExampleOrder
 from dawnjax.input_pipeline.dataset import TextSpec
-from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
+from dawnjax.mesh import all_devices, batch_sharding, batch_shards, make_mesh, place, replicated
 from dawnjax.programs import (
     batch_of,
     batches,
@@ -267,7 +267,7 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         raise ConfigError("record mode does not take weight_update_sharding")
     batch_elements = spec.batch_elements(experiment.global_batch_size)
     compilation.configure(options.compile_cache_dir, batch_elements)
-    mesh = make_mesh(options.mesh, jax.devices())
+    mesh = make_mesh(options.mesh, all_devices())
     shards, batch = batch_shards(mesh), experiment.global_batch_size
     if batch % shards:
         raise ConfigError(f"global_batch_size={batch} does not divide among {shards} devices")

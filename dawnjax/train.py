@@ -17,13 +17,13 @@ from dawnjax import compilation, processes
 from dawnjax.attempt import FIRST_LOSSES, Attempt
 from dawnjax.call_queue import CallQueue
 from dawnjax.clock import RunClock
-from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.experiment import Experiment
 from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, TrainFeed
 from dawnjax.input_pipeline.dataset import DatasetSpec
-from dawnjax.mesh import batch_sharding, batch_shards, make_mesh, place, replicated
+from dawnjax.mesh import all_devices, batch_sharding, batch_shards, make_mesh, place, replicated
 from dawnjax.profile.capture import Trainer
 from dawnjax.programs import TrainPrograms, state_shapes
 from dawnjax.run_directory import refuse_undecodable
@@ -81,12 +81,7 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
     batch_elements = spec.batch_elements(experiment.global_batch_size)
     compilation.configure(options.compile_cache_dir, batch_elements)
     watchdog = processes.join(options.processes)
-    try:
-        devices = jax.devices()
-    except RuntimeError as error:
-        first_line = str(error).splitlines()[0]
-        raise RunError(f"JAX finds no devices to use: {first_line}") from None
-    mesh = make_mesh(options.mesh, devices)
+    mesh = make_mesh(options.mesh, all_devices())
     spans = experiment.spans(spec)
     _check_divides(spans, mesh)
     try:

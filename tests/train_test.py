@@ -419,6 +419,18 @@ def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, enc
     assert not (tmp_path / "ü").exists()
 
 
+def test_a_platform_that_is_not_here_is_one_line(tmp_path):
+    done = subprocess.run(
+        [*(sys.executable, "-m", "dawnjax", "train"), f"--run_dir={tmp_path / 'run'}"],
+        env=os.environ | {"JAX_PLATFORMS": "cuda", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("dawnjax train: JAX finds no devices to use: ")
+    assert "Traceback" not in done.stderr
+
+
 def test_commands_answer_without_a_traceback():
     for argv, status, text in [
         (["--help"], 0, "commands:"),

@@ -193,7 +193,7 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions, as_i
     from dawnjax import compilation, processes
     from dawnjax.evaluation import EvaluationFeed, evaluate, reaches
     from dawnjax.feed import input_shapes
-    from dawnjax.mesh import make_mesh
+    from dawnjax.mesh import all_devices, make_mesh
     from dawnjax.programs import compile_evaluation
     from dawnjax.train import calls_in_flight
     from dawnjax.train_step import platform_of
@@ -201,7 +201,7 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions, as_i
     experiment = run.experiment
     compilation.configure(options.compile_cache_dir)
     processes.join(options.processes)
-    mesh = make_mesh(options.mesh, jax.devices())
+    mesh = make_mesh(options.mesh, all_devices())
     recipe, restored = restore(run, mesh, options, "evaluate")
 
     def measure(recipe: Any, examples: Any) -> dict[str, Any]:

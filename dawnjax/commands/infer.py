@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from dawnjax.commands import command_line
-from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.experiment_flags import FlagTree
 from dawnjax.restored_run import EarlierRun, read_run, restore
 from dawnjax.run_directory import write_json
@@ -63,15 +63,12 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
 
     from dawnjax import compilation, inference, versions
     from dawnjax.evaluation import reaches
-    from dawnjax.mesh import make_mesh
+    from dawnjax.mesh import all_devices, make_mesh
     from dawnjax.train_step import platform_of
 
     experiment = run.experiment
     compilation.configure(options.compile_cache_dir)
-    try:
-        device = jax.devices()[0]
-    except RuntimeError as error:
-        raise RunError(f"JAX finds no devices to use: {str(error).splitlines()[0]}") from None
+    device = all_devices()[0]
     mesh = make_mesh(MeshShape(), [device])
     recipe, restored = restore(run, mesh, options, "infer")
     task = inference.make_task(recipe, restored.state, {**experiment.data.load("eval")})

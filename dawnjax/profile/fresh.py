@@ -7,10 +7,10 @@ import jax
 import numpy as np
 
 from dawnjax import compilation, processes
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import ConfigError
 from dawnjax.experiment_flags import Request
 from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.mesh import batch_shards, make_mesh, place, replicated
+from dawnjax.mesh import all_devices, batch_shards, make_mesh, place, replicated
 from dawnjax.profile.capture import Trainer, profile_run
 from dawnjax.programs import compile_training
 from dawnjax.train import calls_in_flight
@@ -39,10 +39,7 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
     batch_elements = spec.batch_elements(experiment.global_batch_size)
     compilation.configure(options.compile_cache_dir, batch_elements)
     processes.join(options.processes)
-    try:
-        mesh = make_mesh(options.mesh, jax.devices())
-    except RuntimeError as error:
-        raise RunError(f"JAX finds no devices to use: {str(error).splitlines()[0]}") from None
+    mesh = make_mesh(options.mesh, all_devices())
     # Of a run of several stages these are the steps of the last.
     batch_size = experiment.spans(spec)[-1].global_batch_size
     if batch_size % batch_shards(mesh):
