@@ -1,0 +1,102 @@
+"""How soon a command answers: `--help`, the analysis library, and a second run of an experiment.
+
+    python -m benchmarks start_up [--rounds=10] [--runs=3] [--experiment=digits]
+
+Each figure is seconds of whole processes, which alternate. `dawnjax --help` stands against an
+interpreter that does nothing, `import dawnjax.analysis` against `import numpy`, which it needs. A
+second run of an experiment, which finds its compiled programs, stands against the first, whose
+cache is empty; both must have the same first losses, and every program of the second must come
+from the cache.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import harness
+
+_COMMANDS = {
+    "dawnjax --help": (["-m", "dawnjax", "--help"], ["-c", "pass"], "an empty program"),
+    "import dawnjax.analysis": (
+        ["-c", "import dawnjax.analysis"],
+        ["-c", "import numpy"],
+        "import numpy",
+    ),
+}
+
+
+def main() -> int:
+    """Measures, prints tables and writes `results/start_up.json`."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--experiment", default="digits")
+    arguments = parser.parse_args()
+    results = harness.Results("start_up", unit="seconds of a whole process")
+    rows = [["command", "seconds", "against", "seconds", "ratio", "95 % interval"]]
+    answers = {}
+    for name, (ours, other, other_name) in _COMMANDS.items():
+        comparison = harness.alternate(
+            lambda ours=ours: _seconds(ours), lambda other=other: _seconds(other), arguments.rounds
+        )
+        _, first, second, *ratio = comparison.row(name)
+        rows.append([name, first, other_name, second, *ratio])
+        answers[name] = {"against": other_name, **comparison.to_json()}
+        results.add(commands=answers)
+    print(harness.table(rows))
+
+    runs = [_first_and_second(arguments.experiment) for _ in range(arguments.runs)]
+    rows = [harness.head("second run", "first run")]
+    second_runs: dict[str, Any] = {"experiment": arguments.experiment, "rounds": runs}
+    for quantity in ("compile_seconds", "process_seconds"):
+        comparison = harness.Comparison(
+            [run["second"][quantity] for run in runs], [run["first"][quantity] for run in runs]
+        )
+        rows.append(comparison.row(quantity.replace("_", " ")))
+        second_runs[quantity] = comparison.to_json()
+    print(harness.table(rows))
+    results.add(second_runs=second_runs)
+    print(results.path)
+    return 0
+
+
+def _seconds(arguments: list[str]) -> float:
+    """Gives the seconds of a Python process from its start to its end."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - started
+
+
+def _first_and_second(experiment: str) -> dict[str, dict[str, float]]:
+    """Runs an experiment twice with one cache of compiled programs, empty at first."""
+    found, losses = {}, []
+    with tempfile.TemporaryDirectory() as directory:
+        for name in ("first", "second"):
+            run_dir = Path(directory, name)
+            command = [sys.executable, "-m", "dawnjax", "train", f"--experiment={experiment}"]
+            command += [f"--run_dir={run_dir}", f"--compile_cache_dir={directory}/compiled"]
+            started = time.perf_counter()
+            done = subprocess.run(command, capture_output=True, text=True)
+            seconds = time.perf_counter() - started
+            if done.returncode not in (0, 3):  # reached, or not: the compilation is the same
+                raise SystemExit(f"start_up: the {name} run failed: {done.stderr[-600:]}")
+            result = json.loads((run_dir / "result.json").read_text())
+            programs = set(result["compile_cache"].values())
+            if programs != ({"cold"} if name == "first" else {"warm"}):
+                raise SystemExit(f"start_up: programs of the {name} run: {result['compile_cache']}")
+            found[name] = {
+                "compile_seconds": result["phases"]["compile"],
+                "process_seconds": seconds,
+            }
+            losses.append(result["first_losses"])
+    harness.same_losses(*losses, tolerance=1e-6)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
