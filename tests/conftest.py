@@ -52,9 +52,10 @@ def test_data() -> Path:
     return Path(directory)
 
 
-@pytest.fixture(scope="session")
-def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The flag of a cache of compiled programs that the tests of all workers share."""
+@pytest.fixture(scope="session", autouse=True)
+def compile_cache(tmp_path_factory: pytest.TempPathFactory, memory_is_given_back: None) -> str:
+    """The flag of the cache of compiled programs that the tests of all workers share."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    compilation.configure(str(shared / "compiled"))
     return f"--compile_cache_dir={shared / 'compiled'}"

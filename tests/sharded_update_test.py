@@ -152,7 +152,7 @@ def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path, compile_ca
     states = []
     for number, options in enumerate(
         (
-            "xla_backend_optimization_level=0",
+            "xla_backend_optimization_level=2",
             "xla_backend_optimization_level=1,xla_cpu_enable_fast_math=false",
         )
     ):
