@@ -264,7 +264,7 @@ def with_stages(events: list[Event]) -> list[Event]:
     "change,reason",
     [
         (with_stages, "the batch size changes in the run"),
-        (interrupted, "was interrupted 1 times"),
+        (interrupted, "the trial was interrupted;"),
         (suspended, "was suspended for 100 s"),
         (without_benchmark, "is no MLPerf benchmark"),
         (unknown_benchmark, "names '../../resnet'"),

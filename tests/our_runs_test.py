@@ -191,7 +191,7 @@ def test_an_interrupted_trial_is_marked(tmp_path):
     assert trial.interrupted and trial.reached
     # 12 s of the first attempt, 20 s of the second; the gap of 1,000 s does not count.
     assert trial.time_to_accuracy_seconds == 32.0
-    assert any("interrupted 1 times" in warning for warning in entry.warnings)
+    assert any("had 1 interruption;" in warning for warning in entry.warnings)
 
 
 def test_a_trial_that_has_not_ended_counts_as_not_reached_and_is_named(tmp_path):

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-Event = dict[str, Any]
+from dawnjax.run_log import Event
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -88,6 +88,20 @@ class OurRun(NamedTuple):
     moments: bytes = b""
     copies: tuple[str, ...] = ()
 
+    @property
+    def hardware(self) -> str:
+        """The devices' kind, with a CPU's cores where they are known."""
+        if self.result.platform != "cpu" or self.cores is None:
+            return self.result.device_kind
+        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        return f"{self.result.device_kind} ({cores}{' a host' if self.num_hosts > 1 else ''})"
+
+    @property
+    def system(self) -> str:
+        """How many of which hardware, on how many hosts."""
+        hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
+        return f"{self.result.num_devices} x {self.hardware}{hosts}"
+
 
 def find_run_directories(path: Path) -> Iterator[Path]:
     """Gives the run directories in a folder, itself included, in the order of their names.
@@ -297,24 +311,18 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
     if price is None:
         reasons["cost_per_hour_usd"] = price_reason
     dates = sorted(run.date for run in runs)
-    hosts, cores = runs[0].num_hosts, runs[0].cores
-    hardware = first.device_kind
-    if first.platform == "cpu" and cores is not None:
-        hardware += f" ({cores} core{'s' if cores > 1 else ''}{' a host' if hosts > 1 else ''})"
-    system = f"{first.num_devices} x {hardware}"
-    if hosts > 1:
-        system += f" on {hosts} hosts"
+    system = runs[0].system
     versions = sorted({run.result.versions.get("jax", "") for run in runs})
     entry = Entry(
         source=f"{first.experiment}/{first.identity}/{system}",
         suite="dawnjax",
         benchmark=first.experiment,
         system=system,
-        hardware=hardware,
+        hardware=runs[0].hardware,
         processor_class=_PROCESSOR_CLASSES.get(first.platform, ""),
         # The devices of a CPU are simulated.
         num_accelerators=0 if first.platform == "cpu" else first.num_devices,
-        num_hosts=hosts,
+        num_hosts=runs[0].num_hosts,
         framework=" or ".join(f"JAX {version}".strip() for version in versions),
         framework_family="JAX",
         model=runs[0].model,
@@ -434,9 +442,10 @@ def _warnings(runs: Sequence[OurRun]) -> list[str]:
             why = result.reasons.get("time_to_accuracy_seconds", "its time is not known")
             warnings.append(f"{run.name} reached, but {why}; it counts as not reached")
         if result.interruptions:
+            several = "s" if result.interruptions > 1 else ""
             warnings.append(
-                f"{run.name} was interrupted {result.interruptions} times; its clock leaves out "
-                "the gaps"
+                f"{run.name} had {result.interruptions} interruption{several}; its clock leaves "
+                "out the gaps"
             )
         if run.systems > 1:
             warnings.append(f"the attempts of {run.name} ran on different systems")

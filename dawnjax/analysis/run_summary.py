@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.analysis import stage_rates
-from dawnjax.analysis.history import Event, History, attempt_starts, carried_history
+from dawnjax.analysis.history import History, attempt_starts, carried_history
 from dawnjax.analysis.logged_run import (
     HEARTBEAT_SECONDS,
     NO_RUN_START,
@@ -17,7 +17,7 @@ from dawnjax.analysis.logged_run import (
 )
 from dawnjax.analysis.run_warnings import run_warnings
 from dawnjax.errors import RunError
-from dawnjax.run_log import SCHEMA_VERSION
+from dawnjax.run_log import SCHEMA_VERSION, Event
 from dawnjax.stages import examples_before
 
 

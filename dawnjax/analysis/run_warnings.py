@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from dawnjax.analysis.history import Event, History
+from dawnjax.analysis.history import History
 from dawnjax.analysis.logged_run import HEARTBEAT_SECONDS, LoggedRun, events_of
+from dawnjax.run_log import Event
 
 
 def run_warnings(events: Sequence[Event], run: LoggedRun) -> list[str]:

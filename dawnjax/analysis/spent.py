@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dawnjax.analysis.history import Event
 from dawnjax.analysis.logged_run import FINAL_STATUSES, LoggedRun, events_of, last_event
+from dawnjax.run_log import Event
 
 
 class Spent(NamedTuple):

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from dawnjax.run_log import Event
 from dawnjax.stages import Span, make_spans
-
-Event = dict[str, Any]
 
 _CHANGING = ("crop_pixels", "crop_min_area")
 

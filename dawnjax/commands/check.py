@@ -18,7 +18,7 @@ from dawnjax.run_directory import (
     is_record_file,
     read_record,
 )
-from dawnjax.run_log import log_path, read_events
+from dawnjax.run_log import Event, log_path, read_events
 
 
 def main(argv: list[str]) -> int:
@@ -89,7 +89,7 @@ def _ends_attempt(log: Path, number: int) -> bool:
     return number < len(lines) and b'"event":"attempt_start"' in lines[number][:40]
 
 
-def _order_faults(events: list[dict[str, Any]]) -> list[str]:
+def _order_faults(events: list[Event]) -> list[str]:
     faults = []
     starts = [event for event in events if event["event"] == "run_start"]
     if len(starts) > 1:
@@ -107,7 +107,7 @@ def _order_faults(events: list[dict[str, Any]]) -> list[str]:
     return faults
 
 
-def _record_faults(record: dict[str, Any], events: list[dict[str, Any]]) -> list[str]:
+def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
     """Gives where `experiment.json` contradicts itself or the log."""
     faults = []
     if identity_of(record["identity_fields"]) != record["identity"]:
@@ -138,7 +138,7 @@ def _record_faults(record: dict[str, Any], events: list[dict[str, Any]]) -> list
 
 
 def _result_faults(
-    directory: RunDirectory, record: dict[str, Any], events: list[dict[str, Any]], notes: list[str]
+    directory: RunDirectory, record: dict[str, Any], events: list[Event], notes: list[str]
 ) -> list[str]:
     try:
         expected = run_summary.summarize_log(events).to_json()
@@ -181,9 +181,7 @@ def _result_faults(
     return faults
 
 
-def _up_to_attempt_of(
-    written: dict[str, Any], events: list[dict[str, Any]]
-) -> dict[str, Any] | None:
+def _up_to_attempt_of(written: dict[str, Any], events: list[Event]) -> dict[str, Any] | None:
     """Gives the result that the log says an attempt before the last one ended with, if that is
     the attempt that a written result is of."""
     for last in sorted({event["attempt"] for event in events})[:-1]:

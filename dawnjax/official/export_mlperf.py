@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import ConfigError
-from dawnjax.official.exported_run import Event, ExportedRun, checked_name, write_folder
+from dawnjax.official.exported_run import ExportedRun, checked_name, write_folder
 from dawnjax.official.outcome import printable
+from dawnjax.run_log import Event
 
 MAX_INITIALIZATION_SECONDS = 240 * 60.0
 """The open division's cap on the time from the start of a process to run_start."""
@@ -139,8 +140,8 @@ def _check_alike(runs: Sequence[ExportedRun]) -> None:
 def _check_clock(run: ExportedRun) -> None:
     if run.result.interruptions:
         raise ConfigError(
-            f"{run.path}: the trial was interrupted {run.result.interruptions} times; MLPerf's "
-            "clock may not pause, so it cannot be exported"
+            f"{run.path}: the trial was interrupted; MLPerf's clock may not pause, "
+            "so it cannot be exported"
         )
     start = run.of("run_start")[0]
     if start["t"] > MAX_INITIALIZATION_SECONDS:

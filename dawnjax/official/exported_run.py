@@ -19,9 +19,7 @@ from dawnjax.analysis.run_summary import RunResult
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
 from dawnjax.run_directory import RunDirectory, read_record
-from dawnjax.run_log import log_path, read_events
-
-Event = dict[str, Any]
+from dawnjax.run_log import Event, log_path, read_events
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
 """What may become part of a path: it can lead nowhere else."""

@@ -104,7 +104,7 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
         rows.append(
             (
                 *_named(run),
-                f"{result.num_devices} x {result.device_kind}",
+                run.system,
                 result.status,
                 result.reached,
                 _to_accuracy(run, result.time_to_accuracy_seconds),
