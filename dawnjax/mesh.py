@@ -6,6 +6,7 @@ elsewhere.
 """
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ def all_devices() -> list[Any]:
     try:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:  # asserted: that a platform has its plugin
-        asked = jax.config.jax_platforms
+        asked = os.environ.get("JAX_PLATFORMS", "")
         why = str(error) or (
             f"no plugin here gives it JAX_PLATFORMS={asked}; install one, such as jax[cuda12] or "
             "jax[tpu], or unset the variable"

@@ -420,8 +420,9 @@ def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, enc
 
 
 def test_a_platform_that_is_not_here_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "dawnjax", "train", "--experiment=digits"]
     done = subprocess.run(
-        [*(sys.executable, "-m", "dawnjax", "train"), f"--run_dir={tmp_path / 'run'}"],
+        [*command, f"--run_dir={tmp_path / 'run'}"],
         env=os.environ | {"JAX_PLATFORMS": "cuda", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
