@@ -189,7 +189,7 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
     from dawnjax.profile.hlo import analyze
     from dawnjax.programs import call_of_steps, state_shapes, xla_options
     from dawnjax.run_options import MeshShape
-    from dawnjax.train_step import PRNG_IMPLEMENTATION, execution_of, make_recipe
+    from dawnjax.train_step import execution_of, key_shape, make_recipe
 
     experiment = load_experiment(name)
     target, shards_update = arguments.target, arguments.weight_update_sharding
@@ -219,10 +219,10 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
         state = state_shapes(recipe)
         shapes = InputShapes(recipe.experiment, spec, "host", 0)
         inputs = {
-            key: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=batch_sharding(mesh, 1))
-            for key, a in shapes.train_inputs(1).items()
+            name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=batch_sharding(mesh, 1))
+            for name, a in shapes.train_inputs(1).items()
         }
-        key_shape = jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
+        key = key_shape()
         lowered = jax.jit(
             call_of_steps(recipe, 1),
             out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, state), whole),
@@ -232,7 +232,7 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
             {},
             inputs,
             jax.ShapeDtypeStruct((), jnp.int32, sharding=whole),
-            jax.ShapeDtypeStruct(key_shape.shape, key_shape.dtype, sharding=whole),
+            jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=whole),
         )
         lowering = time.perf_counter() - started
         started = time.perf_counter()

@@ -6,7 +6,6 @@ between two evaluations.
 """
 
 import dataclasses
-import functools
 import itertools
 import time
 from collections.abc import Callable
@@ -22,13 +21,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.feed import Arrays, InputShapes, Shapes
 from dawnjax.mesh import batch_sharding, replicated, shardings_of, update_sharding
 from dawnjax.pure_model import Tree
-from dawnjax.train_step import (
-    PRNG_IMPLEMENTATION,
-    Recipe,
-    TrainState,
-    evaluated_params,
-    platform_of,
-)
+from dawnjax.train_step import Recipe, TrainState, evaluated_params, key_shape, platform_of
 
 Record = Callable[[str, float, str], None]
 """Called with a program's name, the seconds it took to compile, and the cache: cold, warm, off."""
@@ -70,13 +63,9 @@ class TrainPrograms:
     steps_per_call: int
 
 
-@functools.lru_cache(maxsize=4)
 def state_shapes(recipe: Recipe) -> TrainState:
-    """Gives the shapes, dtypes and shardings of the state.
-
-    They are kept: a run asks several times, and to trace a large model takes a second.
-    """
-    shapes = jax.eval_shape(recipe.initial_state, key_shape())
+    """Gives the shapes, dtypes and shardings of the state."""
+    shapes = recipe.abstract_state
     shardings = shardings_of(recipe.mesh, shapes)
     if recipe.shards_update:
         parts = jax.tree.map(lambda leaf: update_sharding(recipe.mesh, leaf.shape), shapes)
@@ -303,11 +292,6 @@ def batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
         return inputs
     rows = {name: array[inputs["index"]] for name, array in resident.items()}
     return {**inputs, **rows}
-
-
-def key_shape() -> Any:
-    """Gives the shape of a trial's key."""
-    return jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
 
 
 def placed(tree: Any, shardings: Any) -> Any:

@@ -36,16 +36,15 @@ from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.batches import ExampleOrder
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.mesh import all_devices, batch_sharding, batch_shards, make_mesh, place, replicated
-from dawnjax.programs import (
-    batch_of,
-    batches,
-    compile_program,
-    key_shape,
-    placed,
-    xla_options,
-)
+from dawnjax.programs import batch_of, batches, compile_program, placed, xla_options
 from dawnjax.run_directory import RECORD_TYPE
-from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, evaluated_params, make_recipe
+from dawnjax.train_step import (
+    PRNG_IMPLEMENTATION,
+    Recipe,
+    evaluated_params,
+    key_shape,
+    make_recipe,
+)
 
 SCHEMA_VERSION = 2
 """2 since `first_nonfinite_step` is null, not 0, where every loss was finite."""

@@ -6,6 +6,7 @@ statistics ride with the scalars.
 """
 
 import dataclasses
+import functools
 import itertools
 from typing import Any, cast
 
@@ -31,6 +32,11 @@ PRNG_IMPLEMENTATION = "threefry2x32"
 INITIALIZATION, AUGMENTATION, EXAMPLE, MODEL = range(4)
 
 Arrays = dict[str, jax.Array]
+
+
+def key_shape() -> Any:
+    """Gives the shape of a trial's key."""
+    return jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
 
 
 @jax.tree_util.register_dataclass
@@ -96,6 +102,11 @@ class Recipe:
             loss_scale=loss_scaling.start() if self.experiment.compute_dtype == "float16" else {},
             first_nonfinite_step=jnp.zeros((), jnp.int32),
         )
+
+    @functools.cached_property
+    def abstract_state(self) -> TrainState:
+        """Shapes and dtypes of the state: a run asks often, and a large model traces a second."""
+        return jax.eval_shape(self.initial_state, key_shape())
 
     def state_from_data(self, state: TrainState, images: jax.Array) -> TrainState:
         """Gives the state with those parameters set that look at training images.
