@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.commands import prepare
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import DataError
 
@@ -128,6 +129,26 @@ def test_help(capsys) -> None:
     assert status == 0 and text.startswith("usage: dawnjax prepare ")
     for flag in ("--dataset", "--from", "--out", "--overwrite"):
         assert flag in text
+
+
+def test_what_an_interrupt_left_half_made_is_silent(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class HalfMade:
+        def __del__(self) -> None:
+            raise AttributeError("_writing")
+
+    def read(*_: object, **__: object) -> None:
+        archive = HalfMade()
+        raise KeyboardInterrupt(id(archive))
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    monkeypatch.setattr(prepare, "_prepare_cifar10", read)
+    command = ["--dataset=cifar10", f"--from={tmp_path}", f"--out={tmp_path / 'out'}"]
+    assert prepare.main(command) == 5
+    assert capsys.readouterr().err == (
+        "dawnjax prepare: interrupted; run it again to complete it\n"
+    )
 
 
 @pytest.mark.faults

@@ -120,9 +120,18 @@ def main(argv: list[str]) -> int:
         else:
             _prepare_cifar10(source, out, overwrite=overwrite)
     except KeyboardInterrupt:
-        print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
-        return ExitStatus.INTERRUPTED
+        return _interrupted()
     return ExitStatus.DONE
+
+
+def _interrupted() -> ExitStatus:
+    """Says so, and keeps silent what was interrupted while it was made, such as an open archive.
+
+    Python tells of errors in their deletion, which comes after this.
+    """
+    sys.unraisablehook = lambda _: None
+    print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
+    return ExitStatus.INTERRUPTED
 
 
 def _known_dataset(name: str | None) -> str:
@@ -252,8 +261,7 @@ def _prepare_parallel_text(flag_values: flags.FlagValues) -> int:
             say=lambda line: print(line, file=sys.stderr, flush=True),
         )
     except KeyboardInterrupt:
-        print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
-        return ExitStatus.INTERRUPTED
+        return _interrupted()
     done = "holds this already, nothing written" if outcome == "unchanged" else "written"
     seconds = time.perf_counter() - started
     print(f"{out}: {done} in {seconds:.1f} s: {parallel_text_sources.describe(description)}")
