@@ -149,6 +149,7 @@ def test_what_an_interrupt_left_half_made_is_silent(
     assert capsys.readouterr().err == (
         "dawnjax prepare: interrupted; run it again to complete it\n"
     )
+    assert sys.unraisablehook is sys.__unraisablehook__
 
 
 @pytest.mark.faults

@@ -3,6 +3,7 @@
 import pathlib
 import sys
 import time
+import traceback
 from typing import Any
 
 from absl import flags
@@ -119,17 +120,16 @@ def main(argv: list[str]) -> int:
             _prepare_imagenet(source, out, side or imagenet.SIDE, overwrite=overwrite)
         else:
             _prepare_cifar10(source, out, overwrite=overwrite)
-    except KeyboardInterrupt:
-        return _interrupted()
+    except KeyboardInterrupt as error:
+        return _interrupted(error)
     return ExitStatus.DONE
 
 
-def _interrupted() -> ExitStatus:
-    """Says so, and keeps silent what was interrupted while it was made, such as an open archive.
-
-    Python tells of errors in their deletion, which comes after this.
-    """
-    sys.unraisablehook = lambda _: None
+def _interrupted(error: KeyboardInterrupt) -> ExitStatus:
+    """Says so. What was interrupted while it was made, such as an open archive, says nothing."""
+    show, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    traceback.clear_frames(error.__traceback__)  # deletes it, which fails
+    sys.unraisablehook = show
     print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
     return ExitStatus.INTERRUPTED
 
@@ -260,8 +260,8 @@ def _prepare_parallel_text(flag_values: flags.FlagValues) -> int:
             overwrite=values["overwrite"],
             say=lambda line: print(line, file=sys.stderr, flush=True),
         )
-    except KeyboardInterrupt:
-        return _interrupted()
+    except KeyboardInterrupt as error:
+        return _interrupted(error)
     done = "holds this already, nothing written" if outcome == "unchanged" else "written"
     seconds = time.perf_counter() - started
     print(f"{out}: {done} in {seconds:.1f} s: {parallel_text_sources.describe(description)}")
