@@ -34,8 +34,8 @@ def all_devices() -> list[Any]:
     except (RuntimeError, AssertionError) as error:  # asserted: that a platform has its plugin
         asked = os.environ.get("JAX_PLATFORMS", "")
         why = str(error) or (
-            f"no plugin here gives it JAX_PLATFORMS={asked}; install one, such as jax[cuda12] or "
-            "jax[tpu], or unset the variable"
+            f"no plugin here gives it JAX_PLATFORMS={asked}; install dawnjax[gpu] or dawnjax[tpu], "
+            "or unset the variable"
         )
         raise RunError(f"JAX finds no devices to use: {why.splitlines()[0]}") from None
 
