@@ -1,8 +1,4 @@
-"""What a command loads before it does anything: modules, not seconds, which depend on the machine.
-
-Measured on two cores of an AMD EPYC virtual machine: `dawnjax --help` 0.02 s, `import
-dawnjax.analysis` 0.2 s; loading NumPy takes 0.1 s, JAX 0.5 s.
-"""
+"""What a command loads before it does anything: modules, not seconds, which the benchmark has."""
 
 import json
 import os
