@@ -219,8 +219,8 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
         state = state_shapes(recipe)
         shapes = InputShapes(recipe.experiment, spec, "host", 0)
         inputs = {
-            name: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=batch_sharding(mesh, 1))
-            for name, a in shapes.train_inputs(1).items()
+            field: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=batch_sharding(mesh, 1))
+            for field, a in shapes.train_inputs(1).items()
         }
         key = key_shape()
         lowered = jax.jit(

@@ -3,7 +3,7 @@
 Each process of a run appends to its own file, `log/process_00000.jsonl`, one JSON object a line.
 An attempt is one process lifetime; attempts of one trial follow each other in one file. A line ends
 with the CRC-32 of what is before it, so that a torn or damaged line is told from a whole one. The
-file is only ever appended to.
+file is only ever appended to; of a line that a full disk cuts short, the start is cut off again.
 
 Every event has:
   event: Its name, one of `EVENTS`.

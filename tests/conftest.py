@@ -57,5 +57,6 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory, memory_is_given_back
     """The flag of the cache of compiled programs that the tests of all workers share."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    compilation.configure(str(shared / "compiled"))
-    return f"--compile_cache_dir={shared / 'compiled'}"
+    directory = shared / "compiled"
+    compilation.configure(str(directory))
+    return f"--compile_cache_dir={directory}"
