@@ -135,20 +135,26 @@ def compile_training(
     key = placed(key_shape(), whole)
     state = state_shapes(recipe)
     state_shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+
+    def arguments_of(steps_per_call: int) -> tuple:
+        return (
+            state,
+            placed(shapes.train_resident, whole),
+            batches(shapes.train_inputs(steps_per_call), recipe.mesh, 1),
+            placed(jax.ShapeDtypeStruct((), jnp.int32), whole),
+            key,
+        )
+
     if first is not None:
         steps_per_call = first.steps_per_call
-    steps_per_call = steps_per_call or _choose_steps_per_call(recipe, shapes, state, key)
-    train_arguments = (
-        state,
-        placed(shapes.train_resident, whole),
-        batches(shapes.train_inputs(steps_per_call), recipe.mesh, 1),
-        placed(jax.ShapeDtypeStruct((), jnp.int32), whole),
-        key,
-    )
+    if steps_per_call:
+        call = call_of_steps(recipe, steps_per_call)
+    else:
+        steps_per_call, call = _choose_call(recipe, shapes, arguments_of)
     train = compile_program(
         _in_stage("train", recipe),
-        call_of_steps(recipe, steps_per_call),
-        train_arguments,
+        call,
+        arguments_of(steps_per_call),
         (state_shardings, whole),
         (0,),
         record,
@@ -214,22 +220,25 @@ def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
     return single if steps_per_call == 1 else several
 
 
-def _choose_steps_per_call(
-    recipe: Recipe, shapes: InputShapes, state: TrainState, key: jax.ShapeDtypeStruct
-) -> int:
-    if shapes.placement == "host":
-        return 1  # each batch comes from the host anyway
-    if platform_of(recipe.mesh) == "cpu":
-        # XLA's CPU compiler lays convolutions out for speed outside of loops only (JAX issue
-        # 12868): inside one they are 13 times slower, and their gradients up to 98 times.
-        row = {name: a.update(shape=a.shape[1:]) for name, a in shapes.train_inputs(1).items()}
-        batch = jax.eval_shape(batch_of, shapes.train_resident, row)
-        step = jax.make_jaxpr(recipe.train_step)(state, batch, key)
-        if _holds_convolution(step.jaxpr):
-            return 1
-    evaluations = [0, *recipe.experiment.evaluation_steps(recipe.spec)]
-    longest = max(after - before for before, after in itertools.pairwise(evaluations))
-    return min(longest, LONGEST_CALL_STEPS)
+def _choose_call(
+    recipe: Recipe, shapes: InputShapes, arguments_of: Callable[[int], tuple]
+) -> tuple[int, Callable]:
+    """Gives the most steps that a call is to make, and the function of that call."""
+    steps_per_call = 1  # where each batch comes from the host anyway
+    if shapes.placement != "host":
+        evaluations = [0, *recipe.experiment.evaluation_steps(recipe.spec)]
+        longest = max(after - before for before, after in itertools.pairwise(evaluations))
+        steps_per_call = min(longest, LONGEST_CALL_STEPS)
+    call = call_of_steps(recipe, steps_per_call)
+    if steps_per_call == 1 or platform_of(recipe.mesh) != "cpu":
+        return steps_per_call, call
+    # XLA's CPU compiler lays convolutions out for speed outside of loops only (JAX issue 12868):
+    # inside one they are 13 times slower, and their gradients up to 98 times. JAX keeps the trace,
+    # so that compiling this same function takes no other.
+    traced = jax.jit(call).trace(*arguments_of(steps_per_call))
+    if _holds_convolution(traced.jaxpr.jaxpr):
+        return 1, call_of_steps(recipe, 1)
+    return steps_per_call, call
 
 
 def _holds_convolution(jaxpr: Any) -> bool:
