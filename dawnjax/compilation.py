@@ -27,8 +27,9 @@ def configure(cache_dir: str, batch_elements: int = 0) -> None:
       ConfigError: The directory cannot be made.
     """
     host_memory.prepare(batch_elements)
+    # Said either way: a process may run several commands.
+    jax.config.update("jax_enable_compilation_cache", cache_dir != "none")
     if cache_dir == "none":
-        jax.config.update("jax_enable_compilation_cache", False)
         return
     try:
         directory = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()

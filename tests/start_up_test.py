@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 
+import jax
 from quick_compilation import QUICK
 
+from dawnjax import compilation
 from dawnjax.run_log import log_path
 
 SLOW = ("jax", "flax", "optax", "orbax", "cv2", "sklearn", "scipy", "pandas", "matplotlib", "torch")
@@ -59,3 +61,17 @@ def test_a_second_run_reads_every_program_from_the_cache(tmp_path):
     assert set(found[0]) == set(found[1]) >= {"initialize", "train", "evaluate"}
     assert set(found[0].values()) == {"cold"}
     assert set(found[1].values()) == {"warm"}
+
+
+def test_a_command_without_the_cache_takes_it_from_none_after_it(compile_cache):
+    directory = compile_cache.partition("=")[2]
+
+    def state_of(factor: int) -> str:
+        with compilation.watch_cache() as cache:
+            jax.jit(lambda x: factor * x).lower(1.0).compile()
+        return cache.state
+
+    first = state_of(191)
+    compilation.configure("none")
+    compilation.configure(directory)
+    assert (first, state_of(191)) == ("cold", "warm")
