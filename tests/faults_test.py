@@ -381,7 +381,7 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
     )
     assert [host["process_index"] for host in result_of(two)["hosts"]] == [0, 1]
     assert check_run(two)[0] == []
-    evaluate = ["evaluate", str(one), f"--data_placement={placement}"]
+    evaluate = ["evaluate", str(one), f"--data_placement={placement}", compile_cache]
     single = run([sys.executable, "-m", "dawnjax", *evaluate], env=environment(4))
     several = run(
         [

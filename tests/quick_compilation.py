@@ -4,4 +4,13 @@ Most of the tests' time would be LLVM's, for programs that run a few times. What
 numbers of two processes gives both the same flags.
 """
 
+import jax
+
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+
+QUICK_OPTIONS: tuple[str, ...] = ()
+"""Flags of a command that only has to run: with XLA's older way to make loops it compiles in two
+thirds of the time, and rounds in other places."""
+
+if jax.__version_info__ < (0, 11):  # later ones have no other way
+    QUICK_OPTIONS = ("--xla_options=xla_cpu_use_fusion_emitters=false",)
