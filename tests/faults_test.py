@@ -324,6 +324,7 @@ def test_two_jobs_never_share_a_run_directory(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
     wait_for(lambda: steps_reached(run_dir, 10))
+    process.send_signal(signal.SIGSTOP)  # or it could end before the second begins
     second = run(command(run_dir, compile_cache))
     process.kill()
     process.wait()
