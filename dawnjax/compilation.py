@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 from dawnjax import host_memory
 from dawnjax.errors import ConfigError
@@ -27,7 +28,8 @@ def configure(cache_dir: str, batch_elements: int = 0) -> None:
       ConfigError: The directory cannot be made.
     """
     host_memory.prepare(batch_elements)
-    # Said either way: a process may run several commands.
+    # JAX decides at its first program, and would hold to that for later commands of a process.
+    compilation_cache.reset_cache()
     jax.config.update("jax_enable_compilation_cache", cache_dir != "none")
     if cache_dir == "none":
         return

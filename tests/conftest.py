@@ -57,6 +57,7 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory, memory_is_given_back
     """The flag of the cache of compiled programs that the tests of all workers share."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    directory = shared / "compiled"
-    compilation.configure(str(directory))
+    directory = str(shared / "compiled")
+    compilation.configure(directory)
+    compilation.DEFAULT_CACHE_DIR = directory  # what a command without the flag takes
     return f"--compile_cache_dir={directory}"

@@ -51,7 +51,7 @@ def test_a_second_run_reads_every_program_from_the_cache(tmp_path):
     flags += [f"--compile_cache_dir={tmp_path / 'compiled'}"]
     found = []
     for run in ("first", "second"):
-        # A process each: JAX keeps the cache that it used first.
+        # A process each, as a user starts them.
         command = [sys.executable, "-m", "dawnjax", "train", *flags]
         command.append(f"--run_dir={tmp_path / run}")
         subprocess.run(command, env=os.environ | {"XLA_FLAGS": QUICK}, capture_output=True)
@@ -63,13 +63,14 @@ def test_a_second_run_reads_every_program_from_the_cache(tmp_path):
     assert set(found[1].values()) == {"warm"}
 
 
-def test_a_command_without_the_cache_takes_it_from_none_after_it(compile_cache):
-    directory = compile_cache.partition("=")[2]
-    states = []
-    for _ in range(2):
-        compilation.configure("none")
+def test_each_command_of_a_process_has_the_cache_that_it_names(compile_cache, tmp_path):
+    def state_with(directory: str) -> str:
         compilation.configure(directory)
         with compilation.watch_cache() as cache:
             jax.jit(lambda x: 191 * x).lower(1.0).compile()
-        states.append(cache.state)
-    assert states == ["cold", "warm"]
+        return cache.state
+
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    states = [state_with(directory) for directory in (one, "none", one, other, one)]
+    compilation.configure(compile_cache.partition("=")[2])
+    assert states == ["cold", "off", "warm", "cold", "warm"]
