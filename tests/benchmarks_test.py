@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_compilation import QUICK
 
 from benchmarks import digits, harness, record
 from dawnjax.models.execution import Execution
@@ -24,7 +25,7 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 def run_benchmark(tmp_path: Path, *argv: str) -> subprocess.CompletedProcess:
     """Runs a benchmark as a user does, on one CPU device, with results in `tmp_path`."""
-    variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "NPROC": "2"}
+    variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICK, "NPROC": "2"}
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *argv],
         cwd=TOP,

@@ -25,7 +25,7 @@ from dawnjax.run_log import read_events
 
 pytestmark = pytest.mark.faults
 
-KILLS = int(os.environ.get("DAWNJAX_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("DAWNJAX_TEST_KILLS", "2"))
 
 SMALL = [
     "--experiment=synthetic_image",
@@ -41,7 +41,7 @@ SMALL = [
     "--targets.0.direction=at_most",
     "--tensorboard=false",
     "--steps_per_call=2",
-    "--checkpoint.every_steps=10",
+    "--checkpoint.every_steps=20",
     "--profile.after_run=false",
 ]
 NEVER = "--targets.0.value=0.0"
@@ -382,21 +382,14 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
     )
     assert [host["process_index"] for host in result_of(two)["hosts"]] == [0, 1]
     assert check_run(two)[0] == []
-    evaluate = ["evaluate", str(one), f"--data_placement={placement}", compile_cache]
-    single = run([sys.executable, "-m", "dawnjax", *evaluate], env=environment(4))
-    several = run(
-        [
-            *(sys.executable, "-m", "dawnjax", "launch", "--processes=2"),
-            *("--devices_per_process=2", "--", *evaluate),
-        ],
-        env=environment(),
-    )
-    assert single.returncode == several.returncode == 0, several.stderr
-    rows = [json.loads(done.stdout.splitlines()[-1]) for done in (single, several)]
-    assert rows[0]["top_1_accuracy"] == rows[1]["top_1_accuracy"]
-    assert rows[0]["top_5_accuracy"] == rows[1]["top_5_accuracy"]
-    assert rows[0]["examples"] == rows[1]["examples"] == 64
-    assert rows[0]["top_1_accuracy"] == evaluations_of(one)[-1][1]["top_1_accuracy"]
+    launched = ["launch", "--processes=2", "--devices_per_process=2", "--", "evaluate", str(one)]
+    launched += [f"--data_placement={placement}", compile_cache]
+    done = run([sys.executable, "-m", "dawnjax", *launched])
+    assert done.returncode == 0, done.stderr
+    row, alone = json.loads(done.stdout.splitlines()[-1]), result_of(one)["evaluations"][-1]
+    assert row["examples"] == 64
+    for metric in ("top_1_accuracy", "top_5_accuracy"):
+        assert row[metric] == alone[metric]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -559,25 +552,18 @@ def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cac
 
 
 def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_cache):
-    commands = {"plain": ([*DIGITS, compile_cache], environment(4, ""))}
+    losses = []
     for processes, devices in ((1, 4), (2, 2)):
-        command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"]
-        command += [f"--devices_per_process={devices}", "--", *DIGITS[3:], compile_cache]
-        commands[f"{processes}x{devices}"] = command, environment(devices, "")
-    losses = {}
-    for name, (command, variables) in commands.items():
-        run_dir = tmp_path / name
-        done = run([*command, f"--run_dir={run_dir}"], env=variables)
+        run_dir = tmp_path / f"{processes}x{devices}"
+        launch = [sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"]
+        launch += [f"--devices_per_process={devices}", "--", *DIGITS[3:]]
+        done = run([*launch, compile_cache, f"--run_dir={run_dir}"], env=environment(devices, ""))
         assert done.returncode == 0, done.stderr
         result = result_of(run_dir)
         assert result["reached"] and result["num_devices"] == 4
-        assert result["num_processes"] == (2 if name == "2x2" else 1)
+        assert result["num_processes"] == processes
         assert result["best"]["top_1_accuracy"] >= 0.9915
         assert check_run(run_dir)[0] == []
-        losses[name] = result["first_losses"]
-        assert len(losses[name]) == 10
-    np.testing.assert_allclose(losses["2x2"], losses["1x4"], rtol=0, atol=1e-5)
-    # A process that was not launched adds its devices' gradients up in another order. Sums differ
-    # in the last bit, until that puts a value on the other side of a ReLU: by the tenth step the
-    # losses are 3e-3 apart.
-    np.testing.assert_allclose(losses["2x2"][:4], losses["plain"][:4], atol=1e-5)
+        assert len(result["first_losses"]) == 10
+        losses.append(result["first_losses"])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=0, atol=1e-5)

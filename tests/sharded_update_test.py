@@ -148,7 +148,7 @@ def test_an_option_that_xla_does_not_know_ends_in_one_line(
 
 def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path, compile_cache):
     common = ["train", *SMALL, "--num_epochs=1", "--schedule.warmup_epochs=0.5"]
-    common += ["--targets.0.value=1.0", "--tensorboard=false"]
+    common += ["--targets.0.value=1.0", "--tensorboard=false", "--model.stage_widths=8"]
     states = []
     for number, options in enumerate(
         (

@@ -432,7 +432,7 @@ def test_a_platform_that_is_not_here_is_one_line(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_commands_answer_without_a_traceback():
+def test_commands_answer_without_a_traceback(capsys):
     for argv, status, text in [
         (["--help"], 0, "commands:"),
         ([], 0, "commands:"),
@@ -443,9 +443,7 @@ def test_commands_answer_without_a_traceback():
         (["evaluate"], 2, "one run directory is needed"),
         (["evaluate", "no_such_directory"], 2, "no experiment.json"),
     ]:
-        done = subprocess.run(
-            [sys.executable, "-m", "dawnjax", *argv], capture_output=True, text=True
-        )
-        assert done.returncode == status, (argv, done.stderr)
-        assert text in done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
+        assert main(argv) == status, argv
+        answer = capsys.readouterr()
+        assert text in answer.out + answer.err
+        assert "Traceback" not in answer.err
