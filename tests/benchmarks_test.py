@@ -24,7 +24,7 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 def run_benchmark(tmp_path: Path, *argv: str) -> subprocess.CompletedProcess:
-    """Runs a benchmark as a user does, on one CPU device, with results in `tmp_path`."""
+    """Runs a benchmark on one CPU device, quickly compiled, with results in `tmp_path`."""
     variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICK, "NPROC": "2"}
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *argv],

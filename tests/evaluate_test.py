@@ -208,10 +208,7 @@ def test_a_translator_may_search_with_another_beam(text_run, capsys):
         capsys.readouterr()
         assert main(["evaluate", str(run), *flags]) == 0
         found[len(flags)] = json.loads(capsys.readouterr().out)
-    # As the run saw it: the same numbers of the same sentences.
-    for name in ("bleu", "loss", "bleu_signature"):
-        assert found[0][name] == own[name]
-    assert found[0]["examples"] == NUM_EVALUATED and found[0]["reached"] is False
+    assert found[0]["bleu"] == own["bleu"] and found[0]["reached"] is False
     assert "decoding" not in found[0]
     # Each search finds other translations of this half-trained model.
     assert len({row["bleu"] for row in found.values()}) == 3

@@ -28,8 +28,6 @@ SMALL = [
     "--num_epochs=3",
     "--global_batch_size=16",
     "--batch_norm_group_size=4",
-    "--model.stage_sizes=1",
-    "--model.stage_widths=16",
 ]
 
 
@@ -157,21 +155,23 @@ def first_losses(num_devices: int, *argv: str) -> np.ndarray:
 def test_the_number_of_devices_does_not_change_the_mathematics():
     one = first_losses(1)
     assert np.isfinite(one).all() and len(set(one.tolist())) == 8
-    # Sums are split differently, so the last bits differ and grow step by step: 6e-6 over 8 steps.
+    # Sums are split differently, so the last bits differ and grow step by step: 1e-5 over 8 steps.
     for num_devices in (2, 4):
-        np.testing.assert_allclose(first_losses(num_devices), one, atol=5e-5)
+        np.testing.assert_allclose(first_losses(num_devices), one, atol=1e-5)
     # Another group size is another mathematics.
     assert abs(first_losses(1, "--batch_norm_group_size=16") - one).max() > 1e-3
 
 
 def test_sharded_parameters_give_the_same_losses():
     one = first_losses(1)
-    np.testing.assert_allclose(first_losses(4, "--mesh.fsdp=4"), one, atol=5e-5)
-    # Wide enough that kernels are split: their gradients are summed in another order.
-    wide = ["--model.stage_widths=64"]
+    np.testing.assert_allclose(first_losses(4, "--mesh.fsdp=4"), one, atol=1e-5)
+    # Wide enough that kernels are split. Their gradients are summed in another order, and by
+    # Winograd's algorithm, whose rounding is coarser: the first bits of difference stay below 1e-5
+    # for four steps and are 5e-3 after eight.
+    wide = ["--model.stage_widths=64,64"]
     sharded, whole = first_losses(4, "--mesh.fsdp=2", *wide), first_losses(1, *wide)
     np.testing.assert_allclose(sharded[:4], whole[:4], atol=1e-5)
-    np.testing.assert_allclose(sharded, whole, atol=1e-3)
+    np.testing.assert_allclose(sharded, whole, atol=2e-2)
 
 
 def test_data_parallel_reduces_gradients_and_one_vector_of_scalars():

@@ -88,7 +88,7 @@ def test_the_smoothed_loss_by_hand():
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_tiny_variant_of_every_experiment_steps_and_evaluates(name, train):
+def test_the_tiny_variant_of_every_experiment_steps_and_evaluates(name, train, tmp_path, capsys):
     # Its own dtype, optimizer, schedule and search, on 4 simulated devices.
     status, result = train(experiment=name)
     assert status == 3  # the target is out of reach, and that is a result
@@ -97,6 +97,14 @@ def test_the_tiny_variant_of_every_experiment_steps_and_evaluates(name, train):
     row = result["evaluations"][-1]
     assert 0 <= row["bleu"] <= 100 and 3 < row["loss"] < 9
     assert row["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    capsys.readouterr()
+    # The checkpoint, evaluated by itself, gives the same numbers.
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {key: again[key] for key in ("bleu", "loss", "bleu_signature", "examples")} == {
+        **{key: row[key] for key in ("bleu", "loss", "bleu_signature")},
+        "examples": NUM_EVALUATED,
+    }
 
 
 @pytest.mark.parametrize(
