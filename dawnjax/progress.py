@@ -223,9 +223,7 @@ def closing_table(result: RunResult, spec: AnySpec) -> Table:
         result.reasons.get("cost_usd", "time to accuracy x price"),
     )
     table.add_row(
-        "hardware",
-        f"{result.num_devices} x {result.device_kind}",
-        f"{result.num_processes} process(es)",
+        "hardware", f"{result.num_devices} x {result.device_kind}", _processes_note(result)
     )
     return table
 
@@ -254,14 +252,29 @@ def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> No
         + ("" if ablation is None else f". A step without any takes {100 * ablation:.1f} % less"),
     )
     mfu, hfu = used["mfu"], used["hfu"]
-    # An algorithm that saves products has more of the model's FLOPs than the machine makes.
-    executed = "" if hfu is None else f"of executed FLOPs {100 * hfu:.1f} %; "
+    executed = ""
+    if hfu is not None:
+        executed = f"{100 * hfu:.1f} % by the FLOPs that were executed"
+        if mfu is not None and hfu < mfu:
+            executed += " (an algorithm saves some of the model's)"
+        executed += "; "
     table.add_row(
         f"model FLOP utilization{which}",
         "-" if mfu is None else f"{100 * mfu:.1f} %",
         executed
         + (used["reasons"].get("mfu") or f"of the profiled steps; peak: {used['peak_source']}"),
     )
+
+
+def _processes_note(result: RunResult) -> str:
+    """Says how many processes ran; where the processor is the device, on how many cores too."""
+    note = f"{result.num_processes} process(es)"
+    cores = sorted({host["cores"] for host in result.hosts if host.get("cores")})
+    if result.platform != "cpu" or not cores:
+        return note
+    # Processes of one machine share its cores.
+    whose = " seen by each" if result.num_processes > 1 else ""
+    return f"{note}, {' or '.join(map(str, cores))} cores{whose}"
 
 
 def _compilation_note(result: RunResult) -> str:

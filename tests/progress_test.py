@@ -61,9 +61,32 @@ def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
 
     value, note = row(0.532, 0.204, {})
     assert value == "53.2 %"
-    assert note == "of executed FLOPs 20.4 %; of the profiled steps; peak: measured"
+    assert note == (
+        "20.4 % by the FLOPs that were executed (an algorithm saves some of the model's); "
+        "of the profiled steps; peak: measured"
+    )
+    assert row(0.3, 0.3, {})[1] == (
+        "30.0 % by the FLOPs that were executed; of the profiled steps; peak: measured"
+    )
     assert row(0.532, None, {}) == ("53.2 %", "of the profiled steps; peak: measured")
     assert row(None, 0.204, {"mfu": "not counted"}) == (
         "-",
-        "of executed FLOPs 20.4 %; not counted",
+        "20.4 % by the FLOPs that were executed; not counted",
     )
+
+
+def test_the_closing_table_says_how_many_cores_a_cpu_is():
+    def row(cores, num_processes=1, platform="cpu"):
+        log = one_attempt()
+        devices = next(event for event in log.events if event["event"] == "devices")
+        devices |= {"num_processes": num_processes, "platform": platform}
+        end = log.events.pop()
+        hosts = [{"process_index": index, "cores": count} for index, count in enumerate(cores)]
+        log.add("host_summary", 13.5, hosts=hosts).events.append(end)
+        return shown(log.events)["hardware"][1]
+
+    assert row([2]) == "1 process(es), 2 cores"
+    # Processes of one machine see the same cores: they are not added up.
+    assert row([2, 2], num_processes=2) == "2 process(es), 2 cores seen by each"
+    assert row([8, 2], num_processes=2) == "2 process(es), 2 or 8 cores seen by each"
+    assert row([2], platform="gpu") == row([]) == "1 process(es)"
