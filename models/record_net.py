@@ -245,15 +245,31 @@ def max_pool(images: jax.Array, window: tuple[int, ...]) -> jax.Array:
     rows, columns = (
         size // side * side for size, side in zip(images.shape[1:3], window, strict=True)
     )
-    # Maxima of shifted images: the gradient is a selection, without a search for equal values.
+    # Maxima of shifted images: the gradient is a selection, without a search through a window.
     return functools.reduce(
-        jnp.maximum,
+        _larger,
         [
             images[:, row : rows : window[0], column : columns : window[1]]
             for row in range(window[0])
             for column in range(window[1])
         ],
     )
+
+
+@jax.custom_jvp
+def _larger(first: jax.Array, second: jax.Array) -> jax.Array:
+    """The maximum; of two equal values the first has the gradient.
+
+    JAX's own gives the gradient to what equals the maximum. Where XLA computes a value once more
+    for the gradient and rounds it otherwise, nothing equals it, and the gradient is lost.
+    """
+    return jnp.maximum(first, second)
+
+
+@_larger.defjvp
+def _larger_jvp(primals, tangents):
+    first, second = primals
+    return jnp.maximum(first, second), jnp.where(first >= second, *tangents)
 
 
 def _gelu(inputs: jax.Array, platform: Platform) -> jax.Array:

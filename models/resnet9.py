@@ -91,7 +91,8 @@ class ResNet9Module(nnx.Module):
         hidden = max_pool(self.layer_2(hidden, train=train), (2, 2))
         hidden = max_pool(self.layer_3(hidden, train=train), (2, 2))
         hidden = residual(self.residual_3, hidden)
-        return self.classifier(hidden.max((1, 2))) * self.logit_scale
+        hidden = max_pool(hidden, hidden.shape[1:3])[:, 0, 0]
+        return self.classifier(hidden) * self.logit_scale
 
 
 class ConvNormRelu(nnx.Module):

@@ -157,6 +157,15 @@ def test_max_pool_takes_the_largest_of_whole_windows():
     )
 
 
+def test_of_equal_values_in_a_window_the_first_has_the_gradient():
+    # All of it, and without asking what equals the maximum: a program may round that otherwise.
+    images = jnp.array([[[[1, 7], [5, 7]], [[5, 2], [5, 7]]]], jnp.float32)  # channels last
+    gradient = jax.grad(lambda images: max_pool(images, (2, 2)).sum())(images)
+    np.testing.assert_array_equal(gradient, [[[[0, 1], [1, 0]], [[0, 0], [0, 0]]]])
+    program = str(jax.make_jaxpr(jax.grad(lambda x: max_pool(x, (2, 2)).sum()))(images))
+    assert " max " in program and " eq " not in program
+
+
 def test_images_that_are_too_small_are_refused():
     with pytest.raises(ValueError, match="8x8 are too small"):
         model_of(image_shape=(8, 8, 1))
