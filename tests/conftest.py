@@ -27,6 +27,11 @@ with pytest.MonkeyPatch.context() as only_here:
     jax.devices()  # reads the flags
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the longest tests first: begun last, one would keep a worker busy and the other idle."""
+    items.sort(key=lambda item: item.get_closest_marker("faults") is None)
+
+
 def pytest_collection_finish() -> None:
     """Lets Python look for garbage less often: tracing makes much that lives, and little of it."""
     gc.collect()

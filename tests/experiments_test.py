@@ -6,7 +6,6 @@ import math
 import jax
 import pytest
 from dataset_specs import CIFAR10, IMAGENET
-from quick_compilation import QUICK_OPTIONS
 
 from dawnjax.__main__ import main
 from dawnjax.config_json import from_json, to_json
@@ -33,7 +32,7 @@ def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
     status = main(
         [
             *("train", f"--experiment={name}", "--tiny", "--profile.after_run=false"),
-            *(f"--run_dir={run_dir}", compile_cache, *QUICK_OPTIONS),
+            *(f"--run_dir={run_dir}", compile_cache),
         ]
     )
     assert status in (0, 3), capsys.readouterr().err

@@ -360,8 +360,9 @@ def test_crops_are_rectangles_of_the_drawn_areas_and_shapes():
     assert (found >= 0).all() and (found <= 63).all()
     mirrored = crops(images, crop_pixels=8, crop_min_area=0.25, crop_max_aspect=1.5, flip="random")
     is_mirrored = mirrored[:, 0, 0, 1] > mirrored[:, 0, -1, 1]
-    np.testing.assert_allclose(mirrored[~is_mirrored], found[~is_mirrored])
-    np.testing.assert_allclose(mirrored[is_mirrored], found[is_mirrored][:, :, ::-1])
+    # Two programs may round the last bits in two ways.
+    np.testing.assert_allclose(mirrored[~is_mirrored], found[~is_mirrored], rtol=1e-6)
+    np.testing.assert_allclose(mirrored[is_mirrored], found[is_mirrored][:, :, ::-1], rtol=1e-6)
     assert 0.45 < is_mirrored.mean() < 0.55
 
 

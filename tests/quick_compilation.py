@@ -4,13 +4,14 @@ Most of the tests' time would be LLVM's, for programs that run a few times. What
 numbers of two processes gives both the same flags.
 """
 
-import jax
+from importlib.metadata import version
 
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
-QUICK_OPTIONS: tuple[str, ...] = ()
-"""Flags of a command that only has to run: with XLA's older way to make loops it takes less of the
-processor to compile (AmoebaNet 132 s in place of 185), and rounds in other places."""
+FUSIONS_OF_A_USER: tuple[str, ...] = ()
+"""Flags of a command whose loops XLA makes as for a user, to the last bit."""
 
-if jax.__version_info__ < (0, 11):  # later ones have no other way
-    QUICK_OPTIONS = ("--xla_options=xla_cpu_use_fusion_emitters=false",)
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
+    # XLA's older way to make loops, which takes a third off the tests; later ones have no other.
+    QUICK += " --xla_cpu_use_fusion_emitters=false"
+    FUSIONS_OF_A_USER = ("--xla_options=xla_cpu_use_fusion_emitters=true",)
