@@ -8,10 +8,10 @@ from importlib.metadata import version
 
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
-FUSIONS_OF_A_USER: tuple[str, ...] = ()
-"""Flags of a command whose loops XLA makes as for a user, to the last bit."""
+FUSIONS_OF_A_USER: dict[str, bool] = {}
+"""XLA's options with which a program's loops are made as for a user, to the last bit."""
 
 if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
     # XLA's older way to make loops, which takes a third off the tests; later ones have no other.
     QUICK += " --xla_cpu_use_fusion_emitters=false"
-    FUSIONS_OF_A_USER = ("--xla_options=xla_cpu_use_fusion_emitters=true",)
+    FUSIONS_OF_A_USER = {"xla_cpu_use_fusion_emitters": True}

@@ -320,7 +320,8 @@ def test_a_wall_clock_set_forward_in_a_run_changes_no_time(train, tmp_path, monk
 
 
 def test_batches_fed_from_the_host_are_those_on_the_device(train, tmp_path):
-    flags = [UNREACHABLE, "--num_epochs=1", "--steps_per_call=1", *FUSIONS_OF_A_USER]
+    flags = [UNREACHABLE, "--num_epochs=1", "--steps_per_call=1"]
+    flags += [f"--xla_options={option}=true" for option in FUSIONS_OF_A_USER]
     on_device = train(*flags, "--data_placement=device", run_dir="device")[1]
     from_host = train(*flags, "--data_placement=host", run_dir="host")[1]
     assert from_host["first_losses"] == on_device["first_losses"]
