@@ -1,14 +1,19 @@
 """The cache of compiled programs, whether it was used, and the memory that they compute in."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
+from jax.sharding import Sharding
 
-from dawnjax import host_memory
+from dawnjax import host_memory, processes
+from dawnjax.clock import boot_id
 from dawnjax.errors import ConfigError
 
 DEFAULT_CACHE_DIR = "~/.cache/dawnjax/compiled"
@@ -25,14 +30,21 @@ def configure(cache_dir: str, batch_elements: int = 0) -> None:
         specification says.
 
     Raises:
-      ConfigError: The directory cannot be made.
+      ConfigError: The directory cannot be made, or is none.
     """
+    global _directory
     host_memory.prepare(batch_elements)
+    _directory = None
     # JAX decides at its first program, and would hold to that for later commands of a process.
     compilation_cache.reset_cache()
     jax.config.update("jax_enable_compilation_cache", cache_dir != "none")
     if cache_dir == "none":
         return
+    if "://" in cache_dir:
+        raise ConfigError(
+            f"compile_cache_dir={cache_dir}: compiled programs need a directory, here or mounted, "
+            "and no address; give another, or none"
+        )
     try:
         directory = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
         directory.mkdir(parents=True, exist_ok=True)
@@ -40,10 +52,106 @@ def configure(cache_dir: str, batch_elements: int = 0) -> None:
         raise ConfigError(
             f"cannot keep compiled programs: {error}; give another --compile_cache_dir, or none"
         ) from None
+    _directory = directory
     jax.config.update("jax_compilation_cache_dir", str(directory))
     # Small programs too: a run compiles few, and each then starts at once the second time.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+_directory: Path | None = None
+"""Where programs are kept now."""
+
+_reads_from_first = False
+
+
+def share_between_processes() -> None:
+    """Lets this process read what process 0 compiles, if they share a machine and its cache.
+
+    Of several processes only process 0 keeps what it compiled (JAX's rule). On one machine the
+    others can read that, and wait for it in `compile_in_turn`; on machines of their own they
+    compile at once, each for itself. To be called by all processes alike, once they have joined.
+    """
+    global _reads_from_first
+    told = processes.gather([boot_id(), _identity_of_cache(), _name_of_devices()])
+    boot, cache, devices = told[0]
+    own_boot, own_cache, own_devices = told[jax.process_index()]
+    _reads_from_first = (
+        jax.process_index() > 0
+        and None not in (boot, cache)
+        and (own_boot, own_cache) == (boot, cache)
+    )
+    if _reads_from_first and own_devices != devices and None not in (own_devices, devices):
+        _take_name_of_devices(bytes.fromhex(devices))
+
+
+def _identity_of_cache() -> list[int] | None:
+    """Gives what tells the cache's directory from others of its machine; None without a cache."""
+    with contextlib.suppress(OSError):
+        if _directory is not None:
+            status = _directory.stat()
+            return [status.st_dev, status.st_ino]
+    return None
+
+
+class _Recorder:
+    """Takes what is to be hashed, instead of a hash."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def update(self, data: bytes) -> None:
+        self.data += data
+
+
+def _name_of_devices() -> str | None:
+    """Gives what stands for all devices in JAX's key of a program, in hexadecimal digits."""
+    if jax.default_backend() != "cpu" or jax.process_count() == 1:
+        return None
+    recorder = _Recorder()
+    with contextlib.suppress(ImportError, AttributeError, jax.errors.JaxRuntimeError):
+        from jax._src import cache_key
+
+        cache_key._hash_accelerator_config(recorder, np.array(jax.devices()))
+    return recorder.data.hex() or None
+
+
+def _take_name_of_devices(name: bytes) -> None:
+    """Names the devices of all processes as process 0 does, in JAX's key of a program.
+
+    On CPUs the fingerprint of the same devices differs between processes (jax 0.10 and 0.11), so
+    that none would find what another has kept. Other platforms have one fingerprint.
+    """
+    from jax._src import cache_key
+
+    hash_devices = cache_key._hash_accelerator_config
+
+    def hash_as_first(hash_object: Any, devices: np.ndarray) -> None:
+        if len({device.process_index for device in devices.flat}) == jax.process_count():
+            hash_object.update(name)
+        else:
+            hash_devices(hash_object, devices)
+
+    cache_key._hash_accelerator_config = hash_as_first
+
+
+@contextmanager
+def compile_in_turn(arguments: Any, results: Any) -> Iterator[None]:
+    """Lets process 0 compile a program first, where others can read it from the cache then.
+
+    A program of this process's own devices is compiled at once.
+
+    Args:
+      arguments: Of the program, or their shapes, with their shardings.
+      results: Shardings of the results; None where they follow from the arguments.
+    """
+    leaves = jax.tree.leaves((arguments, results))
+    shardings = [getattr(leaf, "sharding", leaf) for leaf in leaves]
+    if all(s.is_fully_addressable for s in shardings if isinstance(s, Sharding)):
+        yield
+        return
+    with processes.first_goes_first(_reads_from_first):
+        yield
 
 
 @dataclasses.dataclass
@@ -51,15 +159,15 @@ class CacheUse:
     """Whether a program came from the cache.
 
     Attributes:
-      state: `warm` (read back), `cold` (compiled, and kept where it can be) or `off`.
+      state: `warm` (read back), `cold` (compiled; process 0 keeps it) or `off`.
     """
 
     state: str = "off"
 
 
 _EVENTS = {
+    "/jax/compilation_cache/compile_requests_use_cache": "cold",  # a hit follows, or none
     "/jax/compilation_cache/cache_hits": "warm",
-    "/jax/compilation_cache/cache_misses": "cold",
 }
 _watching: list[CacheUse] = []
 

@@ -175,6 +175,28 @@ def same_text(text: str) -> str:
     return board.wait_for(key, _AGREEMENT_SECONDS)
 
 
+@contextlib.contextmanager
+def first_goes_first(waits: bool) -> Iterator[None]:
+    """Lets process 0 go through a block before others do; all must call it alike.
+
+    Args:
+      waits: Whether this process waits for process 0, which never waits.
+    """
+    if _watchdog is None or _watchdog.board is None:
+        yield
+        return
+    board, key = _watchdog.board, _agreement_name("first")
+    if board.process_index > 0:
+        if waits:
+            board.wait_for(key, _AGREEMENT_SECONDS)
+        yield
+        return
+    try:
+        yield
+    finally:  # after a failure too, which may be the same for all
+        board.put(key, "through")
+
+
 def _agreement_name(kind: str) -> str:
     # All processes call in the same order, so the same call has the same number.
     global _num_agreements

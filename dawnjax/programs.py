@@ -282,7 +282,8 @@ def compile_program(
     with compilation.watch_cache() as cache:
         lowered = jitted.lower(*arguments)
         try:
-            program = lowered.compile(compiler_options)
+            with compilation.compile_in_turn(arguments, out):
+                program = lowered.compile(compiler_options)
         except jax.errors.JaxRuntimeError as error:
             message = str(error).splitlines()[0]
             if "compile option" not in message and "While setting option" not in message:

@@ -82,6 +82,7 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
     compilation.configure(options.compile_cache_dir, batch_elements)
     watchdog = processes.join(options.processes)
     mesh = make_mesh(options.mesh, all_devices())
+    compilation.share_between_processes()
     spans = experiment.spans(spec)
     _check_divides(spans, mesh)
     try:

@@ -22,7 +22,7 @@ from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
 from dawnjax.commands.check import check_run
-from dawnjax.run_log import read_events
+from dawnjax.run_log import log_path, read_events
 
 pytestmark = pytest.mark.faults
 
@@ -384,6 +384,10 @@ def test_two_processes_train_as_one_with_as_many_devices(
         result_of(two)["first_losses"], result_of(one)["first_losses"], atol=1e-5
     )
     assert [host["process_index"] for host in result_of(two)["hosts"]] == [0, 1]
+    # Process 0 has compiled for both.
+    compiled = [e for e in read_events(log_path(two, 1))[0] if e["event"] == "compiled"]
+    assert {e["program"] for e in compiled} >= {"initialize", "train", "evaluate"}
+    assert {e["cache"] for e in compiled} == {"warm"}
     assert check_run(two)[0] == []
     evaluate = ["evaluate", str(one), f"--data_placement={placement}", compile_cache]
     launched = ["launch", "--processes=2", "--devices_per_process=2", "--", *evaluate]

@@ -5,6 +5,7 @@ It joins, runs steps that sum over all processes, and can be told to misbehave. 
 argument. It appends what it does to `EVENTS/PROCESS_ID`, one line each.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -66,6 +67,14 @@ def main(settings: dict) -> int:
     if settings.get("gathers"):
         tell(f"gathered {json.dumps(processes.gather({'process': process_id}))}")
         tell(f"same {processes.same_text(f'from {process_id}')}")
+        for waits in (True, False):
+            processes.gather("together")
+            with contextlib.suppress(RunError), processes.first_goes_first(waits):
+                began = time.monotonic()
+                time.sleep(1.0 if process_id == 0 else 0.0)
+                tell(f"turn {json.dumps([waits, began, time.monotonic()])}")
+                if waits:
+                    raise RunError("as in all others")
         print("by Python", flush=True)
         os.write(1, b"by another library\n")
     mesh = jax.make_mesh((jax.device_count(),), ("data",))

@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import jax
+import pytest
 from quick_compilation import QUICK
 
 from dawnjax import compilation
+from dawnjax.errors import ConfigError
 from dawnjax.run_log import log_path
 
 SLOW = ("jax", "flax", "optax", "orbax", "cv2", "sklearn", "scipy", "pandas", "matplotlib", "torch")
@@ -43,6 +45,18 @@ def test_commands_that_read_results_answer_help_without_anything_slow():
         assert not loaded & set(SLOW), (command, loaded & set(SLOW))
 
 
+def test_the_log_loads_no_pytorch_where_there_is_one(tmp_path):
+    (tmp_path / "torch.py").write_text("is_loaded = True")
+    loaded = loaded_by(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from pathlib import Path; from dawnjax.scalars import ScalarWriter\n"
+        f"writer = ScalarWriter(Path({str(tmp_path / 'scalars')!r}), print)\n"
+        "writer.write(1, {'train/loss': 1.0}); writer.close()"
+    )
+    assert "tensorboardX" in loaded and "torch" not in loaded
+    assert list((tmp_path / "scalars").iterdir())
+
+
 def test_a_second_run_reads_every_program_from_the_cache(tmp_path):
     flags = ["--experiment=synthetic_image", "--data.num_train_examples=32", "--num_epochs=1"]
     flags += ["--data.num_eval_examples=16", "--global_batch_size=16", "--batch_norm_group_size=4"]
@@ -74,3 +88,14 @@ def test_each_command_of_a_process_has_the_cache_that_it_names(compile_cache, tm
     states = [state_with(directory) for directory in (one, "none", one, other, one)]
     compilation.configure(compile_cache.partition("=")[2])
     assert states == ["cold", "off", "warm", "cold", "warm"]
+
+
+def test_a_cache_that_cannot_be_is_refused_in_one_line(compile_cache, tmp_path):
+    (tmp_path / "file").touch()
+    for directory, reason in (
+        ("gs://bucket/compiled", "compile_cache_dir=gs://bucket/compiled: .* or none$"),
+        (str(tmp_path / "file" / "compiled"), "cannot keep compiled programs: .* or none$"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            compilation.configure(directory)
+    compilation.configure(compile_cache.partition("=")[2])

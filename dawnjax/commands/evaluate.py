@@ -202,6 +202,7 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions, as_i
     compilation.configure(options.compile_cache_dir)
     processes.join(options.processes)
     mesh = make_mesh(options.mesh, all_devices())
+    compilation.share_between_processes()
     recipe, restored = restore(run, mesh, options, "evaluate")
 
     def measure(recipe: Any, examples: Any) -> dict[str, Any]:
