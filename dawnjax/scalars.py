@@ -1,8 +1,10 @@
 """Scalars for TensorBoard, beside the log; nothing reads them back."""
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 class ScalarWriter:
@@ -19,13 +21,9 @@ class ScalarWriter:
         self._warn = warn
         if directory is None:
             return
-        # The plain writer of records: tensorboardX's SummaryWriter writes from a thread, and once
-        # that thread has died of a full disk, the next calls wait for it without end.
-        from tensorboardX.event_file_writer import EventsWriter
-
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._writer = EventsWriter(str(directory / "events"))
+            self._writer = _load_writer()(str(directory / "events"))
         except OSError as error:
             self._give_up(error)
 
@@ -57,3 +55,22 @@ class ScalarWriter:
     def _give_up(self, error: OSError) -> None:
         self._writer = None
         self._warn(f"no more scalars for TensorBoard: {error.strerror}")
+
+
+def _load_writer() -> Any:
+    """Loads the class of tensorboardX that writes records, and no PyTorch.
+
+    Not its SummaryWriter, which writes from a thread: once that thread has died of a full disk, the
+    next calls wait for it without end.
+    """
+    modules: dict[str, Any] = sys.modules
+    hides = "torch" not in modules
+    if hides:
+        # tensorboardX loads PyTorch where that is installed: two seconds, for what we do not use.
+        modules["torch"] = None
+    try:
+        from tensorboardX.event_file_writer import EventsWriter
+    finally:
+        if hides:
+            del modules["torch"]
+    return EventsWriter
