@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from quick_compilation import QUICK
+from quick_compilation import QUICK, REPEATED
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
@@ -48,7 +48,7 @@ SMALL = [
 NEVER = "--targets.0.value=0.0"
 
 
-def environment(num_devices: int = 1, more_flags: str = QUICK) -> dict[str, str]:
+def environment(num_devices: int = 1, more_flags: str = REPEATED) -> dict[str, str]:
     flags = f"--xla_force_host_platform_device_count={num_devices} {more_flags}"
     return {**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "16", "XLA_FLAGS": flags}
 
@@ -376,9 +376,10 @@ def test_two_processes_train_as_one_with_as_many_devices(
     flags = ["--num_epochs=4", f"--data_placement={placement}"]
     flags += ["--evaluation.global_batch_size=24"]
     one, two = tmp_path / "one", tmp_path / "two"
-    done = run(command(one, compile_cache, *flags), env=environment(4))
+    # The same flags as this process has, which evaluates below.
+    done = run(command(one, compile_cache, *flags), env=environment(4, QUICK))
     assert done.returncode == 3, done.stderr
-    done = run(launch(two, compile_cache, *flags))
+    done = run(launch(two, compile_cache, *flags), env=environment(1, QUICK))
     assert done.returncode == 3, done.stderr
     np.testing.assert_allclose(
         result_of(two)["first_losses"], result_of(one)["first_losses"], atol=1e-5
@@ -391,7 +392,7 @@ def test_two_processes_train_as_one_with_as_many_devices(
     assert check_run(two)[0] == []
     evaluate = ["evaluate", str(one), f"--data_placement={placement}", compile_cache]
     launched = ["launch", "--processes=2", "--devices_per_process=2", "--", *evaluate]
-    several = run([sys.executable, "-m", "dawnjax", *launched])
+    several = run([sys.executable, "-m", "dawnjax", *launched], env=environment(1, QUICK))
     assert several.returncode == 0, several.stderr
     capsys.readouterr()
     assert main(evaluate) == 0  # here, where there are four devices
