@@ -1,4 +1,4 @@
-"""Pooling over windows that may overlap and be padded."""
+"""Pooling: the largest or the mean value of each window of an image."""
 
 import functools
 
@@ -108,6 +108,49 @@ _NOWHERE, _NOBODYS = 255, np.uint8(254)
 
 
 _max_pool_with_places.defvjp(_max_pool_forward, _max_pool_backward)
+
+
+def max_pool_side_by_side(images: jax.Array, window: tuple[int, ...]) -> jax.Array:
+    """Gives the largest value in each window, where windows neither overlap nor are padded.
+
+    Of several largest values the first one, by rows, has the gradient.
+
+    Args:
+      images: [batch, height, width, channels]; rows and columns past the last whole window are not
+        used.
+      window: Height and width.
+
+    Returns:
+      [batch, height // window height, width // window width, channels].
+    """
+    rows, columns = (
+        size // side * side for size, side in zip(images.shape[1:3], window, strict=True)
+    )
+    # Maxima of shifted images: the gradient is a selection, without a search through a window.
+    return functools.reduce(
+        _larger,
+        [
+            images[:, row : rows : window[0], column : columns : window[1]]
+            for row in range(window[0])
+            for column in range(window[1])
+        ],
+    )
+
+
+@jax.custom_jvp
+def _larger(first: jax.Array, second: jax.Array) -> jax.Array:
+    """The maximum; of two equal values the first has the gradient.
+
+    JAX's own gives the gradient to what equals the maximum. Where XLA computes a value once more
+    for the gradient and rounds it otherwise, nothing equals it, and the gradient is lost.
+    """
+    return jnp.maximum(first, second)
+
+
+@_larger.defjvp
+def _larger_jvp(primals, tangents):
+    first, second = primals
+    return jnp.maximum(first, second), jnp.where(first >= second, *tangents)
 
 
 def average_pool(

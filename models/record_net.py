@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from dawnjax.models import pooling
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, Linear, add_bias, convolve, uniform_fan_in
 from dawnjax.models.execution import Execution, Platform
+from dawnjax.models.pooling import max_pool, max_pool_side_by_side
 
 WHITENING_SIZE = 2
 """Height and width of the patches that are whitened, in pixels."""
@@ -148,7 +148,7 @@ class RecordNetModule(nnx.Module):
         hidden = _gelu(self.whitening(images), self.platform)
         for group in self.groups.values():
             hidden = group(hidden, train=train)
-        features = max_pool(hidden, self.final_window).reshape(len(images), -1)
+        features = max_pool_side_by_side(hidden, self.final_window).reshape(len(images), -1)
         return self.classifier(features) * self.logit_scale
 
 
@@ -220,56 +220,15 @@ class Group(nnx.Module):
         """Maps [batch, height, width, in] to [batch, height // 2, width // 2, out]."""
         hidden = self.conv_1(images)
         if self.platform == "gpu":
-            hidden = pooling.max_pool(hidden, 2, stride=2, padding="VALID", platform="gpu")
+            hidden = max_pool(hidden, 2, stride=2, padding="VALID", platform="gpu")
         else:
-            hidden = max_pool(hidden, (2, 2))
+            hidden = max_pool_side_by_side(hidden, (2, 2))
         if self.platform == "cpu":
             # Else XLA puts the backward pass of all that follows into the gradient of each of the
             # four images under the maximum, and computes it four times.
             hidden = lax.optimization_barrier(hidden)
         hidden = _gelu(self.norm_1(hidden, train=train), self.platform)
         return _gelu(self.norm_2(self.conv_2(hidden), train=train), self.platform)
-
-
-def max_pool(images: jax.Array, window: tuple[int, ...]) -> jax.Array:
-    """Gives the largest value in each window; windows do not overlap.
-
-    Args:
-      images: [batch, height, width, channels]; rows and columns past the last whole window are not
-        used.
-      window: Height and width.
-
-    Returns:
-      [batch, height // window height, width // window width, channels].
-    """
-    rows, columns = (
-        size // side * side for size, side in zip(images.shape[1:3], window, strict=True)
-    )
-    # Maxima of shifted images: the gradient is a selection, without a search through a window.
-    return functools.reduce(
-        _larger,
-        [
-            images[:, row : rows : window[0], column : columns : window[1]]
-            for row in range(window[0])
-            for column in range(window[1])
-        ],
-    )
-
-
-@jax.custom_jvp
-def _larger(first: jax.Array, second: jax.Array) -> jax.Array:
-    """The maximum; of two equal values the first has the gradient.
-
-    JAX's own gives the gradient to what equals the maximum. Where XLA computes a value once more
-    for the gradient and rounds it otherwise, nothing equals it, and the gradient is lost.
-    """
-    return jnp.maximum(first, second)
-
-
-@_larger.defjvp
-def _larger_jvp(primals, tangents):
-    first, second = primals
-    return jnp.maximum(first, second), jnp.where(first >= second, *tangents)
 
 
 def _gelu(inputs: jax.Array, platform: Platform) -> jax.Array:

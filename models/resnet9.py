@@ -15,7 +15,7 @@ from flax import nnx
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, Linear, uniform_fan_in
 from dawnjax.models.execution import Execution
-from dawnjax.models.record_net import max_pool
+from dawnjax.models.pooling import max_pool_side_by_side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,11 +87,11 @@ class ResNet9Module(nnx.Module):
             return inputs + pair["second"](pair["first"](inputs, train=train), train=train)
 
         hidden = self.layer_1(self.prep(images, train=train), train=train)
-        hidden = residual(self.residual_1, max_pool(hidden, (2, 2)))
-        hidden = max_pool(self.layer_2(hidden, train=train), (2, 2))
-        hidden = max_pool(self.layer_3(hidden, train=train), (2, 2))
+        hidden = residual(self.residual_1, max_pool_side_by_side(hidden, (2, 2)))
+        hidden = max_pool_side_by_side(self.layer_2(hidden, train=train), (2, 2))
+        hidden = max_pool_side_by_side(self.layer_3(hidden, train=train), (2, 2))
         hidden = residual(self.residual_3, hidden)
-        hidden = max_pool(hidden, hidden.shape[1:3])[:, 0, 0]
+        hidden = max_pool_side_by_side(hidden, hidden.shape[1:3])[:, 0, 0]
         return self.classifier(hidden) * self.logit_scale
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from dawnjax.models import record_net
 from dawnjax.models.execution import Execution
-from dawnjax.models.record_net import RecordNet, max_pool, whitening_kernel
+from dawnjax.models.pooling import max_pool_side_by_side
+from dawnjax.models.record_net import RecordNet, whitening_kernel
 from dawnjax.pure_model import pure_model
 
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=4)
@@ -152,7 +153,7 @@ def test_a_gpus_network_is_the_same_function():
 def test_max_pool_takes_the_largest_of_whole_windows():
     images = jnp.arange(25.0).reshape(1, 5, 5, 1) * jnp.array([1.0, -1.0])
     np.testing.assert_array_equal(
-        max_pool(images, (2, 2))[0].transpose(2, 0, 1),
+        max_pool_side_by_side(images, (2, 2))[0].transpose(2, 0, 1),
         [[[6, 8], [16, 18]], [[0, -2], [-10, -12]]],
     )
 
@@ -160,9 +161,11 @@ def test_max_pool_takes_the_largest_of_whole_windows():
 def test_of_equal_values_in_a_window_the_first_has_the_gradient():
     # All of it, and without asking what equals the maximum: a program may round that otherwise.
     images = jnp.array([[[[1, 7], [5, 7]], [[5, 2], [5, 7]]]], jnp.float32)  # channels last
-    gradient = jax.grad(lambda images: max_pool(images, (2, 2)).sum())(images)
+    gradient = jax.grad(lambda images: max_pool_side_by_side(images, (2, 2)).sum())(images)
     np.testing.assert_array_equal(gradient, [[[[0, 1], [1, 0]], [[0, 0], [0, 0]]]])
-    program = str(jax.make_jaxpr(jax.grad(lambda x: max_pool(x, (2, 2)).sum()))(images))
+    program = str(
+        jax.make_jaxpr(jax.grad(lambda x: max_pool_side_by_side(x, (2, 2)).sum()))(images)
+    )
     assert " max " in program and " eq " not in program
 
 
