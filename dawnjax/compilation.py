@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,36 +63,47 @@ def configure(cache_dir: str, batch_elements: int = 0) -> None:
 _directory: Path | None = None
 """Where programs are kept now."""
 
-_reads_from_first = False
+_waits_for_first = False
 
 
 def share_between_processes() -> None:
-    """Lets this process read what process 0 compiles, if they share a machine and its cache.
+    """Sees to it that the processes of a run find compiled programs together, or none does.
 
-    Of several processes only process 0 keeps what it compiled (JAX's rule). On one machine the
-    others can read that, and wait for it in `compile_in_turn`; on machines of their own they
-    compile at once, each for itself. To be called by all processes alike, once they have joined.
+    Of several processes only process 0 keeps what it compiled (JAX's rule). Where the others do not
+    see its cache, all do without: process 0 would have to wait for them anyway, and on GPUs they
+    for it, since XLA divides the search for the fastest kernels among all that compile. On CPUs of
+    one machine the others wait for process 0 in `compile_in_turn`, and read what it compiled; there
+    each compiles alone, and all at once would take each other's cores.
+
+    To be called by all processes alike, once they have joined, before anything is compiled.
     """
-    global _reads_from_first
-    told = processes.gather([boot_id(), _identity_of_cache(), _name_of_devices()])
-    boot, cache, devices = told[0]
-    own_boot, own_cache, own_devices = told[jax.process_index()]
-    _reads_from_first = (
-        jax.process_index() > 0
-        and None not in (boot, cache)
-        and (own_boot, own_cache) == (boot, cache)
-    )
-    if _reads_from_first and own_devices != devices and None not in (own_devices, devices):
-        _take_name_of_devices(bytes.fromhex(devices))
-
-
-def _identity_of_cache() -> list[int] | None:
-    """Gives what tells the cache's directory from others of its machine; None without a cache."""
-    with contextlib.suppress(OSError):
-        if _directory is not None:
-            status = _directory.stat()
-            return [status.st_dev, status.st_ino]
-    return None
+    global _waits_for_first
+    _waits_for_first = False
+    if jax.process_count() == 1:
+        return
+    name = f".seen-by-all-{uuid.uuid4().hex}"
+    name_of_first = processes.same_text(name)
+    mark = _directory / name_of_first if _directory is not None else None
+    if mark is not None and name == name_of_first:
+        with contextlib.suppress(OSError):
+            mark.touch()
+    processes.gather("marked")
+    sees_cache = mark is not None and mark.exists()
+    own = [boot_id(), _name_of_devices()]
+    told = processes.gather([sees_cache, *own])
+    if mark is not None and name == name_of_first:
+        with contextlib.suppress(OSError):
+            mark.unlink(missing_ok=True)
+    if not all(sees for sees, *_ in told):
+        compilation_cache.reset_cache()
+        jax.config.update("jax_enable_compilation_cache", False)
+        return
+    (boot, devices), (boot_of_first, devices_of_first) = own, told[0][1:]
+    if devices is None or devices_of_first is None or boot is None or boot != boot_of_first:
+        return
+    _waits_for_first = name != name_of_first
+    if devices != devices_of_first:
+        _take_name_of_devices(bytes.fromhex(devices_of_first))
 
 
 class _Recorder:
@@ -105,8 +117,8 @@ class _Recorder:
 
 
 def _name_of_devices() -> str | None:
-    """Gives what stands for all devices in JAX's key of a program, in hexadecimal digits."""
-    if jax.default_backend() != "cpu" or jax.process_count() == 1:
+    """Gives what stands for all CPUs in JAX's key of a program, in hexadecimal digits."""
+    if jax.default_backend() != "cpu":
         return None
     recorder = _Recorder()
     with contextlib.suppress(ImportError, AttributeError, jax.errors.JaxRuntimeError):
@@ -120,7 +132,7 @@ def _take_name_of_devices(name: bytes) -> None:
     """Names the devices of all processes as process 0 does, in JAX's key of a program.
 
     On CPUs the fingerprint of the same devices differs between processes (jax 0.10 and 0.11), so
-    that none would find what another has kept. Other platforms have one fingerprint.
+    that none would find what another has kept.
     """
     from jax._src import cache_key
 
@@ -137,9 +149,9 @@ def _take_name_of_devices(name: bytes) -> None:
 
 @contextmanager
 def compile_in_turn(arguments: Any, results: Any) -> Iterator[None]:
-    """Lets process 0 compile a program first, where others can read it from the cache then.
+    """Lets process 0 compile a program first, where the others read it from the cache then.
 
-    A program of this process's own devices is compiled at once.
+    A program of a process's own devices is compiled at once.
 
     Args:
       arguments: Of the program, or their shapes, with their shardings.
@@ -150,7 +162,7 @@ def compile_in_turn(arguments: Any, results: Any) -> Iterator[None]:
     if all(s.is_fully_addressable for s in shardings if isinstance(s, Sharding)):
         yield
         return
-    with processes.first_goes_first(_reads_from_first):
+    with processes.first_goes_first(_waits_for_first):
         yield
 
 

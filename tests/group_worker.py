@@ -15,7 +15,7 @@ from pathlib import Path
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("NPROC", "16")
 
-from dawnjax import launched, processes
+from dawnjax import compilation, launched, processes
 from dawnjax import watchdog as watchdog_module
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.preemption import Preemption
@@ -75,6 +75,12 @@ def main(settings: dict) -> int:
                 tell(f"turn {json.dumps([waits, began, time.monotonic()])}")
                 if waits:
                     raise RunError("as in all others")
+        # A cache for each: process 0's is of no use to the other, and so to none.
+        compilation.configure(str(events) + "_compiled")
+        compilation.share_between_processes()
+        with compilation.watch_cache() as cache:
+            jax.jit(jnp.sin).lower(1.0).compile()
+        tell(f"cache {cache.state}")
         print("by Python", flush=True)
         os.write(1, b"by another library\n")
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
