@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,10 +71,11 @@ def share_between_processes() -> None:
     """Sees to it that the processes of a run find compiled programs together, or none does.
 
     Of several processes only process 0 keeps what it compiled (JAX's rule). Where the others do not
-    see its cache, all do without: process 0 would have to wait for them anyway, and on GPUs they
-    for it, since XLA divides the search for the fastest kernels among all that compile. On CPUs of
-    one machine the others wait for process 0 in `compile_in_turn`, and read what it compiled; there
-    each compiles alone, and all at once would take each other's cores.
+    see its cache, or would not find their programs in it (CPUs of several machines), all do
+    without: process 0 would have to wait for them anyway, and on GPUs they for it, since XLA
+    divides the search for the fastest kernels among all that compile. On CPUs of one machine the
+    others wait for process 0 in `compile_in_turn`, and read what it compiled; there each compiles
+    alone, and all at once would take each other's cores.
 
     To be called by all processes alike, once they have joined, before anything is compiled.
     """
@@ -94,16 +96,18 @@ def share_between_processes() -> None:
     if mark is not None and name == name_of_first:
         with contextlib.suppress(OSError):
             mark.unlink(missing_ok=True)
-    if not all(sees for sees, *_ in told):
+    on_cpu = jax.default_backend() == "cpu"
+    machines = {boot for _, boot, _ in told}
+    all_can_name = None not in {devices for _, _, devices in told}
+    finds_all = all_can_name and len(machines) == 1 and None not in machines if on_cpu else True
+    if not (all(sees for sees, *_ in told) and finds_all):
         compilation_cache.reset_cache()
         jax.config.update("jax_enable_compilation_cache", False)
-        return
-    (boot, devices), (boot_of_first, devices_of_first) = own, told[0][1:]
-    if devices is None or devices_of_first is None or boot is None or boot != boot_of_first:
-        return
-    _waits_for_first = name != name_of_first
-    if devices != devices_of_first:
-        _take_name_of_devices(bytes.fromhex(devices_of_first))
+    elif on_cpu:
+        _waits_for_first = name != name_of_first
+        devices, devices_of_first = own[1], told[0][2]
+        if devices != devices_of_first:
+            _take_name_of_devices(bytes.fromhex(devices_of_first))
 
 
 class _Recorder:
@@ -121,7 +125,7 @@ def _name_of_devices() -> str | None:
     if jax.default_backend() != "cpu":
         return None
     recorder = _Recorder()
-    with contextlib.suppress(ImportError, AttributeError, jax.errors.JaxRuntimeError):
+    with contextlib.suppress(ImportError, AttributeError, TypeError, jax.errors.JaxRuntimeError):
         from jax._src import cache_key
 
         cache_key._hash_accelerator_config(recorder, np.array(jax.devices()))
@@ -148,7 +152,7 @@ def _take_name_of_devices(name: bytes) -> None:
 
 
 @contextmanager
-def compile_in_turn(arguments: Any, results: Any) -> Iterator[None]:
+def compile_in_turn(arguments: Any, results: Any) -> Iterator[float]:
     """Lets process 0 compile a program first, where the others read it from the cache then.
 
     A program of a process's own devices is compiled at once.
@@ -156,14 +160,18 @@ def compile_in_turn(arguments: Any, results: Any) -> Iterator[None]:
     Args:
       arguments: Of the program, or their shapes, with their shardings.
       results: Shardings of the results; None where they follow from the arguments.
+
+    Yields:
+      The seconds that this process has waited.
     """
     leaves = jax.tree.leaves((arguments, results))
     shardings = [getattr(leaf, "sharding", leaf) for leaf in leaves]
     if all(s.is_fully_addressable for s in shardings if isinstance(s, Sharding)):
-        yield
+        yield 0.0
         return
+    arrived = time.perf_counter()
     with processes.first_goes_first(_waits_for_first):
-        yield
+        yield time.perf_counter() - arrived
 
 
 @dataclasses.dataclass

@@ -282,7 +282,7 @@ def compile_program(
     with compilation.watch_cache() as cache:
         lowered = jitted.lower(*arguments)
         try:
-            with compilation.compile_in_turn(arguments, out):
+            with compilation.compile_in_turn(arguments, out) as waited_seconds:
                 program = lowered.compile(compiler_options)
         except jax.errors.JaxRuntimeError as error:
             message = str(error).splitlines()[0]
@@ -291,7 +291,7 @@ def compile_program(
             raise ConfigError(
                 f"xla_options: {message.removeprefix('INVALID_ARGUMENT: ')}"
             ) from None
-    record(name, time.perf_counter() - started, cache.state)
+    record(name, time.perf_counter() - started - waited_seconds, cache.state)
     host_memory.keep_freed(program)
     return program
 

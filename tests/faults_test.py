@@ -385,10 +385,9 @@ def test_two_processes_train_as_one_with_as_many_devices(
         result_of(two)["first_losses"], result_of(one)["first_losses"], atol=1e-5
     )
     assert [host["process_index"] for host in result_of(two)["hosts"]] == [0, 1]
-    # Process 0 has compiled for both.
+    # Process 0 has compiled for both what no other test runs.
     compiled = [e for e in read_events(log_path(two, 1))[0] if e["event"] == "compiled"]
-    assert {e["program"] for e in compiled} >= {"initialize", "train", "evaluate"}
-    assert {e["cache"] for e in compiled} == {"warm"}
+    assert {e["program"]: e["cache"] for e in compiled}["train"] == "warm"
     assert check_run(two)[0] == []
     evaluate = ["evaluate", str(one), f"--data_placement={placement}", compile_cache]
     launched = ["launch", "--processes=2", "--devices_per_process=2", "--", *evaluate]

@@ -232,7 +232,9 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions, as_i
     changed: dict[str, Any] = {"spec": other.spec}
     if other.references is not None:
         changed["references"] = other.references
-    own = _recorded(run, restored.step) if as_in_run else None
+    # What process 0 has: only it writes results, and all must measure alike.
+    recorded = _recorded(run, restored.step) if as_in_run else None
+    own = json.loads(processes.same_text(json.dumps(recorded)))
     own_source = "recorded by the run" if own else "measured now"
     own = own or measure(recipe, experiment.data.load("eval"))
     metrics = measure(dataclasses.replace(recipe, **changed), other.examples)

@@ -40,6 +40,7 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
     compilation.configure(options.compile_cache_dir, batch_elements)
     processes.join(options.processes)
     mesh = make_mesh(options.mesh, all_devices())
+    compilation.share_between_processes()
     # Of a run of several stages these are the steps of the last.
     batch_size = experiment.spans(spec)[-1].global_batch_size
     if batch_size % batch_shards(mesh):
