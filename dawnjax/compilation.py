@@ -65,6 +65,7 @@ _directory: Path | None = None
 """Where programs are kept now."""
 
 _waits_for_first = False
+"""Whether processes other than the first wait for it to compile."""
 
 
 def share_between_processes() -> None:
@@ -83,31 +84,37 @@ def share_between_processes() -> None:
     _waits_for_first = False
     if jax.process_count() == 1:
         return
-    name = f".seen-by-all-{uuid.uuid4().hex}"
-    name_of_first = processes.same_text(name)
-    mark = _directory / name_of_first if _directory is not None else None
-    if mark is not None and name == name_of_first:
-        with contextlib.suppress(OSError):
-            mark.touch()
-    processes.gather("marked")
-    sees_cache = mark is not None and mark.exists()
-    own = [boot_id(), _name_of_devices()]
-    told = processes.gather([sees_cache, *own])
-    if mark is not None and name == name_of_first:
-        with contextlib.suppress(OSError):
-            mark.unlink(missing_ok=True)
+    own = {"boot": boot_id(), "devices": _name_of_devices()}
+    all_find = _all_see_cache_of_first()
+    told = processes.gather(own)
     on_cpu = jax.default_backend() == "cpu"
-    machines = {boot for _, boot, _ in told}
-    all_can_name = None not in {devices for _, _, devices in told}
-    finds_all = all_can_name and len(machines) == 1 and None not in machines if on_cpu else True
-    if not (all(sees for sees, *_ in told) and finds_all):
+    if on_cpu:
+        all_find &= all(None not in each.values() for each in told)
+        all_find &= len({each["boot"] for each in told}) == 1
+    if not all_find:
         compilation_cache.reset_cache()
         jax.config.update("jax_enable_compilation_cache", False)
     elif on_cpu:
-        _waits_for_first = name != name_of_first
-        devices, devices_of_first = own[1], told[0][2]
-        if devices != devices_of_first:
-            _take_name_of_devices(bytes.fromhex(devices_of_first))
+        _waits_for_first = True
+        if own["devices"] != told[0]["devices"]:
+            _take_name_of_devices(bytes.fromhex(told[0]["devices"]))
+
+
+def _all_see_cache_of_first() -> bool:
+    """Tells whether what process 0 leaves in its cache's directory is there for all processes."""
+    own_name = f".seen-by-all-{uuid.uuid4().hex}"
+    name = processes.same_text(own_name)
+    mark = None if _directory is None else _directory / name
+    owned = mark if name == own_name else None
+    with contextlib.suppress(OSError):
+        if owned is not None:
+            owned.touch()
+    processes.gather("marked")
+    all_see = all(processes.gather(mark is not None and mark.exists()))
+    with contextlib.suppress(OSError):
+        if owned is not None:
+            owned.unlink()
+    return all_see
 
 
 class _Recorder:
