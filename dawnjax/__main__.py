@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from typing import TextIO
 
 import dawnjax
 
@@ -59,7 +60,13 @@ def run_command(name: str, argv: list[str]) -> int:
     status = _answered(name, lambda: _run(name, argv))
     # A command that joined other processes parts from them last, with its status known.
     processes = sys.modules.get("dawnjax.processes")
-    return status if processes is None else processes.leave(status)
+    if processes is not None:
+        status = processes.leave(status)
+    try:
+        sys.stderr.flush()
+    except OSError:  # its reader is gone; at exit Python would try again, and change the status
+        _drop(sys.stderr)
+    return status
 
 
 def _answered(name: str, act: Callable[[], int]) -> int:
@@ -81,7 +88,7 @@ def _answered(name: str, act: Callable[[], int]) -> int:
     try:
         print(end="", flush=True)  # at exit it would be too late to say so
     except BrokenPipeError:
-        _drop_output()
+        _drop(sys.stdout)
     except OSError as error:
         return _unwritten(name, error, status)
     return status
@@ -97,13 +104,13 @@ def _can_print(text: str) -> bool:
 
 def _unwritten(name: str, error: OSError, status: int) -> int:
     print(f"dawnjax {name}: cannot write to standard output: {error.strerror}", file=sys.stderr)
-    _drop_output()
+    _drop(sys.stdout)
     return status or 1
 
 
-def _drop_output() -> None:
+def _drop(stream: TextIO) -> None:
     """Drops what could not be written, which Python would try to write once more at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(name: str, argv: list[str]) -> int:

@@ -485,7 +485,7 @@ def test_a_full_disk_ends_in_one_line_and_loses_nothing(uninterrupted, tmp_path,
 def test_a_run_outlives_the_reader_of_its_output(tmp_path, compile_cache):
     process = subprocess.Popen(
         command(tmp_path / "run", compile_cache, "--num_epochs=4"),
-        env=environment(),
+        env=environment() | {"PYTHONUNBUFFERED": ""},  # what is buffered is tried again at exit
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
