@@ -2,11 +2,13 @@
 # Everything that needs an accelerator, in parts of under ten minutes each:
 #
 #   bash benchmarks/gpu.sh PART [--cifar10=SOURCE] [--multi30k=FOLDER] [--peer=SCRIPT]...
-#                               [--out=DIR] [--trials=N] [--first_seed=N] [--seconds=N] [--tiny]
+#                               [--out=DIR] [--trials=N] [--first_seed=N] [--seconds=N]
+#                               [--keep=DIR] [--tiny]
 #
 # PART is one of
 #   record             cifar10_record in record mode, 100 seeds, and the peers' scripts; one peer a
 #                      call, or more --seconds: each searched kernels for 200 s on an H200
+#   speedrun           the same with cifar10_speedrun
 #   resnet50           train steps: every variant, against PyTorch
 #   amoebanet_d        train steps: every variant
 #   transformer_big    train steps: every variant, against PyTorch
@@ -21,13 +23,13 @@
 # SOURCE is what `dawnjax prepare --dataset=cifar10 --from` takes, FOLDER has train.{en,de}.gz and
 # test_2016_flickr.{en,de}.gz. Every result is a file in DIR (benchmarks/results if not given),
 # written anew with each figure, so what was measured before a time limit stays; --first_seed goes
-# on with other seeds, in a file of its own. --tiny tries a part
-# on any machine within a minute or two, on made-up data, and says nothing about speed.
+# on with other seeds, in a file of its own, and --keep keeps the seeds' run directories. --tiny
+# tries a part on any machine within a minute or two, on made-up data, and says nothing about speed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 part=${1:?"which part? see the head of benchmarks/gpu.sh"}
 shift
-cifar10='' multi30k='' out=benchmarks/results trials='' first='' seconds=540 tiny='' peers=()
+cifar10='' multi30k='' out=benchmarks/results trials='' first='' seconds=540 keep='' tiny='' peers=()
 for argument in "$@"; do
   case $argument in
     --cifar10=*) cifar10=${argument#*=} ;;
@@ -37,6 +39,7 @@ for argument in "$@"; do
     --trials=*) trials=${argument#*=} ;;
     --first_seed=*) first=${argument#*=} ;;
     --seconds=*) seconds=${argument#*=} ;;
+    --keep=*) keep=${argument#*=} ;;
     --tiny) tiny=--tiny ;;
     *) echo "gpu.sh: unknown argument $argument" >&2; exit 2 ;;
   esac
@@ -62,18 +65,18 @@ seeds() {  # an experiment and its flags
   shift
   run "$python" -m benchmarks seeds --experiment="$experiment" --trials="${trials:-10}" \
     --first_seed="${first:-0}" --seconds="$seconds" \
-    --name="seeds_${experiment}_$kind${first:+_from_$first}" -- \
+    --name="seeds_${experiment}_$kind${first:+_from_$first}" ${keep:+"--keep=$keep"} -- \
     --tensorboard=false --profile.after_run=false $tiny "$@"
 }
 
 run_part() {
   case $1 in
-    record)
+    record | speedrun)
       prepare_cifar10
       local ours=(--data="$data")
       [ -n "$tiny" ] && ours=(--tiny)
-      run "$python" -m benchmarks record "${ours[@]}" --trials="${trials:-100}" \
-        --name="record_cifar10_$kind" --our_seconds="$((seconds / 5))" \
+      run "$python" -m benchmarks record --experiment="cifar10_$1" "${ours[@]}" \
+        --trials="${trials:-100}" --name="$1_cifar10_$kind" --our_seconds="$((seconds / 5))" \
         --peer_seconds="$((seconds * 3 / (5 * (${#peers[@]} > 1 ? ${#peers[@]} : 1))))" \
         ${peers[@]+"${peers[@]}"}
       ;;
@@ -127,7 +130,7 @@ run_part() {
 }
 
 mkdir -p "$out"
-parts=(record resnet50 amoebanet_d transformer_big cifar10_resnet18 cifar10_wide_resnet34
+parts=(record speedrun resnet50 amoebanet_d transformer_big cifar10_resnet18 cifar10_wide_resnet34
   cifar10_record multi30k digits profile)
 if [ "$part" = plan ]; then
   kind=DEVICE

@@ -28,6 +28,9 @@ def main() -> int:
     parser.add_argument("--first_seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for all trials")
     parser.add_argument("--name", help="of the result file; seeds_EXPERIMENT if not given")
+    parser.add_argument(
+        "--keep", type=Path, help="where run directories stay; none do if not given"
+    )
     parser.add_argument("flags", nargs="*", help="more flags of `dawnjax train`, after --")
     arguments = parser.parse_args()
     results = harness.Results(
@@ -43,7 +46,7 @@ def main() -> int:
         if begun - started + longest > arguments.seconds:
             print(f"stopped after {len(trials)} of {arguments.trials}: no time for another")
             break
-        trials.append(run_trial(arguments.experiment, seed, arguments.flags))
+        trials.append(run_trial(arguments.experiment, seed, arguments.flags, arguments.keep))
         longest = max(longest, time.perf_counter() - begun)
         results.add(**summary(trials))
         print(_line(trials[-1]), flush=True)
@@ -54,10 +57,12 @@ def main() -> int:
     return 0
 
 
-def run_trial(experiment: str, seed: int, flags: list[str]) -> dict[str, Any]:
+def run_trial(
+    experiment: str, seed: int, flags: list[str], keep: Path | None = None
+) -> dict[str, Any]:
     """Runs one trial in a process of its own, and gives its row; a crash is a row too."""
     with tempfile.TemporaryDirectory() as folder:
-        run_dir = Path(folder) / "run"
+        run_dir = (keep or Path(folder)) / f"{experiment}_{seed}"
         command = [sys.executable, "-m", "dawnjax", "train", f"--experiment={experiment}"]
         command += [f"--seed={seed}", f"--run_dir={run_dir}", *flags]
         started = time.perf_counter()
@@ -90,7 +95,10 @@ def run_trial(experiment: str, seed: int, flags: list[str]) -> dict[str, Any]:
         "last": last.get(metric),
         "examples_per_second": result["examples_per_second"],
         "device": f"{result['num_devices']} x {result['device_kind']}",
-        "evaluations": [[row["epoch"], row[metric]] for row in result["evaluations"]],
+        "evaluations": [
+            [row["epoch"], row[metric], row["seconds_since_run_start"]]
+            for row in result["evaluations"]
+        ],
     }
 
 

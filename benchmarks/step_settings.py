@@ -141,6 +141,7 @@ FLAGSHIPS = {
             "pointwise_product",
             "batch_x2",
             "product_and_stem",
+            "convolutions_in_graphs",
             "latency_hiding",
             "no_command_buffers",
             "no_triton_gemm",
@@ -169,7 +170,14 @@ FLAGSHIPS = {
         limit_per_second=7_800,
         goal="0.9 of the limit of 7,800 images/s",
         pytorch=False,
-        variants=("base", "pointwise_product", "batch_x2", "latency_hiding", "no_triton_gemm"),
+        variants=(
+            "base",
+            "convolutions_in_graphs",
+            "batch_x2",
+            "pointwise_product",
+            "latency_hiding",
+            "no_triton_gemm",
+        ),
     ),
     "transformer_big": Flagship(
         flags=(
@@ -223,6 +231,7 @@ VARIANTS = {
     "batch_x2": Variant(batch_factor=2),
     "latency_hiding": Variant(xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
     "no_command_buffers": Variant(xla_flags="--xla_gpu_enable_command_buffer="),
+    "convolutions_in_graphs": Variant(xla_flags="--xla_gpu_enable_command_buffer=+CONVOLUTION"),
     "no_triton_gemm": Variant(xla_flags="--xla_gpu_enable_triton_gemm=false"),
     "autotune_all": Variant(xla_flags="--xla_gpu_exhaustive_tiling_search=true"),
 }

@@ -66,7 +66,7 @@ def check_optimizer(optimizer: Any) -> None:
         is_fraction = field.name.endswith(("momentum", "_decay")) or field.name.startswith("beta_")
         if is_fraction and field.name not in _WEIGHT_DECAYS:
             require(0 <= value < 1, name, value, "lie in [0, 1)")
-        elif not isinstance(value, bool | str):
+        elif not isinstance(value, bool | str | tuple):
             require(value >= 0, name, value, "be 0 or more")
     if isinstance(optimizer, RmsProp):
         require(optimizer.decay < 1, "optimizer.decay", optimizer.decay, "be below 1")

@@ -18,11 +18,7 @@ from jax import lax
 
 from dawnjax.experiment import Muon
 
-NEWTON_SCHULZ_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic a x + b x^3 + c x^5: steep at 0, and once above 0.68 a value stays there, near 1.
-
-Source: Jordan et al. 2024, section "Tuning the coefficients".
-"""
+Coefficients = tuple[float, float, float]
 
 
 def muon(
@@ -43,7 +39,7 @@ def muon(
       steps_per_epoch: Steps in an epoch, for the whitening bias's schedule.
       global_batch_size: Examples in a step; SGD's rates are for the sum of their losses.
     """
-    whitening_steps = math.ceil(round(config.whitening_bias_epochs * steps_per_epoch, 6))
+    whitening_steps = num_whitening_steps(config, steps_per_epoch)
 
     def sgd(peak: float, relative: optax.Schedule) -> optax.GradientTransformation:
         if peak == 0:
@@ -58,7 +54,7 @@ def muon(
         {
             "kernel": optax.chain(
                 optax.trace(config.momentum, nesterov=True),
-                orthogonalize(config.newton_schulz_steps),
+                orthogonalize(config.newton_schulz_steps, config.newton_schulz_coefficients),
                 optax.scale_by_learning_rate(
                     lambda count: config.base_learning_rate * relative_schedule(count)
                 ),
@@ -76,6 +72,11 @@ def muon(
     )
 
 
+def num_whitening_steps(config: Muon, steps_per_epoch: float) -> int:
+    """Gives after how many steps a `whitening` layer's bias changes no more."""
+    return math.ceil(round(config.whitening_bias_epochs * steps_per_epoch, 6))
+
+
 def parameter_kinds(params: optax.Params) -> optax.Params:
     """Gives for each parameter the name of the rule that `muon` updates it by."""
 
@@ -90,7 +91,7 @@ def parameter_kinds(params: optax.Params) -> optax.Params:
     return jax.tree_util.tree_map_with_path(kind, params)
 
 
-def orthogonalize(num_steps: int) -> optax.GradientTransformation:
+def orthogonalize(num_steps: int, coefficients: Coefficients) -> optax.GradientTransformation:
     """Replaces each update by a near-orthogonal matrix with the same singular vectors.
 
     An array is a matrix of its last axis (outputs) by all others. Matrices that `chains` puts
@@ -98,6 +99,7 @@ def orthogonalize(num_steps: int) -> optax.GradientTransformation:
 
     Args:
       num_steps: Iterations of `newton_schulz`.
+      coefficients: Its quintic's.
     """
 
     def update(updates: optax.Updates) -> optax.Updates:
@@ -105,8 +107,8 @@ def orthogonalize(num_steps: int) -> optax.GradientTransformation:
         matrices = [leaf.reshape(-1, leaf.shape[-1]) for leaf in leaves]
         results = lax.platform_dependent(
             matrices,
-            cpu=lambda matrices: orthogonalized(matrices, num_steps, spare_flops=0),
-            default=lambda matrices: orthogonalized(matrices, num_steps, SPARE_FLOPS),
+            cpu=lambda matrices: orthogonalized(matrices, num_steps, coefficients, 0),
+            default=lambda matrices: orthogonalized(matrices, num_steps, coefficients, SPARE_FLOPS),
         )
         return jax.tree.unflatten(
             structure,
@@ -125,7 +127,7 @@ A chain of its own has some 15 small kernels, each at least 4 us from launch to 
 
 
 def orthogonalized(
-    matrices: list[jax.Array], num_steps: int, spare_flops: float
+    matrices: list[jax.Array], num_steps: int, coefficients: Coefficients, spare_flops: float
 ) -> list[jax.Array]:
     """Applies `newton_schulz` to matrices of any shapes, in as few chains of products as pays.
 
@@ -134,6 +136,7 @@ def orthogonalized(
     Args:
       matrices: float32 [rows, columns] each.
       num_steps: Iterations.
+      coefficients: The quintic's.
       spare_flops: See `chains`.
     """
     # Tall, as most kernels are: the transpose of the result is the result of the transpose.
@@ -148,7 +151,9 @@ def orthogonalized(
                 for m in (tall[place] for place in places)
             ]
         )
-        for place, result in zip(places, newton_schulz(stack, num_steps), strict=True):
+        for place, result in zip(
+            places, newton_schulz(stack, num_steps, coefficients), strict=True
+        ):
             own = result[: tall[place].shape[0], : tall[place].shape[1]]
             results[place] = own.T if is_wide[place] else own
     return results
@@ -194,7 +199,7 @@ def chains(shapes: list[tuple[int, ...]], num_steps: int, spare_flops: float) ->
     return list(joined.values())
 
 
-def newton_schulz(matrices: jax.Array, num_steps: int) -> jax.Array:
+def newton_schulz(matrices: jax.Array, num_steps: int, coefficients: Coefficients) -> jax.Array:
     """Brings all singular values of matrices near 1 and leaves the singular vectors.
 
     Divides by the Frobenius norm, so that no singular value exceeds 1, and maps each singular value
@@ -209,7 +214,7 @@ def newton_schulz(matrices: jax.Array, num_steps: int) -> jax.Array:
     Returns:
       float32, same shape; zeros for zeros.
     """
-    a, b, c = NEWTON_SCHULZ_COEFFICIENTS
+    a, b, c = coefficients
 
     def iterate(x: jax.Array) -> jax.Array:
         for _ in range(num_steps):

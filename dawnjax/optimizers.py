@@ -210,6 +210,13 @@ def make_optimizer(
             assert_never(config)
 
 
+def whitening_learns(experiment: Experiment, spec: AnySpec, step: jax.Array) -> jax.Array:
+    """Says whether the step after `step` earlier ones changes a `whitening` layer's bias: bool."""
+    if not isinstance(experiment.optimizer, Muon):
+        return jnp.array(True)
+    return step < muon.num_whitening_steps(experiment.optimizer, experiment.steps_per_epoch(spec))
+
+
 def scale_by_lars(config: Lars) -> optax.GradientTransformation:
     """Adds weight decay and multiplies each parameter's update by its trust ratio.
 

@@ -27,8 +27,8 @@ class PureModel:
       init: From a PRNG key to `(params, batch_stats)`, nested dicts of float32 arrays.
       apply: From `(params, batch_stats, images, train)` to `(logits, batch_stats)`. In training the
         statistics come back one row a normalization group, [groups, channels] for [channels];
-        otherwise as they were given. Models that draw random numbers in training take a
-        `TrainingMoment` as a fifth argument there. Models with an auxiliary head give the pair of
+        otherwise as they were given. Models with `takes_moment` take a `TrainingMoment` as a fifth
+        argument there. Models with an auxiliary head give the pair of
         both heads' logits in training.
       bind: From `(params, batch_stats)` to the module that holds them, for models with more than
         one entry; it lives inside a trace and goes no further.
@@ -45,7 +45,7 @@ def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
     Args:
       build: Makes the module from its random streams. The module holds `nnx.Param` and
         `nnx.BatchStat` variables only, and is called as `module(images, train=...)`, in training
-        also with `moment=...` where it draws random numbers.
+        also with `moment=...` where its configuration has `takes_moment`.
 
     Raises:
       TypeError: The module holds another kind of variable, which a step would silently drop.

@@ -22,7 +22,7 @@ from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
 from dawnjax.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
 from dawnjax.models.execution import ComputeDtype, Execution, Platform, TrainingMoment
-from dawnjax.optimizers import make_optimizer
+from dawnjax.optimizers import make_optimizer, whitening_learns
 from dawnjax.pure_model import PureModel, Tree, pure_model
 from dawnjax.stages import Span
 
@@ -273,13 +273,17 @@ class Recipe:
     def _moment(
         self, step: jax.Array, index: jax.Array, root_key: jax.Array
     ) -> TrainingMoment | None:
-        """Gives what a model that draws random numbers is told; None for the others."""
-        if not getattr(self.experiment.model, "draws_in_training", False):
+        """Gives what a model that takes a moment is told; None for the others."""
+        if not getattr(self.experiment.model, "takes_moment", False):
             return None
         step_key = jax.random.fold_in(jax.random.fold_in(root_key, MODEL), step)
         num_steps = self.experiment.num_steps(self.spec)
         done = step.astype(jnp.float32) + self.span.step_shift
-        return TrainingMoment(keys=_fold_in_each(step_key, index), progress=done / num_steps)
+        return TrainingMoment(
+            keys=_fold_in_each(step_key, index),
+            progress=done / num_steps,
+            whitening_learns=whitening_learns(self.experiment, self.spec, step),
+        )
 
     def _losses(
         self, heads: jax.Array | tuple[jax.Array, jax.Array], labels: jax.Array

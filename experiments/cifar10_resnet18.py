@@ -6,15 +6,16 @@
 SGD with Nesterov momentum, linear scaling and warm-up, a cosine to 0 over 30 epochs, random crops
 and flips, label smoothing.
 
-Not yet measured to its end: it wants an accelerator (an epoch is 170 TFLOP). On two CPU cores and a
-JPEG copy of the data it had top-1 0.7898 after a schedule of three epochs, and 0.5393 after one of
-one; `docs/measurements.md` has both runs.
+On one H200 and a JPEG copy of the data ten seeds trained for 17.6 s each and ended at a mean top-1
+of 0.9037 (0.9015 to 0.9058), so none reached the target; with the original images it has not been
+run. On two CPU cores it had 0.7898 after a schedule of three epochs, and 0.5393 after one of one;
+`docs/measurements.md` has all.
 
 Source: the network of He et al. 2015 with a 3x3 stem; the recipe is the usual one for CIFAR-10,
 shortened as in Goyal et al. 2017 (arXiv 1706.02677): rate proportional to the batch, warm-up.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import ResNet
@@ -34,6 +35,16 @@ EXPERIMENT = Experiment(
     compute_dtype="bfloat16",
     targets=(Target(value=0.94),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=15.0, global_batch_size=2000),
+    observations=(
+        Observation(
+            hardware="one NVIDIA H200, a JPEG copy of the data",
+            trials=10,
+            reached=0,
+            mean_time_to_accuracy_seconds=None,
+            quality=0.9037,
+            date="2026-11-23",
+        ),
+    ),
 )
 
 TINY = tiny(EXPERIMENT, model=ResNet(stage_sizes=(1, 1, 1, 1), stage_widths=(8, 16, 16, 16)))

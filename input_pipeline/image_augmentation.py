@@ -24,6 +24,7 @@ Views = Literal["none", "flip", "flip_and_translate"]
 # turning one change on leaves the others as they were.
 _ROW_SHIFT, _COLUMN_SHIFT, _SCALE, _FLIP, _CUTOUT_ROW, _CUTOUT_COLUMN, _NUM_DRAWS = range(7)
 _AREA, _ASPECT, _TOP, _LEFT, _NUM_CROP_DRAWS = range(5)
+_BRIGHTNESS, _CONTRAST, _NUM_COLOR_DRAWS = range(3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,10 @@ class ImageAugmentation:
         `edge` (the nearest border pixel) or `reflect` (mirrored without repeating the border).
       flip: `random` mirrors left to right with probability 1/2 in each epoch; `alternating` draws
         once for each example and mirrors it in every other epoch, so that two epochs show both.
+      max_brightness_shift: Largest amount that is added to all of an image's normalized values; all
+        from minus to plus this are as likely.
+      max_contrast_change: Largest change c of the factor that they are then multiplied with; it is
+        uniform in [1 - c, 1 + c].
       cutout_pixels: Side of a square that is set to zero, centred on a random pixel and clipped at
         the border; 0 cuts nothing.
       crop_pixels: Side of the square images that the model sees: in training a random rectangle of
@@ -62,6 +67,8 @@ class ImageAugmentation:
     max_scale_fraction: float = 0.0
     padding: Padding = "zeros"
     flip: Flip = "none"
+    max_brightness_shift: float = 0.0
+    max_contrast_change: float = 0.0
     cutout_pixels: int = 0
     crop_pixels: int = 0
     center_fraction: float = 0.0
@@ -74,11 +81,17 @@ class ImageAugmentation:
         Raises:
           ValueError: Names the field, its value and the limit.
         """
-        for name in ("max_translation_pixels", "cutout_pixels", "crop_pixels"):
+        for name in (
+            "max_translation_pixels",
+            "max_brightness_shift",
+            "cutout_pixels",
+            "crop_pixels",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be 0 or more")
-        if not 0 <= self.max_scale_fraction < 1:
-            raise ValueError(f"max_scale_fraction={self.max_scale_fraction} must lie in [0, 1)")
+        for name in ("max_scale_fraction", "max_contrast_change"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must lie in [0, 1)")
         if not 0 <= self.center_fraction <= 1:
             raise ValueError(f"center_fraction={self.center_fraction} must lie in [0, 1]")
         if not 0 < self.crop_min_area <= 1:
@@ -189,6 +202,11 @@ def augment(
             tpu=_interpolate,
             default=functools.partial(_fetch, padding=config.padding),
         )
+    if config.max_brightness_shift or config.max_contrast_change:
+        color = 2 * _more_draws(step_keys, _NUM_DRAWS + 1, _NUM_COLOR_DRAWS) - 1
+        shifts = config.max_brightness_shift * color[:, _BRIGHTNESS]
+        factors = 1 + config.max_contrast_change * color[:, _CONTRAST]
+        images = (images + shifts[:, None, None, None]) * factors[:, None, None, None]
     if config.cutout_pixels:
         is_row_cut = _is_cut(config.cutout_pixels, height, draws[:, _CUTOUT_ROW])
         is_column_cut = _is_cut(config.cutout_pixels, width, draws[:, _CUTOUT_COLUMN])
@@ -258,10 +276,7 @@ def _crop_coordinates(
       Row and column coordinates, float32 [batch, crop_pixels], and how many pixels of the image a
       step in them is, float32 [batch] each.
     """
-    # Apart from the other draws, which stay as they are without a crop.
-    draws = jax.vmap(
-        lambda key: jax.random.uniform(jax.random.fold_in(key, _NUM_DRAWS), (_NUM_CROP_DRAWS,))
-    )(keys)
+    draws = _more_draws(keys, _NUM_DRAWS, _NUM_CROP_DRAWS)
     area = config.crop_min_area + draws[:, _AREA] * (1 - config.crop_min_area)
     log_aspect = (2 * draws[:, _ASPECT] - 1) * math.log(config.crop_max_aspect)
     pixels = area * size[0] * size[1]
@@ -274,6 +289,13 @@ def _crop_coordinates(
     rows = top[:, None] + centres * height[:, None] - 0.5
     columns = left[:, None] + centres * width[:, None] - 0.5
     return rows, columns, height / config.crop_pixels, width / config.crop_pixels
+
+
+def _more_draws(keys: jax.Array, purpose: int, count: int) -> jax.Array:
+    """Uniform numbers apart from the other draws, which stay as they are: [batch, count]."""
+    return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, purpose), (count,)))(
+        keys
+    )
 
 
 def _resizing_weights(coordinates: jax.Array, scales: jax.Array, size: int) -> jax.Array:

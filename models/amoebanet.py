@@ -99,7 +99,7 @@ class AmoebaNetD:
     """
 
     TAG: ClassVar[str] = "amoebanet_d"
-    draws_in_training: ClassVar[bool] = True
+    takes_moment: ClassVar[bool] = True
 
     num_cells: int = 6
     num_filters: int = 256

@@ -44,13 +44,15 @@ class Execution:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainingMoment:
-    """What a model that draws random numbers in training is told at each step.
+    """What a model with `takes_moment` is told at each training step.
 
     Attributes:
       keys: PRNG keys [batch], another one each time that an example is seen; what is drawn for an
         example depends on its key alone, so it is the same on any number of devices.
       progress: float32, the steps done as a fraction of the run's, from 0 to 1.
+      whitening_learns: bool, whether the optimizer still changes a whitening layer's bias.
     """
 
     keys: jax.Array
     progress: jax.Array
+    whitening_learns: jax.Array | bool = True

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from dawnjax.models.activations import relu_of_sum
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, Linear, convolve, he_normal_fan_out, uniform_fan_in
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.pooling import max_pool
-from dawnjax.models.relu import relu
 
 Block = Literal["basic", "bottleneck"]
 Stem = Literal["small_images", "imagenet", "imagenet_space_to_depth"]
@@ -170,7 +170,7 @@ class ResNetModule(nnx.Module):
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps normalized images [batch, height, width, channels] to float32 logits."""
-        hidden = self.stem_norm(self.stem(images), train=train, relu=True)
+        hidden = self.stem_norm(self.stem(images), train=train, activation="relu")
         if self.has_pooled_stem:
             hidden = max_pool(hidden, 3, stride=2, padding=((1, 1), (1, 1)), platform=self.platform)
         for name in self.order:
@@ -199,9 +199,9 @@ class BasicBlock(nnx.Module):
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
-        hidden = self.norm_1(self.conv_1(images), train=train, relu=True)
+        hidden = self.norm_1(self.conv_1(images), train=train, activation="relu")
         hidden = self.norm_2(self.conv_2(hidden), train=train)
-        return relu(hidden + _shortcut(self, images, hidden, train), self.platform)
+        return relu_of_sum(hidden + _shortcut(self, images, hidden, train), self.platform)
 
 
 class BottleneckBlock(nnx.Module):
@@ -228,10 +228,10 @@ class BottleneckBlock(nnx.Module):
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
-        hidden = self.norm_1(self.conv_1(images), train=train, relu=True)
-        hidden = self.norm_2(self.conv_2(hidden), train=train, relu=True)
+        hidden = self.norm_1(self.conv_1(images), train=train, activation="relu")
+        hidden = self.norm_2(self.conv_2(hidden), train=train, activation="relu")
         hidden = self.norm_3(self.conv_3(hidden), train=train)
-        return relu(hidden + _shortcut(self, images, hidden, train), self.platform)
+        return relu_of_sum(hidden + _shortcut(self, images, hidden, train), self.platform)
 
 
 class SpaceToDepthConv(nnx.Module):

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from dawnjax.models.activations import relu_of_sum
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
 from dawnjax.models.cross_entropy import (
     Tokens,
@@ -30,7 +31,6 @@ from dawnjax.models.cross_entropy import (
 )
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
-from dawnjax.models.relu import relu
 
 NORM_EPSILON = 1e-6
 """Added to the variance; as in the MLPerf v0.5 reference implementation of the Transformer."""
@@ -436,7 +436,7 @@ class FeedForward(nnx.Module):
         """Maps [..., width] to the same."""
         dtype = self.arithmetic.activations
         hidden = linear(hidden, self.kernel_1[...], self.arithmetic)
-        hidden = relu(hidden + self.bias_1[...].astype(dtype), self.arithmetic.platform)
+        hidden = relu_of_sum(hidden + self.bias_1[...].astype(dtype), self.arithmetic.platform)
         hidden = dropout(hidden, self.dropout_rate)
         hidden = linear(hidden, self.kernel_2[...], self.arithmetic)
         return hidden + self.bias_2[...].astype(dtype)

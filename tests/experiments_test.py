@@ -55,6 +55,7 @@ def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
         ("cifar10_wide_resnet34", CIFAR10, 16_631_130),
         ("cifar10_resnet164", CIFAR10, 1_703_258),
         ("cifar10_record", CIFAR10, 1_971_640),
+        ("cifar10_speedrun", CIFAR10, 1_971_640),
     ],
 )
 def test_the_full_size_is_valid_and_has_its_parameters(name, spec, num_params):

@@ -16,6 +16,8 @@ EVERYTHING = ImageAugmentation(
     padding="edge",
     flip="random",
     cutout_pixels=3,
+    max_brightness_shift=0.2,
+    max_contrast_change=0.1,
 )
 RECORD = ImageAugmentation(max_translation_pixels=2, padding="reflect", flip="alternating")
 
@@ -125,6 +127,27 @@ def test_alternating_flip_shows_the_other_side_in_every_second_epoch():
     np.testing.assert_array_equal(by_epoch[0], by_epoch[1][:, :, ::-1])
     is_mirrored = (by_epoch[0] == images[:, :, ::-1]).all((1, 2, 3))
     assert 16 < is_mirrored.sum() < 48
+
+
+def test_brightness_and_contrast_shift_and_scale_whole_images():
+    images = random_images(400)
+    config = ImageAugmentation(max_brightness_shift=0.5, max_contrast_change=0.25)
+    results = augment(config, images)
+    flat, seen = images.reshape(400, -1), results.reshape(400, -1)
+    factors = seen.std(1) / flat.std(1)
+    shifts = (seen / factors[:, None] - flat).mean(1)
+    expected = (images + shifts[:, None, None, None]) * factors[:, None, None, None]
+    np.testing.assert_allclose(results, expected, atol=1e-4)
+    for found, middle, largest in ((shifts, 0, 0.5), (factors, 1, 0.25)):
+        assert abs(found - middle).max() <= largest + 1e-4
+        # Uniform: a standard deviation of largest / sqrt(3), to five standard errors.
+        np.testing.assert_allclose(found.std(), largest / np.sqrt(3), rtol=0.12)
+        assert abs(found.mean() - middle) < 5 * largest / np.sqrt(3 * 400)
+    assert abs(np.corrcoef(shifts, factors)[0, 1]) < 0.25
+    # What else is drawn stays as it was.
+    plain = ImageAugmentation(flip="random")
+    both = ImageAugmentation(flip="random", max_brightness_shift=1e-9)
+    np.testing.assert_allclose(augment(plain, images), augment(both, images), atol=1e-6)
 
 
 def test_cutout_sets_one_clipped_square_to_zero():

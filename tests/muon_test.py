@@ -23,33 +23,38 @@ CONFIG = Muon(
 )
 
 
-def mapped_singular_values(matrix, num_steps):
+QUINTIC = CONFIG.newton_schulz_coefficients
+
+
+def mapped_singular_values(matrix, num_steps, coefficients=QUINTIC):
     """What Newton-Schulz gives, from NumPy's decomposition in float64."""
+    a, b, c = coefficients
     left, values, right = np.linalg.svd(np.asarray(matrix, np.float64), full_matrices=False)
     values = values / np.sqrt((values**2).sum())
     for _ in range(num_steps):
-        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+        values = a * values + b * values**3 + c * values**5
     return left @ np.diag(values) @ right, values
 
 
+@pytest.mark.parametrize("coefficients", [QUINTIC, (3.4576, -4.7391, 2.0843)])
 @pytest.mark.parametrize("shape", [(24, 10), (10, 24), (16, 16)])
-def test_newton_schulz_maps_singular_values_by_the_quintic(shape):
+def test_newton_schulz_maps_singular_values_by_the_quintic(shape, coefficients):
     matrices = jnp.asarray(np.random.default_rng(0).normal(size=(3, *shape)), jnp.float32)
-    results = jax.jit(muon.newton_schulz, static_argnums=1)(matrices, 3)
+    results = jax.jit(muon.newton_schulz, static_argnums=(1, 2))(matrices, 3, coefficients)
     for matrix, result in zip(matrices, results, strict=True):
-        expected, _ = mapped_singular_values(matrix, 3)
+        expected, _ = mapped_singular_values(matrix, 3, coefficients)
         np.testing.assert_allclose(result, expected, atol=2e-5)
 
 
 def test_five_steps_bring_singular_values_near_one():
     matrix = jnp.asarray(np.random.default_rng(1).normal(size=(60, 20)), jnp.float32)
-    values = np.linalg.svd(muon.newton_schulz(matrix, 5), compute_uv=False)
+    values = np.linalg.svd(muon.newton_schulz(matrix, 5, QUINTIC), compute_uv=False)
     assert values.min() > 0.68
     assert values.max() < 1.14
 
 
 def test_newton_schulz_of_zeros_is_zeros():
-    assert not np.asarray(muon.newton_schulz(jnp.zeros((4, 3)), 3)).any()
+    assert not np.asarray(muon.newton_schulz(jnp.zeros((4, 3)), 3, QUINTIC)).any()
 
 
 def test_kernels_of_one_shape_are_orthogonalized_in_one_chain():
@@ -59,7 +64,7 @@ def test_kernels_of_one_shape_are_orthogonalized_in_one_chain():
         name: jax.random.normal(key, shape)
         for key, (name, shape) in zip(keys, shapes.items(), strict=True)
     }
-    rule = muon.orthogonalize(3)
+    rule = muon.orthogonalize(3, QUINTIC)
     results: Any = jax.jit(lambda u: rule.update(u, rule.init(u))[0])(updates)
     for name, shape in shapes.items():
         expected, _ = mapped_singular_values(updates[name].reshape(-1, 16), 3)
@@ -76,7 +81,7 @@ def test_matrices_of_several_shapes_share_a_chain_without_a_change():
     random = np.random.default_rng(4)
     shapes = [(24, 10), (6, 24), (9, 4), (24, 10)]
     matrices = [jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes]
-    results = muon.orthogonalized(matrices, 3, spare_flops=1e12)
+    results = muon.orthogonalized(matrices, 3, QUINTIC, spare_flops=1e12)
     for matrix, result in zip(matrices, results, strict=True):
         expected, _ = mapped_singular_values(matrix, 3)
         assert result.shape == matrix.shape

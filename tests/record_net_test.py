@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dawnjax.models import record_net
-from dawnjax.models.execution import Execution
+from dawnjax.models.activations import activate
+from dawnjax.models.execution import Execution, TrainingMoment
 from dawnjax.models.pooling import max_pool_side_by_side
 from dawnjax.models.record_net import RecordNet, whitening_kernel
 from dawnjax.pure_model import pure_model
@@ -117,23 +117,44 @@ def test_the_classifier_starts_with_unit_variance(initial):
     np.testing.assert_allclose(np.std(initial[0]["classifier"]["kernel"]), 1, rtol=0.05)
 
 
-def test_a_gpus_gelu_is_the_same_function():
+@pytest.mark.parametrize("kind", ["relu", "gelu", "silu"])
+def test_a_gpus_activation_is_the_same_function(kind):
     values = jnp.linspace(-9, 9, 20_001)
 
     def value_and_slope(platform):
-        return jax.vmap(jax.value_and_grad(lambda x: record_net._gelu(x, platform)))(values)
+        return jax.vmap(jax.value_and_grad(lambda x: activate(x, kind, platform)))(values)
 
     for ours, plain in zip(value_and_slope("gpu"), value_and_slope("cpu"), strict=True):
         np.testing.assert_allclose(ours, plain, atol=1e-6)
 
 
-def test_a_gpus_network_is_the_same_function():
+def test_a_bias_that_no_longer_learns_has_no_gradient_and_all_others_keep_theirs(initial):
+    params, batch_stats = initial
+    model, images = model_of(), jax.random.normal(jax.random.key(1), (4, 32, 32, 3))
+
+    @jax.jit
+    def gradients(learns):
+        moment = TrainingMoment(jax.random.split(jax.random.key(2), 4), jnp.zeros(()), learns)
+
+        def loss(params):
+            return jnp.square(model.apply(params, batch_stats, images, True, moment)[0] - 1).sum()
+
+        return jax.grad(loss)(params)
+
+    learning, fixed = gradients(jnp.array(True)), gradients(jnp.array(False))
+    assert np.abs(learning["whitening"].pop("bias")).min() > 0
+    assert not np.asarray(fixed["whitening"].pop("bias")).any()
+    jax.tree.map(np.testing.assert_array_equal, learning, fixed)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_a_gpus_network_is_the_same_function(activation):
     images = jnp.asarray(np.random.default_rng(0).normal(size=(4, 23, 16, 3)), jnp.float32)
 
     def logits_and_gradients(platform):
         execution = dataclasses.replace(EXECUTION, platform=platform)
         model = pure_model(
-            lambda rngs: RecordNet(group_widths=(25, 8, 8)).build(
+            lambda rngs: RecordNet(group_widths=(25, 8, 8), activation=activation).build(
                 image_shape=(23, 16, 3), num_classes=10, execution=execution, rngs=rngs
             )
         )

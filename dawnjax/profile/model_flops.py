@@ -57,7 +57,7 @@ def train_flops_per_example(experiment: Experiment, spec: AnySpec) -> float:
     params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
     images = jax.ShapeDtypeStruct((group, *image_shape), "float32")
     moment = None
-    if getattr(experiment.model, "draws_in_training", False):
+    if getattr(experiment.model, "takes_moment", False):
         moment = TrainingMoment(jax.random.split(jax.random.key(0), group), jnp.zeros(()))
     forward = jax.make_jaxpr(lambda p, s, x: model.apply(p, s, x, True, moment))(
         params, batch_stats, images
