@@ -341,3 +341,19 @@ def test_resnet_50_has_24_gflop_an_image_in_what_an_accelerator_would_run(
     assert 2 * parameters <= sent <= 4.5 * parameters
     layers = {name for one in counted.collectives.values() for name in one.scope_bytes}
     assert {"stem", "head", "stage_3_block_2/c"} <= layers
+
+
+def test_a_branch_that_a_trace_does_not_see_is_not_counted():
+    def either(which, x):
+        return jax.lax.cond(which, lambda x: jnp.tanh(x @ x @ x), lambda x: x, x @ x)
+
+    size = 64
+    text = jax.jit(either).lower(True, jnp.ones((size, size))).compile().as_text()
+    program = analyze(text)
+    (branch,) = program.branches.values()
+    assert program.product_flops == 3 * 2 * size**3
+    assert program.without_branches_not_seen(program.ops.keys()) == program
+    less = program.without_branches_not_seen(program.ops.keys() - branch)
+    assert less.product_flops == 2 * size**3
+    # A trace that names nothing says nothing.
+    assert program.without_branches_not_seen([]) == program

@@ -13,6 +13,7 @@ import functools
 import json
 import math
 import re
+from collections.abc import Collection
 
 import numpy as np
 
@@ -134,6 +135,7 @@ class Program:
       collectives: Each collective, by name.
       containers: Names of loops, calls and conditionals, whose time is that of ops in them.
       unknown_loops: Loops whose number of rounds the program does not say; counted as told.
+      branches: By conditional, the names of the ops that are counted of it: its largest branch's.
     """
 
     name: str
@@ -142,6 +144,28 @@ class Program:
     collectives: dict[str, Collective]
     containers: frozenset[str]
     unknown_loops: tuple[str, ...]
+    branches: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+
+    def without_branches_not_seen(self, seen: Collection[str]) -> "Program":
+        """Gives the program less the branches that a trace did not see run.
+
+        A trace that lacks more than a tenth of the other ops does not name what ran, and says
+        nothing about branches.
+
+        Args:
+          seen: Names of the ops in the trace.
+        """
+        optional: frozenset[str] = frozenset().union(*self.branches.values())
+        others = self.ops.keys() - optional
+        if len(others & set(seen)) < 0.9 * len(others):
+            return self
+        missing = [names for names in self.branches.values() if names.isdisjoint(seen)]
+        gone: frozenset[str] = frozenset().union(*missing)
+        return dataclasses.replace(
+            self,
+            ops={name: op for name, op in self.ops.items() if name not in gone},
+            collectives={k: one for k, one in self.collectives.items() if k not in gone},
+        )
 
     @property
     def product_flops(self) -> int:
@@ -191,6 +215,7 @@ class _Counter:
         self._collectives: dict[str, Collective] = {}
         self._containers: set[str] = set()
         self._unknown_loops: list[str] = []
+        self._branches: dict[str, frozenset[str]] = {}
 
     def count(self) -> Program:
         self._walk(self._module.entry, 1)
@@ -201,6 +226,7 @@ class _Counter:
             self._collectives,
             frozenset(self._containers),
             tuple(self._unknown_loops),
+            self._branches,
         )
 
     def _walk(self, name: str, runs: int) -> None:
@@ -221,7 +247,9 @@ class _Counter:
                     self._walk(instruction.called("to_apply"), runs)
                 case "conditional":
                     self._containers.add(instruction.name)
+                    before = set(self._ops)
                     self._walk(self._largest_branch(instruction), runs)
+                    self._branches[instruction.name] = frozenset(self._ops.keys() - before)
                 case "async-start":
                     self._async(computation, instruction, runs)
                 case opcode if opcode.removesuffix("-start") in COLLECTIVES:

@@ -483,6 +483,9 @@ def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> Ho
         trace, window = _load_trace(folder, capture)
     except (RunError, OSError) as error:
         return HostProfile(folder, capture, None, (0, 0), program, None, None, failure=str(error))
+    program = program.without_branches_not_seen(
+        {event.op for events in trace.devices.values() for event in events}
+    )
     first, last = capture["steps"]
     shortest = capture["shortest_runs"]
     is_cpu = capture["platform"] == "cpu"
