@@ -349,7 +349,7 @@ def test_a_branch_that_a_trace_does_not_see_is_not_counted():
 
     size = 64
     text = jax.jit(either).lower(True, jnp.ones((size, size))).compile().as_text()
-    program = analyze(text)
+    program = analyze(text or "")
     (branch,) = program.branches.values()
     assert program.product_flops == 3 * 2 * size**3
     assert program.without_branches_not_seen(program.ops.keys()) == program
