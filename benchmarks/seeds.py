@@ -33,6 +33,12 @@ def main() -> int:
     )
     parser.add_argument("flags", nargs="*", help="more flags of `dawnjax train`, after --")
     arguments = parser.parse_args()
+    wanted = range(arguments.first_seed, arguments.first_seed + arguments.trials)
+    if arguments.keep:
+        for folder in (_run_dir(arguments.keep, arguments.experiment, seed) for seed in wanted):
+            if folder.exists():
+                # A finished run would be given again as a trial of today.
+                parser.error(f"{folder} exists: choose another --keep or --first_seed")
     results = harness.Results(
         arguments.name or f"seeds_{arguments.experiment}",
         experiment=arguments.experiment,
@@ -41,7 +47,7 @@ def main() -> int:
     )
     trials: list[dict[str, Any]] = []
     started, longest = time.perf_counter(), 0.0
-    for seed in range(arguments.first_seed, arguments.first_seed + arguments.trials):
+    for seed in wanted:
         begun = time.perf_counter()
         if begun - started + longest > arguments.seconds:
             print(f"stopped after {len(trials)} of {arguments.trials}: no time for another")
@@ -62,7 +68,7 @@ def run_trial(
 ) -> dict[str, Any]:
     """Runs one trial in a process of its own, and gives its row; a crash is a row too."""
     with tempfile.TemporaryDirectory() as folder:
-        run_dir = (keep or Path(folder)) / f"{experiment}_{seed}"
+        run_dir = _run_dir(keep or Path(folder), experiment, seed)
         command = [sys.executable, "-m", "dawnjax", "train", f"--experiment={experiment}"]
         command += [f"--seed={seed}", f"--run_dir={run_dir}", *flags]
         started = time.perf_counter()
@@ -100,6 +106,10 @@ def run_trial(
             for row in result["evaluations"]
         ],
     }
+
+
+def _run_dir(folder: Path, experiment: str, seed: int) -> Path:
+    return folder / f"{experiment}_{seed}"
 
 
 def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
