@@ -211,8 +211,11 @@ def make_optimizer(
 
 
 def whitening_learns(experiment: Experiment, spec: AnySpec, step: jax.Array) -> jax.Array:
-    """Says whether the step after `step` earlier ones changes a `whitening` layer's bias: bool."""
-    if not isinstance(experiment.optimizer, Muon):
+    """Says whether the step after `step` earlier ones may change a `whitening` layer's bias: bool.
+
+    In float16 a step may be left out, which the optimizer does not count: there it always may.
+    """
+    if not isinstance(experiment.optimizer, Muon) or experiment.compute_dtype == "float16":
         return jnp.array(True)
     return step < muon.num_whitening_steps(experiment.optimizer, experiment.steps_per_epoch(spec))
 

@@ -28,8 +28,8 @@ class PureModel:
       apply: From `(params, batch_stats, images, train)` to `(logits, batch_stats)`. In training the
         statistics come back one row a normalization group, [groups, channels] for [channels];
         otherwise as they were given. Models with `takes_moment` take a `TrainingMoment` as a fifth
-        argument there. Models with an auxiliary head give the pair of
-        both heads' logits in training.
+        argument there. Models with an auxiliary head give the pair of both heads' logits in
+        training.
       bind: From `(params, batch_stats)` to the module that holds them, for models with more than
         one entry; it lives inside a trace and goes no further.
     """

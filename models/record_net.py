@@ -154,7 +154,7 @@ class RecordNetModule(nnx.Module):
         """Maps normalized images [batch, height, width, channels] to float32 logits."""
         first, *others = self.groups.values()
         learns = True if moment is None else moment.whitening_learns
-        hidden = _begin(
+        convolved = _begin(
             self.execution,
             self.whitening.bias[...],
             first.conv_1.kernel[...],
@@ -162,9 +162,9 @@ class RecordNetModule(nnx.Module):
             lax.stop_gradient(self.whitening.kernel[...]),
             jnp.asarray(learns),
         )
-        hidden = first(hidden, train=train, is_convolved=True)
+        hidden = first(convolved, train=train)
         for group in others:
-            hidden = group(hidden, train=train)
+            hidden = group(group.conv_1(hidden), train=train)
         features = max_pool_side_by_side(hidden, self.final_window).reshape(len(images), -1)
         return self.classifier(features) * self.logit_scale
 
@@ -285,7 +285,10 @@ def _whitened_by_sums(images: jax.Array, filters: jax.Array, bias: jax.Array) ->
 
 
 class Group(nnx.Module):
-    """Convolution, pooling, BatchNorm, activation; then the same without pooling."""
+    """Convolution, pooling, BatchNorm, activation; then the same without pooling.
+
+    It is called on what its first convolution gives: that of the first group is part of `_begin`.
+    """
 
     def __init__(
         self,
@@ -318,12 +321,9 @@ class Group(nnx.Module):
         self.conv_1, self.norm_1 = conv(in_channels), norm()
         self.conv_2, self.norm_2 = conv(out_channels), norm()
 
-    def __call__(self, images: jax.Array, *, train: bool, is_convolved: bool = False) -> jax.Array:
-        """Maps [batch, height, width, in] to [batch, height // 2, width // 2, out].
-
-        With `is_convolved` the images are what the first convolution gives of them.
-        """
-        hidden = images if is_convolved else self.conv_1(images)
+    def __call__(self, convolved: jax.Array, *, train: bool) -> jax.Array:
+        """Maps [batch, height, width, out] to [batch, height // 2, width // 2, out]."""
+        hidden = convolved
         if self.platform == "gpu":
             hidden = max_pool(hidden, 2, stride=2, padding="VALID", platform="gpu")
         else:

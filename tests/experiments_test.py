@@ -1,18 +1,21 @@
 """Every experiment's tiny variant runs; the full ones are valid and have the shapes they state."""
 
+import dataclasses
 import json
 import math
 
 import jax
+import jax.numpy as jnp
 import pytest
 from dataset_specs import CIFAR10, IMAGENET
 
 from dawnjax.__main__ import main
 from dawnjax.config_json import from_json, to_json
-from dawnjax.experiment import Experiment
+from dawnjax.experiment import Experiment, Sgd
 from dawnjax.experiment_flags import experiment_names, load_experiment
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.mesh import make_mesh
+from dawnjax.optimizers import whitening_learns
 from dawnjax.profile.model_flops import train_flops_per_example
 from dawnjax.run_options import MeshShape
 from dawnjax.train_step import make_recipe
@@ -70,3 +73,17 @@ def test_the_full_size_is_valid_and_has_its_parameters(name, spec, num_params):
 def test_the_model_flops_of_resnet_50_are_the_published_ones():
     flops = train_flops_per_example(load_experiment("imagenet_resnet50"), IMAGENET)
     assert flops == pytest.approx(24.1e9, rel=0.03)
+
+
+def test_a_whitenings_bias_learns_for_its_epochs_alone():
+    record = load_experiment("cifar10_record")
+    half = dataclasses.replace(record, compute_dtype="float16")
+
+    def learns(experiment, step):
+        return bool(whitening_learns(experiment, CIFAR10, jnp.int32(step)))
+
+    # Three epochs of 25 steps.
+    assert [learns(record, step) for step in (0, 74, 75, 199)] == [True, True, False, False]
+    # A step that overflows is not counted by the optimizer; another optimizer has no such rate.
+    assert learns(half, 199)
+    assert learns(dataclasses.replace(record, optimizer=Sgd()), 199)

@@ -150,7 +150,8 @@ class Program:
         """Gives the program less the branches that a trace did not see run.
 
         A trace that lacks more than a tenth of the other ops does not name what ran, and says
-        nothing about branches.
+        nothing about branches. One that ran in some of the traced steps counts in all; what a
+        smaller branch does counts in none.
 
         Args:
           seen: Names of the ops in the trace.
