@@ -86,4 +86,4 @@ def test_a_whitenings_bias_learns_for_its_epochs_alone():
     assert [learns(record, step) for step in (0, 74, 75, 199)] == [True, True, False, False]
     # A step that overflows is not counted by the optimizer; another optimizer has no such rate.
     assert learns(half, 199)
-    assert learns(dataclasses.replace(record, optimizer=Sgd()), 199)
+    assert learns(dataclasses.replace(record, optimizer=Sgd(base_learning_rate=0.1)), 199)
