@@ -130,7 +130,7 @@ def measure(
             return 1e6 * (time.thread_time() - started) / calls
 
         record_microseconds = float(np.median([record() for _ in range(5)]))
-        call_seconds = float(np.median(queue.call_seconds))
+        call_seconds = queue.total_seconds * steps / queue.steps_done
         record_share = record_microseconds * call_seconds / RECORD_SECONDS
         comparison = harness.alternate(ours, bare, rounds, warm_ups=2, unit="us a call")
         attempt.close()

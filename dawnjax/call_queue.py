@@ -34,6 +34,9 @@ class CallQueue:
     The host runs ahead of the devices by a bounded number of calls. It waits for the oldest only
     when there are more, so the devices always have work, and the moments at which those waits end
     are the moments at which calls end: that is how steps are timed without stopping after each.
+    When a call had ended before the host looked, its end was not seen: its time and that of the
+    next whose end is seen are taken together. So a stretch whose calls are all made before the
+    first is waited for does not show the pace of the host for that of the devices.
     Metrics are kept on the devices and read only when asked for, those of the latest call alone.
 
     Adding a call is the innermost thing that a run does, and after each call the host's caches hold
@@ -43,9 +46,9 @@ class CallQueue:
     Attributes:
       last_end: When a call last ended, or a stretch of steps began, by `time.perf_counter`.
       steps_done: Steps whose call has ended, since the queue was made.
-      call_seconds: Duration of each ended call.
-      call_steps: Steps of each ended call.
-      total_seconds: Their durations together.
+      seen_seconds: Time from each end of a call that was seen to the next.
+      seen_steps: Steps in each of those times: of one call, or of several.
+      total_seconds: Duration of all ended calls.
     """
 
     def __init__(self, in_flight: int, first_losses: int = 0):
@@ -63,9 +66,10 @@ class CallQueue:
         self._latest: tuple[CallMetrics, int] | None = None
         self.last_end = time.perf_counter()
         self.steps_done = 0
-        self.call_seconds = array.array("d")
-        self.call_steps = array.array("l")
+        self.seen_seconds = array.array("d")
+        self.seen_steps = array.array("l")
         self.total_seconds = 0.0
+        self._unseen_seconds, self._unseen_steps = 0.0, 0
 
     def start(self) -> None:
         """Begins a stretch of steps: the first call's duration counts from here."""
@@ -73,8 +77,11 @@ class CallQueue:
 
     def add(self, metrics: CallMetrics, num_steps: int) -> None:
         """Takes a call that was just made; waits for the oldest if too many are in flight."""
-        self._calls.append((metrics, num_steps))
-        while len(self._calls) > self._limit:
+        calls = self._calls
+        if calls and calls[-1][0].losses.is_ready():
+            self.drain()  # the devices waited for this call
+        calls.append((metrics, num_steps))
+        while len(calls) > self._limit:
             self._end_oldest()
 
     def drain(self) -> None:
@@ -103,12 +110,17 @@ class CallQueue:
     def _end_oldest(self) -> None:
         call = self._calls.popleft()
         metrics, num_steps = call
+        is_seen = not (self._calls and metrics.losses.is_ready())
         metrics.losses.block_until_ready()
         now = time.perf_counter()
         seconds = now - self.last_end
         self.last_end = now
-        self.call_seconds.append(seconds)
-        self.call_steps.append(num_steps)
+        self._unseen_seconds += seconds
+        self._unseen_steps += num_steps
+        if is_seen:
+            self.seen_seconds.append(self._unseen_seconds)
+            self.seen_steps.append(self._unseen_steps)
+            self._unseen_seconds, self._unseen_steps = 0.0, 0
         self._latest = call
         if self.steps_done < self._first_wanted:
             self._first_calls.append(call)
@@ -121,12 +133,12 @@ class CallQueue:
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:
     """Gives mean, median and 99th percentile of the seconds a step took; None without a step.
 
-    A call's duration is spread evenly over its steps, so with several steps a call the percentiles
-    are those of calls.
+    The time between two ends of calls that were seen is spread evenly over the steps between them,
+    so with several steps a call the percentiles are those of calls.
     """
-    if not queue.call_steps:
+    if not queue.seen_steps:
         return None
-    seconds, steps = np.array(queue.call_seconds), np.array(queue.call_steps)
+    seconds, steps = np.array(queue.seen_seconds), np.array(queue.seen_steps)
     each = np.repeat(seconds / steps, steps)
     p50, p99 = np.percentile(each, [50, 99])
     return {"mean": seconds.sum() / steps.sum(), "p50": float(p50), "p99": float(p99)}

@@ -94,7 +94,7 @@ class Display:
         if not self._enabled or now - self._last_shown < interval:
             return
         self._last_shown = now
-        recent = list(zip(queue.call_seconds[-20:], queue.call_steps[-20:], strict=True))
+        recent = list(zip(queue.seen_seconds[-20:], queue.seen_steps[-20:], strict=True))
         seconds = sum(seconds for seconds, _ in recent)
         steps = sum(count for _, count in recent)
         before, now_seen = (

@@ -7,65 +7,73 @@ from dawnjax import call_queue
 from dawnjax.call_queue import CallMetrics, CallQueue, step_statistics
 
 
-class Clock:
-    """A clock that goes forward only when a call is waited for."""
+class Device:
+    """A device that runs calls one after another, and the clock of the host that makes them."""
 
     def __init__(self):
         self.now = 0.0
+        self.busy_until = 0.0
 
     def perf_counter(self) -> float:
         return self.now
 
 
 class Losses:
-    """The losses of a call that takes some seconds of the clock, and notes that it ended."""
+    """The losses of a call that was made now and takes the device some seconds."""
 
-    def __init__(self, clock: Clock, seconds: float, loss: float = 0.0):
-        self._clock, self._seconds, self._loss = clock, seconds, loss
-        self.has_ended = False
+    def __init__(self, device: Device, seconds: float, loss: float = 0.0):
+        self._device, self._loss = device, loss
+        self._end = device.busy_until = max(device.busy_until, device.now) + seconds
+        self.was_waited_for = False
+
+    def is_ready(self) -> bool:
+        return self._device.now >= self._end
 
     def block_until_ready(self) -> None:
-        self._clock.now += self._seconds
-        self.has_ended = True
+        self._device.now = max(self._device.now, self._end)
+        self.was_waited_for = True
 
     def __array__(self, *_, **__):
-        assert self.has_ended
+        assert self.is_ready()
         return np.full(4, self._loss, np.float32)
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    made = Clock()
+def device(monkeypatch):
+    made = Device()
     monkeypatch.setattr(call_queue, "time", made)
     return made
 
 
-def run(queue: CallQueue, clock: Clock, seconds: list[float]) -> list[int]:
-    """Adds calls of some seconds; gives how many were in flight after each."""
+def run(
+    queue: CallQueue, device: Device, seconds: list[float], host_seconds: float = 0.0
+) -> list[int]:
+    """Adds calls of some seconds, which the host takes time to make; gives those then in flight."""
     calls, in_flight = [], []
     for number, each in enumerate(seconds):
-        calls.append(Losses(clock, each, float(number)))
+        device.now += host_seconds
+        calls.append(Losses(device, each, float(number)))
         queue.add(CallMetrics(calls[-1], np.int32(0)), 4)  # pyright: ignore
-        in_flight.append(sum(not call.has_ended for call in calls))
+        in_flight.append(sum(not call.was_waited_for for call in calls))
     return in_flight
 
 
-def test_slow_calls_are_not_piled_up(clock):
-    assert max(run(CallQueue(8), clock, [0.01] * 20)) == 8
+def test_slow_calls_are_not_piled_up(device):
+    assert max(run(CallQueue(8), device, [0.01] * 20)) == 8
     # 1 s each: 2 s of work. 5 s each: the one that runs and no other.
-    assert run(CallQueue(8), clock, [1.0] * 20)[-1] == 2
-    assert run(CallQueue(8), clock, [5.0] * 20)[-1] == 1
+    assert run(CallQueue(8), device, [1.0] * 20)[-1] == 2
+    assert run(CallQueue(8), device, [5.0] * 20)[-1] == 1
     # One slow call, such as one that waited for a disk, does not slow what follows.
-    assert run(CallQueue(4), clock, [0.01] * 10 + [9.0] + [0.01] * 10)[-1] == 4
+    assert run(CallQueue(4), device, [0.01] * 10 + [9.0] + [0.01] * 10)[-1] == 4
 
 
-def test_times_steps_and_first_losses_are_those_of_the_calls(clock):
+def test_times_steps_and_first_losses_are_those_of_the_calls(device):
     queue = CallQueue(2, first_losses=10)
     queue.start()
-    run(queue, clock, [0.1, 0.2, 0.3, 0.4])
+    run(queue, device, [0.1, 0.2, 0.3, 0.4])
     assert queue.steps_done == 8
     queue.drain()
-    assert list(queue.call_seconds) == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert list(queue.seen_seconds) == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert queue.last_end == queue.total_seconds == pytest.approx(1.0)
     assert queue.steps_done == 16
     assert queue.take_first_losses() == [0.0] * 4 + [1.0] * 4 + [2.0] * 2
@@ -77,3 +85,33 @@ def test_times_steps_and_first_losses_are_those_of_the_calls(clock):
     assert statistics is not None
     assert statistics["mean"] == pytest.approx(1.0 / 16)
     assert statistics["p50"] == pytest.approx(0.0625)
+
+
+@pytest.mark.parametrize("num_calls", [20, 100])
+def test_the_hosts_pace_is_not_taken_for_the_devices(device, num_calls):
+    # All of the short stretch is made before the first call is waited for.
+    queue = CallQueue(32)
+    queue.start()
+    run(queue, device, [0.4] * num_calls, host_seconds=0.1)
+    queue.drain()
+    statistics = step_statistics(queue)
+    assert statistics is not None
+    assert sum(queue.seen_steps) == 4 * num_calls
+    assert device.now == pytest.approx(0.1 + 0.4 * num_calls)
+    assert statistics["mean"] == pytest.approx(device.now / (4 * num_calls))
+    assert statistics["p50"] == pytest.approx(0.1, rel=0.1)
+    assert statistics["p99"] == pytest.approx(0.1, rel=0.1)
+
+
+def test_devices_that_wait_for_the_host_show_its_pace_and_its_pauses(device):
+    queue = CallQueue(32)
+    queue.start()
+    run(queue, device, [0.1] * 30, host_seconds=0.4)
+    device.now += 8.0  # such as for an input that is late
+    run(queue, device, [0.1] * 30, host_seconds=0.4)
+    queue.drain()
+    statistics = step_statistics(queue)
+    assert statistics is not None
+    assert statistics["mean"] == pytest.approx(device.now / 240)
+    assert statistics["p50"] == pytest.approx(0.1, rel=0.1)
+    assert statistics["p99"] > 1.0

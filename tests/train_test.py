@@ -257,6 +257,9 @@ class Unread:
     def block_until_ready(self):
         self._array.block_until_ready()
 
+    def is_ready(self):
+        return self._array.is_ready()
+
     def _read(self, *_, **__):
         assert self.is_open, "a value was read from the device inside the loop"
         return np.asarray(self._array)
