@@ -17,7 +17,8 @@
 #   cifar10_record     ten seeds to the target: time to accuracy, by the ordinary loop
 #   multi30k           seeds of multi30k_transformer, to BLEU 37
 #   digits             five seeds, with the profile of each run's own trace
-#   profile            a few ResNet-50 steps, traced
+#   profile_resnet50   a few of its steps, traced: busy time, roofline and every kernel
+#   profile_amoebanet_d
 #   plan               prints what each part would run, and runs nothing
 #
 # SOURCE is what `dawnjax prepare --dataset=cifar10 --from` takes, FOLDER has train.{en,de}.gz and
@@ -112,26 +113,25 @@ run_part() {
       done
       run "$python" -m dawnjax profile "$work/digits_1"
       ;;
-    profile)
+    profile_resnet50 | profile_amoebanet_d)
       # The trace of command buffers names no operations.
       [[ $kind = cpu* ]] || export XLA_FLAGS="--xla_gpu_enable_command_buffer= ${XLA_FLAGS:-}"
-      local size=(--data.image_height=224 --data.image_width=224 --data.num_classes=1000
-                  --data.num_train_examples=1024 --global_batch_size=256
-                  --batch_norm_group_size=256)
-      [ -n "$tiny" ] && size=(--data.image_height=32 --data.image_width=32
-                              --data.num_train_examples=64 --global_batch_size=16
-                              --batch_norm_group_size=16 --model.stage_sizes=1,1
-                              --model.stage_widths=16,32)
-      run "$python" -m dawnjax profile --experiment=imagenet_resnet50 --data=synthetic \
-        --data.image_channels=3 --augmentation.crop_pixels=0 "${size[@]}" \
-        --run_dir="$out/profile_resnet50_$kind" --tensorboard=false
+      local batch=256
+      [ "$1" = profile_amoebanet_d ] && batch=128
+      local size=(--data=synthetic --data.image_channels=3 --data.image_height=224
+                  --data.image_width=224 --data.num_classes=1000 --data.num_train_examples=1024
+                  --augmentation.crop_pixels=0 --global_batch_size=$batch
+                  --batch_norm_group_size=$batch)
+      [ -n "$tiny" ] && size=()
+      run "$python" -m dawnjax profile --experiment="imagenet_${1#profile_}" $tiny \
+        ${size[@]+"${size[@]}"} --run_dir="$out/$1_$kind" --tensorboard=false
       ;;
   esac
 }
 
 mkdir -p "$out"
 parts=(record speedrun resnet50 amoebanet_d transformer_big cifar10_resnet18 cifar10_wide_resnet34
-  cifar10_record multi30k digits profile)
+  cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d)
 if [ "$part" = plan ]; then
   kind=DEVICE
   for one in "${parts[@]}"; do

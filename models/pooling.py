@@ -36,23 +36,29 @@ def max_pool(
     Returns:
       [batch, out height, out width, channels], same dtype.
     """
-    if platform == "gpu" and window**2 <= _NOBODYS:
+    if platform != "tpu" and window**2 <= _NOBODYS:
         sizes, strides = (window, window), (stride, stride)
         pads = explicit_padding(images.shape[1:3], sizes, strides, padding)
-        return _max_pool_with_places(images, window, stride, tuple(map(tuple, pads)))
+        return _max_pool_with_places(images, window, stride, tuple(map(tuple, pads)), platform)
     # JAX recognizes the maximum, which it can differentiate, by its concrete initial value.
     lowest = np.array(-np.inf, images.dtype)
     return _reduce_windows(images, lowest, lax.max, window, stride, padding)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _max_pool_with_places(images: jax.Array, window: int, stride: int, pads: Pads) -> jax.Array:
-    """Gives the maxima, and keeps a byte for where each was: on a GPU a gradient from these moves
-    0.6 GB where XLA's, which looks for the places again, moves 4.5 (a ResNet-50's, 256 images)."""
-    return _max_pool_forward(images, window, stride, pads)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
+def _max_pool_with_places(
+    images: jax.Array, window: int, stride: int, pads: Pads, platform: Platform
+) -> jax.Array:
+    """Gives the maxima, and keeps a byte for where each was.
+
+    XLA's gradient looks for the places again. On a GPU it moves 4.5 GB where one from these moves
+    0.6 (a ResNet-50's, 256 images); on a CPU it takes 5 to 27 times as long.
+    """
+    return _max_pool_forward(images, window, stride, pads, platform)[0]
 
 
-def _max_pool_forward(images, window, stride, pads):
+def _max_pool_forward(images, window, stride, pads, platform):
+    del platform
     lowest = np.array(-np.inf, images.dtype)
     padded = lax.pad(images, lowest, ((0, 0, 0), *((*pad, 0) for pad in pads), (0, 0, 0)))
     values, places = None, None
@@ -73,15 +79,43 @@ def _max_pool_forward(images, window, stride, pads):
     return values, (lax.optimization_barrier(places), images.shape)
 
 
-def _max_pool_backward(window, stride, pads, residuals, cotangent):
+def _max_pool_backward(window, stride, pads, platform, residuals, cotangent):
     places, shape = residuals
     batch, channels = shape[0], shape[-1]
     # Position stride * a + b of the padded image is in the windows a, a - 1, ..., as their position
     # b, b + stride, ...: each cell of stride x stride positions looks at the same few windows.
     cells = [-(-(size + sum(pad)) // stride) for size, pad in zip(shape[1:3], pads, strict=True)]
+    gradient_of_cells = _gradient_of_rows if platform == "cpu" else _gradient_of_cells
+    gradient = gradient_of_cells(places, cotangent, cells, window, stride)
+    padded = gradient.astype(cotangent.dtype).reshape(
+        batch, cells[0] * stride, cells[1] * stride, channels
+    )
+    kept = (
+        slice(before, before + size) for size, (before, _) in zip(shape[1:3], pads, strict=True)
+    )
+    return (padded[:, *kept],)
+
+
+def _gradient_of_cells(
+    places: jax.Array, cotangent: jax.Array, cells: list[int], window: int, stride: int
+) -> jax.Array:
+    """Gives the gradient of each cell's positions, in one pass over all.
+
+    Args:
+      places: uint8 [batch, out height, out width, channels], the maximum's place in its window.
+      cotangent: The same shape.
+      cells: Rows and columns of cells.
+      window: Height and width of the window.
+      stride: Of height and width, those of a cell.
+
+    Returns:
+      [batch, cell rows, stride, cell columns, stride, channels], of the dtype that was summed in.
+    """
+    batch, channels = cotangent.shape[0], cotangent.shape[-1]
     inside = (1, 1, stride, 1, stride, 1)
     rows, columns = (lax.broadcasted_iota(jnp.int32, inside, axis) for axis in (2, 4))
-    gradient = jnp.zeros((batch, cells[0], stride, cells[1], stride, channels), jnp.float32)
+    summed = jnp.promote_types(cotangent.dtype, jnp.float32)
+    gradient = jnp.zeros((batch, cells[0], stride, cells[1], stride, channels), summed)
     for back in np.ndindex(-(-window // stride), -(-window // stride)):
         row, column = rows + stride * back[0], columns + stride * back[1]
         place = jnp.where((row < window) & (column < window), row * window + column, _NOWHERE)
@@ -93,14 +127,48 @@ def _max_pool_backward(window, stride, pads, residuals, cotangent):
             lax.pad(array, fill, ((0, 0, 0), *moved, (0, 0, 0)))[:, :, None, :, None, :]
             for array, fill in ((places, _NOBODYS), (cotangent, np.zeros((), cotangent.dtype)))
         )
-        gradient += jnp.where(whose == place.astype(jnp.uint8), value, 0).astype(jnp.float32)
-    padded = gradient.astype(cotangent.dtype).reshape(
-        batch, cells[0] * stride, cells[1] * stride, channels
+        gradient += jnp.where(whose == place.astype(jnp.uint8), value, 0).astype(summed)
+    return gradient
+
+
+def _gradient_of_rows(
+    places: jax.Array, cotangent: jax.Array, cells: list[int], window: int, stride: int
+) -> jax.Array:
+    """Gives the same, a position of the cells at a time.
+
+    What is padded lies in memory, and each sum is of shifted rows of it, which XLA on a CPU makes
+    vector instructions of. In one pass with the padding it takes 4 to 14 times as long.
+    """
+    summed = jnp.promote_types(cotangent.dtype, jnp.float32)
+    most = -(-window // stride) - 1  # windows back
+    around = [(most, cell - count, 0) for cell, count in zip(cells, places.shape[1:3], strict=True)]
+    config = ((0, 0, 0), *around, (0, 0, 0))
+    whose, values = lax.optimization_barrier(
+        (
+            lax.pad(places, _NOBODYS, config),
+            lax.pad(cotangent, np.zeros((), cotangent.dtype), config),
+        )
     )
-    kept = (
-        slice(before, before + size) for size, (before, _) in zip(shape[1:3], pads, strict=True)
+
+    def of_position(first_row: int, first_column: int) -> jax.Array:
+        total = jnp.zeros((len(places), *cells, places.shape[-1]), summed)
+        for row in range(first_row, window, stride):
+            for column in range(first_column, window, stride):
+                starts = (most - row // stride, most - column // stride)
+                rows, columns = (
+                    slice(start, start + cell) for start, cell in zip(starts, cells, strict=True)
+                )
+                is_here = whose[:, rows, columns] == np.uint8(row * window + column)
+                total += jnp.where(is_here, values[:, rows, columns], 0).astype(summed)
+        return total
+
+    return jnp.stack(
+        [
+            jnp.stack([of_position(row, column) for column in range(stride)], axis=3)
+            for row in range(stride)
+        ],
+        axis=2,
     )
-    return (padded[:, *kept],)
 
 
 _NOWHERE, _NOBODYS = 255, np.uint8(254)

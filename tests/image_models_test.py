@@ -203,11 +203,12 @@ def test_pooling_ignores_what_lies_outside():
     np.testing.assert_array_equal(
         average_pool(images, 2, stride=1)[0, :, :, 0], [[0.0, -2.0], [-3.0, -9.0]]
     )
-    for platform in ("cpu", "gpu"):
+    for platform in ("cpu", "gpu", "tpu"):
         largest = max_pool(images, 2, stride=1, platform=platform)
         np.testing.assert_array_equal(largest[0, :, :, 0], [[5, 5], [3, -9]])
 
 
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize(
     ("shape", "window", "stride", "padding"),
     [
@@ -218,9 +219,10 @@ def test_pooling_ignores_what_lies_outside():
         ((7, 7), 3, 2, "SAME"),
         ((10, 11), 2, 3, "VALID"),
         ((10, 11), 5, 2, "SAME"),
+        ((5, 6), 1, 2, "SAME"),
     ],
 )
-def test_the_gpus_maximum_has_the_gradient_of_xlas(shape, window, stride, padding):
+def test_the_maximum_has_the_gradient_of_xlas(platform, shape, window, stride, padding):
     random = np.random.default_rng(0)
     # Of four values only, so that most windows hold their largest one several times.
     images = jnp.asarray(random.integers(0, 4, (2, *shape, 3)), jnp.float32)
@@ -228,7 +230,7 @@ def test_the_gpus_maximum_has_the_gradient_of_xlas(shape, window, stride, paddin
     def pool(platform, images):
         return max_pool(images, window, stride=stride, padding=padding, platform=platform)
 
-    shape = jax.eval_shape(functools.partial(pool, "cpu"), images).shape
+    shape = jax.eval_shape(functools.partial(pool, "tpu"), images).shape
     cotangent = jnp.asarray(random.normal(size=shape), jnp.float32)
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -236,7 +238,10 @@ def test_the_gpus_maximum_has_the_gradient_of_xlas(shape, window, stride, paddin
         result, pull_back = jax.vjp(functools.partial(pool, platform), images)
         return result, *pull_back(cotangent)
 
-    (ours, our_gradient), (wanted, wanted_gradient) = pooled("gpu", images), pooled("cpu", images)
+    (ours, our_gradient), (wanted, wanted_gradient) = (
+        pooled(platform, images),
+        pooled("tpu", images),
+    )
     np.testing.assert_array_equal(ours, wanted)
     np.testing.assert_allclose(our_gradient, wanted_gradient, atol=1e-6)
 
