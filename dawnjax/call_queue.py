@@ -78,7 +78,7 @@ class CallQueue:
     def add(self, metrics: CallMetrics, num_steps: int) -> None:
         """Takes a call that was just made; waits for the oldest if too many are in flight."""
         calls = self._calls
-        if calls and calls[-1][0].losses.is_ready():
+        if calls and _has_ended(calls[-1][0]):
             self.drain()  # the devices waited for this call
         calls.append((metrics, num_steps))
         while len(calls) > self._limit:
@@ -110,7 +110,7 @@ class CallQueue:
     def _end_oldest(self) -> None:
         call = self._calls.popleft()
         metrics, num_steps = call
-        is_seen = not (self._calls and metrics.losses.is_ready())
+        is_seen = not (self._calls and _has_ended(metrics))
         metrics.losses.block_until_ready()
         now = time.perf_counter()
         seconds = now - self.last_end
@@ -128,6 +128,10 @@ class CallQueue:
         self.total_seconds += seconds
         is_long = seconds > self._long_seconds
         self._limit = max(1, int(IN_FLIGHT_SECONDS / seconds)) if is_long else self._in_flight
+
+
+def _has_ended(call: CallMetrics) -> bool:
+    return call.losses.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:
