@@ -3,7 +3,7 @@
 import array
 import collections
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ class CallMetrics(NamedTuple):
         there was none so far.
     """
 
-    losses: jax.Array
+    losses: Any  # a jax.Array, whose types lack is_ready
     first_nonfinite_step: jax.Array
 
 
@@ -70,24 +70,28 @@ class CallQueue:
         self.seen_steps = array.array("l")
         self.total_seconds = 0.0
         self._unseen_seconds, self._unseen_steps = 0.0, 0
+        self._devices_may_wait = True
 
     def start(self) -> None:
         """Begins a stretch of steps: the first call's duration counts from here."""
         self.last_end = time.perf_counter()
+        self._devices_may_wait = True
 
     def add(self, metrics: CallMetrics, num_steps: int) -> None:
         """Takes a call that was just made; waits for the oldest if too many are in flight."""
         calls = self._calls
-        if calls and _has_ended(calls[-1][0]):
-            self.drain()  # the devices waited for this call
+        if self._devices_may_wait and calls and calls[-1][0].losses.is_ready():
+            while calls:
+                self._end_oldest(has_ended=True)
         calls.append((metrics, num_steps))
         while len(calls) > self._limit:
-            self._end_oldest()
+            self._end_oldest(self._devices_may_wait and calls[0][0].losses.is_ready())
 
     def drain(self) -> None:
         """Waits for all calls: before an evaluation, a checkpoint, the end."""
-        while self._calls:
-            self._end_oldest()
+        calls = self._calls
+        while calls:
+            self._end_oldest(calls[0][0].losses.is_ready())
 
     def latest(self) -> tuple[np.ndarray, int] | None:
         """Gives the losses of the latest ended call's steps, and the first non-finite step or 0."""
@@ -107,19 +111,22 @@ class CallQueue:
             self._first_taken += min(wanted, num_steps)
         return taken
 
-    def _end_oldest(self) -> None:
+    def _end_oldest(self, has_ended: bool) -> None:
         call = self._calls.popleft()
         metrics, num_steps = call
-        is_seen = not (self._calls and _has_ended(metrics))
-        metrics.losses.block_until_ready()
+        # Once a call was waited for, the devices have more to do than the host gives them: in this
+        # stretch they are not asked again before its end.
+        self._devices_may_wait = has_ended
+        metrics.losses.block_until_ready()  # also raises what a call failed with
         now = time.perf_counter()
         seconds = now - self.last_end
         self.last_end = now
-        self._unseen_seconds += seconds
-        self._unseen_steps += num_steps
-        if is_seen:
-            self.seen_seconds.append(self._unseen_seconds)
-            self.seen_steps.append(self._unseen_steps)
+        if has_ended and self._calls:
+            self._unseen_seconds += seconds
+            self._unseen_steps += num_steps
+        else:
+            self.seen_seconds.append(seconds + self._unseen_seconds)
+            self.seen_steps.append(num_steps + self._unseen_steps)
             self._unseen_seconds, self._unseen_steps = 0.0, 0
         self._latest = call
         if self.steps_done < self._first_wanted:
@@ -128,10 +135,6 @@ class CallQueue:
         self.total_seconds += seconds
         is_long = seconds > self._long_seconds
         self._limit = max(1, int(IN_FLIGHT_SECONDS / seconds)) if is_long else self._in_flight
-
-
-def _has_ended(call: CallMetrics) -> bool:
-    return call.losses.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:
