@@ -91,18 +91,18 @@ class Display:
         """Shows how training goes."""
         now = time.perf_counter()
         interval = REFRESH_SECONDS if self._status is not None else PLAIN_SECONDS
-        if not self._enabled or now - self._last_shown < interval:
-            return
-        self._last_shown = now
         recent = list(zip(queue.seen_seconds[-20:], queue.seen_steps[-20:], strict=True))
         seconds = sum(seconds for seconds, _ in recent)
+        if not self._enabled or now - self._last_shown < interval or not seconds:
+            return
+        self._last_shown = now
         steps = sum(count for _, count in recent)
         before, now_seen = (
             self._experiment.epoch_of_step(count, self._spec) for count in (step - steps, step)
         )
         examples = (now_seen - before) * self._spec.num_train_examples
-        rate = examples / seconds if seconds else 0.0
-        waited = input_wait_seconds / queue.total_seconds if queue.total_seconds else 0.0
+        rate = examples / seconds
+        waited = input_wait_seconds / queue.total_seconds
         best = ", ".join(
             f"best {target.metric} {self._best[target.metric]:.4f} of {target.value:g}"
             for target in self._experiment.targets
