@@ -15,13 +15,11 @@ import math
 import re
 from collections.abc import Collection
 
-import numpy as np
-
+from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
 from dawnjax.profile.hlo_text import (
     Computation,
     Instruction,
     Module,
-    Shape,
     parse_module,
     scope_of,
 )
@@ -398,7 +396,7 @@ class _Counter:
         if opcode == "reduce" and operands:
             return 0, operands[0].size, "", 1
         if opcode in ("reduce-window", "select-and-scatter"):
-            window = _window(instruction.attribute("window"))
+            window = parse_window(instruction.attribute("window"))
             return 0, instruction.size * math.prod(dim.size for dim in window), "", 1
         return 0, 0, "", 1
 
@@ -445,80 +443,6 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
         else:
             total += one.num_bytes
     return total or fusion.num_bytes
-
-
-@dataclasses.dataclass(frozen=True)
-class _WindowDim:
-    size: int
-    stride: int = 1
-    low: int = 0
-    high: int = 0
-    lhs_dilation: int = 1
-    rhs_dilation: int = 1
-
-
-def _window(text: str) -> list[_WindowDim]:
-    """Parses `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2 rhs_dilate=1x1}`."""
-    fields = dict(part.split("=", 1) for part in text.strip("{}").split() if "=" in part)
-    sizes = [int(size) for size in fields.get("size", "").split("x") if size]
-    dims = []
-    for index, size in enumerate(sizes):
-
-        def number(name: str, default: int, index: int = index) -> int:
-            return int(fields[name].split("x")[index]) if name in fields else default
-
-        low, high = 0, 0
-        if "pad" in fields:
-            low, high = (int(p) for p in fields["pad"].split("x")[index].split("_"))
-        dims.append(
-            _WindowDim(
-                size,
-                number("stride", 1),
-                low,
-                high,
-                number("lhs_dilate", 1),
-                number("rhs_dilate", 1),
-            )
-        )
-    return dims
-
-
-def convolution_multiply_adds(instruction: Instruction, rhs: Shape, result: Shape) -> int:
-    """Gives the multiply-adds of a convolution: whole windows, without the holes of a dilation.
-
-    Args:
-      instruction: Has `window` and `dim_labels`.
-      rhs: The kernel operand.
-      result: The result.
-    """
-    labels = re.match(r"(\w+)_(\w+)->(\w+)", instruction.attribute("dim_labels"))
-    if labels is None:
-        return 0
-    window = _window(instruction.attribute("window"))
-    in_features = rhs.dims[labels[2].index("i")]
-    positions = 1
-    for index, dim in enumerate(window):
-        out_size = result.dims[labels[3].index(str(index))]
-        positions *= window_taps(
-            out_size, dim.size, dim.stride, dim.low, dim.lhs_dilation, dim.rhs_dilation
-        )
-    batch, out_features = result.dims[labels[3].index("b")], result.dims[labels[3].index("f")]
-    # Groups, of features or of the batch, are in the shapes already.
-    return batch * out_features * in_features * positions
-
-
-@functools.cache
-def window_taps(
-    out_size: int, kernel: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int
-) -> int:
-    """Counts the pairs of result position and tap that meet an element, not a dilation's zero.
-
-    Elements of the padding count.
-    """
-    if lhs_dilation == 1:
-        return out_size * kernel
-    positions = np.arange(out_size)[:, None] * stride + np.arange(kernel) * rhs_dilation - low
-    return int((positions % lhs_dilation == 0).sum())
 
 
 def _custom_call_flops(

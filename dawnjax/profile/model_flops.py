@@ -20,7 +20,7 @@ from dawnjax.input_pipeline.image_augmentation import model_image_shape
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.execution import Execution, TrainingMoment
 from dawnjax.models.transformer import Transformer
-from dawnjax.profile.hlo import window_taps
+from dawnjax.profile.convolution_windows import window_taps
 from dawnjax.pure_model import pure_model
 
 TRAINING_FACTOR = 3
