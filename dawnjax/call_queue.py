@@ -81,6 +81,7 @@ class CallQueue:
         """Takes a call that was just made; waits for the oldest if too many are in flight."""
         calls = self._calls
         if self._devices_may_wait and calls and calls[-1][0].losses.is_ready():
+            # The devices have done all that they had: the host's pace is what is to be seen.
             while calls:
                 self._end_oldest(has_ended=True)
         calls.append((metrics, num_steps))
