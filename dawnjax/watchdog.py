@@ -49,6 +49,11 @@ _SILENCE_FRACTION = 0.8
 """The part of the heartbeat timeout after which a silent process is given up. The rest is for the
 others to hear of it, which takes up to 2.5 s, so that all end within timeouts of 13 s and more."""
 
+_NEWS_SECONDS = 6.0
+"""How long all may take to learn that a host is silent, beyond the silence itself. Its last word
+waits for process 0 to read it, which tells the others, who read that: an exchange each and two
+judgements, 4 s on an idle machine."""
+
 _ACKNOWLEDGE_SECONDS = 3.0
 """How long process 0 stays when it ends the run, so that the others can read why: its end takes the
 board away, and JAX aborts processes that lose it."""
@@ -152,8 +157,13 @@ class Watchdog:
         """
         if self.board is None or not is_broken_connection(error):
             return
+        began = time.monotonic()
         time.sleep(self._heartbeat_timeout_seconds + EXCHANGE_SECONDS)
         self._end_by_silence()
+        # A short heartbeat timeout passes before anybody can know who is silent.
+        while time.monotonic() - began < SHORT_SILENCE_SECONDS + _NEWS_SECONDS:
+            time.sleep(_JUDGE_SECONDS)
+            self._end_by_silence()
         self.end(f"lost another host ({_first_line(error)})", ExitStatus.FAILED)
 
     def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:

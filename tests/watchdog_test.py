@@ -1,13 +1,16 @@
 """Who is at fault, told from what processes say of themselves."""
 
+import dataclasses
 import json
 import os
+import threading
 
 import pytest
 
-from dawnjax import launched
+from dawnjax import launched, watchdog
+from dawnjax.board import Board
 from dawnjax.roll_call import Progress, RollCall, Verdict
-from dawnjax.watchdog import is_broken_connection
+from dawnjax.watchdog import Watchdog, is_broken_connection
 
 SILENCE_SECONDS = 10.0
 DEADLINE_SECONDS = 100.0
@@ -138,6 +141,70 @@ def test_a_broken_connection_is_told_from_a_failure_of_its_own():
     looped.__context__ = other = ValueError("b")
     other.__context__ = looped
     assert not is_broken_connection(looped)
+
+
+class Notes:
+    """The store behind a board, in this process."""
+
+    def __init__(self):
+        self.notes = {}
+
+    def key_value_set(self, key: str, value: str, allow_overwrite: bool) -> None:
+        if key in self.notes and not allow_overwrite:
+            raise RuntimeError("ALREADY_EXISTS")
+        self.notes[key] = value
+
+    def key_value_dir_get(self, prefix: str) -> list[tuple[str, str]]:
+        return [(key, value) for key, value in self.notes.items() if key.startswith(prefix)]
+
+
+class Ended(BaseException):
+    """In place of the end of the process."""
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_a_broken_connection_waits_for_the_name_longer_than_a_short_heartbeat_timeout(
+    monkeypatch, capfd, is_found
+):
+    # Process 0 tells who is silent only after the heartbeat timeout of 0.2 s has passed.
+    for name, seconds in {
+        "EXCHANGE_SECONDS": 0.05,
+        "_JUDGE_SECONDS": 0.05,
+        "SHORT_SILENCE_SECONDS": 0.5,
+        "_NEWS_SECONDS": 60.0 if is_found else 0.5,
+    }.items():
+        monkeypatch.setattr(watchdog, name, seconds)
+
+    def end(_: int) -> None:
+        raise Ended
+
+    monkeypatch.setattr(watchdog, "_flush_and_exit", end)
+    board = Board(2, 3, "127.0.0.1:1", Notes())
+    survivor = Watchdog(board, heartbeat_timeout_seconds=0.2, progress_deadline_seconds=0.0)
+    survivor.report("train", 7)
+
+    def news() -> None:
+        silent = Verdict(1, "b", "gave no sign of life", 6, "train", is_silent=True)
+        board.put(
+            "dawnjax/watchdog/group/first",
+            json.dumps(dataclasses.asdict(Progress("a", beat=9))),
+        )
+        board.put("dawnjax/watchdog/group/suspect", json.dumps(dataclasses.asdict(silent)))
+        survivor._exchange()
+
+    timer = threading.Timer(0.5, news)
+    if is_found:
+        timer.start()
+    with pytest.raises(Ended):
+        survivor.explain(ValueError("Gloo all-reduce failed"))
+    timer.cancel()
+    expected = (
+        "dawnjax: host 1 (b) gave no sign of life at step 6 (train)\n"
+        if is_found
+        else f"dawnjax: host 2 ({survivor._hostname}) lost another host "
+        "(Gloo all-reduce failed) at step 7 (train)\n"
+    )
+    assert capfd.readouterr().err == expected
 
 
 def test_a_status_goes_up_to_the_launcher(tmp_path):
