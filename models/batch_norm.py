@@ -94,7 +94,8 @@ class BatchNorm(nnx.Module):
             outputs = _scale_and_shift(inputs, *channels)
             return outputs if activation is None else activate(outputs, activation, platform)
         groups = self._in_groups(inputs)
-        moments = group_moments(lax.stop_gradient(groups), lax.stop_gradient(self.mean[...]))
+        origin = lax.stop_gradient(self.mean[...])
+        moments = group_moments(lax.stop_gradient(groups), origin, platform)
         self._record(moments)
         joined = activation if platform == "gpu" and activation in _JOINED else None
         outputs = _normalize_groups(
@@ -116,10 +117,7 @@ class BatchNorm(nnx.Module):
         self.var.set_value(self.momentum * old_var + (1 - self.momentum) * moments.var)
 
     def _in_groups(self, inputs: jax.Array) -> jax.Array:
-        """Gives [groups, ..., channels]: the axes that are summed are one, save for a single group.
-
-        XLA on CPU sums the axes of a single group several times faster when they stand apart, and
-        those of many groups faster when they are merged.
+        """Gives [groups, ..., channels], on a CPU with the examples of a group apart.
 
         Args:
           inputs: [batch, ..., channels].
@@ -132,12 +130,12 @@ class BatchNorm(nnx.Module):
             raise ValueError(
                 f"a batch of {batch} examples does not divide into BatchNorm groups of {group}"
             )
-        if batch == group:
-            return inputs[None]
+        if self.execution.platform == "cpu" or batch == group:
+            return inputs.reshape(batch // group, group, *inputs.shape[1:])
         return inputs.reshape(batch // group, -1, inputs.shape[-1])
 
 
-def group_moments(inputs: jax.Array, origin: jax.Array) -> Moments:
+def group_moments(inputs: jax.Array, origin: jax.Array, platform: Platform) -> Moments:
     """Gives the moments of each group in one pass over the data.
 
     They are E[x - o] + o and E[(x - o)^2] - E[x - o]^2. With an origin o near the mean nothing
@@ -146,10 +144,15 @@ def group_moments(inputs: jax.Array, origin: jax.Array) -> Moments:
     Args:
       inputs: [groups, group, ..., channels].
       origin: float32 [channels], such as the running mean; it changes rounding only.
+      platform: What the program is compiled for.
     """
-    axes = _summed_axes(inputs)
     centred = inputs.astype(jnp.float32) - origin
-    mean, square = centred.mean(axes), jnp.square(centred).mean(axes)
+    if platform == "cpu":
+        count = centred[0, ..., 0].size
+        mean, square = (_sum_on_cpu(x) / count for x in (centred, jnp.square(centred)))
+    else:
+        axes = _summed_axes(inputs)
+        mean, square = centred.mean(axes), jnp.square(centred).mean(axes)
     return Moments(mean + origin, jnp.maximum(square - jnp.square(mean), 0.0))
 
 
@@ -232,11 +235,33 @@ def _sums(
 ) -> tuple[jax.Array, jax.Array]:
     """Gives a gradient's sum, and that of its product with the centred inputs."""
     axes = _summed_axes(gradient)
+    if platform == "cpu":
+        return _sum_on_cpu(gradient), _sum_on_cpu(gradient * centred)
     if platform != "gpu":
         return gradient.sum(axes), (gradient * centred).sum(axes)
     # As one reduction: of two, XLA on a GPU makes each read the gradient, and one write it first.
     zero = np.float32(0)
     return lax.reduce((gradient, gradient * centred), (zero, zero), _add_pairs, axes)
+
+
+def _sum_on_cpu(values: jax.Array) -> jax.Array:
+    """Sums all axes but the first and the last, each example by a product with ones.
+
+    XLA's own sums over all but a short last axis take longer, on one core.
+
+    Args:
+      values: float32 [groups, group, ..., channels].
+
+    Returns:
+      float32 [groups, channels].
+    """
+    groups, group, channels = *values.shape[:2], values.shape[-1]
+    if values.ndim == 3:
+        return values.sum(1)
+    positions = values.reshape(groups * group, -1, channels)
+    ones = jnp.ones(positions.shape[:2], jnp.float32)
+    of_examples = lax.dot_general(ones, positions, (((1,), (1,)), ((0,), (0,))))
+    return of_examples.reshape(groups, group, channels).sum(1)
 
 
 def _add_pairs(one, other):

@@ -104,11 +104,11 @@ def test_a_large_mean_does_not_cancel_the_variance():
     inputs = 1000 + 0.1 * np.random.default_rng(0).standard_normal((1, 4096, 1))
     inputs = inputs.astype(np.float32)
     wanted = inputs.astype(np.float64).var()
-    near = group_moments(jnp.asarray(inputs), jnp.array([999.0]))
+    near = group_moments(jnp.asarray(inputs), jnp.array([999.0]), "cpu")
     np.testing.assert_allclose(near.var[0, 0], wanted, rtol=1e-3)
     np.testing.assert_allclose(near.mean[0, 0], inputs.astype(np.float64).mean(), rtol=1e-6)
     # A first step without a running mean is inexact, but never negative.
-    assert group_moments(jnp.asarray(inputs), jnp.zeros(1)).var[0, 0] >= 0
+    assert group_moments(jnp.asarray(inputs), jnp.zeros(1), "cpu").var[0, 0] >= 0
 
 
 def test_bfloat16_inputs_have_float32_statistics():
