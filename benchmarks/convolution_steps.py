@@ -34,7 +34,7 @@ from benchmarks import harness
 from dawnjax import compilation
 from dawnjax.experiments import cifar10_record, cifar10_resnet18, digits
 from dawnjax.models.execution import Execution
-from dawnjax.programs import LONGEST_CALL_STEPS, compile_program
+from dawnjax.programs import LONGEST_CALL_STEPS, compile_program, options_for_size
 from dawnjax.pure_model import pure_model
 
 try:
@@ -213,7 +213,8 @@ def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], list[flo
 
     task = Task(images, labels, jax.tree.map(np.array, params), rate)
     state = params
-    compiled = compile_program("call", call, (state, batches), None, (0,), lambda *_: None)
+    options = options_for_size(images.size, "cpu")
+    compiled = compile_program("call", call, (state, batches), None, (0,), lambda *_: None, options)
 
     def one_call() -> list[float]:
         nonlocal state

@@ -19,7 +19,7 @@ import jax
 import pytest
 from quick_compilation import QUICK
 
-from dawnjax import compilation
+from dawnjax import compilation, programs
 
 # For this process alone: commands in processes of their own compile as they do for a user.
 with pytest.MonkeyPatch.context() as only_here:
@@ -45,6 +45,14 @@ def memory_is_given_back() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         no_memory = SimpleNamespace(prepare=lambda batch_elements: None)
         patch.setattr(compilation, "host_memory", no_memory)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_programs_are_quick_too() -> Iterator[None]:
+    """A program's own options would win over this process's flags."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "SMALL_BATCH_ELEMENTS", 0)
         yield
 
 

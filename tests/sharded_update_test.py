@@ -19,7 +19,12 @@ from dawnjax.experiment_flags import parse_request
 from dawnjax.feed import input_shapes
 from dawnjax.mesh import make_mesh
 from dawnjax.profile import twin
-from dawnjax.programs import compile_training, state_shapes
+from dawnjax.programs import (
+    compile_training,
+    options_for_size,
+    state_shapes,
+    xla_options,
+)
 from dawnjax.run_log import read_events
 from dawnjax.train_step import Recipe, make_recipe
 
@@ -168,12 +173,27 @@ def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path, compile_ca
     assert states[1]["initialize"] == "warm"
 
 
-def test_a_step_sees_its_options_and_no_other(monkeypatch):
+def test_a_step_sees_its_options_and_no_other():
     recipe, _ = compiled()
     experiment = dataclasses.replace(
         recipe.experiment, xla_options=("xla_a=true", "xla_b=False", "xla_c=3")
     )
-    from dawnjax.programs import xla_options
+    recipe = dataclasses.replace(recipe, experiment=experiment)
+    asked = {"xla_a": True, "xla_b": False, "xla_c": "3"}
+    assert xla_options(recipe) == asked
 
-    asked = xla_options(dataclasses.replace(recipe, experiment=experiment))
-    assert asked == {"xla_a": True, "xla_b": False, "xla_c": "3"}
+
+def test_a_small_program_on_a_cpu_is_compiled_with_less_care(monkeypatch):
+    recipe, _ = compiled()
+    elements = recipe.spec.batch_elements(recipe.experiment.global_batch_size)
+    monkeypatch.setattr("dawnjax.programs.SMALL_BATCH_ELEMENTS", elements + 1)
+    level = "xla_backend_optimization_level"
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+    assert xla_options(recipe) == {level: 1}
+    assert options_for_size(elements + 1, "cpu") == {}
+    assert options_for_size(1, "gpu") == options_for_size(1, "tpu") == {}
+    # What the experiment or a user's flag says stays.
+    own = dataclasses.replace(recipe.experiment, xla_options=(f"{level}=3",))
+    assert xla_options(dataclasses.replace(recipe, experiment=own)) == {level: "3"}
+    monkeypatch.setenv("XLA_FLAGS", f"--{level}=2")
+    assert xla_options(recipe) == {}
