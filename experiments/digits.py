@@ -16,7 +16,7 @@ On 2 cores of an AMD EPYC of family 26 (Zen 5), 2026-11-23: 20 of 20, mean 0.50 
 (`benchmarks/results/seeds_digits_zen5.json`).
 
 In alternation with PyTorch, seeds 0 to 15 of both: 0.85 s and 1.30 s on average, compiled anew
-(`benchmarks/results/digits_pytorch.json`); on the Zen 5 0.50 and 0.94 s.
+(`benchmarks/results/digits_pytorch.json`); on the Zen 5 0.47 and 0.93 s.
 
 Seeds 500 to 539, in one process and evaluated from the fourth epoch on: 40 of 40
 reached, mean 8.4 epochs, at most 12; of shorter schedules some seeds did not.
