@@ -12,7 +12,7 @@ seeds 0 to 19: 20 of 20 reached, after 6 to 11 epochs (mean 8.5). Time to accura
 to accuracy by seed: 0.66 0.91 0.63 0.84 0.76 0.91 0.89 0.80 0.62 0.89 0.82 0.65 0.74 0.78 1.05
 0.57 1.02 0.57 0.99 0.54; more of each in `benchmarks/results/seeds_digits.json`.
 
-On 2 cores of an AMD EPYC of family 26 (Zen 5), 2026-11-23: 20 of 20, mean 0.50 s, CV 0.24
+On 2 cores of an AMD EPYC of family 26 (Zen 5), 2026-11-23: 20 of 20, mean 0.46 s, CV 0.20
 (`benchmarks/results/seeds_digits_zen5.json`).
 
 In alternation with PyTorch, seeds 0 to 15 of both: 0.85 s and 1.30 s on average, compiled anew
