@@ -147,12 +147,9 @@ def group_moments(inputs: jax.Array, origin: jax.Array, platform: Platform) -> M
       platform: What the program is compiled for.
     """
     centred = inputs.astype(jnp.float32) - origin
-    if platform == "cpu":
-        count = centred[0, ..., 0].size
-        mean, square = (_sum_on_cpu(x) / count for x in (centred, jnp.square(centred)))
-    else:
-        axes = _summed_axes(inputs)
-        mean, square = centred.mean(axes), jnp.square(centred).mean(axes)
+    count = centred[0, ..., 0].size
+    mean = _sum(centred, platform) / count
+    square = _sum(jnp.square(centred), platform) / count
     return Moments(mean + origin, jnp.maximum(square - jnp.square(mean), 0.0))
 
 
@@ -234,30 +231,29 @@ def _sums(
     gradient: jax.Array, centred: jax.Array, platform: Platform
 ) -> tuple[jax.Array, jax.Array]:
     """Gives a gradient's sum, and that of its product with the centred inputs."""
-    axes = _summed_axes(gradient)
-    if platform == "cpu":
-        return _sum_on_cpu(gradient), _sum_on_cpu(gradient * centred)
     if platform != "gpu":
-        return gradient.sum(axes), (gradient * centred).sum(axes)
+        return _sum(gradient, platform), _sum(gradient * centred, platform)
     # As one reduction: of two, XLA on a GPU makes each read the gradient, and one write it first.
     zero = np.float32(0)
-    return lax.reduce((gradient, gradient * centred), (zero, zero), _add_pairs, axes)
+    pairs = (gradient, gradient * centred)
+    return lax.reduce(pairs, (zero, zero), _add_pairs, _summed_axes(gradient))
 
 
-def _sum_on_cpu(values: jax.Array) -> jax.Array:
-    """Sums all axes but the first and the last, each example by a product with ones.
+def _sum(values: jax.Array, platform: Platform) -> jax.Array:
+    """Sums all axes but the first and the last; on a CPU each example by a product with ones.
 
-    XLA's own sums over all but a short last axis take longer, on one core.
+    XLA's own sums over all but a short last axis take longer there, on one core.
 
     Args:
-      values: float32 [groups, group, ..., channels].
+      values: float32 [groups, ..., channels], on a CPU [groups, group, ..., channels].
+      platform: What the program is compiled for.
 
     Returns:
       float32 [groups, channels].
     """
+    if platform != "cpu" or values.ndim == 3:
+        return values.sum(_summed_axes(values))
     groups, group, channels = *values.shape[:2], values.shape[-1]
-    if values.ndim == 3:
-        return values.sum(1)
     positions = values.reshape(groups * group, -1, channels)
     ones = jnp.ones(positions.shape[:2], jnp.float32)
     of_examples = lax.dot_general(ones, positions, (((1,), (1,)), ((0,), (0,))))

@@ -98,17 +98,19 @@ def test_gradients_are_those_of_the_textbook_formula(platform, with_scale):
         )
 
 
-def test_a_large_mean_does_not_cancel_the_variance():
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("shape", [(1, 4096, 1), (1, 16, 16, 16, 1)])
+def test_a_large_mean_does_not_cancel_the_variance(shape, platform):
     # Mean 1000, standard deviation 0.1: E[x^2] - E[x]^2 in float32 would be off by +-0.06, more
     # than the variance of 0.01 itself. With the running mean as origin nothing cancels.
-    inputs = 1000 + 0.1 * np.random.default_rng(0).standard_normal((1, 4096, 1))
+    inputs = 1000 + 0.1 * np.random.default_rng(0).standard_normal(shape)
     inputs = inputs.astype(np.float32)
     wanted = inputs.astype(np.float64).var()
-    near = group_moments(jnp.asarray(inputs), jnp.array([999.0]), "cpu")
+    near = group_moments(jnp.asarray(inputs), jnp.array([999.0]), platform)
     np.testing.assert_allclose(near.var[0, 0], wanted, rtol=1e-3)
     np.testing.assert_allclose(near.mean[0, 0], inputs.astype(np.float64).mean(), rtol=1e-6)
     # A first step without a running mean is inexact, but never negative.
-    assert group_moments(jnp.asarray(inputs), jnp.zeros(1), "cpu").var[0, 0] >= 0
+    assert group_moments(jnp.asarray(inputs), jnp.zeros(1), platform).var[0, 0] >= 0
 
 
 def test_bfloat16_inputs_have_float32_statistics():

@@ -19,12 +19,7 @@ from dawnjax.experiment_flags import parse_request
 from dawnjax.feed import input_shapes
 from dawnjax.mesh import make_mesh
 from dawnjax.profile import twin
-from dawnjax.programs import (
-    compile_training,
-    options_for_size,
-    state_shapes,
-    xla_options,
-)
+from dawnjax.programs import compile_training, options_for_size, state_shapes, xla_options
 from dawnjax.run_log import read_events
 from dawnjax.train_step import Recipe, make_recipe
 
