@@ -31,11 +31,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import harness
-from dawnjax import compilation
 from dawnjax.experiments import cifar10_record, cifar10_resnet18, digits
+from dawnjax.machine import compilation
 from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import pure_model
 from dawnjax.programs import LONGEST_CALL_STEPS, compile_program, options_for_size
-from dawnjax.pure_model import pure_model
 
 try:
     import torch  # pyright: ignore[reportMissingImports]

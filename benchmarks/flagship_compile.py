@@ -183,12 +183,12 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
     import jax
     import jax.numpy as jnp
 
-    from dawnjax.experiment_flags import load_experiment
+    from dawnjax.config.experiment_flags import load_experiment
+    from dawnjax.config.run_options import MeshShape
     from dawnjax.feed import InputShapes
-    from dawnjax.mesh import batch_sharding, make_mesh, replicated
+    from dawnjax.machine.mesh import batch_sharding, make_mesh, replicated
     from dawnjax.profile.hlo import analyze
     from dawnjax.programs import call_of_steps, state_shapes, xla_options
-    from dawnjax.run_options import MeshShape
     from dawnjax.train_step import execution_of, key_shape, make_recipe
 
     experiment = load_experiment(name)

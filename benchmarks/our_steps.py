@@ -14,16 +14,16 @@ import jax
 import numpy as np
 
 from benchmarks import harness, step_settings
-from dawnjax import compilation, hardware
-from dawnjax.experiment import Experiment
-from dawnjax.experiment_flags import parse_request
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
 from dawnjax.input_pipeline.parallel_text import pair_lengths
-from dawnjax.mesh import make_mesh
+from dawnjax.machine import compilation, hardware
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.transformer import Transformer
 from dawnjax.profile.model_flops import train_flops_per_example, translation_train_flops
 from dawnjax.programs import compile_program, state_shapes, xla_options
-from dawnjax.run_options import MeshShape
 from dawnjax.train_step import PRNG_IMPLEMENTATION, execution_of, make_recipe
 
 

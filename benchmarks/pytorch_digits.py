@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import program_start
-from dawnjax.experiment import Experiment, Sgd, WarmupCosine
+from dawnjax.config.experiment import Experiment, Sgd, WarmupCosine
 from dawnjax.experiments import digits as digits_experiment
 from dawnjax.input_pipeline import digits
 

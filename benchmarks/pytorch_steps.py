@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness, step_settings
-from dawnjax.experiment_flags import parse_request
+from dawnjax.config.experiment_flags import parse_request
 
 try:
     import torch

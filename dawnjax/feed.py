@@ -15,14 +15,21 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from dawnjax.experiment import Experiment
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.run_options import RunOptions
 from dawnjax.input_pipeline.batches import BatchIndices, ExampleOrder, host_batch
 from dawnjax.input_pipeline.dataset import AnySpec, Split, num_bytes
 from dawnjax.input_pipeline.prefetch import Prefetch
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
-from dawnjax.mesh import batch_sharding, batch_shards, local_rows, place, place_local, replicated
-from dawnjax.run_options import RunOptions
-from dawnjax.stages import Span, span_of_next
+from dawnjax.machine.mesh import (
+    batch_sharding,
+    batch_shards,
+    local_rows,
+    place,
+    place_local,
+    replicated,
+)
+from dawnjax.runs.stages import Span, span_of_next
 from dawnjax.train_step import Arrays
 
 Shapes = dict[str, jax.ShapeDtypeStruct]

@@ -16,14 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dawnjax import bleu
 from dawnjax.evaluation import Arrays
 from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.mesh import place, replicated
+from dawnjax.machine.mesh import place, replicated
 from dawnjax.programs import compile_program
+from dawnjax.tasks import bleu
+from dawnjax.tasks.translation import TranslationRecipe
 from dawnjax.train_step import Recipe, TrainState, evaluated_params
-from dawnjax.translation import TranslationRecipe
 
 COSTED_EXAMPLES = 10_000
 """What a cost is given for. Source: DAWNBench's inference tables, cost of 10,000 images."""

@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from dawnjax import compilation, host_memory
 from dawnjax.call_queue import CallMetrics
 from dawnjax.errors import ConfigError
 from dawnjax.feed import Arrays, InputShapes, Shapes
-from dawnjax.mesh import batch_sharding, replicated, shardings_of, update_sharding
+from dawnjax.machine import compilation, host_memory
+from dawnjax.machine.mesh import batch_sharding, replicated, shardings_of, update_sharding
 from dawnjax.models.execution import Platform
-from dawnjax.pure_model import Tree
+from dawnjax.models.pure_model import Tree
 from dawnjax.train_step import Recipe, TrainState, evaluated_params, key_shape, platform_of
 
 Record = Callable[[str, float, str], None]

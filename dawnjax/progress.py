@@ -10,10 +10,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dawnjax.analysis.run_summary import RunResult
 from dawnjax.call_queue import CallQueue
-from dawnjax.experiment import Experiment
+from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
+from dawnjax.runs.summary import RunResult
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0

@@ -27,17 +27,25 @@ from typing import Any
 import jax
 import numpy as np
 
-from dawnjax import compilation, versions
-from dawnjax.config_json import to_json
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import EvaluationFeed, reaches
-from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.batches import ExampleOrder
 from dawnjax.input_pipeline.dataset import TextSpec
-from dawnjax.mesh import all_devices, batch_sharding, batch_shards, make_mesh, place, replicated
+from dawnjax.machine import compilation
+from dawnjax.machine.mesh import (
+    all_devices,
+    batch_sharding,
+    batch_shards,
+    make_mesh,
+    place,
+    replicated,
+)
 from dawnjax.programs import batch_of, batches, compile_program, placed, xla_options
-from dawnjax.run_directory import RECORD_TYPE
+from dawnjax.runs import versions
+from dawnjax.runs.directory import RECORD_TYPE
 from dawnjax.train_step import (
     PRNG_IMPLEMENTATION,
     Recipe,

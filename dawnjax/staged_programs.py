@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.feed import InputShapes, input_shapes
 from dawnjax.programs import (
@@ -14,8 +15,7 @@ from dawnjax.programs import (
     compile_training,
     state_shapes,
 )
-from dawnjax.run_options import RunOptions
-from dawnjax.stages import Span, span_of_last
+from dawnjax.runs.stages import Span, span_of_last
 from dawnjax.train_step import Recipe
 
 

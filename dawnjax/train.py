@@ -13,23 +13,31 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from dawnjax import compilation, processes
 from dawnjax.attempt import FIRST_LOSSES, Attempt
 from dawnjax.call_queue import CallQueue
-from dawnjax.clock import RunClock
+from dawnjax.capture import Trainer
+from dawnjax.cluster import processes
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment_flags import Request
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.experiment import Experiment
-from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, TrainFeed
 from dawnjax.input_pipeline.dataset import DatasetSpec
-from dawnjax.mesh import all_devices, batch_sharding, batch_shards, make_mesh, place, replicated
-from dawnjax.profile.capture import Trainer
+from dawnjax.machine import compilation
+from dawnjax.machine.mesh import (
+    all_devices,
+    batch_sharding,
+    batch_shards,
+    make_mesh,
+    place,
+    replicated,
+)
 from dawnjax.programs import TrainPrograms, state_shapes
-from dawnjax.run_directory import refuse_undecodable
-from dawnjax.run_options import RunOptions
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.directory import refuse_undecodable
+from dawnjax.runs.stages import Span
 from dawnjax.staged_programs import Stage, compile_stages
-from dawnjax.stages import Span
 from dawnjax.train_step import (
     PRNG_IMPLEMENTATION,
     Recipe,

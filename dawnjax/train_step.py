@@ -16,15 +16,16 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, PartitionSpec
 
-from dawnjax import classification, loss_scaling
-from dawnjax.experiment import Experiment
+from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
-from dawnjax.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
+from dawnjax.machine.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
 from dawnjax.models.execution import ComputeDtype, Execution, Platform, TrainingMoment
-from dawnjax.optimizers import make_optimizer, whitening_learns
-from dawnjax.pure_model import PureModel, Tree, pure_model
-from dawnjax.stages import Span
+from dawnjax.models.pure_model import PureModel, Tree, pure_model
+from dawnjax.optim import loss_scaling
+from dawnjax.optim.optimizers import make_optimizer, whitening_learns
+from dawnjax.runs.stages import Span
+from dawnjax.tasks import classification
 
 PRNG_IMPLEMENTATION = "threefry2x32"
 
@@ -361,7 +362,7 @@ def make_recipe(
     experiment = experiment.in_stage(span.index)
     if isinstance(spec, TextSpec):
         # Imported here: that module builds on this one.
-        from dawnjax.translation import make_translation_recipe
+        from dawnjax.tasks.translation import make_translation_recipe
 
         return make_translation_recipe(experiment, spec, mesh, span, shards_update, execution)
     execution = execution or execution_of(experiment, mesh)

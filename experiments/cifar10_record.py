@@ -18,11 +18,18 @@ Source: Jordan 2024 (arXiv 2404.00498), and the later record with Muon, `airbenc
 https://github.com/KellerJordan/cifar10-airbench, which says what each number is.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Muon, Observation, Target, WarmupLinear
+from dawnjax.config.experiment import (
+    Evaluation,
+    Experiment,
+    Muon,
+    Observation,
+    Target,
+    WarmupLinear,
+)
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.record_net import RecordNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="cifar10_record",

@@ -15,11 +15,11 @@ Source: He et al. 2016, "Identity Mappings in Deep Residual Networks" (arXiv 160
 https://github.com/stanford-futuredata/dawn-bench-entries.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
+from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.preactivation_resnet import PreactivationResNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="cifar10_resnet164",

@@ -15,11 +15,11 @@ Source: the network of He et al. 2015 with a 3x3 stem; the recipe is the usual o
 shortened as in Goyal et al. 2017 (arXiv 1706.02677): rate proportional to the batch, warm-up.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
+from dawnjax.config.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import ResNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="cifar10_resnet18",

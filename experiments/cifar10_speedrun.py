@@ -17,11 +17,11 @@ Source: `cifar10_speedrun.py` in https://github.com/hiverge/cifar10-speedrun, wh
 number is.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Muon, Target, WarmupLinear
+from dawnjax.config.experiment import Evaluation, Experiment, Muon, Target, WarmupLinear
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.record_net import RecordNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="cifar10_speedrun",

@@ -21,11 +21,11 @@ https://github.com/fastai/imagenet-fast: 40 epochs, one eighth of them at the en
 is 0.9 here. Its network has 22 layers with the same six-fold width; no entry with 34 was found.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
+from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.wide_resnet import WideResNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="cifar10_wide_resnet34",

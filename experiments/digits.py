@@ -26,11 +26,11 @@ Source: the network and its ingredients are those of He et al. 2015 and of the u
 searched here on seeds 100 to 115, 300 to 315 and 500 to 539.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
+from dawnjax.config.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.digits import Digits
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.resnet import ResNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="digits",

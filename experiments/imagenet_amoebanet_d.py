@@ -18,11 +18,11 @@ command in `models/experimental/amoeba_net/README.md` at 1acd2c4 in
 https://github.com/tensorflow/tpu, and the defaults of that program's flags, for the rest.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
+from dawnjax.config.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.amoebanet import AmoebaNetD
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="imagenet_amoebanet_d",

@@ -16,11 +16,11 @@ Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv 1706.02677), s
 5.1; cosine and smoothing as in He et al. 2018, "Bag of Tricks" (arXiv 1812.01187), section 5.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.resnet import ResNet, imagenet_resnet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50",

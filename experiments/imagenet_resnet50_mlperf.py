@@ -16,11 +16,11 @@ coefficient 0.001, no trust ratio for biases and normalization), which is the pa
 MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a choice of this recipe.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Lars, Polynomial, Target
+from dawnjax.config.experiment import Evaluation, Experiment, Lars, Polynomial, Target
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.resnet import ResNet, imagenet_resnet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50_mlperf",

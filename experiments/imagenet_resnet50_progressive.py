@@ -31,11 +31,11 @@ Source: `train.py` and `training/train_imagenet_nv.py` in https://github.com/diu
 
 import dataclasses
 
-from dawnjax.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
+from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.resnet import ResNet, imagenet_resnet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50_progressive",

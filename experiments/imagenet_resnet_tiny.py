@@ -10,10 +10,10 @@ reaches in a few epochs. Its time says nothing about ImageNet.
 Source: the network's blocks are those of He et al. 2015; sizes and rates are arbitrary.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet_tiny",

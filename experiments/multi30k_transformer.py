@@ -20,7 +20,7 @@ now, so the same seed takes another way today.
 Source: the model of Vaswani et al. 2017 made smaller; rates and length were chosen here.
 """
 
-from dawnjax.experiment import (
+from dawnjax.config.experiment import (
     Adam,
     Evaluation,
     Experiment,

@@ -9,10 +9,10 @@ every shape is a flag:
 The time says nothing about any benchmark: how hard the task is depends on the flags.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="synthetic_image",

@@ -20,13 +20,7 @@ of its 6 + 6 layers for sentences of ten tokens and dropout between its 0.3 and 
 peak rate is Multi30K's over the root of the two widths' ratio (Vaswani et al. 2017, section 5.3).
 """
 
-from dawnjax.experiment import (
-    Adam,
-    Evaluation,
-    Experiment,
-    Target,
-    WarmupLinear,
-)
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.transformer import Transformer
 

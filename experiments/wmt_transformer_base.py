@@ -19,7 +19,14 @@ reference's own tokenizer, here of cased sacreBLEU 13a, which is the stricter: t
 to be compared.
 """
 
-from dawnjax.experiment import Adam, Decoding, Evaluation, Experiment, InverseSquareRoot, Target
+from dawnjax.config.experiment import (
+    Adam,
+    Decoding,
+    Evaluation,
+    Experiment,
+    InverseSquareRoot,
+    Target,
+)
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.transformer import Transformer
 

@@ -16,7 +16,14 @@ Source: Vaswani et al. 2017 (arXiv 1706.03762), sections 5 and 6.1 and Table 3 (
 BLEU (see `wmt_transformer_base`).
 """
 
-from dawnjax.experiment import Adam, Decoding, Evaluation, Experiment, InverseSquareRoot, Target
+from dawnjax.config.experiment import (
+    Adam,
+    Decoding,
+    Evaluation,
+    Experiment,
+    InverseSquareRoot,
+    Target,
+)
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.transformer import Transformer
 

@@ -15,9 +15,9 @@ from quick_compilation import QUICK
 
 from benchmarks import digits, harness, record
 from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import pure_model
 from dawnjax.models.resnet import ResNet
 from dawnjax.models.transformer import Transformer
-from dawnjax.pure_model import pure_model
 
 TOP = Path(__file__).resolve().parent.parent
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 
-from dawnjax import generalization, inference, processes
+from dawnjax import inference
 from dawnjax.__main__ import main
+from dawnjax.analysis import generalization
+from dawnjax.cluster import processes
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.official import dawnbench, export_dawnbench

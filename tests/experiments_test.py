@@ -10,14 +10,14 @@ import pytest
 from dataset_specs import CIFAR10, IMAGENET
 
 from dawnjax.__main__ import main
-from dawnjax.config_json import from_json, to_json
-from dawnjax.experiment import Experiment, Sgd
-from dawnjax.experiment_flags import experiment_names, load_experiment
+from dawnjax.config.config_json import from_json, to_json
+from dawnjax.config.experiment import Experiment, Sgd
+from dawnjax.config.experiment_flags import experiment_names, load_experiment
+from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.mesh import make_mesh
-from dawnjax.optimizers import whitening_learns
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.optim.optimizers import whitening_learns
 from dawnjax.profile.model_flops import train_flops_per_example
-from dawnjax.run_options import MeshShape
 from dawnjax.train_step import make_recipe
 
 ON_IMAGES = [

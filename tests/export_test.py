@@ -16,10 +16,10 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.analysis.entries import Entry
-from dawnjax.analysis.run_summary import summarize
-from dawnjax.experiment_flags import experiment_names, load_experiment
+from dawnjax.config.experiment_flags import experiment_names, load_experiment
 from dawnjax.official.importer import import_results
-from dawnjax.run_log import encode_line, read_events
+from dawnjax.runs.log import encode_line, read_events
+from dawnjax.runs.summary import summarize
 
 Event = dict[str, Any]
 

@@ -10,9 +10,9 @@ from jax import monitoring
 
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
-from dawnjax.experiment_flags import parse_request
-from dawnjax.run_log import read_events
-from dawnjax.run_options import RunOptions
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.run_options import RunOptions
+from dawnjax.runs.log import read_events
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 import pytest
 
-from dawnjax.experiment_flags import parse_request
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.mesh import make_mesh, place, replicated
+from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
-from dawnjax.run_options import MeshShape, RunOptions
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
 TOP = Path(__file__).resolve().parent.parent
@@ -86,8 +86,8 @@ def test_no_file_imports_the_folders_under_their_second_name():
 
 WITHOUT_JAX = [
     "dawnjax",
-    "dawnjax.run_log",
-    "dawnjax.analysis.run_summary",
+    "dawnjax.runs.log",
+    "dawnjax.runs.summary",
     "dawnjax.commands.check",
     "dawnjax.commands.import_results",
     "dawnjax.commands.export",
@@ -97,7 +97,7 @@ WITHOUT_JAX = [
     "dawnjax.report.page",
     "dawnjax.report.writing",
     "dawnjax.commands.profile",
-    "dawnjax.hardware",
+    "dawnjax.machine.hardware",
     "dawnjax.profile.figures",
     "dawnjax.profile.host_profile",
 ]

@@ -18,10 +18,10 @@ from dawnjax.models.amoebanet import AmoebaNetD, drop_path_keep
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.models.pooling import average_pool, max_pool
 from dawnjax.models.preactivation_resnet import PreactivationResNet
+from dawnjax.models.pure_model import PureModel, pure_model
 from dawnjax.models.resnet import ResNet, cifar_resnet, imagenet_resnet
 from dawnjax.models.resnet9 import ResNet9
 from dawnjax.models.wide_resnet import WideResNet
-from dawnjax.pure_model import PureModel, pure_model
 
 IMAGENET, CIFAR = (224, 224, 3), (32, 32, 3)
 

@@ -10,7 +10,7 @@ from dawnjax.__main__ import run_command
 from dawnjax.analysis import entry_tables, our_runs
 from dawnjax.analysis.cost import training_cost
 from dawnjax.errors import RunError
-from dawnjax.run_log import decode_line, encode_line, read_events
+from dawnjax.runs.log import decode_line, encode_line, read_events
 
 
 def entries_of(*paths):

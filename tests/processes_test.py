@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from dawnjax import processes
+from dawnjax.cluster import processes
+from dawnjax.cluster.processes import Meeting, ProcessOptions, find_meeting
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.processes import Meeting, ProcessOptions, find_meeting
 
 WORKER = Path(__file__).parent / "group_worker.py"
 HEARTBEAT_SECONDS = 5

@@ -6,8 +6,8 @@ from dataset_specs import SMALL_IMAGES
 from made_logs import one_attempt, recompiling_run
 from rich.console import Console
 
-from dawnjax.analysis.run_summary import summarize
 from dawnjax.progress import closing_table
+from dawnjax.runs.summary import summarize
 
 
 def shown(events) -> dict[str, tuple[str, str]]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
-from dawnjax.experiment_flags import parse_request
 
 SMALL = [
     "--experiment=cifar10_record",

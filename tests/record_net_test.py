@@ -10,8 +10,8 @@ import pytest
 from dawnjax.models.activations import activate
 from dawnjax.models.execution import Execution, TrainingMoment
 from dawnjax.models.pooling import max_pool_side_by_side
+from dawnjax.models.pure_model import pure_model
 from dawnjax.models.record_net import RecordNet, whitening_kernel
-from dawnjax.pure_model import pure_model
 
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=4)
 

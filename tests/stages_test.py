@@ -14,20 +14,19 @@ from made_logs import Log
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
-from dawnjax.analysis.stage_rates import stage_rows
+from dawnjax.cluster.preemption import Preemption
+from dawnjax.config.experiment import Muon, Stages
+from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import Muon, Stages
-from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.batches import ExampleOrder
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation, center_crop
-from dawnjax.mesh import make_mesh
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.amoebanet import AmoebaNetD
-from dawnjax.optimizers import learning_rate
-from dawnjax.preemption import Preemption
+from dawnjax.optim.optimizers import learning_rate
 from dawnjax.profile.model_flops import train_flops_per_example
-from dawnjax.run_options import MeshShape, RunOptions
-from dawnjax.staged_programs import compile_stages
-from dawnjax.stages import (
+from dawnjax.runs.stage_rates import stage_rows
+from dawnjax.runs.stages import (
     Span,
     examples_before,
     make_spans,
@@ -35,6 +34,7 @@ from dawnjax.stages import (
     span_of_next,
     step_of_epoch,
 )
+from dawnjax.staged_programs import compile_stages
 from dawnjax.train_step import make_recipe
 
 SPEC = dataclasses.replace(CIFAR10, num_train_examples=1000, num_eval_examples=50)

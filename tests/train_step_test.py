@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from dataset_specs import SMALL_IMAGES
 
-from dawnjax import loss_scaling
+from dawnjax.config.experiment import Constant, Experiment, Sgd
+from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import Constant, Experiment, Sgd
-from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.dataset import DatasetSpec
-from dawnjax.mesh import make_mesh, replicated
+from dawnjax.machine.mesh import make_mesh, replicated
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.resnet import ResNet
-from dawnjax.run_options import MeshShape
+from dawnjax.optim import loss_scaling
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
 SPEC = dataclasses.replace(SMALL_IMAGES, num_train_examples=32)

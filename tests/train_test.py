@@ -17,13 +17,13 @@ from trained import final_state_of
 from dawnjax import attempt
 from dawnjax import train as loop
 from dawnjax.__main__ import main
-from dawnjax.analysis.run_summary import summarize
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
-from dawnjax.run_directory import write_json
-from dawnjax.run_log import encode_line, read_events
+from dawnjax.runs.directory import write_json
+from dawnjax.runs.log import encode_line, read_events
+from dawnjax.runs.summary import summarize
 
 SMALL = [
     "--experiment=synthetic_image",

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from dawnjax.checkpoint import Checkpoints
-from dawnjax.config_json import from_json
-from dawnjax.experiment import Experiment
-from dawnjax.mesh import make_mesh
+from dawnjax.checkpoints.store import Checkpoints
+from dawnjax.config.config_json import from_json
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.run_options import MeshShape
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import state_shapes
-from dawnjax.run_options import MeshShape
 from dawnjax.train_step import make_recipe
 
 

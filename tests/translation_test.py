@@ -21,23 +21,23 @@ pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[t
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 from trained import final_state_of
 
-from dawnjax import bleu
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallQueue
+from dawnjax.config.experiment import Decoding
+from dawnjax.config.experiment_flags import load_experiment, parse_request
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.experiment import Decoding
-from dawnjax.experiment_flags import load_experiment, parse_request
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.mesh import make_mesh, place, replicated
+from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.models.cross_entropy import token_losses
 from dawnjax.programs import compile_evaluation, compile_training
-from dawnjax.run_options import RunOptions
+from dawnjax.tasks import bleu
+from dawnjax.tasks.translation import TranslationRecipe, decoder_inputs
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
-from dawnjax.translation import TranslationRecipe, decoder_inputs
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = [

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from traces import US, gpu_trace, tpu_trace
 
-from dawnjax.experiment_flags import load_experiment
+from dawnjax.config.experiment_flags import load_experiment
 from dawnjax.input_pipeline.parallel_text import pair_lengths
 from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import pure_model
 from dawnjax.models.transformer import Transformer
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.model_flops import (
@@ -24,7 +25,6 @@ from dawnjax.profile.utilization import (
     is_tensor_core_kernel,
     tensor_core_fraction,
 )
-from dawnjax.pure_model import pure_model
 
 
 @pytest.mark.parametrize(

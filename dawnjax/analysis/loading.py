@@ -10,7 +10,7 @@ from dawnjax.analysis import our_runs
 from dawnjax.analysis.entries import Entry, Trial, read_entries, set_apart, write_entries
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.run_directory import RECORD_FILE, is_record_file
+from dawnjax.runs.directory import RECORD_FILE, is_record_file
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]

@@ -8,14 +8,14 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax.commands import command_line
-from dawnjax.config_json import to_json
+from dawnjax.config import command_line
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_flags import FlagTree
+from dawnjax.config.run_options import RunOptions
+from dawnjax.earlier_run import EarlierRun, read_run, restore
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.experiment_flags import FlagTree
 from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
-from dawnjax.restored_run import EarlierRun, read_run, restore
-from dawnjax.run_directory import names_a_file, write_json
-from dawnjax.run_options import RunOptions
+from dawnjax.runs.directory import names_a_file, write_json
 
 SCHEMA_VERSION = 1
 
@@ -190,10 +190,11 @@ def _evaluate(run: EarlierRun, other: OtherSet | None, options: RunOptions, as_i
     # Imported here: wrong use is answered before JAX is loaded to compute.
     import jax
 
-    from dawnjax import compilation, processes
+    from dawnjax.cluster import processes
     from dawnjax.evaluation import EvaluationFeed, evaluate, reaches
     from dawnjax.feed import input_shapes
-    from dawnjax.mesh import all_devices, make_mesh
+    from dawnjax.machine import compilation
+    from dawnjax.machine.mesh import all_devices, make_mesh
     from dawnjax.programs import compile_evaluation
     from dawnjax.train import calls_in_flight
     from dawnjax.train_step import platform_of
@@ -277,8 +278,8 @@ def _record(
     own_source: str,
     metrics: dict[str, Any],
 ) -> dict[str, Any]:
-    from dawnjax import versions
-    from dawnjax.generalization import drops
+    from dawnjax.analysis.generalization import drops
+    from dawnjax.runs import versions
 
     experiment, spec = run.experiment, run.spec
     return {

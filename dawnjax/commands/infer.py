@@ -8,12 +8,12 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax.commands import command_line
+from dawnjax.config import command_line
+from dawnjax.config.experiment_flags import FlagTree
+from dawnjax.config.run_options import MeshShape, RunOptions
+from dawnjax.earlier_run import EarlierRun, read_run, restore
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.experiment_flags import FlagTree
-from dawnjax.restored_run import EarlierRun, read_run, restore
-from dawnjax.run_directory import write_json
-from dawnjax.run_options import MeshShape, RunOptions
+from dawnjax.runs.directory import write_json
 
 SCHEMA_VERSION = 1
 
@@ -61,9 +61,11 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
     # Imported here: wrong use is answered before JAX is loaded to compute.
     import jax
 
-    from dawnjax import compilation, inference, versions
+    from dawnjax import inference
     from dawnjax.evaluation import reaches
-    from dawnjax.mesh import all_devices, make_mesh
+    from dawnjax.machine import compilation
+    from dawnjax.machine.mesh import all_devices, make_mesh
+    from dawnjax.runs import versions
     from dawnjax.train_step import platform_of
 
     experiment = run.experiment

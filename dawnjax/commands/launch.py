@@ -19,10 +19,10 @@ from typing import IO, Any
 
 from absl import flags
 
-from dawnjax import launched
-from dawnjax.commands import command_line
+from dawnjax.cluster import launched
+from dawnjax.cluster.processes import ProcessOptions
+from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.processes import ProcessOptions
 
 _POLL_SECONDS = 0.05
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax.commands import command_line
+from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.input_pipeline import cifar10, imagenet, prepared
 from dawnjax.input_pipeline.dataset import Split

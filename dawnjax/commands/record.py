@@ -5,8 +5,8 @@ from typing import cast
 
 from absl import flags
 
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.experiment_flags import parse_request
 
 _OPTIONS = ("mesh", "compile_cache_dir")
 """The run options that record mode has."""

@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dawnjax.experiment import Experiment
+from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
 from dawnjax.input_pipeline.image_augmentation import model_image_shape
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.execution import Execution, TrainingMoment
+from dawnjax.models.pure_model import pure_model
 from dawnjax.models.transformer import Transformer
 from dawnjax.profile.convolution_windows import window_taps
-from dawnjax.pure_model import pure_model
 
 TRAINING_FACTOR = 3
 """Forward, and the two gradients of each product."""

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dawnjax.analysis.entries import Target
 from dawnjax.analysis.our_runs import OurRun
 from dawnjax.analysis.tables import Column, Table
-from dawnjax.clock import PHASES
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Part, Section
 from dawnjax.report.table_view import CellView, HeadView, TableView, view
+from dawnjax.runs.clock import PHASES
 
 MOST_BARS = 30
 

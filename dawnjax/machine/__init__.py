@@ -1,0 +1,1 @@
+"""The hardware that a run has: devices, counters, memory, compiled programs."""
