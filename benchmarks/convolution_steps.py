@@ -194,7 +194,7 @@ def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], list[flo
         images, labels = batch
 
         def loss_of(params: Any) -> jax.Array:
-            logits, _ = model.apply(params, stats, images, True, None)
+            logits, _ = model.apply(params, stats, images, train=True)
             chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)
             return -chosen.mean()
 

@@ -135,6 +135,9 @@ class Attempt:
             num_train_examples=self._spec.num_train_examples,
             num_eval_examples=self._spec.num_eval_examples,
             run_options=to_json(options),
+            metrics=[metric.to_json() for metric in request.experiment.task.metrics],
+            example_unit=request.experiment.task.example_unit,
+            spans=request.experiment.spans_to_json(self._spec),
         )
         log.append(
             "devices",

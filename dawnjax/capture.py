@@ -20,10 +20,9 @@ import numpy as np
 
 from dawnjax import twin
 from dawnjax.cluster import processes
-from dawnjax.config.experiment import Experiment
 from dawnjax.config.run_options import ProfileOptions
 from dawnjax.feed import TrainFeed
-from dawnjax.input_pipeline.dataset import DataError, DatasetSpec
+from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.machine import hardware
 from dawnjax.machine.hosts import visible_cores
 from dawnjax.machine.measured_peaks import measured_peaks
@@ -31,7 +30,6 @@ from dawnjax.machine.mesh import batch_shards, replicated
 from dawnjax.profile import host_profile
 from dawnjax.profile.communication import merge_shortest
 from dawnjax.profile.hlo import analyze
-from dawnjax.profile.model_flops import train_flops_per_example
 from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN, WINDOW_SPAN
 from dawnjax.profile.xplane import TraceError
 from dawnjax.programs import Record, TrainPrograms, call_of_steps, compile_program
@@ -251,7 +249,7 @@ def finish_capture(
       extra: Further fields of the capture.
       measured: Whether to measure the device's peaks, where they are not known yet.
     """
-    experiment, spec, mesh = recipe.experiment, recipe.spec, recipe.mesh
+    experiment, mesh = recipe.experiment, recipe.mesh
     text = programs.train.as_text()  # type: ignore[attr-defined]
     with contextlib.suppress(OSError), gzip.open(folder / host_profile.PROGRAM_FILE, "wt") as file:
         file.write(text)  # a full disk costs the profile's files, not the result
@@ -267,7 +265,7 @@ def finish_capture(
     hosts = processes.gather([socket.gethostname(), len(mesh.local_devices)])
     name = socket.gethostname()
     on_machine = sum(count for host, count in hosts if host == name)
-    flops, flops_reason = _model_flops(experiment, spec)
+    flops, flops_reason = _model_flops(recipe)
     capture = {
         "schema_version": SCHEMA_VERSION,
         "process_index": jax.process_index(),
@@ -282,7 +280,7 @@ def finish_capture(
         "stage": {
             "number": recipe.span.index + 1,
             "global_batch_size": experiment.global_batch_size,
-            "crop_pixels": experiment.augmentation.crop_pixels,
+            **experiment.task.stage_values(),
         },
         "step_seconds": step_seconds,
         "window_seconds": window_seconds,
@@ -500,8 +498,9 @@ def _measurable(dtype: str) -> str:
     return {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
 
 
-def _model_flops(experiment: Experiment, spec: DatasetSpec) -> tuple[float | None, str]:
+def _model_flops(recipe: Recipe) -> tuple[float | None, str]:
+    """Model FLOPs of an example in a train step, or why they are not known."""
     try:
-        return train_flops_per_example(experiment, spec), ""
+        return recipe.train_flops_per_example(), ""
     except (ValueError, DataError) as error:
         return None, str(error)

@@ -1,16 +1,22 @@
-"""A run that was, as what measures its checkpoint needs it: experiment, data and state."""
+"""A finished or stopped run: its experiment, data and saved state."""
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from absl import flags
+
 from dawnjax.config.config_json import from_json
 from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment_flags import classes_of_file
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.models.execution import Execution
 from dawnjax.runs.directory import RunDirectory, read_record
+from dawnjax.tasks.task import Setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,23 +35,62 @@ class EarlierRun:
     experiment: Experiment
     spec: AnySpec
 
+    @property
+    def setting(self) -> Setting:
+        """What the task asks for the run's data and texts, before there is a machine."""
+        execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+        experiment = self.experiment
+        return Setting(
+            model=experiment.model, data=experiment.data, spec=self.spec, execution=execution
+        )
 
-def read_run(path: Path, data_dir: str = "") -> EarlierRun:
+
+def add_run_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of a command that reads an earlier run."""
+    flags.DEFINE_string(
+        "data_dir",
+        "",
+        "Where the run's own data lie, if not where the run had them.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "experiment",
+        "",
+        "The file of a run whose experiment has classes of its own; it is executed.",
+        flag_values=flag_values,
+    )
+
+
+def run_argument(argv: Sequence[str]) -> EarlierRun | None:
+    """The run that a command line names, before its flags are known; None where it names none."""
+    values = {}
+    for name in ("data_dir", "experiment"):
+        given = [text.split("=", 1)[1] for text in argv if text.lstrip("-").startswith(f"{name}=")]
+        values[name] = given[-1] if given else ""
+    for text in argv:
+        if not text.startswith("-") and (Path(text) / "experiment.json").is_file():
+            return read_run(Path(text), values["data_dir"], values["experiment"])
+    return None
+
+
+def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> EarlierRun:
     """Reads a run directory; it loads no state.
 
     Args:
       path: The directory.
       data_dir: Where its data lie, if not where the run had them.
+      experiment_file: The file of a run whose experiment has classes of its own. It is executed.
 
     Raises:
-      ConfigError: It is no run directory, or the data are not the run's.
+      ConfigError: It is no run directory, the data are not the run's, or the file is missing.
       DataError: The data are missing or damaged.
     """
     directory = RunDirectory(path)
     record = read_record(directory)
     if record is None:
         raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
-    experiment = from_json(Experiment, record["experiment"])
+    classes = classes_of_file(experiment_file) if experiment_file else {}
+    experiment = from_json(Experiment, record["experiment"], classes)
     if data_dir and not hasattr(experiment.data, "data_dir"):
         raise ConfigError(f"--data_dir: {experiment.data.TAG} is read from no directory")
     if data_dir:
@@ -60,7 +105,7 @@ def read_run(path: Path, data_dir: str = "") -> EarlierRun:
 
 
 def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tuple[Any, Any]:
-    """Gives the newest checkpoint that verifies, on other devices than the run's if need be.
+    """The newest checkpoint that verifies, on other devices than the run's if need be.
 
     Args:
       run: The run.

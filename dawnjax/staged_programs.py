@@ -89,8 +89,9 @@ def _refuse_other_parameters(recipes: tuple[Recipe, ...]) -> None:
     for recipe in recipes[1:]:
         if [leaf.shape for leaf in jax.tree.leaves(state_shapes(recipe))] != wanted:
             config = recipe.experiment
+            values = config.task.stage_values().items()
             raise ConfigError(
                 f"model={config.model.TAG} has other parameters with "
-                f"crop_pixels={config.augmentation.crop_pixels} than in the run's first stage; it "
-                "cannot change its image size (an auxiliary head is as large as what it sees)"
+                f"{', '.join(f'{name}={value}' for name, value in values)} than in the run's first "
+                "stage; it cannot change its input (an auxiliary head is as large as what it sees)"
             )

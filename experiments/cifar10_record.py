@@ -26,29 +26,31 @@ from dawnjax.config.experiment import (
     Target,
     WarmupLinear,
 )
-from dawnjax.config.tiny import tiny
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.record_net import RecordNet
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="cifar10_record",
+    task=Classification(
+        augmentation=ImageAugmentation(
+            max_translation_pixels=2.0, padding="reflect", flip="alternating"
+        ),
+        label_smoothing=0.2,
+        test_time_augmentation="flip_and_translate",
+    ),
     model=RecordNet(),
     data=Cifar10(),
-    augmentation=ImageAugmentation(
-        max_translation_pixels=2.0, padding="reflect", flip="alternating"
-    ),
     optimizer=Muon(),
     schedule=WarmupLinear(),
     num_epochs=8,
     global_batch_size=2000,
     batch_norm_group_size=2000,
-    label_smoothing=0.2,
     compute_dtype="bfloat16",
     targets=(Target(value=0.94),),
-    evaluation=Evaluation(
-        first_epoch=7.0, test_time_augmentation="flip_and_translate", global_batch_size=2000
-    ),
+    evaluation=Evaluation(first_epoch=7.0, global_batch_size=2000),
     observations=(
         Observation(
             hardware="2 cores of an AMD EPYC virtual machine, float32, a JPEG copy of the data",
@@ -77,4 +79,8 @@ EXPERIMENT = Experiment(
     ),
 )
 
-TINY = tiny(EXPERIMENT, model=RecordNet(group_widths=(24, 32, 32)), image_side=16)
+TINY = tiny(
+    EXPERIMENT,
+    data=tiny_images(side=16),
+    model=RecordNet(group_widths=(24, 32, 32)),
+)

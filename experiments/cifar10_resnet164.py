@@ -16,16 +16,17 @@ https://github.com/stanford-futuredata/dawn-bench-entries.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
-from dawnjax.config.tiny import tiny
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.preactivation_resnet import PreactivationResNet
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="cifar10_resnet164",
+    task=Classification(augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random")),
     model=PreactivationResNet(),
     data=Cifar10(),
-    augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random"),
     optimizer=Sgd(
         base_learning_rate=0.1, nesterov=False, weight_decay=1e-4, decay_norm_and_bias=True
     ),
@@ -44,5 +45,6 @@ EXPERIMENT = Experiment(
 
 TINY = tiny(
     EXPERIMENT,
+    data=tiny_images(),
     model=PreactivationResNet(stem_width=8, stage_sizes=(1, 1, 1), stage_widths=(16, 32, 32)),
 )

@@ -18,22 +18,27 @@ number is.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, Muon, Target, WarmupLinear
-from dawnjax.config.tiny import tiny
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.record_net import RecordNet
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="cifar10_speedrun",
+    task=Classification(
+        augmentation=ImageAugmentation(
+            max_translation_pixels=2.0,
+            padding="reflect",
+            flip="alternating",
+            max_brightness_shift=0.1399,
+            max_contrast_change=0.1308,
+        ),
+        label_smoothing=0.09,
+        test_time_augmentation="flip_and_translate",
+    ),
     model=RecordNet(activation="silu", batch_norm_momentum=0.5566),
     data=Cifar10(),
-    augmentation=ImageAugmentation(
-        max_translation_pixels=2.0,
-        padding="reflect",
-        flip="alternating",
-        max_brightness_shift=0.1399,
-        max_contrast_change=0.1308,
-    ),
     optimizer=Muon(
         base_learning_rate=0.205,
         momentum=0.655,
@@ -48,16 +53,13 @@ EXPERIMENT = Experiment(
     num_epochs=7.465,
     global_batch_size=1536,
     batch_norm_group_size=1536,
-    label_smoothing=0.09,
     compute_dtype="bfloat16",
     targets=(Target(value=0.94),),
-    evaluation=Evaluation(
-        first_epoch=7.0, test_time_augmentation="flip_and_translate", global_batch_size=2000
-    ),
+    evaluation=Evaluation(first_epoch=7.0, global_batch_size=2000),
 )
 
 TINY = tiny(
     EXPERIMENT,
+    data=tiny_images(side=16),
     model=RecordNet(group_widths=(24, 32, 32), activation="silu"),
-    image_side=16,
 )

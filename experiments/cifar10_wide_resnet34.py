@@ -22,16 +22,17 @@ is 0.9 here. Its network has 22 layers with the same six-fold width; no entry wi
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
-from dawnjax.config.tiny import tiny
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.wide_resnet import WideResNet
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="cifar10_wide_resnet34",
+    task=Classification(augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random")),
     model=WideResNet(depth=34, widening=6),
     data=Cifar10(),
-    augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random"),
     optimizer=Sgd(base_learning_rate=1.3, nesterov=False, weight_decay=2e-4),
     schedule=PiecewiseLinear(
         knot_epochs=(0.0, 17.5, 35.0, 40.0), fractions=(0.02, 1.0, 0.02, 0.0002)
@@ -44,4 +45,4 @@ EXPERIMENT = Experiment(
     evaluation=Evaluation(every_epochs=1.0, first_epoch=25.0, global_batch_size=2000),
 )
 
-TINY = tiny(EXPERIMENT, model=WideResNet(depth=10, widening=1))
+TINY = tiny(EXPERIMENT, data=tiny_images(), model=WideResNet(depth=10, widening=1))

@@ -16,23 +16,27 @@ Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv 1706.02677), s
 5.1; cosine and smoothing as in He et al. 2018, "Bag of Tricks" (arXiv 1812.01187), section 5.
 """
 
+import dataclasses
+
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.config.tiny import tiny
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.resnet import ResNet, imagenet_resnet
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50",
+    task=Classification(
+        augmentation=ImageAugmentation(crop_pixels=224, flip="random"), label_smoothing=0.1
+    ),
     model=imagenet_resnet(50),
     data=ImageNet(),
-    augmentation=ImageAugmentation(crop_pixels=224, flip="random"),
     optimizer=Sgd(base_learning_rate=0.1, reference_batch_size=256, weight_decay=1e-4),
     schedule=WarmupCosine(warmup_epochs=5.0),
     num_epochs=40,
     global_batch_size=1024,
     batch_norm_group_size=32,
-    label_smoothing=0.1,
     compute_dtype="bfloat16",
     targets=(Target(metric="top_5_accuracy", value=0.93),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=30.0, global_batch_size=1000),
@@ -40,6 +44,10 @@ EXPERIMENT = Experiment(
 
 TINY = tiny(
     EXPERIMENT,
+    data=tiny_images(side=40),
+    task=dataclasses.replace(
+        EXPERIMENT.task, augmentation=ImageAugmentation(crop_pixels=32, flip="random")
+    ),
     model=ResNet(
         stage_sizes=(1, 1),
         stage_widths=(16, 32),
@@ -48,6 +56,4 @@ TINY = tiny(
         last_scale=0.0,
         classifier_std=0.01,
     ),
-    image_side=40,
-    augmentation=ImageAugmentation(crop_pixels=32, flip="random"),
 )

@@ -8,8 +8,8 @@ Images of 128, 224 and 288 pixels from epochs 0, 14 and 32 on, in batches of 4,0
 least half of the image at the end. The rate rises from 1 to 2 over 5 epochs, falls to 1, then to a
 tenth at 16, 27 and 33 epochs, and follows the batch. Momentum without Nesterov, no weight decay of
 biases and normalization, the last BatchNorm scale of each block starting at 0, no label smoothing.
-`--stages.boundary_epochs=` switches progressive resizing off; `--augmentation.crop_pixels=224` then
-chooses the one size.
+`--stages.boundary_epochs=` switches progressive resizing off;
+`--task.augmentation.crop_pixels=224` then chooses the one size.
 
 Not yet measured: it wants an accelerator and ImageNet. The source states 109 minutes to 93.00 % on
 one machine of eight V100 (the schedule is `one_machine` there). Of the same authors' entries to
@@ -32,16 +32,20 @@ Source: `train.py` and `training/train_imagenet_nv.py` in https://github.com/diu
 import dataclasses
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
-from dawnjax.config.tiny import tiny
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.resnet import ResNet, imagenet_resnet
+from dawnjax.tasks.classification import Classification, ImageStages
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50_progressive",
+    task=Classification(
+        augmentation=ImageAugmentation(crop_pixels=128, center_fraction=0.875, flip="random"),
+        stages=ImageStages(crop_pixels=(224, 288), crop_min_area=(0.08, 0.5)),
+    ),
     model=imagenet_resnet(50),
     data=ImageNet(),
-    augmentation=ImageAugmentation(crop_pixels=128, center_fraction=0.875, flip="random"),
     optimizer=Sgd(
         base_learning_rate=2.0, reference_batch_size=4096, nesterov=False, weight_decay=1e-4
     ),
@@ -56,8 +60,6 @@ EXPERIMENT = Experiment(
     compute_dtype="bfloat16",
     stages=Stages(
         boundary_epochs=(14.0, 32.0),
-        crop_pixels=(224, 288),
-        crop_min_area=(0.08, 0.5),
         global_batch_size=(1792, 1024),
     ),
     targets=(Target(metric="top_5_accuracy", value=0.93),),
@@ -67,6 +69,12 @@ EXPERIMENT = Experiment(
 TINY = dataclasses.replace(
     tiny(
         EXPERIMENT,
+        data=tiny_images(side=36),
+        task=dataclasses.replace(
+            EXPERIMENT.task,
+            augmentation=ImageAugmentation(crop_pixels=24, center_fraction=0.875, flip="random"),
+            stages=ImageStages(crop_pixels=(40,), crop_min_area=(0.5,)),
+        ),
         model=ResNet(
             stage_sizes=(1, 1),
             stage_widths=(16, 32),
@@ -75,12 +83,8 @@ TINY = dataclasses.replace(
             last_scale=0.0,
             classifier_std=0.01,
         ),
-        image_side=36,
-        augmentation=ImageAugmentation(crop_pixels=24, center_fraction=0.875, flip="random"),
     ),
     # One step of 16 small images, then two of 8 large ones.
     batch_norm_group_size=2,
-    stages=Stages(
-        boundary_epochs=(0.5,), crop_pixels=(40,), crop_min_area=(0.5,), global_batch_size=(8,)
-    ),
+    stages=Stages(boundary_epochs=(0.5,), global_batch_size=(8,)),
 )

@@ -11,7 +11,7 @@ Source: the network's blocks are those of He et al. 2015; sizes and rates are ar
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.config.tiny import tiny
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
 
@@ -30,4 +30,7 @@ EXPERIMENT = Experiment(
     evaluation=Evaluation(),
 )
 
-TINY = tiny(EXPERIMENT, image_side=16)
+TINY = tiny(
+    EXPERIMENT,
+    data=tiny_images(side=16),
+)

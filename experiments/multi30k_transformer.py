@@ -30,16 +30,17 @@ from dawnjax.config.experiment import (
 )
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.transformer import Transformer
+from dawnjax.tasks.translation import Translation
 
 EXPERIMENT = Experiment(
     name="multi30k_transformer",
+    task=Translation(label_smoothing=0.1),
     model=Transformer(num_layers=3, width=256, hidden_width=1024, num_heads=4),
     data=ParallelText(corpus="multi30k_en_de", vocabulary_size=8000, row_length=64),
     optimizer=Adam(base_learning_rate=1.5e-3),
     schedule=WarmupLinear(warmup_epochs=0.4),
     num_epochs=8,
     global_batch_size=16,
-    label_smoothing=0.1,
     compute_dtype="bfloat16",
     ema_decay=0.99,
     targets=(Target(metric="bleu", value=35.0),),

@@ -10,7 +10,7 @@ The time says nothing about any benchmark: how hard the task is depends on the f
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.config.tiny import tiny
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
 
@@ -28,4 +28,7 @@ EXPERIMENT = Experiment(
     evaluation=Evaluation(),
 )
 
-TINY = tiny(EXPERIMENT, image_side=8, image_channels=1)
+TINY = tiny(
+    EXPERIMENT,
+    data=tiny_images(side=8, channels=1),
+)

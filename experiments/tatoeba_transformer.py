@@ -23,16 +23,17 @@ peak rate is Multi30K's over the root of the two widths' ratio (Vaswani et al. 2
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.transformer import Transformer
+from dawnjax.tasks.translation import Translation
 
 EXPERIMENT = Experiment(
     name="tatoeba_transformer",
+    task=Translation(label_smoothing=0.1),
     model=Transformer(num_layers=3, width=512, hidden_width=1024, num_heads=4, dropout_rate=0.2),
     data=ParallelText(corpus="tatoeba_en_de", vocabulary_size=8000, row_length=64),
     optimizer=Adam(base_learning_rate=1e-3),
     schedule=WarmupLinear(warmup_epochs=1.0),
     num_epochs=16,
     global_batch_size=64,
-    label_smoothing=0.1,
     compute_dtype="bfloat16",
     ema_decay=0.995,
     targets=(Target(metric="bleu", value=30.0),),

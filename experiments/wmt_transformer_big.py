@@ -18,7 +18,6 @@ BLEU (see `wmt_transformer_base`).
 
 from dawnjax.config.experiment import (
     Adam,
-    Decoding,
     Evaluation,
     Experiment,
     InverseSquareRoot,
@@ -26,9 +25,11 @@ from dawnjax.config.experiment import (
 )
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.models.transformer import Transformer
+from dawnjax.tasks.translation import Decoding, Translation
 
 EXPERIMENT = Experiment(
     name="wmt_transformer_big",
+    task=Translation(label_smoothing=0.1, decoding=Decoding(num_beams=4, length_penalty=0.6)),
     model=Transformer(width=1024, hidden_width=4096, num_heads=16, dropout_rate=0.3),
     data=ParallelText(corpus="wmt_en_de", vocabulary_size=32768, row_length=256),
     optimizer=Adam(base_learning_rate=4.94e-4),
@@ -36,11 +37,10 @@ EXPERIMENT = Experiment(
     schedule=InverseSquareRoot(warmup_epochs=0.75),
     num_epochs=20,
     global_batch_size=96,
-    label_smoothing=0.1,
     compute_dtype="bfloat16",
     targets=(Target(metric="bleu", value=25.0),),
     target_note="MLPerf's value for WMT, which there is of BLEU without regard to case",
     evaluation=Evaluation(
-        global_batch_size=256, decoding=Decoding(num_beams=4, length_penalty=0.6)
+        global_batch_size=256,
     ),
 )

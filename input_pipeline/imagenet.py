@@ -2,7 +2,7 @@
 
 `dawnjax prepare --dataset=imagenet --from=PATH --out=DIR` makes them once. They are mapped into
 memory: a host reads the images of its own devices only, and random rectangles, resizing and flips
-happen on the device (`--augmentation.crop_pixels`). Image folders and TFDS directories can be
+happen on the device (`--task.augmentation.crop_pixels`). Image folders and TFDS directories can be
 trained on as they are, too: then each host decodes the photographs of its own devices, by threads
 ahead of the step, into the same squares.
 

@@ -7,14 +7,14 @@ that it is walked once, at compilation, and a step passes nested dicts of arrays
 
 import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
-
-from dawnjax.models.execution import TrainingMoment
 
 Tree = dict[str, Any]
 
@@ -24,59 +24,82 @@ class PureModel:
     """A model without state of its own.
 
     Attributes:
-      init: From a PRNG key to `(params, batch_stats)`, nested dicts of float32 arrays.
-      apply: From `(params, batch_stats, images, train)` to `(logits, batch_stats)`. In training the
-        statistics come back one row a normalization group, [groups, channels] for [channels];
-        otherwise as they were given. Models with `takes_moment` take a `TrainingMoment` as a fifth
-        argument there. Models with an auxiliary head give the pair of both heads' logits in
-        training.
-      bind: From `(params, batch_stats)` to the module that holds them, for models with more than
-        one entry; it lives inside a trace and goes no further.
+      init: From a PRNG key to `(params, batch_stats)`, nested dicts of arrays.
+      bind: From `(params, batch_stats, key)` to the module that holds them. With a key it is in
+        training mode, and its random streams (of `nnx.Dropout`, say) start from that key; without
+        one it is in evaluation mode. The module lives inside a trace and goes no further.
+      stats_of: From a module that has seen a batch to its `batch_stats`. This package's own
+        normalization gives a row a group there, [groups, channels] for [channels].
+      has_streams: Whether the module draws random numbers by itself.
     """
 
     init: Callable[[jax.Array], tuple[Tree, Tree]]
-    apply: Callable[..., tuple[Any, Tree]]
-    bind: Callable[[Tree, Tree], Any]
+    bind: Callable[..., Any]
+    stats_of: Callable[[Any], Tree]
+    has_streams: bool
+
+    def apply(
+        self, params: Tree, batch_stats: Tree, *arguments: Any, key: Any = None, **named: Any
+    ) -> tuple[Any, Tree]:
+        """Calls the module: what it returns, and its `batch_stats` after the call."""
+        module = self.bind(params, batch_stats, key)
+        with named_layers(module):
+            outputs = module(*arguments, **named)
+        return outputs, self.stats_of(module)
 
 
 def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
-    """Gives the pure functions of the module that `build` makes.
+    """The pure functions of the module that `build` makes.
 
     Args:
-      build: Makes the module from its random streams. The module holds `nnx.Param` and
-        `nnx.BatchStat` variables only, and is called as `module(images, train=...)`, in training
-        also with `moment=...` where its configuration has `takes_moment`.
+      build: Makes the module from its random streams. The module may hold `nnx.Param`,
+        `nnx.BatchStat` and random streams.
 
     Raises:
       TypeError: The module holds another kind of variable, which a step would silently drop.
     """
     abstract = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
-    graph, _, _, rest = nnx.split(abstract, nnx.Param, nnx.BatchStat, ...)
-    if jax.tree.leaves(rest):
-        raise TypeError(f"the model holds variables that a step cannot carry: {rest}")
+    graph, _, _, streams, rest = nnx.split(abstract, nnx.Param, nnx.BatchStat, nnx.RngState, ...)
+    for path, variable in nnx.to_flat_state(rest):
+        place = "/".join(map(str, path))
+        raise TypeError(
+            f"{place} is a {type(variable).__name__}, which a step cannot carry; a model holds "
+            "nnx.Param, nnx.BatchStat and random streams"
+        )
 
     def init(key: jax.Array) -> tuple[Tree, Tree]:
         _, params, batch_stats, _ = nnx.split(build(nnx.Rngs(key)), nnx.Param, nnx.BatchStat, ...)
         return _text_keys(nnx.to_pure_dict(params)), _text_keys(nnx.to_pure_dict(batch_stats))
 
-    def bind(params: Tree, batch_stats: Tree) -> Any:
+    def bind(params: Tree, batch_stats: Tree, key: jax.Array | None = None) -> Any:
         states = (nnx.State(_number_keys(params)), nnx.State(_number_keys(batch_stats)))
-        return nnx.merge(graph, *states, rest)
+        module = nnx.merge(graph, *states, _streams_from(streams, key), rest)
+        if key is None:
+            module.eval()
+        else:
+            module.train()
+        return module
 
-    def apply(
-        params: Tree,
-        batch_stats: Tree,
-        images: jax.Array,
-        train: bool,
-        moment: TrainingMoment | None = None,
-    ) -> tuple[Any, Tree]:
-        module = bind(params, batch_stats)
-        told = {} if moment is None else {"moment": moment}
-        with _named_layers(module):
-            logits = module(images, train=train, **told)
-        return logits, _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.BatchStat)))
+    def stats_of(module: Any) -> Tree:
+        return _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.BatchStat)))
 
-    return PureModel(init, apply, bind)
+    return PureModel(init, bind, stats_of, bool(jax.tree.leaves(streams)))
+
+
+def _streams_from(streams: Any, key: jax.Array | None) -> Any:
+    """The state of a module's random streams, which begin again at each step from its key."""
+    if key is None:
+        key = jax.random.key(0)  # evaluation draws nothing
+    states = []
+    for number, (path, variable) in enumerate(nnx.to_flat_state(streams)):
+        shape = variable.shape
+        if isinstance(variable, nnx.RngKey):
+            stream = jax.random.fold_in(key, number)
+            value = jax.random.split(stream, shape) if shape else stream
+        else:
+            value = jnp.zeros(shape, variable.dtype)
+        states.append((path, variable.replace(value)))
+    return nnx.from_flat_state(states)
 
 
 _CLASSES_LOCK = threading.RLock()
@@ -84,8 +107,8 @@ _CLASSES_LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
-def _named_layers(module: nnx.Module) -> Iterator[None]:
-    """Traces each layer's operations under its place in the model, such as `blocks/1/conv_1`.
+def named_layers(module: nnx.Module) -> Iterator[None]:
+    """Trace each layer's operations under its place in the model, such as `blocks/1/conv_1`.
 
     NNX itself names nothing, and a profile could not say which layer an operation belongs to. The
     names are no part of the mathematics, nor of the compile cache's key.
@@ -95,6 +118,7 @@ def _named_layers(module: nnx.Module) -> Iterator[None]:
     open_layers = [""]
 
     def named(call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
         def call_with_name(self: nnx.Module, *arguments: Any, **options: Any) -> Any:
             place = places.get(id(self), "")
             if not place or place == open_layers[-1]:

@@ -142,7 +142,7 @@ def test_pointwise_convolutions_as_products_are_the_same_network():
         )
         if not params:
             params, stats = jax.jit(pure.init)(jax.random.key(1))
-        run = jax.jit(lambda p, s, pure=pure: pure.apply(p, s, images, True)[0])
+        run = jax.jit(lambda p, s, pure=pure: pure.apply(p, s, images, train=True)[0])
         lowered = run.lower(params, stats)
         found = np.asarray(lowered.compile()(params, stats))
         outputs.append((found, lowered.as_text().count("stablehlo.convolution")))

@@ -100,10 +100,10 @@ def test_a_variant_is_chosen_and_has_its_own_flags():
         (["--experiment=digits", "--tensorboard=maybe"], "--tensorboard=maybe must be true or"),
         (["--experiment=digits", "--optimizer.sgd_momentum=1"], "unknown flag"),
         (
-            ["--experiment=digits", "--augmentation.max_translation_pixels=-1"],
+            ["--experiment=digits", "--task.augmentation.max_translation_pixels=-1"],
             "augmentation.max_translation_pixels=-1.0 must be 0 or more",
         ),
-        (["--experiment=digits", "--augmentation.max_scale_fraction=1"], "lie in"),
+        (["--experiment=digits", "--task.augmentation.max_scale_fraction=1"], "lie in"),
     ],
 )
 def test_wrong_use_is_one_line_that_names_it(argv, message):
@@ -126,7 +126,7 @@ def test_wrong_use_is_one_line_that_names_it(argv, message):
         (["--evaluation.every_epochs=0"], "every_epochs"),
         (["--evaluation.first_epoch=1000"], "first_epoch"),
         (["--optimizer.momentum=1"], "optimizer.momentum"),
-        (["--label_smoothing=1"], "label_smoothing"),
+        (["--task.label_smoothing=1"], "label_smoothing"),
     ],
 )
 def test_impossible_combinations_are_refused(argv, message):

@@ -295,7 +295,7 @@ def test_photographs_as_they_are_give_the_batches_of_prepared_ones(folders, tmp_
 
 def test_a_damaged_photograph_ends_a_run_in_one_line(folders, tmp_path, capsys, compile_cache):
     argv = ["train", "--experiment=imagenet_resnet_tiny", "--data=imagenet"]
-    argv += [f"--data.data_dir={folders}", "--augmentation.crop_pixels=16", "--num_epochs=2"]
+    argv += [f"--data.data_dir={folders}", "--task.augmentation.crop_pixels=16", "--num_epochs=2"]
     argv += ["--global_batch_size=4", "--batch_norm_group_size=4", "--model.stage_sizes=1"]
     argv += ["--model.stage_widths=4", "--schedule.warmup_epochs=0.5"]
     argv += ["--evaluation.global_batch_size=4"]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from dataset_specs import SMALL_IMAGES
+from flax import nnx
 
 from dawnjax.config.experiment import Constant, Experiment, Sgd
 from dawnjax.config.experiment_flags import load_experiment
@@ -17,8 +18,10 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.machine.mesh import make_mesh, replicated
 from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.models.execution import Execution
 from dawnjax.models.resnet import ResNet
 from dawnjax.optim import loss_scaling
+from dawnjax.tasks.task import Moment, Setting
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
 SPEC = dataclasses.replace(SMALL_IMAGES, num_train_examples=32)
@@ -35,6 +38,11 @@ BASE = dataclasses.replace(
 def recipe_of(experiment: Experiment, num_devices: int = 1, spec: DatasetSpec = SPEC) -> Recipe:
     experiment.validate(spec)
     return make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:num_devices]))
+
+
+def setting_of(model: Any) -> Setting:
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
+    return Setting(model=model, data=BASE.data, spec=SPEC, execution=execution)
 
 
 def batch(spec: DatasetSpec = SPEC, size: int = 16) -> dict[str, Any]:
@@ -151,28 +159,47 @@ def test_the_loss_scale_doubles_after_2000_finite_steps_and_halves_at_an_overflo
     assert not bool(are_finite) and float(state["scale"]) == 4.0
 
 
+class Drawn(nnx.Module):
+    """Gives what it is told as logits, to be read in the loss."""
+
+    def __call__(self, images, *, train, moment=None):
+        self.moment = nnx.data(moment)
+        return jnp.zeros((len(images), 10))
+
+
 def test_a_model_that_draws_is_told_the_examples_keys_and_the_progress():
-    spec = dataclasses.replace(SPEC, image_shape=(131, 131, 3), mean=(0.5,) * 3, std=(0.25,) * 3)
+    """Seen in the module that a step's loss has called."""
     model = AmoebaNetD(num_cells=3, num_filters=16, stem_width=4, drop_path_keep=0.5)
     experiment = dataclasses.replace(BASE, model=model, global_batch_size=4, num_epochs=1)
-    recipe = recipe_of(experiment, 2, spec)
-    key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
-    index = jnp.asarray([3, 9, 3, 5])
-    moment = recipe._moment(jnp.int32(2), index, key)
-    assert moment is not None and float(moment.progress) == 2 / 8
-    rows = [tuple(row) for row in np.asarray(jax.random.key_data(moment.keys))]
-    assert rows[0] == rows[2] and len(set(rows)) == 3
-    later = recipe._moment(jnp.int32(3), index, key)
-    assert later is not None
-    assert not (jax.random.key_data(later.keys) == jax.random.key_data(moment.keys)).all(1).any()
-    assert recipe_of(BASE)._moment(jnp.int32(2), index, key) is None
+    index = np.array([3, 9, 3, 5], np.int32)
+    rows = {**batch(size=4), "index": index}
+
+    def seen(step: int) -> Any:
+        root_key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
+        moment = Moment(root_key, jnp.int32(step), jnp.float32(step / 8))
+        module = Drawn()
+        experiment.task.loss(module, rows, moment, setting_of(model))
+        return module.moment
+
+    moment, later = seen(2), seen(3)
+    assert float(moment.progress) == 2 / 8
+    keys, later_keys = (jax.random.key_data(m.keys) for m in (moment, later))
+    assert keys[0].tolist() == keys[2].tolist() and len({tuple(key.tolist()) for key in keys}) == 3
+    assert not (keys == later_keys).all(1).any()
+    module = Drawn()
+    experiment.task.loss(
+        module, rows, Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0)), setting_of(ResNet())
+    )
+    assert module.moment is None
 
 
 def test_an_auxiliary_heads_loss_is_added_with_its_weight():
-    spec = dataclasses.replace(SPEC, image_shape=(131, 131, 3), mean=(0.5,) * 3, std=(0.25,) * 3)
-    model = AmoebaNetD(num_cells=3, num_filters=16, stem_width=4)
-    recipe = recipe_of(dataclasses.replace(BASE, model=model), 1, spec)
-    logits, labels = jnp.zeros((1, 10)), jnp.zeros(1, jnp.int32)
-    both, one = recipe._losses((logits, logits), labels), recipe._losses(logits, labels)
-    np.testing.assert_allclose(both, 1.4 * np.log(10), rtol=1e-6)
-    np.testing.assert_allclose(one, np.log(10), rtol=1e-6)
+    task, model = BASE.task, AmoebaNetD(num_cells=3, num_filters=16, stem_width=4)
+    moment = Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0))
+    logits = jnp.zeros((16, 10))
+
+    def losses(heads: Any, config: Any) -> Any:
+        return task.loss(lambda images, **_: heads, batch(), moment, setting_of(config))[0]
+
+    np.testing.assert_allclose(losses((logits, logits), model), 1.4 * np.log(10), rtol=1e-6)
+    np.testing.assert_allclose(losses(logits, model), np.log(10), rtol=1e-6)

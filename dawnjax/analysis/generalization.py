@@ -1,49 +1,44 @@
 """A run's quality on another labelled set beside that on its own: the drop, and how sure it is."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.analysis.resampling import wilson
-
-PROPORTIONS = ("top_1_accuracy", "top_5_accuracy")
-"""Metrics that are shares of the examples, whose interval follows from the counts."""
-
-HIGHER_IS_BETTER = (*PROPORTIONS, "bleu")
+from dawnjax.tasks.metric import Metric
 
 
 def drops(
-    own: dict[str, Any], own_examples: int, other: dict[str, Any], other_examples: int
+    metrics: Sequence[Metric], own: tuple[dict[str, Any], int], other: tuple[dict[str, Any], int]
 ) -> dict[str, dict[str, Any]]:
-    """Gives how much lower each metric is on the other set: own minus other.
+    """How much worse each metric is on another set than on the run's own.
 
     Args:
-      own: Metrics on the run's own evaluation split.
-      own_examples: Its examples.
-      other: Metrics on the other set.
-      other_examples: Its examples.
+      metrics: The declarations of what was measured.
+      own: Metrics on the run's own evaluation split, and its number of examples.
+      other: Metrics on the other set, and its number of examples.
 
     Returns:
       For each metric that both have and that is better when higher: `value`, positive where the
       other set is harder, and `interval_95`, [low, high] of that difference if each set is a sample
-      of its kind; None for BLEU, with `reason`.
+      of its kind; None where it does not follow from the counts, with `reason`.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for name in HIGHER_IS_BETTER:
-        if name not in own or name not in other:
+    result: dict[str, dict[str, Any]] = {}
+    for metric in metrics:
+        name = metric.name
+        if metric.direction != "at_least" or name not in own[0] or name not in other[0]:
             continue
-        drop: dict[str, Any] = {"value": own[name] - other[name]}
-        if name in PROPORTIONS:
-            drop["interval_95"] = difference_interval(
-                round(own[name] * own_examples), own_examples,
-                round(other[name] * other_examples), other_examples,
-            )  # fmt: skip
+        drop: dict[str, Any] = {"value": own[0][name] - other[0][name], "interval_95": None}
+        if metric.is_proportion:
+            counts = [(round(values[name] * count), count) for values, count in (own, other)]
+            drop["interval_95"] = difference_interval(*counts[0], *counts[1])
         else:
-            drop["interval_95"] = None
             drop["reason"] = (
-                "BLEU of two sets differs with their sentences alone: compare runs on one set"
+                f"{metric.title} of two sets differs with their examples alone: compare runs on "
+                "one set"
             )
-        found[name] = drop
-    return found
+        result[name] = drop
+    return result
 
 
 def difference_interval(

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from dawnjax.errors import ConfigError
@@ -32,12 +33,13 @@ def identity_of(fields: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def from_json(cls: type, value: Any) -> Any:
-    """Gives the config that `to_json` was given.
+def from_json(cls: type, value: Any, classes: Mapping[str, type] | None = None) -> Any:
+    """The config that `to_json` was given.
 
     Args:
       cls: A config class.
       value: What `to_json` gave for an instance of it.
+      classes: Classes of an experiment's own file, by tag.
 
     Raises:
       ConfigError: A field is unknown, missing or of another kind; another version wrote it.
@@ -48,23 +50,29 @@ def from_json(cls: type, value: Any) -> Any:
         raise ConfigError(f"{cls.__name__} has no field {unknown[0]!r}; another version wrote it")
     hints = typing.get_type_hints(cls)
     try:
-        return cls(**{name: _leaf(hints[name], value[name]) for name in value if name != "tag"})
+        return cls(
+            **{
+                name: _leaf(hints[name], item, classes or {})
+                for name, item in value.items()
+                if name != "tag"
+            }
+        )
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"cannot read {cls.__name__}: {error}") from None
 
 
-def _leaf(hint: Any, value: Any) -> Any:
+def _leaf(hint: Any, value: Any, classes: Mapping[str, type]) -> Any:
     variants: list[Any] = [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
     if dataclasses.is_dataclass(hint):
-        return from_json(typing.cast(type, hint), value)
+        return from_json(typing.cast(type, hint), value, classes)
     if typing.get_origin(hint) is tuple:
-        return tuple(_leaf(typing.get_args(hint)[0], item) for item in value)
+        return tuple(_leaf(typing.get_args(hint)[0], item, classes) for item in value)
     if variants:
-        by_tag = {variant.TAG: variant for variant in variants}
+        by_tag = {**classes, **{variant.TAG: variant for variant in variants}}
         if value.get("tag") not in by_tag:
             raise ConfigError(
-                f"{value.get('tag')!r} is none of {', '.join(by_tag)}: a class of the experiment's "
-                "own file, or of another version"
+                f"{value.get('tag')!r} is none of {', '.join(by_tag)}; if it is a class of the "
+                "experiment's own file, name that file: --experiment=FILE"
             )
-        return from_json(by_tag[value["tag"]], value)
+        return from_json(by_tag[value["tag"]], value, classes)
     return value

@@ -14,9 +14,8 @@ from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.field_checks import check_model, check_optimizer, check_schedule, require
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.cifar10 import Cifar10
-from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
+from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.input_pipeline.digits import Digits
-from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.input_pipeline.synthetic import Synthetic
@@ -47,11 +46,18 @@ from dawnjax.optim.update_rules import (
     WarmupLinear,
 )
 from dawnjax.runs.stages import Span, Stages, examples_before, make_spans, step_of_epoch
+from dawnjax.tasks.classification import Classification
+from dawnjax.tasks.task import check_task, find_metric
+from dawnjax.tasks.translation import Translation
 
 DatasetConfig = Digits | Cifar10 | ImageNet | Synthetic | ParallelText
 ModelConfig = (
     ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD | Transformer
 )
+
+
+MOST_EPOCHS = 10_000.0
+"""Where a run ends whose length `max_seconds` alone gives."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,54 +76,29 @@ class Target:
     direction: Literal["at_least", "at_most"] = "at_least"
 
 
-CLASSIFICATION_METRICS = ("top_1_accuracy", "top_5_accuracy", "loss")
-"""The metrics that an evaluation of a classifier gives."""
-
-TRANSLATION_METRICS = ("bleu", "loss")
-"""The metrics that an evaluation of a translator gives; BLEU is 0 to 100."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Decoding:
-    """How a translation is searched for.
-
-    Attributes:
-      num_beams: Hypotheses kept by the beam search; 1 is greedy search.
-      length_penalty: The exponent alpha of the length penalty; no use to greedy search.
-      max_extra_tokens: A translation ends this many tokens past its source's length at the latest
-        (Vaswani et al. 2017, section 6.1, has 50).
-    """
-
-    num_beams: int = 1
-    length_penalty: float = 0.6
-    max_extra_tokens: int = 50
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """When and how the evaluation split is measured; it always covers the whole split.
 
     Attributes:
       every_epochs: Epochs between evaluations; the end of training is always evaluated.
+      every_steps: Steps between evaluations, in place of epochs; 0 counts epochs.
       first_epoch: No evaluation before this many epochs.
       weights: The raw parameters or their exponential moving average.
-      test_time_augmentation: Views of an image whose logits are averaged: `none`, `flip` (the
-        image and its mirror image) or `flip_and_translate` (both, untranslated with half the
-        weight, and moved by one pixel along each diagonal with a quarter each).
       global_batch_size: Examples in one evaluation batch over all devices; the last is padded and
         the padding is masked out of every metric.
       stop_at_target: End the run at the first evaluation that reaches the target.
-      decoding: How a translator's output is searched for.
     """
 
     every_epochs: float = 1.0
+    every_steps: int = 0
     first_epoch: float = 0.0
     weights: Literal["raw", "ema"] = "raw"
-    test_time_augmentation: Literal["none", "flip", "flip_and_translate"] = "none"
     global_batch_size: int = 1000
     stop_at_target: bool = True
-    decoding: Decoding = Decoding()
 
+
+TaskConfig = Classification | Translation
 
 OptimizerConfig = Sgd | Muon | Adam | Lars | Lamb | RmsProp
 
@@ -133,6 +114,10 @@ ScheduleConfig = (
     | OneCycle
     | Cyclic
 )
+
+
+_NEED_LENGTH = (WarmupCosine, WarmupLinear, Polynomial, OneCycle)
+"""Schedules that end where the run does."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,22 +149,24 @@ class Experiment:
 
     Attributes:
       name: The name of the experiment's module.
+      task: What is learnt and how that is scored, one of `TaskConfig`.
       model: Architecture, one of `ModelConfig`.
       data: Dataset, one of `DatasetConfig`.
-      augmentation: Random changes of the training images, made on the device.
       optimizer: Update rule, one of `OptimizerConfig`.
       schedule: Learning rate over the run relative to the peak, one of `ScheduleConfig`.
-      num_epochs: Length of the run in epochs; the budget, should the target not be reached.
+      num_epochs: Length of the run in epochs: the budget, should the target not be reached. 0 where
+        `max_steps` or `max_examples` gives the length, or `max_seconds` alone.
+      max_steps: Length of the run in steps; 0 where another field gives it.
+      max_examples: Length of the run in examples; 0 where another field gives it.
       global_batch_size: Examples a step, over all devices and hosts. Of packed text they are rows.
       batch_norm_group_size: Consecutive examples of the global batch that share normalization
         statistics. It is part of the mathematics, so the number of devices does not change the
         result; devices that hold whole groups need no communication inside layers. 0 says that
         the model has no such normalization.
-      label_smoothing: Probability spread evenly over all classes.
       compute_dtype: Dtype of activations and products; all else is float32. float16 has dynamic
         loss scaling with it.
-      stages: What changes in the course of the run, such as the images' size; the other fields are
-        those of its first stage.
+      stages: When the run changes its batch, or what its task changes; the other fields are those
+        of its first stage.
       accumulation_steps: Parts that a batch's gradient is computed in, one after the other, to
         need less memory for activations. The result is the same but for rounding: each part has
         whole normalization groups.
@@ -201,15 +188,16 @@ class Experiment:
     """
 
     name: str
+    task: TaskConfig = Classification()
     model: ModelConfig
     data: DatasetConfig
-    augmentation: ImageAugmentation = ImageAugmentation()
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
-    num_epochs: float
+    num_epochs: float = 0.0
+    max_steps: int = 0
+    max_examples: int = 0
     global_batch_size: int
     batch_norm_group_size: int = 0
-    label_smoothing: float = 0.0
     compute_dtype: ComputeDtype = "float32"
     stages: Stages = Stages()
     accumulation_steps: int = 1
@@ -227,26 +215,39 @@ class Experiment:
         """Gives the first stage's steps in an epoch; a fraction where its batch does not divide."""
         return spec.num_train_examples / self.global_batch_size
 
+    def length_in_epochs(self, spec: AnySpec) -> float:
+        """The run's length in epochs, whichever field gives it."""
+        if self.max_steps:
+            return self.max_steps * self.global_batch_size / spec.num_train_examples
+        if self.max_examples:
+            return self.max_examples / spec.num_train_examples
+        return self.num_epochs or MOST_EPOCHS
+
     def spans(self, spec: AnySpec) -> tuple[Span, ...]:
-        """Gives the steps of each stage; a run in which nothing changes has one."""
+        """The steps of each stage; a run in which nothing changes has one."""
         boundaries = self.stages.boundary_epochs
         sizes = self.stages.global_batch_size or (self.global_batch_size,) * len(boundaries)
         batch_sizes = (self.global_batch_size, *sizes[: len(boundaries)])
-        return make_spans(boundaries, batch_sizes, self.num_epochs, spec.num_train_examples)
+        length = self.length_in_epochs(spec)
+        return make_spans(boundaries, batch_sizes, length, spec.num_train_examples)
+
+    def spans_to_json(self, spec: AnySpec) -> list[dict[str, Any]]:
+        """The stages for the log: their steps, and what the task changes from one to the next."""
+        return [
+            {**dataclasses.asdict(span), "values": self.in_stage(span.index).task.stage_values()}
+            for span in self.spans(spec)
+        ]
 
     def in_stage(self, index: int) -> "Experiment":
-        """Gives the experiment of one stage as one in which nothing changes."""
+        """The experiment of one stage, from 0, as one in which nothing changes."""
         if not self.stages.boundary_epochs:
             return self
-        changes = {
-            name: getattr(self.stages, name)[index - 1]
-            for name in ("crop_pixels", "crop_min_area", "global_batch_size")
-            if index and getattr(self.stages, name)
-        }
-        batch = changes.pop("global_batch_size", self.global_batch_size)
-        augmentation = dataclasses.replace(self.augmentation, **changes)
+        sizes, batch = self.stages.global_batch_size, self.global_batch_size
         return dataclasses.replace(
-            self, stages=Stages(), augmentation=augmentation, global_batch_size=batch
+            self,
+            stages=Stages(),
+            task=self.task.in_stage(index),
+            global_batch_size=sizes[index - 1] if index and sizes else batch,
         )
 
     def num_steps(self, spec: AnySpec) -> int:
@@ -262,15 +263,16 @@ class Experiment:
         return step_of_epoch(self.spans(spec), epoch, spec.num_train_examples)
 
     def evaluation_steps(self, spec: AnySpec) -> list[int]:
-        """Gives the steps after which the evaluation split is measured, ascending."""
-        steps = {self.num_steps(spec)}
-        for count in range(
-            1, math.floor(self.num_epochs / self.evaluation.every_epochs + 1e-9) + 1
-        ):
-            epoch = count * self.evaluation.every_epochs
-            if epoch >= self.evaluation.first_epoch - 1e-9:
-                steps.add(self.step_of_epoch(epoch, spec))
-        return sorted(steps)
+        """The steps after which the evaluation split is measured, ascending."""
+        evaluation, last = self.evaluation, self.num_steps(spec)
+        first = self.step_of_epoch(evaluation.first_epoch, spec)
+        if evaluation.every_steps:
+            steps = set(range(evaluation.every_steps, last, evaluation.every_steps))
+        else:
+            length, every = self.length_in_epochs(spec), evaluation.every_epochs
+            counts = range(1, math.floor(length / every + 1e-9) + 1)
+            steps = {self.step_of_epoch(count * every, spec) for count in counts}
+        return sorted({step for step in steps if step >= first} | {last})
 
     def recipe_fields(self) -> dict[str, Any]:
         """Gives all that decides what a run computes but what is in the data, as JSON values."""
@@ -300,53 +302,83 @@ class Experiment:
         Raises:
           ConfigError: Names the field, its value, the limit and the way out.
         """
-        require(self.num_epochs > 0, "num_epochs", self.num_epochs, "be above 0")
+        self._validate_length(spec)
+        batch = self.global_batch_size
+        require(batch >= 1, "global_batch_size", batch, "be 1 or more")
         require(
-            self.global_batch_size >= 1, "global_batch_size", self.global_batch_size, "be 1 or more"
-        )
-        require(
-            self.global_batch_size <= spec.num_train_examples,
+            batch <= spec.num_train_examples,
             "global_batch_size",
-            self.global_batch_size,
+            batch,
             f"not exceed the {spec.num_train_examples} training examples",
         )
-        self._validate_task(spec)
+        check_task(self.task, self.model, spec)
         if isinstance(self.model, ModelConfig):  # one of an experiment's own file checks itself
             check_model(self.model)
-        group = self.batch_norm_group_size
-        is_translation = isinstance(self.model, Transformer)
-        require(
-            (group == 0 and is_translation) or group >= 1 and self.global_batch_size % group == 0,
-            "batch_norm_group_size",
-            group,
-            f"divide the global batch of {self.global_batch_size}",
-        )
-        require(
-            0 <= self.label_smoothing < 1, "label_smoothing", self.label_smoothing, "lie in [0, 1)"
-        )
-        parts, num_groups = self.accumulation_steps, self.global_batch_size // max(1, group)
-        require(
-            parts >= 1 and num_groups % parts == 0,
-            "accumulation_steps",
-            parts,
-            f"divide the {num_groups} normalization groups of a batch",
-        )
+        self._validate_groups()
         require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
-        require(self.max_seconds >= 0, "max_seconds", self.max_seconds, "be 0 (no limit) or more")
         self._validate_xla_options()
-        warmup = self.schedule.warmup_epochs
+        warmup, length = self.schedule.warmup_epochs, self.length_in_epochs(spec)
         require(
-            0 <= warmup < self.num_epochs,
+            0 <= warmup < length,
             "schedule.warmup_epochs",
             warmup,
-            f"be shorter than the run of {self.num_epochs:g} epochs",
+            f"be shorter than the run of {length:g} epochs",
         )
-        if not isinstance(spec, TextSpec):
-            self._validate_augmentation(spec)
+        if isinstance(self.schedule, InverseSquareRoot):
+            require(warmup > 0, "schedule.warmup_epochs", warmup, "be above 0 for this schedule")
         check_schedule(self.schedule)
         check_optimizer(self.optimizer)
         self._validate_evaluation(spec)
         self._validate_stages(spec)
+
+    def _validate_length(self, spec: AnySpec) -> None:
+        for name in ("num_epochs", "max_steps", "max_examples", "max_seconds"):
+            value = getattr(self, name)
+            require(value >= 0, name, value, "be 0 (not set) or more")
+        lengths = {
+            name: getattr(self, name) for name in ("num_epochs", "max_steps", "max_examples")
+        }
+        given = [f"{name}={value:g}" for name, value in lengths.items() if value]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} both give the run's length; set one of them")
+        if not given and not self.max_seconds:
+            raise ConfigError(
+                "num_epochs=0 gives the run no length; set num_epochs, max_steps, max_examples or "
+                "max_seconds"
+            )
+        if not given and isinstance(self.schedule, _NEED_LENGTH):
+            raise ConfigError(
+                f"schedule={self.schedule.TAG} needs the run's length, and max_seconds gives none; "
+                "set num_epochs, max_steps or max_examples, or schedule=constant"
+            )
+        if self.max_steps and self.stages.boundary_epochs:
+            raise ConfigError("max_steps is for runs of one stage; give their length in num_epochs")
+        num_steps = self.length_in_epochs(spec) * spec.num_train_examples / self.global_batch_size
+        if num_steps >= 2**31:
+            raise ConfigError(f"the run's length makes {num_steps:.3g} steps, more than 2**31 - 1")
+
+    def _validate_groups(self) -> None:
+        group, batch = self.batch_norm_group_size, self.global_batch_size
+        require(
+            group == 0 or group >= 1 and batch % group == 0,
+            "batch_norm_group_size",
+            group,
+            f"be 0 (the model has none) or divide the global batch of {batch}",
+        )
+        if group == 0 and getattr(self.model, "has_batch_norm_groups", False):
+            raise ConfigError(
+                f"batch_norm_group_size=0: model={self.model.TAG} normalizes over groups; give a "
+                f"size that divides the global batch of {batch}"
+            )
+        parts, num_groups = self.accumulation_steps, batch // max(1, group)
+        require(
+            parts >= 1 and num_groups % parts == 0,
+            "accumulation_steps",
+            parts,
+            f"divide the {num_groups} normalization groups of a batch"
+            if group
+            else f"divide the global batch of {batch}",
+        )
 
     def _validate_xla_options(self) -> None:
         names = []
@@ -362,18 +394,22 @@ class Experiment:
         if not boundaries:
             return
         is_ascending = list(boundaries) == sorted(set(boundaries))
-        is_inside = boundaries[0] > 0 and boundaries[-1] < self.num_epochs
+        length = self.length_in_epochs(spec)
+        is_inside = boundaries[0] > 0 and boundaries[-1] < length
         require(
             is_ascending and is_inside,
             "stages.boundary_epochs",
             boundaries,
-            f"ascend between 0 and the run's {self.num_epochs:g} epochs",
+            f"ascend between 0 and the run's {length:g} epochs",
         )
-        for name in ("crop_pixels", "crop_min_area", "global_batch_size"):
-            values = getattr(stages, name)
+        task_stages = getattr(self.task, "stages", None)
+        changes = {"stages.global_batch_size": stages.global_batch_size}
+        if task_stages is not None:
+            changes |= {f"task.stages.{name}": value for name, value in vars(task_stages).items()}
+        for name, values in changes.items():
             require(
                 len(values) in (0, len(boundaries)),
-                f"stages.{name}",
+                name,
                 values,
                 f"be empty (nothing changes) or have {len(boundaries)} values, as many as "
                 "stages.boundary_epochs",
@@ -396,60 +432,6 @@ class Experiment:
                 place = f"in the stage from epoch {boundaries[span.index - 1]:g} on"
                 raise ConfigError(f"{place}: {error}") from None
 
-    def _validate_augmentation(self, spec: DatasetSpec) -> None:
-        config = self.augmentation
-        side = min(spec.image_shape[:2])
-        is_resized = config.center_fraction > 0
-        require(
-            0 <= config.crop_pixels <= (4 * side if is_resized else side),
-            "augmentation.crop_pixels",
-            config.crop_pixels,
-            f"lie in 0 (no crop) to {4 * side}, four times the images' shorter side"
-            if is_resized
-            else f"lie in 0 (no crop) to {side}, the images' shorter side, unless "
-            "augmentation.center_fraction says from which part of them to resize",
-        )
-        if is_resized and not config.crop_pixels:
-            raise ConfigError("augmentation.center_fraction is for images with a crop_pixels")
-        if config.crop_pixels and (config.max_translation_pixels or config.max_scale_fraction):
-            raise ConfigError(
-                f"augmentation.crop_pixels={config.crop_pixels} takes the place of "
-                "max_translation_pixels and max_scale_fraction, which must be 0"
-            )
-
-    def _validate_task(self, spec: AnySpec) -> None:
-        """Refuses a model for another kind of data, and settings that its task does not have."""
-        is_translation = isinstance(self.model, Transformer)
-        if is_translation != isinstance(spec, TextSpec):
-            raise ConfigError(
-                f"model={self.model.TAG} does not fit data={self.data.TAG}: the transformer "
-                "translates parallel text, the other models classify images"
-            )
-        evaluation = self.evaluation
-        if is_translation:
-            if self.compute_dtype == "float16":
-                raise ConfigError("compute_dtype=float16 is for images; take bfloat16 for text")
-            if self.accumulation_steps != 1:
-                raise ConfigError("accumulation_steps is for images, not text")
-            if self.augmentation != ImageAugmentation():
-                raise ConfigError("augmentation changes images, and this is parallel text")
-            if evaluation.test_time_augmentation != "none":
-                raise ConfigError("evaluation.test_time_augmentation is for images, not text")
-        elif evaluation.decoding != Decoding():
-            raise ConfigError("evaluation.decoding is for translation; an image has none")
-        decoding = evaluation.decoding
-        for name, low, high in (
-            ("num_beams", 1, 64),
-            ("length_penalty", 0, 10),
-            ("max_extra_tokens", 0, 1000),
-        ):
-            value = getattr(decoding, name)
-            text = f"lie in {low} to {high}"
-            require(low <= value <= high, f"evaluation.decoding.{name}", value, text)
-        if isinstance(self.schedule, InverseSquareRoot):
-            warmup = self.schedule.warmup_epochs
-            require(warmup > 0, "schedule.warmup_epochs", warmup, "be above 0 for this schedule")
-
     def _validate_evaluation(self, spec: AnySpec) -> None:
         evaluation = self.evaluation
         require(
@@ -458,6 +440,8 @@ class Experiment:
             evaluation.every_epochs,
             "be above 0",
         )
+        every = evaluation.every_steps
+        require(every >= 0, "evaluation.every_steps", every, "be 0 (epochs count) or more")
         require(
             evaluation.global_batch_size >= 1,
             "evaluation.global_batch_size",
@@ -465,39 +449,36 @@ class Experiment:
             "be 1 or more",
         )
         require(
-            0 <= evaluation.first_epoch <= self.num_epochs,
+            0 <= evaluation.first_epoch <= self.length_in_epochs(spec),
             "evaluation.first_epoch",
             evaluation.first_epoch,
-            f"not lie after the run of {self.num_epochs:g} epochs",
+            f"not lie after the run of {self.length_in_epochs(spec):g} epochs",
         )
         if evaluation.weights == "ema" and self.ema_decay == 0:
             raise ConfigError("evaluation.weights=ema needs ema_decay above 0, such as 0.999")
         if not self.targets:
             raise ConfigError("targets is empty: a run needs at least one (metric, value) to reach")
         for index, target in enumerate(self.targets):
-            is_text = isinstance(spec, TextSpec)
-            metrics = TRANSLATION_METRICS if is_text else CLASSIFICATION_METRICS
-            if target.metric not in metrics:
-                raise ConfigError(
-                    f"targets.{index}.metric={target.metric!r} is not measured; "
-                    f"known metrics: {', '.join(metrics)}"
-                )
-            if target.metric == "bleu" and not 1 < target.value <= 100:
-                raise ConfigError(
-                    f"targets.{index}.value={target.value:g} must lie in 1 to 100: BLEU is no "
-                    "fraction"
-                )
-            if (
-                not isinstance(spec, TextSpec)
-                and target.metric == "top_5_accuracy"
-                and spec.num_classes <= 5
-            ):
-                raise ConfigError(
-                    f"targets.{index}.metric=top_5_accuracy says nothing with "
-                    f"{spec.num_classes} classes"
-                )
-            if target.metric.endswith("accuracy") and not 0 <= target.value <= 1:
-                raise ConfigError(
-                    f"targets.{index}.value={target.value:g} must lie in 0 to 1: accuracies are "
-                    f"fractions (did you mean {target.value / 100:g}?)"
-                )
+            self._validate_target(f"targets.{index}", target, spec)
+
+    def _validate_target(self, name: str, target: Target, spec: AnySpec) -> None:
+        metric = find_metric(self.task, target.metric)
+        if metric is None:
+            known = ", ".join(metric.name for metric in self.task.metrics)
+            raise ConfigError(
+                f"{name}.metric={target.metric!r} is not measured by task={self.task.TAG}; "
+                f"known metrics: {known}"
+            )
+        if target.direction != metric.direction:
+            better = "higher" if metric.direction == "at_least" else "lower"
+            raise ConfigError(
+                f"{name}.direction={target.direction}: {better} {metric.title} is better; "
+                f"use {metric.direction}"
+            )
+        if not metric.least <= target.value <= metric.most:
+            hint = f" (did you mean {target.value / 100:g}?)" if metric.is_proportion else ""
+            raise ConfigError(
+                f"{name}.value={target.value:g} must lie in {metric.least:g} to {metric.most:g}, "
+                f"the range of {metric.title}{hint}"
+            )
+        self.task.validate_target(name, target, spec)

@@ -93,6 +93,19 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
     return _with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
 
 
+def classes_of_file(name: str) -> dict[str, type]:
+    """The classes of an experiment file that choices may name, by tag.
+
+    Raises:
+      ConfigError: The file cannot be executed.
+    """
+    classes = filter(inspect.isclass, vars(_module_of_file(Path(name))).values())
+    tagged = {
+        getattr(item, "TAG", None): item for item in classes if dataclasses.is_dataclass(item)
+    }
+    return {tag: item for tag, item in tagged.items() if isinstance(tag, str)}
+
+
 def is_file(name: str) -> bool:
     """Says whether the name of an experiment is a path to a file."""
     return name.endswith(".py") or "/" in name

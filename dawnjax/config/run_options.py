@@ -9,21 +9,7 @@ from typing import Literal
 from dawnjax.cluster.processes import ProcessOptions
 from dawnjax.config.field_checks import require
 from dawnjax.errors import ConfigError
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshShape:
-    """How the devices are arranged; axes `data`, `fsdp`, `model`, in that order.
-
-    Attributes:
-      data: Devices over which the batch is split; 0 takes all that the other axes leave.
-      fsdp: Devices over which the batch is split and parameters and optimizer state too.
-      model: Devices over which layers are split.
-    """
-
-    data: int = 0
-    fsdp: int = 1
-    model: int = 1
+from dawnjax.machine.mesh_shape import MeshShape
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

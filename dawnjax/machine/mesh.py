@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.machine.mesh_shape import MeshShape
 
 BATCH_AXES = ("data", "fsdp")
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from dawnjax.config.experiment import Muon
+from dawnjax.optim.update_rules import Muon
 
 Coefficients = tuple[float, float, float]
 

@@ -1,36 +1,39 @@
 """How fast each stage of a run was, from its log. Needs no JAX."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.runs.log import Event
 from dawnjax.runs.stages import Span, make_spans
 
-_CHANGING = ("crop_pixels", "crop_min_area")
 
+def spans_of(record: dict[str, Any]) -> tuple[Span, ...]:
+    """The steps of each stage of a logged experiment; one stage where nothing changes.
 
-def spans_of(experiment: dict[str, Any], num_train_examples: int) -> tuple[Span, ...]:
-    """Gives the steps of each stage of a logged experiment; one stage where nothing changes."""
-    stages = experiment.get("stages") or {}
-    boundaries = stages.get("boundary_epochs") or []
-    batch = experiment["global_batch_size"]
-    later = (stages.get("global_batch_size") or [batch] * len(boundaries))[: len(boundaries)]
-    # A log may be older than the field `num_epochs`; only a run of one stage is then one's own.
+    Args:
+      record: The event `experiment`.
+    """
+    if "spans" in record:
+        fields = [field.name for field in dataclasses.fields(Span)]
+        return tuple(Span(**{name: span[name] for name in fields}) for span in record["spans"])
+    experiment = record["experiment"]  # an older log, whose run had one stage
     return make_spans(
-        boundaries, [batch, *later], experiment.get("num_epochs", 1), num_train_examples
+        (),
+        [experiment["global_batch_size"]],
+        experiment.get("num_epochs", 1),
+        record["num_train_examples"],
     )
 
 
-def stage_rows(
-    experiment: dict[str, Any], spans: Sequence[Span], attempts: Sequence[Sequence[Event]]
-) -> list[dict[str, Any]]:
+def stage_rows(record: dict[str, Any], attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]:
     """Gives what a result says of each stage; nothing where there is one.
 
     Args:
-      experiment: The experiment, as logged.
-      spans: The steps of each stage.
+      record: The event `experiment`.
       attempts: The events of each attempt; `stage` says which stage the next steps are of.
     """
+    spans = spans_of(record)
     if len(spans) == 1:
         return []
     seconds, steps = [0.0] * len(spans), [0] * len(spans)
@@ -55,18 +58,10 @@ def stage_rows(
                 "first_step": span.first_step,
                 "last_step": span.last_step,
                 "global_batch_size": span.global_batch_size,
-                **_particulars(experiment, span.index),
+                **record["spans"][span.index]["values"],
                 "steps_made": made,
                 "train_seconds": round(own_seconds, 6),
                 "examples_per_second": None if rate is None else round(rate, 6),
             }
         )
     return rows
-
-
-def _particulars(experiment: dict[str, Any], index: int) -> dict[str, Any]:
-    stages, first = experiment["stages"], experiment["augmentation"]
-    return {
-        name: stages[name][index - 1] if index and stages.get(name) else first.get(name)
-        for name in _CHANGING
-    }

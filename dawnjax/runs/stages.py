@@ -14,26 +14,21 @@ from collections.abc import Sequence
 class Stages:
     """What changes in the course of a run; by default nothing does.
 
-    The first stage is as the experiment says. Each boundary begins another, in which the given
-    fields have other values; a field that is left empty stays. Each stage has a program of its own,
-    compiled before the clock starts.
+    The first stage is as the experiment says. Each boundary begins another, in which the batch has
+    the size given here, and the task's own stages say what else changes. Each stage has a program
+    of its own, compiled before the clock starts.
 
     Attributes:
       boundary_epochs: Where a stage begins, in epochs of the run, ascending: at the first step that
         starts there or later. Empty is one stage, whatever the other fields hold.
-      crop_pixels: `augmentation.crop_pixels` from each boundary on.
-      crop_min_area: `augmentation.crop_min_area` from each boundary on.
-      global_batch_size: `global_batch_size` from each boundary on. A learning rate with a
-        `reference_batch_size` follows it.
+      global_batch_size: `global_batch_size` from each boundary on; empty if it stays. A learning
+        rate with a `reference_batch_size` follows it.
 
-    Source: images that grow: fast.ai's entries to DAWNBench of 2018, see
-    `imagenet_resnet50_progressive`. A batch that grows: Smith et al. 2018, "Don't Decay the
-    Learning Rate, Increase the Batch Size" (arXiv 1711.00489).
+    Source: a batch that grows: Smith et al. 2018, "Don't Decay the Learning Rate, Increase the
+    Batch Size" (arXiv 1711.00489).
     """
 
     boundary_epochs: tuple[float, ...] = ()
-    crop_pixels: tuple[int, ...] = ()
-    crop_min_area: tuple[float, ...] = ()
     global_batch_size: tuple[int, ...] = ()
 
 

@@ -183,10 +183,10 @@ def summarize(events: Sequence[Event]) -> RunResult:
     end = last_event(attempts[-1].events, "attempt_end")
     diverged = last_event(events, "diverged")
     steps = _newest_step(attempts)
-    spans = stage_rates.spans_of(experiment, record["num_train_examples"])
+    spans = stage_rates.spans_of(record)
     sizes = {span.global_batch_size for span in spans}
     batch = sizes.pop() if len(sizes) == 1 else None
-    stages = stage_rates.stage_rows(experiment, spans, [own.events for own in attempts])
+    stages = stage_rates.stage_rows(record, [own.events for own in attempts])
     made: int | None = sum(row["steps_made"] * row["global_batch_size"] for row in stages)
     if batch is not None:
         made = batch * (
