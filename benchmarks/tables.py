@@ -96,7 +96,7 @@ class Table:
         head, *body = ["| " + " | ".join(row) + " |" for row in rows]
         lines = [head, "|" + "---|" * len(rows[0]), *body]
         if self.shows_files:
-            remarks = [record["note"] for _, record in records if "note" in record]
+            remarks = [f"`{name}`: {r['note']}" for name, r in records if "note" in r]
             names = ", ".join(f"`{file.name}`" for file in files)
             lines += ["", " ".join([f"From {names}.", *remarks])]
         return "\n".join(lines)
@@ -442,7 +442,7 @@ def compilation(_: str, record: Record) -> Iterator[list[str]]:
     for row in record["rows"]:
         first = [f"`{row['experiment']}`", row["target"]]
         if "reason" in row:
-            yield [*first, "", "", "", row["reason"], "", date(record)]
+            yield [*first, "", "", "", row["reason"], "", "", date(record)]
             continue
         is_text = "transformer" in row["experiment"]
         yield [
@@ -452,6 +452,7 @@ def compilation(_: str, record: Record) -> Iterator[list[str]]:
             "" if is_text else str(row["crop_pixels"] or 32),  # CIFAR-10's images are not cropped
             f"{row['compile_seconds']:.1f}",
             f"{row['peak_bytes'] / 1e9:.2f}",
+            str(sum(row["collectives"].values())),
             date(record),
         ]
 
@@ -742,7 +743,7 @@ TABLES = {
         + ("flagship_compile_h100.json",),
         each(
             ["experiment", "target", "devices", "a device", "pixels", "compile s"]
-            + ["GB a device", "date"],
+            + ["GB a device", "collectives", "date"],
             compilation,
         ),
     ),
