@@ -25,6 +25,8 @@ _BLOCK = re.compile(rf"(<!-- table (\w+) -->\n).*?({END})", re.DOTALL)
 H100_BYTES_PER_SECOND = 3.35e12
 """Memory bandwidth of an H100 SXM. Source: NVIDIA H100 Tensor Core GPU data sheet."""
 
+MISSED = "**missed**"
+
 Record = dict[str, Any]
 Rows = list[list[str]]
 
@@ -186,7 +188,7 @@ def trials(files: list[tuple[str, Record]]) -> Rows:
         ["evaluations, s"],
         ["run start to the last evaluation, s"],
         ["compilation, s: first trial; median of the others"],
-        ["examples a second, mean"],
+        ["examples a second"],
     ]
     for name, record in files:
         all_trials = record["trials"]
@@ -207,8 +209,12 @@ def trials(files: list[tuple[str, Record]]) -> Rows:
             spread(present(all_trials, "train_seconds"), 3),
             spread(present(all_trials, "eval_seconds"), 3),
             spread(present(all_trials, "run_seconds"), 3),
-            f"{compilation[0]:.1f}; {statistics.median(compilation[1:]):.1f}",
-            f"{statistics.fmean(present(all_trials, 'examples_per_second')):,.0f}",
+            "; ".join(
+                f"{statistics.median(part):.1f}"
+                for part in (compilation[:1], compilation[1:])
+                if part
+            ),
+            spread(present(all_trials, "examples_per_second"), 0),
         ]
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell)
@@ -277,7 +283,7 @@ def steps(name: str, record: Record) -> Iterator[list[str]]:
     for variant, facts in record["variants"].items():
         if "units_per_second" not in facts:
             reason = facts.get("failed") or f"not run: {facts['not_run']}"
-            model = record["pytorch"]["model"]
+            model = record.get("pytorch", {}).get("model", name)
             yield [f"`{model}`, {variant}{earlier(name)}", "", *where, "0", reason, "", "", ""]
             continue
         pytorch, against = record.get("pytorch", {}), facts.get("against_pytorch", {})
@@ -305,6 +311,7 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
     parts = record.get("dawnjax", [record])
     seeds = [seed for part in parts for seed in part.get("seeds", [])]
     failed = "".join(f"; {part['failed']}" for part in parts if "failed" in part)
+    experiment = next((part["experiment"]["name"] for part in parts if "experiment" in part), name)
     when = f"{date(record)}; {versions(record, 'jax', 'torch')}"
     where = [machine(name, record), when]
     compilation = "; ".join(
@@ -315,7 +322,7 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
     accuracies = [seed["metrics"]["top_1_accuracy"] for seed in seeds]
     times = [seed["time_seconds"] for seed in seeds]
     yield [
-        f"`{parts[0]['experiment']['name']}`{earlier(name)}{failed}",
+        f"`{experiment}`{earlier(name)}{failed}",
         *where,
         str(len(seeds)),
         spread(times, 4),
@@ -325,7 +332,7 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
         "",
     ]
     for peer in record.get("peers", {}).values():
-        compared = record["comparisons"].get(peer["script"].removesuffix(".py"), {})
+        compared = record.get("comparisons", {}).get(peer["script"].removesuffix(".py"), {})
         ratio, difference = "", ""
         if compared:
             ratio = f"{compared['ratio_of_means']:.3f} ({interval(*compared['ratio_interval_95'])})"
@@ -532,7 +539,7 @@ class Goal:
         assert limit is not None
         is_met = figure.value <= limit if self.least is None else figure.value >= limit
         is_open = figure.interval and figure.interval[0] <= limit <= figure.interval[1]
-        return ("met" if is_met else "**missed**") + (", limit in the interval" if is_open else "")
+        return ("met" if is_met else MISSED) + (", limit in the interval" if is_open else "")
 
     def needed(self) -> str:
         """The limit, with the side on which the figure must lie."""
@@ -697,9 +704,13 @@ def goals(_: list[tuple[str, Record]]) -> Rows:
         title, needed = goal.title, goal.needed()
         for file in sorted(RESULTS.glob(goal.pattern)):
             record = json.loads(file.read_text())
-            figure = goal.figure(record)
-            where = [figure.runs, machine(file.stem, record), date(record)]
-            rows.append([title, needed, str(figure), goal.state(figure), figure.against, *where])
+            where = [machine(file.stem, record), date(record)]
+            try:
+                figure = goal.figure(record)
+                cells = [str(figure), goal.state(figure), figure.against, figure.runs]
+            except (KeyError, ValueError):  # a side failed, so that the file has no such figure
+                cells = ["none: a side failed", MISSED, "", ""]
+            rows.append([title, needed, *cells, *where])
             title = needed = ""
     return rows
 

@@ -58,6 +58,20 @@ def test_a_table_says_what_failed(tmp_path, monkeypatch):
     assert "| 0.3750 (sd 0.1250; 0.2500 to 0.5000) |" in text
     assert text.endswith("From `seeds_some.json`.\n<!-- end of table -->\nafter")
     assert "old" not in text
+    (tmp_path / "seeds_some.json").write_text(
+        json.dumps({**record, "num_trials": 1, "num_reached": 0, "trials": [crashed]})
+    )
+    text = tables.TABLES["trials"].text()
+    assert "| 0 of 1; 5 were wanted |" in text and "| time to accuracy, s | none |" in text
+
+
+def test_a_goal_is_missed_where_a_side_failed(tmp_path, monkeypatch):
+    facts = {"date": "2026-01-02", "processor": "Some", "cores": 2, "versions": {}}
+    record = {"environment": facts, "pytorch_mode": "eager", "ratios": {}}
+    (tmp_path / "digits_pytorch.json").write_text(json.dumps(record))
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    (row,) = tables.TABLES["goals"].text().splitlines()[2:]
+    assert "| at most 0.67 | none: a side failed | **missed** |" in row
 
 
 def test_a_goal_is_met_or_missed_by_its_figure():
