@@ -78,13 +78,12 @@ class Table:
 
     Attributes:
       patterns: Globs of the files, in the order of their rows.
-      rows: Makes all rows, the head first, from the files' names and contents.
-      shows_files: Whether a line below names the files.
+      rows: Makes all rows, the head first, from the files' names and contents; a short row is
+        filled up with empty cells.
     """
 
     patterns: tuple[str, ...]
     rows: Callable[[list[tuple[str, Record]]], Rows]
-    shows_files: bool = True
 
     def files(self) -> list[Path]:
         """The result files, in the order of `patterns` and then by name."""
@@ -95,18 +94,20 @@ class Table:
         files = self.files()
         records = [(file.stem, json.loads(file.read_text())) for file in files]
         rows = self.rows(records)
-        head, *body = ["| " + " | ".join(row) + " |" for row in rows]
-        lines = [head, "|" + "---|" * len(rows[0]), *body]
-        if self.shows_files:
+        width = len(rows[0])
+        head, *body = ["| " + " | ".join(row + [""] * (width - len(row))) + " |" for row in rows]
+        lines = [head, "|" + "---|" * width, *body]
+        if files:
             remarks = [f"`{name}`: {r['note']}" for name, r in records if "note" in r]
             names = ", ".join(f"`{file.name}`" for file in files)
             lines += ["", " ".join([f"From {names}.", *remarks])]
         return "\n".join(lines)
 
 
-def each(head: list[str], rows: Callable[[str, Record], Iterator[list[str]]]) -> Callable:
-    """Rows of one file after those of another, below one head."""
-    return lambda files: [head, *(row for name, record in files for row in rows(name, record))]
+def each(head: str, rows: Callable[[str, Record], Iterator[list[str]]]) -> Callable:
+    """Rows of all files below a head, whose cells stand between bars."""
+    cells = head.split(" | ")
+    return lambda files: [cells, *(row for name, record in files for row in rows(name, record))]
 
 
 # What a cell says.
@@ -131,17 +132,14 @@ def machine(name: str, record: Record) -> str:
     return f"{facts['cores']} cores of {processor}{is_busy}"
 
 
-def versions(record: Record, *names: str) -> str:
-    """Versions of the named packages."""
-    installed = (record.get("environment") or record)["versions"]
-    return ", ".join(
-        f"{name} {installed[name].split('+')[0]}" for name in names if installed.get(name)
+def when(record: Record, *names: str) -> str:
+    """The day of a result, and the versions of the named packages."""
+    facts = record.get("environment") or record
+    installed = [(name, facts["versions"].get(name)) for name in names]
+    versions = ", ".join(
+        f"{name} {version.split('+')[0]}" for name, version in installed if version
     )
-
-
-def date(record: Record) -> str:
-    """The day of a result."""
-    return (record.get("environment") or record)["date"][:10]
+    return facts["date"][:10] + (f"; {versions}" if versions else "")
 
 
 def interval(low: float, high: float, digits: int = 3) -> str:
@@ -200,7 +198,7 @@ def trials(files: list[tuple[str, Record]]) -> Rows:
         cells = [
             f"`{record['experiment']}`",
             machine(name, record),
-            f"{date(record)}; {versions(record, 'python', 'jax')}",
+            when(record, "python", "jax"),
             f"{record['num_reached']} of {record['num_trials']}{short}",
             spread(times, 3) + cv,
             spread(present(all_trials, "total_seconds_to_accuracy"), 2),
@@ -225,13 +223,9 @@ def digits_pytorch(name: str, record: Record) -> Iterator[list[str]]:
     """Each ratio of means, or why there is none."""
     sides = ("dawnjax", "pytorch")
     reached = [f"{record[side]['num_reached']} of {record[side]['num_trials']}" for side in sides]
-    where = [
-        machine(name, record),
-        f"{date(record)}; {versions(record, 'jax', 'torch')}",
-        " and ".join(reached),
-    ]
+    where = [machine(name, record), when(record, "jax", "torch"), " and ".join(reached)]
     if not record["ratios"]:
-        yield [*where, "no ratio: a trial did not reach", "", "", "", ""]
+        yield [*where, "no ratio: a trial did not reach"]
     for quantity, ratio in record["ratios"].items():
         yield [
             *where,
@@ -241,7 +235,7 @@ def digits_pytorch(name: str, record: Record) -> Iterator[list[str]]:
             f"{ratio['ratio']:.3f}",
             interval(*ratio["interval_95"]),
         ]
-        where = ["", "", ""]
+        where = [""] * 3
 
 
 def pytorch_mode(record: Record) -> str:
@@ -250,22 +244,15 @@ def pytorch_mode(record: Record) -> str:
     return "compiled" if mode in ("default", "compile") else mode
 
 
-STEPS_HEAD = [
-    "step",
-    "PyTorch",
-    "hardware",
-    "date; versions",
-    "rounds",
-    "DawnJAX",
-    "PyTorch's",
-    "times as fast (95 %)",
-    "MFU",
-]
+STEPS_HEAD = (
+    "step | PyTorch | hardware | date; versions | rounds | DawnJAX | PyTorch's | "
+    "times as fast (95 %) | MFU"
+)
 
 
 def steps(name: str, record: Record) -> Iterator[list[str]]:
     """Each variant of a step, also one that failed or was not run."""
-    where = [machine(name, record), f"{date(record)}; {versions(record, 'jax', 'torch')}"]
+    where = [machine(name, record), when(record, "jax", "torch")]
     if "network" in record:
         times = record["float32"]
         low, high = record["float32"]["ratio_interval_95"]
@@ -277,14 +264,13 @@ def steps(name: str, record: Record) -> Iterator[list[str]]:
             f"{times['first_median']:,.1f} ms",
             f"{times['second_median']:,.1f} ms",
             f"{1 / times['ratio_median']:.3f} ({interval(1 / high, 1 / low)})",
-            "",
         ]
         return
     for variant, facts in record["variants"].items():
         if "units_per_second" not in facts:
             reason = facts.get("failed") or f"not run: {facts['not_run']}"
             model = record.get("pytorch", {}).get("model", name)
-            yield [f"`{model}`, {variant}{earlier(name)}", "", *where, "0", reason, "", "", ""]
+            yield [f"`{model}`, {variant}{earlier(name)}", "", *where, "0", reason]
             continue
         pytorch, against = record.get("pytorch", {}), facts.get("against_pytorch", {})
         label = ("" if variant == "base" else f", {variant}") + earlier(name)
@@ -312,8 +298,7 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
     seeds = [seed for part in parts for seed in part.get("seeds", [])]
     failed = "".join(f"; {part['failed']}" for part in parts if "failed" in part)
     experiment = next((part["experiment"]["name"] for part in parts if "experiment" in part), name)
-    when = f"{date(record)}; {versions(record, 'jax', 'torch')}"
-    where = [machine(name, record), when]
+    where = [machine(name, record), when(record, "jax", "torch")]
     compilation = "; ".join(
         f"{part['compile_seconds']:.1f} ({part['compile_cache']})"
         for part in parts
@@ -321,16 +306,9 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
     )
     accuracies = [seed["metrics"]["top_1_accuracy"] for seed in seeds]
     times = [seed["time_seconds"] for seed in seeds]
-    yield [
-        f"`{experiment}`{earlier(name)}{failed}",
-        *where,
-        str(len(seeds)),
-        spread(times, 4),
-        spread(accuracies, 4),
-        compilation,
-        "",
-        "",
-    ]
+    program = f"`{experiment}`{earlier(name)}{failed}"
+    figures = [spread(times, 4), spread(accuracies, 4), compilation]
+    yield [program, *where, str(len(seeds)), *figures]
     for peer in record.get("peers", {}).values():
         compared = record.get("comparisons", {}).get(peer["script"].removesuffix(".py"), {})
         ratio, difference = "", ""
@@ -352,35 +330,20 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
         ]
 
 
+def compared_row(name: str, record: Record, what: str, facts: Record, digits: int) -> list[str]:
+    """The row of a comparison: both medians and their ratio."""
+    places = 0 if facts["ratio_median"] >= 100 else 3
+    medians = [f"{facts[field]:,.{digits}f}" for field in ("first_median", "second_median")]
+    ratio = f"{facts['ratio_median']:.{places}f} ({interval(*facts['ratio_interval_95'], digits=places)})"
+    where = [machine(name, record), when(record, "jax")]
+    return [what, *where, str(len(facts["first"])), *medians, ratio]
+
+
 def loop_overhead(name: str, record: Record) -> Iterator[list[str]]:
     """Both settings of `benchmarks/loop_overhead.py`."""
     for setting, facts in record.items():
         if isinstance(facts, dict) and "ratio_median" in facts:
-            yield [
-                setting,
-                machine(name, record),
-                f"{date(record)}; {versions(record, 'jax')}",
-                str(len(facts["first"])),
-                f"{facts['first_median']:,.0f}",
-                f"{facts['second_median']:,.0f}",
-                f"{facts['ratio_median']:.3f}",
-                interval(*facts["ratio_interval_95"]),
-            ]
-
-
-def compared_row(name: str, record: Record, what: str, facts: Record, digits: int) -> list[str]:
-    """One comparison: both medians and their ratio."""
-    places = 0 if facts["ratio_median"] >= 100 else 3
-    return [
-        what,
-        machine(name, record),
-        date(record),
-        str(len(facts["first"])),
-        f"{facts['first_median']:,.{digits}f}",
-        f"{facts['second_median']:,.{digits}f}",
-        f"{facts['ratio_median']:.{places}f}",
-        interval(*facts["ratio_interval_95"], places),
-    ]
+            yield compared_row(name, record, setting, facts, 0)
 
 
 def image_input(name: str, record: Record) -> Iterator[list[str]]:
@@ -391,16 +354,9 @@ def image_input(name: str, record: Record) -> Iterator[list[str]]:
         ("feed", "prepared square to what a training step needs"),
     ):
         yield compared_row(name, record, f"{what}, images", record[field], 0)
-    yield [
-        "packed text to what a training step needs, tokens",
-        machine(name, record),
-        date(record),
-        str(len(record["text"]["rates"])),
-        f"{record['text']['median']:,.0f}",
-        "",
-        "",
-        "",
-    ]
+    what, where = "packed text to what a training step needs, tokens", machine(name, record)
+    text = record["text"]
+    yield [what, where, when(record, "jax"), str(len(text["rates"])), f"{text['median']:,.0f}"]
 
 
 def start_up(name: str, record: Record) -> Iterator[list[str]]:
@@ -421,27 +377,20 @@ def import_logs(name: str, record: Record) -> Iterator[list[str]]:
 
 def profile_cost(name: str, record: Record) -> Iterator[list[str]]:
     """What the spans, a sample and a traced step cost."""
-    yield ["hardware; date", f"{machine(name, record)}; {date(record)}", "", ""]
-    middle, least, most = record["spans_microseconds_a_call"]
     loop, window = record["loop"], record["window"]
-    low, high = record["added_interval_95"]
-    least_ratio, most_ratio = window["ratio_interval_95"]
-    yield ["spans of a call, CPU us", f"{middle:.2f}", interval(least, most, 2), ""]
-    sample = record["sample_cpu_microseconds"]
-    yield ["a sample of the host, one a second, CPU us", f"{sample:.0f}", "", ""]
-    yield [
-        "a call of the loop with both, less one without, CPU us",
-        f"{record['added_microseconds_a_call']:.0f}",
-        interval(low, high, 0),
-        str(len(loop["first"])),
-    ]
-    yield [
-        "time of a traced step / of one that is not",
-        f"{window['ratio_median']:.2f}",
-        interval(least_ratio, most_ratio, 2),
-        str(len(window["first"])),
-    ]
-    yield ["trace of a step, kB", f"{record['trace_bytes_a_step'] / 1e3:.0f}", "", ""]
+    middle, *ends = record["spans_microseconds_a_call"]
+    sample, trace = record["sample_cpu_microseconds"], record["trace_bytes_a_step"]
+    added = f"{record['added_microseconds_a_call']:.0f}"
+    yield ["hardware; date", f"{machine(name, record)}; {when(record, 'jax')}"]
+    yield ["spans of a call, CPU us", f"{middle:.2f}", interval(*ends, digits=2)]
+    yield ["a sample of the host, one a second, CPU us", f"{sample:.0f}"]
+    ends = interval(*record["added_interval_95"], digits=0)
+    what = "a call of the loop with both, less one without, CPU us"
+    yield [what, added, ends, str(len(loop["first"]))]
+    ends = interval(*window["ratio_interval_95"], digits=2)
+    what = "time of a traced step / of one that is not"
+    yield [what, f"{window['ratio_median']:.2f}", ends, str(len(window["first"]))]
+    yield ["trace of a step, kB", f"{trace / 1e3:.0f}"]
 
 
 def compilation(_: str, record: Record) -> Iterator[list[str]]:
@@ -449,7 +398,7 @@ def compilation(_: str, record: Record) -> Iterator[list[str]]:
     for row in record["rows"]:
         first = [f"`{row['experiment']}`", row["target"]]
         if "reason" in row:
-            yield [*first, "", "", "", row["reason"], "", "", date(record)]
+            yield [*first, "", "", "", row["reason"], "", "", when(record, "jax")]
             continue
         is_text = "transformer" in row["experiment"]
         yield [
@@ -460,7 +409,7 @@ def compilation(_: str, record: Record) -> Iterator[list[str]]:
             f"{row['compile_seconds']:.1f}",
             f"{row['peak_bytes'] / 1e9:.2f}",
             str(sum(row["collectives"].values())),
-            date(record),
+            when(record, "jax"),
         ]
 
 
@@ -478,7 +427,7 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
             f"{seconds * 1e3:.1f}" if is_h100 else "",
             f"{batch / seconds:,.0f}" if is_h100 else "",
             f"{row['peak_bytes'] / 1e9:.2f}",
-            date(record),
+            when(record, "jax"),
         ]
 
 
@@ -699,12 +648,23 @@ GOALS = (
 
 def goals(_: list[tuple[str, Record]]) -> Rows:
     """Each goal with each figure that there is, met or missed."""
-    rows = [["goal", "needed", "measured (95 %)", "state", "against", "runs", "hardware", "date"]]
+    rows = [
+        [
+            "goal",
+            "needed",
+            "measured (95 %)",
+            "state",
+            "against",
+            "runs",
+            "hardware",
+            "date; versions",
+        ]
+    ]
     for goal in GOALS:
         title, needed = goal.title, goal.needed()
         for file in sorted(RESULTS.glob(goal.pattern)):
             record = json.loads(file.read_text())
-            where = [machine(file.stem, record), date(record)]
+            where = [machine(file.stem, record), when(record, "jax")]
             try:
                 figure = goal.figure(record)
                 cells = [str(figure), goal.state(figure), figure.against, figure.runs]
@@ -715,19 +675,19 @@ def goals(_: list[tuple[str, Record]]) -> Rows:
     return rows
 
 
-_COMPARED = ["hardware", "date", "rounds", "ours", "theirs", "ratio", "95 %"]
-_SETTINGS = ["a call of", "hardware", "date; versions", "rounds", "ours, us", "bare, us"]
-_RECORD = ["program", "hardware", "date; versions", "runs", "seconds", "top-1 accuracy"]
-_NOTE = ["hardware", "date"]
+_COMPARED = "hardware | date; versions | rounds | ours | theirs | ratio (95 %)"
+_WHERE = "hardware | date; versions"
+_NOTES = ("notes.json",)
+_COMPILED = "flagship_compile_"
 
 TABLES = {
-    "goals": Table((), goals, shows_files=False),
+    "goals": Table((), goals),
     "trials": Table(("seeds_*.json",), trials),
     "digits_pytorch": Table(
         ("digits_pytorch*.json",),
         each(
-            ["hardware", "date; versions", "reached, of both sides", "mean of the trials"]
-            + ["DawnJAX", "PyTorch", "ratio", "95 %"],
+            f"{_WHERE} | reached, of both sides | mean of the trials | DawnJAX | PyTorch | ratio | "
+            "95 %",
             digits_pytorch,
         ),
     ),
@@ -736,39 +696,39 @@ TABLES = {
     "record_mode": Table(
         ("record_*.json",),
         each(
-            [*_RECORD, "compilation, s", "ours / its time (95 %)", "our accuracy less its (error)"],
+            f"program | {_WHERE} | runs | seconds | top-1 accuracy | compilation, s | "
+            "ours / its time (95 %) | our accuracy less its (error)",
             record_mode,
         ),
     ),
     "loop_overhead": Table(
-        ("loop_overhead*.json",), each([*_SETTINGS, "ratio", "95 %"], loop_overhead)
+        ("loop_overhead*.json",), each(f"a call of | {_COMPARED}", loop_overhead)
     ),
     "profile_cost": Table(
-        ("profile_cost.json",), each(["quantity", "value", "95 %", "rounds"], profile_cost)
+        ("profile_cost.json",), each("quantity | value | 95 % | rounds", profile_cost)
     ),
-    "image_input": Table(("image_input.json",), each(["work", *_COMPARED], image_input)),
-    "import_logs": Table(("import_logs.json",), each(["work", *_COMPARED], import_logs)),
-    "start_up": Table(("start_up.json",), each(["process", *_COMPARED], start_up)),
+    "image_input": Table(("image_input.json",), each(f"work | {_COMPARED}", image_input)),
+    "import_logs": Table(("import_logs.json",), each(f"work | {_COMPARED}", import_logs)),
+    "start_up": Table(("start_up.json",), each(f"process | {_COMPARED}", start_up)),
     "compilation": Table(
-        ("flagship_compile_tpu_v5e.json", "flagship_compile_tpu_v4.json")
-        + ("flagship_compile_h100.json",),
+        tuple(f"{_COMPILED}{target}.json" for target in ("tpu_v5e", "tpu_v4", "h100")),
         each(
-            ["experiment", "target", "devices", "a device", "pixels", "compile s"]
-            + ["GB a device", "collectives", "date"],
+            "experiment | target | devices | a device | pixels | compile s | GB a device | "
+            "collectives | date; versions",
             compilation,
         ),
     ),
     "moved_bytes": Table(
-        ("flagship_compile_*_on_1*.json", "flagship_compile_tpu_v5e_variants.json"),
+        (f"{_COMPILED}*_on_1*.json", f"{_COMPILED}tpu_v5e_variants.json"),
         each(
-            ["step, variant", "target", "examples a device", "GB moved", "ms at 3.35 TB/s"]
-            + ["examples a second at that", "GB a device", "date"],
+            "step, variant | target | examples a device | GB moved | ms at 3.35 TB/s | "
+            "examples a second at that | GB a device | date; versions",
             moved_bytes,
         ),
     ),
-    "single_runs": Table(("notes.json",), each(["what", "seen", *_NOTE], notes("single_runs"))),
-    "repeats": Table(("notes.json",), each(["benchmark", "seen", *_NOTE], notes("repeats"))),
-    "kept": Table(("notes.json",), each(["change", "effect", *_NOTE], notes("kept"))),
+    "single_runs": Table(_NOTES, each("what | seen | hardware | date", notes("single_runs"))),
+    "repeats": Table(_NOTES, each("benchmark | seen | hardware | date", notes("repeats"))),
+    "kept": Table(_NOTES, each("change | effect | hardware | date", notes("kept"))),
 }
 
 
