@@ -334,7 +334,8 @@ def compared_row(name: str, record: Record, what: str, facts: Record, digits: in
     """The row of a comparison: both medians and their ratio."""
     places = 0 if facts["ratio_median"] >= 100 else 3
     medians = [f"{facts[field]:,.{digits}f}" for field in ("first_median", "second_median")]
-    ratio = f"{facts['ratio_median']:.{places}f} ({interval(*facts['ratio_interval_95'], digits=places)})"
+    ends = interval(*facts["ratio_interval_95"], digits=places)
+    ratio = f"{facts['ratio_median']:.{places}f} ({ends})"
     where = [machine(name, record), when(record, "jax")]
     return [what, *where, str(len(facts["first"])), *medians, ratio]
 
@@ -648,18 +649,8 @@ GOALS = (
 
 def goals(_: list[tuple[str, Record]]) -> Rows:
     """Each goal with each figure that there is, met or missed."""
-    rows = [
-        [
-            "goal",
-            "needed",
-            "measured (95 %)",
-            "state",
-            "against",
-            "runs",
-            "hardware",
-            "date; versions",
-        ]
-    ]
+    head = "goal | needed | measured (95 %) | state | against | runs | hardware | date; versions"
+    rows = [head.split(" | ")]
     for goal in GOALS:
         title, needed = goal.title, goal.needed()
         for file in sorted(RESULTS.glob(goal.pattern)):
