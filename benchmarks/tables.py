@@ -650,7 +650,7 @@ GOALS = (
 def goals(_: list[tuple[str, Record]]) -> Rows:
     """Each goal with each figure that there is, met or missed."""
     head = "goal | needed | measured (95 %) | state | against | runs | hardware | date; versions"
-    rows: Rows = [head.split(" | ")]
+    rows: Rows = [list(head.split(" | "))]
     for goal in GOALS:
         title, needed = goal.title, goal.needed()
         for file in sorted(RESULTS.glob(goal.pattern)):
