@@ -114,3 +114,10 @@ def test_links_between_pages_lead_to_a_heading(page):
         linked = (page.parent / path) if path else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_of_the_repository_that_a_page_names_exist(page):
+    folders = "dawnjax|models|input_pipeline|experiments|benchmarks|tests"
+    for path in re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|sh|json))`", page.read_text()):
+        assert (TOP / path).is_file(), path
