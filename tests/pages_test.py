@@ -119,5 +119,5 @@ def test_links_between_pages_lead_to_a_heading(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_of_the_repository_that_a_page_names_exist(page):
     folders = "dawnjax|models|input_pipeline|experiments|benchmarks|tests"
-    for path in re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|sh|json))`", page.read_text()):
+    for path in re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|sh))`", page.read_text()):
         assert (TOP / path).is_file(), path
