@@ -6,10 +6,9 @@
 SGD with Nesterov momentum, linear scaling and warm-up, a cosine to 0 over 30 epochs, random crops
 and flips, label smoothing.
 
-On one H200 and a JPEG copy of the data ten seeds trained for 17.6 s each and ended at a mean top-1
-of 0.9037 (0.9015 to 0.9058), so none reached the target; with the original images it has not been
-run. On two CPU cores it had 0.7898 after a schedule of three epochs, and 0.5393 after one of one;
-`docs/measurements.md` has all.
+Expected: on one NVIDIA H200 ten seeds trained for 17.6 s each and ended at a mean top-1 of 0.9037
+(0.9015 to 0.9058) on a JPEG copy of the data, so none reached the target. The original images were
+not at hand.
 
 Source: the network of He et al. 2015 with a 3x3 stem; the recipe is the usual one for CIFAR-10,
 shortened as in Goyal et al. 2017 (arXiv 1706.02677): rate proportional to the batch, warm-up.

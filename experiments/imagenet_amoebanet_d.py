@@ -5,12 +5,12 @@
 
 RMSProp as TensorFlow computes it, 2.56 at a batch of 1,024, the rate times 0.88 after each epoch,
 warm-up over the first hundredth of the run, an auxiliary head, dropout before the classifier, and
-the moving average of the weights for evaluation. No drop path and no clipping of gradients, as the
-source's command leaves them. The statistics of BatchNorm are not averaged beyond their own
-momentum, unlike in the source; its preprocessing of images was not compared.
+the moving average of the weights for evaluation. As in the source's command there is no drop path
+and no clipping of gradients. Unlike the source, the statistics of BatchNorm are not averaged
+beyond their own momentum. The preprocessing of images was not compared.
 
-Not yet measured here. The entry (one Cloud TPU, TensorFlow 1.8) reached 93.04 % top-5 after 33 of
-35 epochs and 7.5 hours, 93.11 % and 76.20 % top-1 at the end.
+Not yet measured. The entry (one Cloud TPU, TensorFlow 1.8) reached 93.04 % top-5 after 33 of 35
+epochs and 7.5 hours, 93.11 % and 76.20 % top-1 at the end.
 
 Source: the entry `google_amoeba_net_d_tpu_tensorflow18` of
 https://github.com/stanford-futuredata/dawn-bench-entries for batch, rates, decay and epochs; the

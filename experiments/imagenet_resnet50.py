@@ -3,17 +3,16 @@
     dawnjax prepare --dataset=imagenet --from=ILSVRC2012 --out=data/imagenet
     dawnjax train --experiment=imagenet_resnet50 --data.data_dir=data/imagenet
 
-SGD with Nesterov momentum, 0.1 for each 256 examples of a batch of 1,024, five epochs of warm-up, a
-cosine to 0 over 40 epochs, label smoothing, random rectangles and flips, the last BatchNorm scale
-of each block starting at 0.
+SGD with Nesterov momentum, 0.1 for each 256 examples of a batch of 1,024, five epochs of warm-up,
+a cosine to 0 over 40 epochs, label smoothing, random rectangles and flips, the last BatchNorm
+scale of each block starting at 0.
 
-Not yet measured: it wants an accelerator (an epoch is 31 PFLOP) and ImageNet. The pod entry of
-DAWNBench that this is nearest to (ResNet-50, TensorFlow 1.8, half of a TPU v2 pod, steps in place
-of a cosine, no smoothing) first had 93.00 % top-5 after 87 epochs, and 93.03 % and 75.97 % top-1
-after its 100.
+Not yet measured: it needs an accelerator (an epoch is 31 PFLOP) and ImageNet. The nearest entry of
+DAWNBench (half of a TPU v2 pod, TensorFlow 1.8, steps in place of a cosine, no smoothing) had
+93.00 % top-5 after 87 epochs, and 93.03 % and 75.97 % top-1 after 100.
 
-Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv 1706.02677), sections 2.1, 2.2 and
-5.1; cosine and smoothing as in He et al. 2018, "Bag of Tricks" (arXiv 1812.01187), section 5.
+Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv 1706.02677), sections 2.1, 2.2
+and 5.1; cosine and smoothing as in He et al. 2018, "Bag of Tricks" (arXiv 1812.01187), section 5.
 """
 
 import dataclasses

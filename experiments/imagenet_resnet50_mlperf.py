@@ -7,13 +7,13 @@ LARS with a peak rate of 25, five epochs of warm-up, then the square of what is 
 label smoothing; the space-to-depth stem. `--weight_update_sharding` splits the optimizer's state
 and the update over the devices.
 
-Not yet measured: it wants a slice of an accelerator pod and ImageNet.
+Not yet measured: it needs a slice of an accelerator pod and ImageNet.
 
-Source: `models/official/resnet/lars_util.py` in https://github.com/tensorflow/tpu for rate, warm-up
-and power at this batch; TensorFlow's `LARSOptimizer` for the rule (momentum of scaled gradients,
-coefficient 0.001, no trust ratio for biases and normalization), which is the paper's; Ying et al.
-2018, "Image Classification at Supercomputer Scale" (arXiv 1811.06992), section 2. The target is
-MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a choice of this recipe.
+Source: `models/official/resnet/lars_util.py` in https://github.com/tensorflow/tpu for rate,
+warm-up and power at this batch; TensorFlow's `LARSOptimizer` for the rule (momentum of scaled
+gradients, coefficient 0.001, no trust ratio for biases and normalization), which is the paper's;
+Ying et al. 2018, "Image Classification at Supercomputer Scale" (arXiv 1811.06992), section 2. The
+target is MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a choice of this recipe.
 """
 
 import dataclasses

@@ -1,12 +1,10 @@
 """Synthetic images of any shape: for trying a machine, a model or a setting without data.
 
-The images are made from a seed: a pattern for each class under noise. A small residual network
-learns them in a few epochs on any machine, so the run shows a time to accuracy from end to end, and
-every shape is a flag:
-
     dawnjax train --experiment=synthetic_image --data.image_height=224 --data.image_width=224
 
-The time says nothing about any benchmark: how hard the task is depends on the flags.
+The images are made from a seed: a pattern for each class under noise. A small residual network
+learns them in a few epochs on any machine. Every shape is a flag, and how hard the task is depends
+on them, so the time says nothing about any benchmark.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine

@@ -7,9 +7,9 @@
 
 6 + 6 layers of width 1024 with 16 heads; as `wmt_transformer_base`, with dropout 0.3.
 
-Not yet measured. It was written for one machine of 8 GPUs or TPU cores: the paper trains 300,000
-steps in 3.5 days on 8 P100 and reports BLEU 28.4, by tokenized BLEU of averaged checkpoints; the
-target of 25 is reached much sooner.
+Not yet measured. It is meant for one machine of 8 GPUs or TPU cores. The paper trains 300,000
+steps in 3.5 days on 8 P100 and reports BLEU 28.4, which is tokenized BLEU of averaged checkpoints;
+the target of 25 comes much sooner.
 
 Source: Vaswani et al. 2017 (arXiv 1706.03762), sections 5 and 6.1 and Table 3 (the peak rate is
 (1024 x 4000) ** -0.5); the target is the value of MLPerf v0.5 and v0.6, which have it for another
