@@ -65,10 +65,10 @@ def make_environment(folder: Path, *install: str | Path) -> Path:
     Returns:
       Its folder of programs.
     """
-    venv.create(folder)
+    venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     # Their own `.pth` files, such as that of an editable DawnJAX, are not read from here.
-    shared = [path for path in sys.path if Path(path).name == "site-packages"]
+    shared = [path for path in sys.path if path.endswith("-packages")]
     (packages / "shared.pth").write_text("\n".join(shared))
     (packages / "sitecustomize.py").write_text(REPORT_PACKAGE)
     if install:
