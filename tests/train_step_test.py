@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +19,9 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.dataset import DatasetSpec
 from dawnjax.machine.mesh import make_mesh, replicated
 from dawnjax.models.amoebanet import AmoebaNetD
-from dawnjax.models.execution import Execution
+from dawnjax.models.execution import TrainingMoment
 from dawnjax.models.resnet import ResNet
 from dawnjax.optim import loss_scaling
-from dawnjax.tasks.task import Moment, Setting
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
 SPEC = dataclasses.replace(SMALL_IMAGES, num_train_examples=32)
@@ -38,11 +38,6 @@ BASE = dataclasses.replace(
 def recipe_of(experiment: Experiment, num_devices: int = 1, spec: DatasetSpec = SPEC) -> Recipe:
     experiment.validate(spec)
     return make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:num_devices]))
-
-
-def setting_of(model: Any) -> Setting:
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
-    return Setting(model=model, data=BASE.data, spec=SPEC, execution=execution)
 
 
 def batch(spec: DatasetSpec = SPEC, size: int = 16) -> dict[str, Any]:
@@ -159,47 +154,74 @@ def test_the_loss_scale_doubles_after_2000_finite_steps_and_halves_at_an_overflo
     assert not bool(are_finite) and float(state["scale"]) == 4.0
 
 
-class Drawn(nnx.Module):
-    """Gives what it is told as logits, to be read in the loss."""
+Told = tuple[jax.Array, jax.Array] | None
+"""Keys, and the progress of the run; None where a model is called without them."""
 
-    def __call__(self, images, *, train, moment=None):
-        self.moment = nnx.data(moment)
-        return jnp.zeros((len(images), 10))
+
+@dataclasses.dataclass(frozen=True)
+class Probe(AmoebaNetD):
+    """A model that tells what it is told in training, and whose heads give logits made by hand."""
+
+    tell: Callable[[Told], None] = lambda told: None
+    has_auxiliary_head: bool = False
+
+    def build(self, *, num_classes: int, **_: Any) -> nnx.Module:
+        return ProbeModule(self, num_classes)
+
+
+class ToldNothing(Probe):
+    takes_moment: ClassVar[bool] = False
+
+
+class ProbeModule(nnx.Module):
+    def __init__(self, config: Probe, num_classes: int):
+        self.config = config
+        self.bias = nnx.Param(jnp.zeros(num_classes))
+
+    def __call__(
+        self, images: jax.Array, *, train: bool, moment: TrainingMoment | None = None
+    ) -> jax.Array | tuple[jax.Array, jax.Array]:
+        tell = self.config.tell
+        if moment is None:
+            tell(None)
+        else:
+            keys = jax.random.key_data(moment.keys)
+            jax.debug.callback(lambda *told: tell(told), keys, moment.progress)
+        logits = jnp.broadcast_to(self.bias[...], (len(images), len(self.bias)))
+        # Half of the probability is class 0's.
+        return (
+            (logits, logits.at[:, 0].add(np.log(9))) if self.config.has_auxiliary_head else logits
+        )
+
+
+def step_of(model: Probe, step: int = 0) -> float:
+    """The loss of one step of a model, on four examples of class 0, of which two are the same."""
+    experiment = dataclasses.replace(BASE, model=model, global_batch_size=4, num_epochs=1)
+    recipe = recipe_of(experiment)
+    key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
+    state = dataclasses.replace(recipe.initial_state(key), step=jnp.int32(step))
+    chosen = {"index": np.array([3, 9, 3, 5], np.int32), "label": np.zeros(4, np.int32)}
+    _, loss = jax.jit(recipe.train_step)(state, batch(size=4) | chosen, key)
+    jax.effects_barrier()
+    return float(loss)
 
 
 def test_a_model_that_draws_is_told_the_examples_keys_and_the_progress():
-    """Seen in the module that a step's loss has called."""
-    model = AmoebaNetD(num_cells=3, num_filters=16, stem_width=4, drop_path_keep=0.5)
-    experiment = dataclasses.replace(BASE, model=model, global_batch_size=4, num_epochs=1)
-    index = np.array([3, 9, 3, 5], np.int32)
-    rows = {**batch(size=4), "index": index}
-
-    def seen(step: int) -> Any:
-        root_key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
-        moment = Moment(root_key, jnp.int32(step), jnp.float32(step / 8))
-        module = Drawn()
-        experiment.task.loss(module, rows, moment, setting_of(model))
-        return module.moment
-
-    moment, later = seen(2), seen(3)
-    assert float(moment.progress) == 2 / 8
-    keys, later_keys = (jax.random.key_data(m.keys) for m in (moment, later))
-    assert keys[0].tolist() == keys[2].tolist() and len({tuple(key.tolist()) for key in keys}) == 3
-    assert not (keys == later_keys).all(1).any()
-    module = Drawn()
-    experiment.task.loss(
-        module, rows, Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0)), setting_of(ResNet())
-    )
-    assert module.moment is None
+    told: list[Told] = []
+    for step in (2, 3):
+        step_of(Probe(tell=told.append), step)
+    (keys, progress), (later_keys, later_progress) = filter(None, told)
+    # Of 32 examples, four a step.
+    assert (progress, later_progress) == (2 / 8, 3 / 8)
+    rows = list(map(tuple, np.asarray(keys)))
+    assert len(rows) == 4 and rows[0] == rows[2] and len(set(rows)) == 3
+    assert not set(rows) & set(map(tuple, np.asarray(later_keys)))
+    told.clear()
+    step_of(ToldNothing(tell=told.append), 2)
+    assert told and all(moment is None for moment in told)
 
 
 def test_an_auxiliary_heads_loss_is_added_with_its_weight():
-    task, model = BASE.task, AmoebaNetD(num_cells=3, num_filters=16, stem_width=4)
-    moment = Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0))
-    logits = jnp.zeros((16, 10))
-
-    def losses(heads: Any, config: Any) -> Any:
-        return task.loss(lambda images, **_: heads, batch(), moment, setting_of(config))[0]
-
-    np.testing.assert_allclose(losses((logits, logits), model), 1.4 * np.log(10), rtol=1e-6)
-    np.testing.assert_allclose(losses(logits, model), np.log(10), rtol=1e-6)
+    np.testing.assert_allclose(step_of(Probe()), np.log(10), rtol=1e-6)
+    both = step_of(Probe(has_auxiliary_head=True))
+    np.testing.assert_allclose(both, np.log(10) + 0.4 * np.log(2), rtol=1e-6)

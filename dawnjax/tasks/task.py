@@ -366,8 +366,10 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
         raise ConfigError(f"model={tag}: {type(model).__name__} defines no build(); {GUIDE}")
     given = {*task.model_arguments(spec), "rngs"}
     takes = inspect.signature(model.build).parameters
-    needed = {name for name, p in takes.items() if p.default is p.empty} - {"execution"}
-    if needed - given or given - set(takes):
+    takes_any = any(p.kind == p.VAR_KEYWORD for p in takes.values())
+    named = {name: p for name, p in takes.items() if p.kind != p.VAR_KEYWORD}
+    needed = {name for name, p in named.items() if p.default is p.empty} - {"execution"}
+    if needed - given or (given - set(named) and not takes_any):
         raise ConfigError(
             f"model={tag} does not fit task={task.TAG}: its build takes "
             f"{', '.join(sorted(takes))}, and the task gives {', '.join(sorted(given))}; {GUIDE}"
