@@ -239,9 +239,8 @@ class Task(abc.ABC):
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
         """What the model's `build` is given by name, besides `rngs` and, if it takes it,
-        `execution`."""
-        del spec
-        return {}
+        `execution`: the whole `spec`, unless a task says more narrowly what it needs."""
+        return {"spec": spec}
 
     def initialize_from_data(self, params: Any, examples: Arrays, setting: Setting) -> Any:
         """The parameters with those set that look at training examples, where the model has
