@@ -22,11 +22,12 @@ from typing import Literal
 
 import numpy as np
 
-from dawnjax.input_pipeline import archives, cifar10_tfds
-from dawnjax.input_pipeline.cifar10 import CLASSES
+from dawnjax.input_pipeline import archives, cifar10_tfds, prepared
+from dawnjax.input_pipeline.cifar10 import CLASSES, NUM_EXAMPLES
 from dawnjax.input_pipeline.dataset import DataError, Split
 from dawnjax.input_pipeline.image_files import decode_image
 from dawnjax.input_pipeline.pickled_batches import read_pickled_batch
+from dawnjax.input_pipeline.preparation import Preparation, Request, note_part, report_images
 from dawnjax.input_pipeline.prepared import Examples
 
 Form = Literal["python", "binary", "images", "arrays"]
@@ -51,7 +52,7 @@ _FORM_NAMES: dict[Form, str] = {
 
 
 def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> Examples:
-    """Gives all examples of a source, checked.
+    """Reads all examples of a source, checked.
 
     Args:
       path: A folder or an archive in one of the forms above.
@@ -98,7 +99,7 @@ def _examples(splits: Splits, source: dict[str, str]) -> Examples:
 
 
 def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Member]]:
-    """Gives the form of a source and its files of that form; other files are passed over."""
+    """The form of a source and its files of that form; other files are passed over."""
 
     def known() -> Iterator[tuple[Form, archives.Member]]:
         for member in archives.members(path):
@@ -127,7 +128,7 @@ def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Me
 
 
 def _form_of(name: str) -> Form | None:
-    """Gives the form that a file belongs to by its path; None for one that is not needed."""
+    """The form that a file belongs to by its path; None for a file that is not needed."""
     parts = name.split("/")
     file = parts[-1]
     if file.startswith(".") or "__MACOSX" in parts:
@@ -178,7 +179,7 @@ def _read_batches(
 
 
 def _read_binary_batch(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the pixels [n, 3072] and labels [n]: a record is a byte of label and the pixels."""
+    """The pixels [n, 3072] and labels [n]: a record is a byte of label and the pixels."""
     if len(content) % (1 + _PIXELS):
         raise DataError(f"is cut short: {len(content):,} bytes are no multiple of {1 + _PIXELS}")
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
@@ -253,7 +254,7 @@ def _read_arrays(
 
 
 def _read_npy(content: bytes) -> np.ndarray:
-    """Gives the array in an .npy file; its size is compared with the file before it is made."""
+    """The array in an .npy file; its size is compared with the file before it is made."""
     file = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(file)
@@ -291,3 +292,29 @@ def _naming(member: archives.Member) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{member.source}: {archives.shown(member.name)} {error}") from None
+
+
+def _prepare(request: Request) -> str:
+    source, out = request.required_source(), request.out_for("cifar10")
+    description, outcome = prepared.write(
+        out,
+        lambda: read_source(source, request.progress.add),
+        dataset="cifar10",
+        overwrite=request.overwrite,
+    )
+    report = report_images(out, description, outcome, request.progress.seconds)
+    return report + note_part("CIFAR-10", description, NUM_EXAMPLES)
+
+
+PREPARATION = Preparation(
+    name="cifar10",
+    usage=("--from=PATH [--out=DIR] [--overwrite]",),
+    takes="""PATH is one of these:
+
+  the original archive   cifar-10-python.tar.gz or cifar-10-binary.tar.gz, or its folder
+  image files            train/<class>/*.jpg|png and test/<class>/*.jpg|png: a folder, or a .tar,
+                         .tar.gz, .tar.xz, .tar.bz2 or .zip of it
+  arrays                 an .npz of train_x, train_y, test_x, test_y
+  TensorFlow Datasets    a data directory with ArrayRecord files""",
+    run=_prepare,
+)

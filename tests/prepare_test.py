@@ -12,6 +12,7 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.commands import prepare
+from dawnjax.input_pipeline import cifar10_sources
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import DataError
 
@@ -143,7 +144,7 @@ def test_what_an_interrupt_left_half_made_is_silent(
         raise KeyboardInterrupt(id(archive))
 
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
-    monkeypatch.setattr(prepare, "_prepare_cifar10", read)
+    monkeypatch.setattr(cifar10_sources, "read_source", read)
     command = ["--dataset=cifar10", f"--from={tmp_path}", f"--out={tmp_path / 'out'}"]
     assert prepare.main(command) == 5
     assert capsys.readouterr().err == (

@@ -16,8 +16,8 @@ from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.input_pipeline.image_files import decode_square
 from dawnjax.input_pipeline.imagenet import ImageNet
-from dawnjax.input_pipeline.imagenet_sources import open_source
 from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.photographs import open_source
 
 CLASSES = ("n01440764", "n01443537", "n01484850")
 
@@ -123,11 +123,11 @@ def test_a_damaged_imagenet_is_refused_in_one_line(imagenet_directory, tmp_path,
     ):
         info_file.write_text(json.dumps(info | change))
         with pytest.raises(DataError, match=f"dataset_info.json: .*{message}"):
-            open_source(copy)
+            open_source(copy, "ImageNet", "imagenet2012")
     info_file.write_text(json.dumps(info))
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(DataError, match=r"pip install 'dawnjax\[tfds\]'"):
-        open_source(copy)
+        open_source(copy, "ImageNet", "imagenet2012")
 
 
 def test_a_photograph_that_is_none_is_named(tfds, tmp_path):
