@@ -18,6 +18,7 @@ from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
 from dawnjax.input_pipeline.digits import Digits
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
+from dawnjax.input_pipeline.images import Images
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.amoebanet import AmoebaNetD
@@ -48,7 +49,7 @@ from dawnjax.update_rules import (
     WarmupLinear,
 )
 
-DatasetConfig = Digits | Cifar10 | ImageNet | Synthetic | ParallelText
+DatasetConfig = Digits | Cifar10 | ImageNet | Images | Synthetic | ParallelText
 ModelConfig = (
     ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD | Transformer
 )

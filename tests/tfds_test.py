@@ -16,6 +16,7 @@ from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.input_pipeline.image_files import decode_square
 from dawnjax.input_pipeline.imagenet import ImageNet
+from dawnjax.input_pipeline.images import Images
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.input_pipeline.photographs import open_source
 
@@ -87,6 +88,27 @@ def test_imagenet_is_read_as_it_is(imagenet_directory, below):
         assert len(known) == len(images)
         found = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
         assert found == known and labels.dtype == np.int32
+
+
+def test_any_labelled_images_are_read_under_their_name(imagenet_directory, tmp_path, capsys):
+    dataset = imagenet_directory / "imagenet2012"  # whose directory says what it is, not its name
+    data = Images(name="fish", data_dir=str(dataset), image_side=64)
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples) == (9, 5)
+    assert spec.image_shape == (64, 64, 3) and data.classes() == CLASSES
+    out = tmp_path / "fish"
+    argv = ["prepare", "--dataset=images", "--name=fish", "--image_side=64", f"--out={out}"]
+    assert main([*argv, f"--from={dataset}"]) == 0
+    assert "5 eval images 64x64x3 in 3 classes, from TensorFlow Data" in capsys.readouterr().out
+    ready = Images(name="fish", data_dir=str(out))
+    for split in ("train", "eval"):
+        for name, array in ready.load(split).items():
+            np.testing.assert_array_equal(np.asarray(data.load(split)[name]), array)
+    # Of a data directory with many datasets, the one of the name is read.
+    with pytest.raises(DataError, match="no fish there, neither prepared"):
+        Images(name="fish", data_dir=str(imagenet_directory), image_side=64).spec()
+    assert main([*argv, f"--from={imagenet_directory}"]) == 1
+    assert "holds no known form of fish" in capsys.readouterr().err
 
 
 def test_imagenet_prepared_gives_the_same_batches(imagenet_directory, tmp_path):
