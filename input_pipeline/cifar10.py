@@ -16,18 +16,7 @@ import numpy as np
 from dawnjax.input_pipeline import cifar10_tfds, prepared
 from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Split
 
-CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 IMAGE_SHAPE = (32, 32, 3)
 NUM_EXAMPLES: dict[Split, int] = {"train": 50_000, "eval": 10_000}
 

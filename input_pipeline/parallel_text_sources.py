@@ -145,7 +145,7 @@ def _contents(
     sources: list[str] = []
     targets: list[str] = []
     if corpus.tfds is not None:
-        sources, targets = corpus.tfds.train()
+        sources, targets = corpus.tfds.read("train")
     for files in zip(corpus.train_sources, corpus.train_targets, strict=True):
         source, target = read_pairs(*files)
         sources += source
@@ -154,18 +154,29 @@ def _contents(
     num_empty = len(sources) - len(whole)
     sources, targets = [sources[index] for index in whole], [targets[index] for index in whole]
     if not sources:
-        where = corpus.train_sources[0] if corpus.train_sources else corpus.tfds.directory
+        where = [*corpus.train_sources, corpus.tfds and corpus.tfds.directory][0]
         raise DataError(f"{where}: no sentence pairs")
     if corpus.eval_source is not None and corpus.eval_target is not None:
         eval_sources, eval_targets = read_pairs(corpus.eval_source, corpus.eval_target)
     elif corpus.tfds is not None:
-        eval_sources, eval_targets = corpus.tfds.evaluated()
+        names = [corpus.tfds.eval_split] if corpus.tfds.eval_split else ["validation", "test"]
+        eval_sources, eval_targets = corpus.tfds.read(*names)
     else:
         raise DataError("no sentence pairs to evaluate: two files, source and target, are needed")
     if not eval_sources:
         raise DataError(f"{corpus.eval_source}: no sentence pairs")
 
-    model = _vocabulary_model(corpus, [*sources, *targets], say)
+    if corpus.vocabulary_file is not None:
+        try:
+            model = corpus.vocabulary_file.read_bytes()
+        except OSError as error:
+            raise DataError(f"{corpus.vocabulary_file}: {error.strerror}") from None
+    else:
+        say(
+            f"training a vocabulary of {corpus.vocabulary_size:,} tokens on {2 * len(sources):,} "
+            "sentences"
+        )
+        model = vocabulary.train_vocabulary([*sources, *targets], corpus.vocabulary_size)
     words = vocabulary.Vocabulary(model)
     if words.size != corpus.vocabulary_size:
         raise DataError(
@@ -226,22 +237,11 @@ def _evaluated(
     source_tokens, target_tokens = words.encode(sources), words.encode(targets)
     # Sentences of like length are translated together, so that a batch ends soon.
     order = sorted(range(len(source_tokens)), key=lambda row: (len(source_tokens[row]), row))
-    arrays = {
-        "source": _padded([source_tokens[row] for row in order]),
-        "target": _padded([target_tokens[row] for row in order]),
-    }
+    arrays = {}
+    for side, tokens in (("source", source_tokens), ("target", target_tokens)):
+        longest = max(len(sentence) for sentence in tokens)
+        arrays[side], _ = _filled([[tokens[row]] for row in order], longest)
     return arrays, tuple(targets[row] for row in order)
-
-
-def _vocabulary_model(corpus: Corpus, sentences: list[str], say: Callable[[str], None]) -> bytes:
-    if corpus.vocabulary_file is not None:
-        try:
-            return corpus.vocabulary_file.read_bytes()
-        except OSError as error:
-            raise DataError(f"{corpus.vocabulary_file}: {error.strerror}") from None
-    size = corpus.vocabulary_size
-    say(f"training a vocabulary of {size:,} tokens on {len(sentences):,} sentences")
-    return vocabulary.train_vocabulary(sentences, size)
 
 
 def _packed_rows(
@@ -257,15 +257,8 @@ def _packed_rows(
     rows = packing.pack(source_lengths[fits], target_lengths[fits], source_room, target_room)
     arrays = {}
     for side, tokens, room in (("source", sources, source_room), ("target", targets, target_room)):
-        filled = np.zeros((len(rows), room), np.uint16)
-        segments = np.zeros((len(rows), room), np.uint8)
-        for number, row in enumerate(rows):
-            start = 0
-            for segment, position in enumerate(row, start=1):
-                sentence = tokens[fits[position]]
-                filled[number, start : start + len(sentence)] = sentence
-                segments[number, start : start + len(sentence)] = segment
-                start += len(sentence)
+        sentences = [[tokens[fits[position]] for position in row] for row in rows]
+        filled, segments = _filled(sentences, room)
         arrays[f"train_{side}.npy"], arrays[f"train_{side}_segments.npy"] = filled, segments
     num_tokens = [int(lengths[fits].sum()) for lengths in (source_lengths, target_lengths)]
     return arrays, {
@@ -314,11 +307,17 @@ def _read_lines(path: pathlib.Path) -> list[str]:
     return [line.strip() for line in lines]
 
 
-def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-    filled = np.zeros((len(rows), max(len(row) for row in rows)), np.uint16)
+def _filled(rows: Sequence[Sequence[np.ndarray]], room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sentences side by side, uint16 [rows, room], and the place of each in its row, from 1."""
+    filled = np.zeros((len(rows), room), np.uint16)
+    segments = np.zeros((len(rows), room), np.uint8)
     for number, row in enumerate(rows):
-        filled[number, : len(row)] = row
-    return filled
+        start = 0
+        for segment, sentence in enumerate(row, start=1):
+            end = start + len(sentence)
+            filled[number, start:end], segments[number, start:end] = sentence, segment
+            start = end
+    return filled, segments
 
 
 def _npy_bytes(array: np.ndarray) -> bytes:

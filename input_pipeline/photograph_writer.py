@@ -72,14 +72,8 @@ def write(
                 name: np.load(directory / name, mmap_mode="r", allow_pickle=False)
                 for name in prepared.FILES
             }
-        mean, std = prepared.channel_statistics(arrays["train_images.npy"])
-        description = prepared.Description(
-            dataset=dataset,
-            classes=source.classes,
-            train_mean=mean,
-            train_std=std,
-            source={"kind": source.kind, "listing": source.listing},
-            files={name: prepared.record_of(array) for name, array in arrays.items()},
+        description = prepared.describe(
+            dataset, source.classes, arrays, {"kind": source.kind, "listing": source.listing}
         )
         prepared.write_description(directory, description)
         (directory / JOURNAL_FILE).unlink(missing_ok=True)

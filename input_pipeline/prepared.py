@@ -225,15 +225,7 @@ def write(
     with only_writer(directory):
         examples = read_examples()
         arrays = _arrays(examples)
-        mean, std = channel_statistics(examples.images["train"])
-        description = Description(
-            dataset=dataset,
-            classes=examples.classes,
-            train_mean=mean,
-            train_std=std,
-            source=examples.source,
-            files={name: record_of(array) for name, array in arrays.items()},
-        )
+        description = describe(dataset, examples.classes, arrays, examples.source)
         same = (description.dataset, description.fingerprint)
         if held(directory, lambda there: (there.dataset, there.fingerprint) == same, overwrite):
             return description, "unchanged"
@@ -246,13 +238,41 @@ def write(
     return description, "written"
 
 
+def describe(
+    dataset: str, classes: tuple[str, ...], arrays: dict[str, np.ndarray], source: dict[str, str]
+) -> Description:
+    """The description of the four arrays, by name, as they are stored."""
+    mean, std = channel_statistics(arrays["train_images.npy"])
+    files = {}
+    for name, array in arrays.items():
+        blocks = list(_blocks(array))
+        files[name] = FileRecord(
+            dtype=array.dtype.name,
+            shape=array.shape,
+            num_bytes=sum(len(block) for block in blocks),
+            crc32=tuple(f"{zlib.crc32(block):08x}" for block in blocks),
+        )
+    return Description(
+        dataset=dataset,
+        classes=classes,
+        train_mean=mean,
+        train_std=std,
+        source=source,
+        files=files,
+    )
+
+
 def write_description(directory: pathlib.Path, description: Description) -> None:
     """Writes `dataset.json`, whole or not at all; the arrays must be on disk before."""
     partial = directory / f"{DESCRIPTION_FILE}.partial"
     _write_synced(partial, [_format(description)])
     with named_write_errors(directory / DESCRIPTION_FILE):
         os.replace(partial, directory / DESCRIPTION_FILE)
-        _sync_directory(directory)
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
@@ -396,30 +416,12 @@ def _blocks(array: np.ndarray) -> Iterator[bytes | memoryview]:
         yield data[start : start + BLOCK_BYTES]
 
 
-def record_of(array: np.ndarray) -> FileRecord:
-    blocks = list(_blocks(array))
-    return FileRecord(
-        dtype=array.dtype.name,
-        shape=array.shape,
-        num_bytes=sum(len(block) for block in blocks),
-        crc32=tuple(f"{zlib.crc32(block):08x}" for block in blocks),
-    )
-
-
 def _write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> None:
     with named_write_errors(path), path.open("wb") as file:
         for block in blocks:
             file.write(block)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_directory(directory: pathlib.Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

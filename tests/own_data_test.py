@@ -80,7 +80,8 @@ def fail(houses):
         (lambda it: {**it, "price": it["price"].astype(float)}, "'price' is float64, but devices"),
         (lambda it: {**it, "name": np.array(["a"] * len(it["price"]))}, "'name' is <U1"),
         (lambda it: {**it, "price": it["price"][1:]}, r"examples: rooms 7, price 6.*one number"),
-        (lambda it: {"price": np.float32(3)}, "examples: price 0; wanted one number of 1 or more"),
+        (lambda it: {"price": it["price"][:0]}, "examples: price 0; wanted one number of 1 or"),
+        (lambda it: {"price": it["price"].astype(int) + 2**40}, "'price' is int64, but devices"),
         (lambda it: {}, "returned dict; wanted arrays by name"),
         (lambda it: it["price"], "returned ndarray; wanted arrays by name"),
         (fail, r"failed at .*own_data_test.py:\d+: KeyError: 'cellar'"),
@@ -161,7 +162,10 @@ def test_images_in_memory_have_what_a_classifier_needs(tmp_path):
         ({"image": np.zeros((4, 2, 3, 1))}, "'image' is float64"),
         ({"label": np.zeros(4)}, "'label' is float64"),
         ({"label": np.array([0, 1, -1, 0])}, "'label': label -1 of example 2 is out of range"),
-        ({"weight": np.zeros(4)}, "'image', 'label', 'weight' given; wanted 'image' and 'label'"),
+        (
+            {"weight": np.ones(4, bool)},
+            "'image', 'label', 'weight' given; wanted 'image' and 'label'",
+        ),
     ],
 )
 def test_images_in_memory_that_do_not_fit(change, message):
