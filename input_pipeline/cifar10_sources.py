@@ -1,4 +1,4 @@
-"""CIFAR-10 in the forms in which it is found, read into memory for `dawnjax prepare`.
+"""CIFAR-10 in the forms that it comes in, read into memory for `dawnjax prepare`.
 
 The form is recognized by content, in a folder or an archive of it:
 
@@ -56,7 +56,7 @@ def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> 
 
     Args:
       path: A folder or an archive in one of the forms above.
-      progress: Called now and then with the number of examples read since the last call.
+      progress: Called with the number of examples read since its last call.
 
     Returns:
       The examples, in the order of the batches (original versions), of class and file name (image
@@ -107,8 +107,8 @@ def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Me
             if form is not None:
                 yield form, member
 
-    found = known()
-    first = next(found, None)
+    of_known_form = known()
+    first = next(of_known_form, None)
     if first is None:
         raise DataError(
             f"{path}: holds no known form of CIFAR-10 (data_batch_1 ..., data_batch_1.bin ..., "
@@ -116,7 +116,7 @@ def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Me
         )
 
     def members() -> Iterator[archives.Member]:
-        for form, member in itertools.chain([first], found):
+        for form, member in itertools.chain([first], of_known_form):
             if form != first[0]:
                 raise DataError(
                     f"{path}: mixes {_FORM_NAMES[first[0]]} ({first[1].name!r}) and "
@@ -189,7 +189,7 @@ def _read_binary_batch(content: bytes) -> tuple[np.ndarray, np.ndarray]:
 def _read_images(
     path: pathlib.Path, members: Iterator[archives.Member], progress: Progress
 ) -> Splits:
-    found: dict[Split, list[tuple[int, str, np.ndarray]]] = {"train": [], "eval": []}
+    decoded: dict[Split, list[tuple[int, str, np.ndarray]]] = {"train": [], "eval": []}
     root = None
     for member in members:
         *folders, split, label, file = member.name.split("/")
@@ -202,17 +202,17 @@ def _read_images(
             if label not in CLASSES:
                 raise DataError(f"is of no class of CIFAR-10 ({', '.join(CLASSES)})")
             image = decode_image(content, _SIDE, _SIDE)
-        found[_FOLDERS[split]].append((CLASSES.index(label), file, image))
+        decoded[_FOLDERS[split]].append((CLASSES.index(label), file, image))
         progress(1)
     splits: Splits = {}
     for folder, split in _FOLDERS.items():
-        lacking = set(range(len(CLASSES))) - {label for label, _, _ in found[split]}
+        lacking = set(range(len(CLASSES))) - {label for label, _, _ in decoded[split]}
         if lacking:
             names = ", ".join(f"{folder}/{CLASSES[label]}" for label in sorted(lacking))
             raise DataError(f"{path}: has no images in {names}")
-        found[split].sort(key=lambda item: item[:2])
-        images = np.stack([image for _, _, image in found[split]])
-        splits[split] = images, np.array([label for label, _, _ in found[split]])
+        decoded[split].sort(key=lambda item: item[:2])
+        images = np.stack([image for _, _, image in decoded[split]])
+        splits[split] = images, np.array([label for label, _, _ in decoded[split]])
     return splits
 
 

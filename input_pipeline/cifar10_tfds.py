@@ -37,11 +37,11 @@ def read_counts(version_directory: pathlib.Path) -> tuple[dict[Split, int], str]
     info = tfds_directory.read_info(version_directory)
     if info["name"] != "cifar10":
         raise DataError(f"{path}: is of the dataset {info['name']!r}, not cifar10")
-    lengths = {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
-    if not set(_SPLITS.values()) <= set(lengths):
+    numbers = tfds_directory.num_examples(info)
+    if not set(_SPLITS.values()) <= set(numbers):
         raise DataError(f"{path}: damaged or without train and test")
     tfds_directory.import_tfds(version_directory)
-    counts = {ours: lengths[theirs] for ours, theirs in _SPLITS.items()}
+    counts: dict[Split, int] = {ours: numbers[theirs] for ours, theirs in _SPLITS.items()}
     return counts, tfds_directory.fingerprint(version_directory)
 
 
@@ -55,7 +55,7 @@ def read_split(
     Args:
       version_directory: What `find_version` returned.
       split: Which split.
-      progress: Called now and then with the number of examples read since the last call.
+      progress: Called with the number of examples read since its last call.
 
     Raises:
       DataError: Damaged, not CIFAR-10, or TFDS is not installed.

@@ -1,10 +1,10 @@
-"""A labelled set of images to evaluate on, in any of the forms in which such sets are found.
+"""A labelled set of images to evaluate on, in any of the forms that such sets come in.
 
 - a directory that `dawnjax prepare` wrote, or a TFDS directory: its evaluation split;
 - class folders: `PATH/<class>/*`, JPEG or PNG whatever their names end with;
 - arrays: an .npz of `images` (uint8 [n, height, width, channels]), `labels` and, if it knows them,
-  `classes`; or two files `NAME_data.npy` and `NAME_labels.npy`, of which the first is given, as
-  CIFAR-10.1 comes.
+  `classes`; or two files `NAME_data.npy` and `NAME_labels.npy`, as CIFAR-10.1 comes: PATH is the
+  first.
 
 Its labels become those of the run that is evaluated, by the names of the classes.
 """
@@ -141,10 +141,10 @@ def _read_folders(
     path: pathlib.Path, shape: tuple[int, int, int], decode: Decode
 ) -> LabelledImages:
     classes = class_folders(path)
-    photographs, listing = list_folder(path, classes, "eval")
-    fingerprint = hashlib.sha256(listing).hexdigest()[:16]
+    listing = hashlib.sha256()
+    photographs = list_folder(path, classes, "eval", listing)
     images, labels = photographs.rows(shape, decode), np.asarray(photographs.labels)
-    return LabelledImages("class folders", images, labels, classes, fingerprint)
+    return LabelledImages("class folders", images, labels, classes, listing.hexdigest()[:16])
 
 
 def _read_tfds(

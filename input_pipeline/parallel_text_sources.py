@@ -383,10 +383,12 @@ def _prepare(request: Request) -> str:
 PREPARATION = Preparation(
     name="parallel_text",
     usage=(
-        "--train_source=FILES --train_target=FILES --eval_source=FILE --eval_target=FILE "
-        "--vocabulary_size=N --row_length=N --out=DIR [--vocabulary=FILE] [--overwrite]",
-        "--from=TFDS_DIR --source_language=CODE --target_language=CODE [--eval_split=NAME] "
-        "--vocabulary_size=N --row_length=N --out=DIR [--vocabulary=FILE] [--overwrite]",
+        "--train_source=FILES --train_target=FILES\n"
+        "--eval_source=FILE --eval_target=FILE --vocabulary_size=N --row_length=N --out=DIR\n"
+        "[--vocabulary=FILE] [--overwrite]",
+        "--from=TFDS_DIR --source_language=CODE\n"
+        "--target_language=CODE [--eval_split=NAME] --vocabulary_size=N --row_length=N --out=DIR\n"
+        "[--vocabulary=FILE] [--overwrite]",
     ),
     takes="""The files are UTF-8 or .gz, line n of the target being the translation of line n of the
 source. It trains a joint SentencePiece vocabulary on the training text, encodes, and packs whole

@@ -38,7 +38,7 @@ class TfdsPairs:
             raise DataError(f"{self.directory}: no TFDS dataset there; give DATASET/CONFIG in it")
         split = tfds_directory.first_split(version, splits)
         if split is None:
-            known = ", ".join(item["name"] for item in tfds_directory.read_info(version)["splits"])
+            known = ", ".join(tfds_directory.num_examples(tfds_directory.read_info(version)))
             raise DataError(f"{version}: has no split {' or '.join(splits)}, only {known}")
         builder = tfds_directory.open_version(version)
         languages = (self.source_language, self.target_language)

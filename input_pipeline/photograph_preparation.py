@@ -101,7 +101,7 @@ def _classes(arrays: Mapping[str, np.ndarray], labels: Mapping[Split, np.ndarray
 
 IMAGENET = Preparation(
     name="imagenet",
-    usage=("--from=PATH [--out=DIR] [--overwrite] [--image_side=PIXELS]",),
+    usage=("--from=PATH [--out=DIR] [--overwrite]\n[--image_side=PIXELS]",),
     takes="""PATH is a folder with train/<class>/* and val/<class>/* (JPEG or PNG), or a TensorFlow
 Datasets directory with ArrayRecord files. Each photograph becomes a square of 256 pixels, 197 KB,
 or of --image_side. Interrupted, it goes on where it was.""",
@@ -111,7 +111,7 @@ or of --image_side. Interrupted, it goes on where it was.""",
 
 IMAGES = Preparation(
     name="images",
-    usage=("--name=NAME --from=PATH [--out=DIR] [--overwrite] [--image_side=PIXELS]",),
+    usage=("--name=NAME --from=PATH [--out=DIR]\n[--overwrite] [--image_side=PIXELS]",),
     takes="""Any labelled images, which an experiment then has as Images(name=NAME). PATH is what
 imagenet takes, the evaluation split being val, validation, eval or test; or an .npz of train_x,
 train_y, test_x and test_y (images uint8 [n, height, width] or [n, height, width, channels]) and, if

@@ -121,8 +121,7 @@ def _open_folders(path: pathlib.Path, title: str) -> Source:
     splits: dict[Split, Photographs] = {}
     listing = hashlib.sha256(json.dumps(classes).encode())
     for split, folder in folders.items():
-        splits[split], listed = list_folder(folder, classes, split)
-        listing.update(listed)
+        splits[split] = list_folder(folder, classes, split, listing)
         if not len(splits[split].labels):
             raise DataError(f"{folder}: has no images")
     return Source("image folders", classes, splits, listing.hexdigest()[:16])
@@ -142,17 +141,15 @@ def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
 
 
 def list_folder(
-    folder: pathlib.Path, classes: Sequence[str], split: str
-) -> tuple[Photographs, bytes]:
+    folder: pathlib.Path, classes: Sequence[str], split: str, listing: Any
+) -> Photographs:
     """Lists the files in `folder/<class>/`, sorted.
 
     Args:
       folder: The folder of a split.
       classes: The classes that there may be.
       split: The split's name, for the listing.
-
-    Returns:
-      The photographs, and a text of all names and sizes, to be hashed.
+      listing: A hash that all names and sizes are added to.
 
     Raises:
       DataError: Something else lies there.
@@ -160,7 +157,6 @@ def list_folder(
     numbers = {name: number for number, name in enumerate(classes)}
     files: list[str] = []
     labels: list[int] = []
-    listed: list[str] = []
     # os.scandir and text: a million pathlib.Path objects take half a minute to make.
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.name.startswith("."):
@@ -176,7 +172,8 @@ def list_folder(
                 raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
             files.append(file.path)
             labels.append(numbers[entry.name])
-            listed.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))
+            named = [split, entry.name, file.name, file.stat().st_size]
+            listing.update(json.dumps(named).encode())
 
     def read(index: int) -> tuple[bytes, str]:
         try:
@@ -184,7 +181,7 @@ def list_folder(
         except OSError as error:
             raise DataError(f"{files[index]}: cannot be read ({error.strerror})") from None
 
-    return Photographs(np.array(labels, np.int32), read), "".join(listed).encode()
+    return Photographs(np.array(labels, np.int32), read)
 
 
 def _open_tfds(version: pathlib.Path) -> Source:
@@ -255,7 +252,7 @@ class PhotographDirectory:
       command: The flags of `dawnjax prepare` that make it.
       tfds_name: The name that TensorFlow Datasets has for it.
       side: Height and width of the images in pixels; None takes those of the prepared ones.
-      sides: The least to the largest that it may be.
+      sides: The values that `side` may have.
     """
 
     path: pathlib.Path
@@ -289,10 +286,10 @@ class PhotographDirectory:
             shape = description.image_shape
             mean, std = mean or description.train_mean, std or description.train_std
         else:
+            shape = self._square()
             source = _listed[self.path] = self._open_source()
             counts = {split: len(part.labels) for split, part in source.splits.items()}
             classes, fingerprint = source.classes, source.listing
-            shape = self._square()
         return DatasetSpec(
             num_train_examples=counts["train"],
             num_eval_examples=counts["eval"],
@@ -306,11 +303,11 @@ class PhotographDirectory:
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
         """The images uint8 [N, height, width, channels] and labels int32 [N] of one split.
 
-        Prepared ones are memory-mapped. Labels are verified. Images are where they have no more
-        than 2 GiB; of larger ones only size and header were compared, since to read the whole of
-        ImageNet takes minutes. `dawnjax prepare`, done again, compares all of it.
+        Prepared images are memory-mapped. Labels are verified, and so are images of up to 2 GiB. Of
+        more, only size and header are compared: to read the whole of ImageNet takes minutes.
+        `dawnjax prepare`, done again, compares all of it.
 
-        Others are read and decoded when a batch asks for them; a damaged photograph is met then.
+        Other photographs are decoded when a batch asks for them; a damaged one ends the run then.
 
         Raises:
           DataError: Missing or damaged; one line that names the file.

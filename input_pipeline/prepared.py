@@ -282,10 +282,9 @@ def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
         raise DataError(f"{directory}: is not a directory")
     if overwrite or is_prepared(directory):
         return
-    other = next(directory.iterdir(), None)
-    if other is not None:
+    for file in directory.iterdir():
         raise DataError(
-            f"{directory}: holds other files ({other.name}); choose another directory, or give "
+            f"{directory}: holds other files ({file.name}); choose another directory, or give "
             "--overwrite to write beside them"
         )
 
@@ -463,11 +462,11 @@ def _parse(path: pathlib.Path, text: bytes) -> Description:
     try:
         body = json.loads(text)
         if "crc32" not in body and "sha256" in body:  # the checksum of parallel text
-            other = body.get("dataset")
-            raise DataError(f"{path}: describes {other}, no images; {OTHER_DIRECTORY}")
-        found = body.pop("crc32")
-        version = body["schema_version"]
-        intact = found == _body_crc32(body)
+            raise DataError(
+                f"{path}: describes {body.get('dataset')}, no images; {OTHER_DIRECTORY}"
+            )
+        crc32, version = body.pop("crc32"), body["schema_version"]
+        intact = crc32 == _body_crc32(body)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{path}: damaged (no complete description); {_AGAIN}") from None
     if version != SCHEMA_VERSION:

@@ -43,8 +43,7 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
     try:
         info = json.loads(path.read_bytes())
         file_format, _ = info.get("fileFormat", "tfrecord"), info["name"]
-        for split in info["splits"]:
-            sum(int(length) for length in split["shardLengths"]), str(split["name"])
+        num_examples(info)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -57,9 +56,14 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
     return info
 
 
+def num_examples(info: dict[str, Any]) -> dict[str, int]:
+    """Number of examples of each split that a version's metadata name."""
+    return {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
+
+
 def first_split(version: pathlib.Path, names: Sequence[str]) -> str | None:
     """The first of some splits that a version has; raises what `read_info` does."""
-    known = [split["name"] for split in read_info(version)["splits"]]
+    known = num_examples(read_info(version))
     return next((name for name in names if name in known), None)
 
 
@@ -92,7 +96,7 @@ def open_split(
 
     Args:
       version: The directory, for messages.
-      builder: What `open_version` gave for it.
+      builder: What `open_version` returned for it.
       split: TFDS's name of the split.
       undecoded: Features that are read as the bytes on disk.
 

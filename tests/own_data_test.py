@@ -277,7 +277,7 @@ def test_an_npz_of_images(tmp_path, capsys):
     assert "9 train and 4 eval images 6x5x1 in 3 classes, from arrays" in capsys.readouterr().out
     data = Images(name="letters", data_dir=str(out))
     assert data.spec().image_shape == (6, 5, 1) and data.classes() == ("zero", "one", "two")
-    np.testing.assert_array_equal(data.load("train")["image"][..., 0], GREY)
+    np.testing.assert_array_equal(np.asarray(data.load("train")["image"])[..., 0], GREY)
     np.testing.assert_allclose(data.spec().mean, [(GREY / 255).mean()], atol=1e-6)
     with pytest.raises(ValueError, match="was prepared with 6x5; give --data.image_side=0, or"):
         Images(name="letters", data_dir=str(out), image_side=32).spec()

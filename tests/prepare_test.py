@@ -161,7 +161,7 @@ def test_help_of_a_dataset_has_its_own_flags(name: str, capsys) -> None:
     assert status == 0
     for other, preparation in prepare.PREPARATIONS.items():
         for flag in preparation.flags:
-            is_own = flag.name in {own.name for own in prepare.PREPARATIONS[name].flags}
+            is_own = flag.name in {item.name for item in prepare.PREPARATIONS[name].flags}
             assert (f"\n  --{flag.name}  <" in text) == is_own
         assert (f"--dataset={other} " in text) == (other == name)
 

@@ -46,9 +46,11 @@ def main(argv: list[str]) -> int:
     preparation = PREPARATIONS.get(_dataset_in(argv))
     shown = [preparation] if preparation else list(PREPARATIONS.values())
     flag_values = _flags(preparation, is_help="--help" in argv or "-h" in argv)
-    usage = "\n       ".join(
-        f"dawnjax prepare --dataset={item.name} {form}" for item in shown for form in item.usage
-    )
+    usage = "\n".join(
+        f"dawnjax prepare --dataset={item.name} {form}".replace("\n", "\n  ")
+        for item in shown
+        for form in item.usage
+    ).replace("\n", "\n       ")
     parts = [DESCRIPTION, *(f"{item.name}:\n{item.takes}" for item in shown)]
     if preparation is None:
         parts.append("--dataset=NAME --help shows the dataset's own flags too.")
@@ -60,14 +62,13 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"unexpected argument {rest[0]!r}; the source is given as --from=PATH")
     if preparation is None:
         raise _unknown(flag_values["dataset"].value)
-    own = {flag.name: flag_values[flag.name].value for flag in preparation.flags}
     _refuse_flags_of_others(flag_values, preparation)
     source, out = flag_values["from"].value, flag_values["out"].value
     request = Request(
         source=pathlib.Path(source).expanduser() if source else None,
         out=pathlib.Path(out).expanduser() if out else None,
         overwrite=bool(flag_values["overwrite"].value),
-        flags=own,
+        flags={flag.name: flag_values[flag.name].value for flag in preparation.flags},
         progress=Progress(),
     )
     try:
@@ -135,15 +136,13 @@ def _unknown(name: str | None) -> ConfigError:
 
 
 def _refuse_flags_of_others(flag_values: flags.FlagValues, preparation: Preparation) -> None:
-    own = {"dataset", "from", "out", "overwrite", *(flag.name for flag in preparation.flags)}
-    for name in flag_values:
-        if name not in own and flag_values[name].present:
-            having = [
-                item.name
-                for item in PREPARATIONS.values()
-                if name in {flag.name for flag in item.flags}
-            ]
-            raise ConfigError(f"--{name} is for {' and '.join(having)}, not {preparation.name}")
+    owners: dict[str, list[str]] = {}
+    for item in PREPARATIONS.values():
+        for flag in item.flags:
+            owners.setdefault(flag.name, []).append(item.name)
+    for name, datasets in owners.items():
+        if preparation.name not in datasets and flag_values[name].present:
+            raise ConfigError(f"--{name} is for {' and '.join(datasets)}, not {preparation.name}")
 
 
 def _interrupted(error: KeyboardInterrupt) -> ExitStatus:
