@@ -27,7 +27,7 @@ from dawnjax.input_pipeline.cifar10 import CLASSES, NUM_EXAMPLES
 from dawnjax.input_pipeline.dataset import DataError, Split
 from dawnjax.input_pipeline.image_files import decode_image
 from dawnjax.input_pipeline.pickled_batches import read_pickled_batch
-from dawnjax.input_pipeline.preparation import Preparation, Request, note_part, report_images
+from dawnjax.input_pipeline.preparation import Preparation, Request, report_images
 from dawnjax.input_pipeline.prepared import Examples
 
 Form = Literal["python", "binary", "images", "arrays"]
@@ -296,14 +296,13 @@ def _naming(member: archives.Member) -> Iterator[None]:
 
 def _prepare(request: Request) -> str:
     source, out = request.required_source(), request.out_for("cifar10")
-    description, outcome = prepared.write(
+    written = prepared.write(
         out,
         lambda: read_source(source, request.progress.add),
         dataset="cifar10",
         overwrite=request.overwrite,
     )
-    report = report_images(out, description, outcome, request.progress.seconds)
-    return report + note_part("CIFAR-10", description, NUM_EXAMPLES)
+    return report_images(request, out, written, ("CIFAR-10", NUM_EXAMPLES))
 
 
 PREPARATION = Preparation(

@@ -9,23 +9,15 @@ from dawnjax.input_pipeline import imagenet, images, photograph_writer, prepared
 from dawnjax.input_pipeline.dataset import DataError, Split
 from dawnjax.input_pipeline.labelled_images import read_npz
 from dawnjax.input_pipeline.photographs import SIDE, open_source
-from dawnjax.input_pipeline.preparation import (
-    Flag,
-    FlagError,
-    Preparation,
-    Request,
-    note_part,
-    report_images,
-)
+from dawnjax.input_pipeline.preparation import Flag, FlagError, Preparation, Request, report_images
 
 _FOLDERS: dict[Split, str] = {"train": "train", "eval": "test"}
 _SIDE_FLAG = Flag("image_side", f"Height and width of the squares, in pixels; {SIDE} without.", int)
 
 
 def _prepare_imagenet(request: Request) -> str:
-    side = _side(request, imagenet.SIDES)
-    description, report = _squares(request, "imagenet", "ImageNet", imagenet.TFDS_NAME, side)
-    return report + note_part("ImageNet", description, imagenet.NUM_EXAMPLES)
+    whole = ("ImageNet", imagenet.NUM_EXAMPLES)
+    return _squares(request, "imagenet", imagenet.TFDS_NAME, imagenet.SIDES, whole)
 
 
 def _prepare_images(request: Request) -> str:
@@ -35,39 +27,39 @@ def _prepare_images(request: Request) -> str:
     wrong = images.reason_against(name)
     if wrong:
         raise FlagError(f"--name={name} {wrong}")
-    side = _side(request, images.SIDES)
     if source.suffix != ".npz":
-        return _squares(request, name, name, name, side)[1]
+        return _squares(request, name, name, images.SIDES, None)
     if request.flags["image_side"] is not None:
         raise FlagError("--image_side is for photographs; the images of an .npz stay as they are")
     out = request.out_for(name)
     written = prepared.write(
         out, lambda: _read_npz(source), dataset=name, overwrite=request.overwrite
     )
-    return report_images(out, *written, request.progress.seconds)
-
-
-def _side(request: Request, sides: range) -> int:
-    side = request.flags["image_side"]
-    if side is not None and side not in sides:
-        raise FlagError(f"--image_side={side} must lie in [{sides[0]}, {sides[-1]}]")
-    return side or SIDE
+    return report_images(request, out, written)
 
 
 def _squares(
-    request: Request, dataset: str, title: str, tfds_name: str, side: int
-) -> tuple[prepared.Description, str]:
-    """Prepares photographs as squares; returns what is there, and a line that says so."""
+    request: Request,
+    dataset: str,
+    tfds_name: str,
+    sides: range,
+    part_of: tuple[str, Mapping[Split, int]] | None,
+) -> str:
+    """Prepares photographs as squares; returns what to print."""
+    side = request.flags["image_side"]
+    if side is not None and side not in sides:
+        raise FlagError(f"--image_side={side} must lie in [{sides[0]}, {sides[-1]}]")
+    title = part_of[0] if part_of else dataset
     source, out = open_source(request.required_source(), title, tfds_name), request.out_for(dataset)
-    description, outcome = photograph_writer.write(
+    written = photograph_writer.write(
         out,
         source,
         dataset=dataset,
-        side=side,
+        side=side or SIDE,
         overwrite=request.overwrite,
         progress=request.progress.add,
     )
-    return description, report_images(out, description, outcome, request.progress.seconds)
+    return report_images(request, out, written, part_of)
 
 
 def _read_npz(path: pathlib.Path) -> prepared.Examples:

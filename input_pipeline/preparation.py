@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dawnjax.input_pipeline.dataset import Split
 from dawnjax.input_pipeline.prepared import Description, Outcome, directory_of
 
 SECONDS_BETWEEN_LINES = 2.0
@@ -69,11 +70,7 @@ class Request:
     progress: Progress
 
     def required_source(self) -> pathlib.Path:
-        """The value of `--from`.
-
-        Raises:
-          FlagError: It was not given.
-        """
+        """The value of `--from`; raises FlagError where it was not given."""
         if self.source is None:
             raise FlagError("--from is missing: the archive, folder or .npz to convert")
         return self.source
@@ -103,26 +100,35 @@ class Preparation:
 
 
 def report_images(
-    out: pathlib.Path, description: Description, outcome: Outcome, seconds: float
+    request: Request,
+    out: pathlib.Path,
+    prepared: tuple[Description, Outcome],
+    part_of: tuple[str, Mapping[Split, int]] | None = None,
 ) -> str:
-    """One line that says which images a directory holds now."""
+    """Says in one line which images a directory holds now.
+
+    Args:
+      request: The request.
+      out: The directory.
+      prepared: Its description, and whether it was written now.
+      part_of: Name and counts of a known set; a second line says so where images of it are missing.
+    """
+    description, outcome = prepared
     counts = {split: description.num_examples(split) for split in ("train", "eval")}
     height, width, channels = description.image_shape
     mean = " ".join(f"{value:.4f}" for value in description.train_mean)
     std = " ".join(f"{value:.4f}" for value in description.train_std)
-    return (
+    line = (
         f"{out}: {DONE[outcome]}: {counts['train']:,} train and {counts['eval']:,} eval images "
         f"{height}x{width}x{channels} in {len(description.classes)} classes, from "
-        f"{description.source['kind']}, in {seconds:.1f} s; train mean {mean}, std {std}"
+        f"{description.source['kind']}, in {request.progress.seconds:.1f} s; train mean {mean}, "
+        f"std {std}"
     )
-
-
-def note_part(title: str, description: Description, whole: Mapping[Any, int]) -> str:
-    """A line that says so where the images are not all of a known set; else nothing."""
-    if all(description.num_examples(split) == count for split, count in whole.items()):
-        return ""
+    if part_of is None or part_of[1] == counts:
+        return line
+    title, whole = part_of
     return (
-        f"\nnote: this is a part of {title}, which has {whole['train']:,} train and "
+        f"{line}\nnote: this is a part of {title}, which has {whole['train']:,} train and "
         f"{whole['eval']:,} eval images"
     )
 
