@@ -187,7 +187,8 @@ def _loaded(path: pathlib.Path) -> Any:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
         return {name: loaded[name] for name in loaded.files} if path.suffix == ".npz" else loaded
     except Exception as error:  # NumPy and zipfile raise many kinds on damaged files
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        text = getattr(error, "strerror", None) or str(error)
+        reason = " ".join(text.split())[:200] or type(error).__name__
         raise DataError(f"{path}: cannot be read ({reason})") from None
 
 
