@@ -164,7 +164,11 @@ def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
         ("model", ("image_shape, num_classes,", "vocabulary_size,"), "does not fit task=class"),
         ("task", ("def loss", "def lose"), "abstract method 'loss'"),
         ("task", ("metrics = (", "measured = ("), "Regression declares no metrics"),
-        ("task", ('("x", "y"), ("x",)', '("z",), ("x",)'), "needs arrays z, and the data give x, y"),
+        (
+            "task",
+            ('("x", "y"), ("x",)', '("z",), ("x",)'),
+            "needs arrays z, and the data give x, y",
+        ),
         ("task", ('metric="mean_sq', 'metric="root_mean_sq'), "is not measured by task=regression"),
         ("task", ('unit="1", direction="at_most"', 'unit="1"'), "higher MSE is better"),
         ("model", ("nnx.Linear(2", "nnx.Cache(jnp.zeros(3)) or nnx.Linear(2"), "a step cannot"),

@@ -17,6 +17,7 @@ from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.input_pipeline.digits import Digits
 from dawnjax.input_pipeline.imagenet import ImageNet
+from dawnjax.input_pipeline.images import Images
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.amoebanet import AmoebaNetD
@@ -50,7 +51,7 @@ from dawnjax.tasks.classification import Classification
 from dawnjax.tasks.task import check_task, find_metric
 from dawnjax.tasks.translation import Translation
 
-DatasetConfig = Digits | Cifar10 | ImageNet | Synthetic | ParallelText
+DatasetConfig = Digits | Cifar10 | ImageNet | Images | Synthetic | ParallelText
 ModelConfig = (
     ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD | Transformer
 )

@@ -12,6 +12,7 @@ import numpy as np
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline import image_augmentation
+from dawnjax.input_pipeline.dataset import class_names
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation, Views
 from dawnjax.models.execution import TrainingMoment
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
@@ -217,9 +218,9 @@ class Classification(Task):
 
         spec, data, path = setting.spec, setting.data, Path(paths["data"]).expanduser()
         images = labelled_images.read(
-            path, spec.image_shape, resized=getattr(data, "resizes_images", False)
+            path, spec.image_shape, resized=getattr(data, "RESIZES", False)
         )
-        classes = data.classes()
+        classes = class_names(data, spec)
         labels = labelled_images.labels_of_run(path, images, classes)
         notes = []
         if images.classes is None:
