@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,8 @@ from dawnjax.__main__ import main
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
-FILES = dict(
-    zip(("data", "model", "optimizer", "task"), re.findall(r"```python\n(.*?)```", PAGE, re.S))
-)
+NAMES = ("data", "model", "optimizer", "task")
+FILES = dict(zip(NAMES, re.findall(r"```python\n(.*?)```", PAGE, re.S), strict=True))
 QUICK = ["--tensorboard=false", "--profile.after_run=false"]
 
 
@@ -68,7 +68,8 @@ def test_the_least_squares_solution_is_found(regression):
     """What a linear model can reach at best on the training data, by NumPy."""
     import sklearn.datasets
 
-    x, y = sklearn.datasets.load_diabetes(return_X_y=True)
+    data: Any = sklearn.datasets.load_diabetes(return_X_y=True)
+    x, y = data
     rows = np.concatenate([20 * x, np.ones((len(x), 1))], axis=1)
     weights, *_ = np.linalg.lstsq(rows[:320], y[:320] / 100, rcond=None)
     best = np.square(rows[320:] @ weights - y[320:] / 100).mean()
