@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from dawnjax.config_json import identity_of, to_json
 from dawnjax.errors import ConfigError
-from dawnjax.field_checks import check_model, check_optimizer, check_schedule, require
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
 from dawnjax.input_pipeline.digits import Digits
@@ -20,6 +19,7 @@ from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.limits import check_fields, require
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.execution import ComputeDtype
 from dawnjax.models.preactivation_resnet import PreactivationResNet
@@ -311,8 +311,7 @@ class Experiment:
             f"not exceed the {spec.num_train_examples} training examples",
         )
         self._validate_task(spec)
-        if isinstance(self.model, ModelConfig):  # one of an experiment's own file checks itself
-            check_model(self.model)
+        check_fields(self.model, "model.")
         group = self.batch_norm_group_size
         is_translation = isinstance(self.model, Transformer)
         require(
@@ -343,8 +342,8 @@ class Experiment:
         )
         if not isinstance(spec, TextSpec):
             self._validate_augmentation(spec)
-        check_schedule(self.schedule)
-        check_optimizer(self.optimizer)
+        check_fields(self.schedule, "schedule.")
+        check_fields(self.optimizer, "optimizer.")
         self._validate_evaluation(spec)
         self._validate_stages(spec)
 

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Literal
 
 from dawnjax.errors import ConfigError
-from dawnjax.field_checks import require
+from dawnjax.limits import require
 from dawnjax.processes import ProcessOptions
 
 

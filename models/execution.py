@@ -5,9 +5,7 @@ from typing import Literal
 
 import jax
 
-Pointwise = Literal["convolution", "product"]
 Attention = Literal["products", "fused"]
-Loss = Literal["whole", "parts"]
 Platform = Literal["cpu", "gpu", "tpu"]
 ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
@@ -21,24 +19,20 @@ class Execution:
       compute_dtype: The dtype of activations and of the weights inside products. Parameters,
         statistics, logits and loss are float32 whatever it is.
       batch_norm_group_size: How many consecutive examples of the global batch share one set of
-        normalization statistics in training. It divides the global batch.
+        normalization statistics in training. It divides the global batch; 0 is for models without
+        such normalization.
       batch_shards: Over how many devices, or groups of them, the examples of a batch are spread in
-        equal runs. It changes the order of sums only, so that none of them needs communication
-        before it is a sum over the whole batch.
-      pointwise: How an accelerator computes 1x1 convolutions: by its convolution library, or as
-        matrix products, into which XLA can fuse what comes before and after.
-      attention: Scores, softmax and sum as products of their own, or as one call that a GPU gives
-        to cuDNN (where attention weights have no dropout).
-      loss: Of tokens: from all logits of a batch, or in parts that never hold all of them.
+        equal runs. It changes the order of sums only: each device adds up its own examples, and
+        only sums over the whole batch are communicated.
+      attention: Scores, softmax and sum as separate products, or as one call that a GPU gives to
+        cuDNN (where attention weights have no dropout).
     """
 
     platform: Platform
     compute_dtype: ComputeDtype
     batch_norm_group_size: int
     batch_shards: int = 1
-    pointwise: Pointwise = "convolution"
     attention: Attention = "products"
-    loss: Loss = "whole"
 
 
 @jax.tree_util.register_dataclass
@@ -47,7 +41,7 @@ class TrainingMoment:
     """What a model with `takes_moment` is told at each training step.
 
     Attributes:
-      keys: PRNG keys [batch], another one each time that an example is seen; what is drawn for an
+      keys: PRNG keys [batch], new ones each time that an example is seen. What is drawn for an
         example depends on its key alone, so it is the same on any number of devices.
       progress: float32, the steps done as a fraction of the run's, from 0 to 1.
       whitening_learns: bool, whether the optimizer still changes a whitening layer's bias.

@@ -16,7 +16,7 @@ from dawnjax.config_json import from_json, to_json
 from dawnjax.errors import ConfigError
 from dawnjax.experiment import Experiment, Muon, Sgd, WarmupLinear
 from dawnjax.experiment_flags import experiment_names, load_experiment, parse_request
-from dawnjax.field_checks import check_model
+from dawnjax.limits import check_fields
 from dawnjax.models.resnet import ResNet
 from dawnjax.models.transformer import Transformer
 
@@ -367,5 +367,5 @@ def test_every_number_of_every_model_refuses_what_it_cannot_be(experiment):
                 with pytest.raises(
                     ConfigError, match=rf"model\.{field.name}=|one for each"
                 ) as line:
-                    check_model(parse_request("train", argv)[0].experiment.model)
+                    check_fields(parse_request("train", argv)[0].experiment.model, "model.")
                 assert "\n" not in str(line.value)
