@@ -292,54 +292,38 @@ class Operation(nnx.Module):
 
     def __init__(self, name: OperationName, in_width: int, width: int, stride: int, layers: Layers):
         self.name, self.stride, self.execution = name, stride, layers.execution
-        shapes: list[tuple[int, int, tuple[int, int], tuple[int, int]]] = []
-        inner = width // 4
+        inner, step = width // 4, (stride, stride)
         match name:
             case "3x3":
-                shapes = [
-                    (in_width, inner, (1, 1), (1, 1)),
-                    (inner, inner, (3, 3), (stride, stride)),
-                    (inner, width, (1, 1), (1, 1)),
-                ]
+                shapes = [(in_width, inner, 1, 1), (inner, inner, 3, step), (inner, width, 1, 1)]
             case "1x7_7x1":
                 shapes = [
-                    (in_width, inner, (1, 1), (1, 1)),
+                    (in_width, inner, 1, 1),
                     (inner, inner, (1, 7), (1, stride)),
                     (inner, inner, (7, 1), (stride, 1)),
-                    (inner, width, (1, 1), (1, 1)),
+                    (inner, width, 1, 1),
                 ]
             case "1x1":
-                shapes = [(in_width, width, (1, 1), (stride, stride))]
+                shapes = [(in_width, width, 1, step)]
             case "none":
-                if stride > 1 or in_width != width:
-                    shapes = [(in_width, width, (1, 1), (stride, stride))]
+                shapes = [(in_width, width, 1, step)] if stride > 1 or in_width != width else []
             case _:
-                if in_width != width:
-                    shapes = [(in_width, width, (1, 1), (1, 1))]
+                shapes = [(in_width, width, 1, 1)] if in_width != width else []
         self.num_convs = len(shapes)
-        self.convs = nnx.Dict(
-            {
-                f"conv_{index}": layers.conv(before, after, size, strides, "SAME")
-                for index, (before, after, size, strides) in enumerate(shapes, start=1)
-            }
-        )
-        self.norms = nnx.Dict(
-            {
-                f"norm_{index}": layers.norm(after)
-                for index, (_, after, _, _) in enumerate(shapes, start=1)
-            }
-        )
+        convs, norms = {}, {}
+        for index, (before, after, size, strides) in enumerate(shapes, start=1):
+            convs[f"conv_{index}"] = layers.conv(before, after, size, strides, "SAME")
+            norms[f"norm_{index}"] = layers.norm(after)
+        self.convs, self.norms = nnx.Dict(convs), nnx.Dict(norms)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in] to [batch, height / stride, ..., width]."""
         is_pool = "pool" in self.name
-        match self.name:
-            case "max_pool_2x2":
-                images = max_pool(images, 2, stride=self.stride, execution=self.execution)
-            case "max_pool_3x3":
-                images = max_pool(images, 3, stride=self.stride, execution=self.execution)
-            case "avg_pool_3x3":
-                images = average_pool(images, 3, stride=self.stride)
+        if self.name == "avg_pool_3x3":
+            images = average_pool(images, 3, stride=self.stride)
+        elif is_pool:
+            window = 2 if self.name == "max_pool_2x2" else 3
+            images = max_pool(images, window, stride=self.stride, execution=self.execution)
         for index in range(1, self.num_convs + 1):
             conv, norm = self.convs[f"conv_{index}"], self.norms[f"norm_{index}"]
             images = norm(conv(images if is_pool else jax.nn.relu(images)), train=train)

@@ -446,7 +446,7 @@ class StemConv(nnx.Module):
 
 
 class Linear(nnx.Module):
-    """A linear layer: `kernel` [in, out] and, where asked for, `bias` [out]."""
+    """A linear layer with float32 results: `kernel` [in, out] and, if asked for, `bias` [out]."""
 
     def __init__(
         self,
@@ -455,7 +455,6 @@ class Linear(nnx.Module):
         *,
         use_bias: bool = True,
         kernel_initializer: jax.nn.initializers.Initializer = uniform_fan_in,
-        float32_output: bool = False,
         execution: Execution,
         rngs: nnx.Rngs,
     ):
@@ -466,23 +465,20 @@ class Linear(nnx.Module):
           out_features: Length of the last axis of the result.
           use_bias: Whether a bias, zero at first, is added.
           kernel_initializer: Makes the kernel from a key, a shape and a dtype.
-          float32_output: Whether the result is float32, as logits are; else the compute dtype.
           execution: Decides the compute dtype.
           rngs: Source of the key.
         """
         shape = (in_features, out_features)
         self.kernel = nnx.Param(kernel_initializer(rngs.params(), shape, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(out_features, jnp.float32)) if use_bias else None
-        self.float32_output = float32_output
         self.execution = execution
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Maps [..., in_features] to [..., out_features]."""
+        """Maps [..., in_features] to float32 [..., out_features]."""
         dtype = self.execution.compute_dtype
-        output_dtype = jnp.float32 if self.float32_output else dtype
         result = jnp.dot(
             inputs.astype(dtype),
             self.kernel[...].astype(dtype),
-            preferred_element_type=jnp.dtype(output_dtype),
+            preferred_element_type=jnp.dtype(jnp.float32),
         )
-        return result if self.bias is None else result + self.bias[...].astype(output_dtype)
+        return result if self.bias is None else result + self.bias[...]

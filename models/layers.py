@@ -77,7 +77,6 @@ class Layers:
             num_classes,
             use_bias=use_bias,
             kernel_initializer=kernel_initializer,
-            float32_output=True,
             execution=self.execution,
             rngs=self.rngs,
         )

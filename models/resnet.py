@@ -98,13 +98,12 @@ _IMAGENET_STAGES: dict[int, tuple[Block, tuple[int, ...]]] = {
 }
 
 
-def imagenet_resnet(depth: int, *, stem: Stem = "imagenet", last_scale: float = 0.0) -> ResNet:
+def imagenet_resnet(depth: int, *, stem: Stem = "imagenet") -> ResNet:
     """The network of table 1 of He et al. 2015, as v1.5, with Goyal et al.'s start.
 
     Args:
       depth: 18, 34, 50, 101 or 152.
       stem: `imagenet` or `imagenet_space_to_depth`.
-      last_scale: Start of the last BatchNorm's scale in each block.
 
     Raises:
       ValueError: Another depth.
@@ -118,12 +117,12 @@ def imagenet_resnet(depth: int, *, stem: Stem = "imagenet", last_scale: float = 
         stage_widths=widths,
         block=block,
         stem=stem,
-        last_scale=last_scale,
+        last_scale=0.0,
         classifier_std=0.01,
     )
 
 
-def cifar_resnet(depth: int, *, shortcut: Shortcut = "zero_padding") -> ResNet:
+def cifar_resnet(depth: int) -> ResNet:
     """The network of section 4.2 of He et al. 2015: depth 6n + 2, as 20, 56 or 110.
 
     Raises:
@@ -131,7 +130,8 @@ def cifar_resnet(depth: int, *, shortcut: Shortcut = "zero_padding") -> ResNet:
     """
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"depth {depth} is not 6n + 2, such as 20, 56 or 110")
-    return ResNet(stage_sizes=((depth - 2) // 6,) * 3, stage_widths=(16, 32, 64), shortcut=shortcut)
+    sizes = ((depth - 2) // 6,) * 3
+    return ResNet(stage_sizes=sizes, stage_widths=(16, 32, 64), shortcut="zero_padding")
 
 
 class ResNetModule(nnx.Module):

@@ -130,14 +130,16 @@ class TransformerModule(nnx.Module):
         self.dtype = self.arithmetic.activations
         initial = jax.random.normal(rngs.params(), (vocabulary_size, config.width), jnp.float32)
         self.embedding = nnx.Param(initial * config.width**-0.5)
-        names = [f"layer_{number}" for number in range(1, config.num_layers + 1)]
-        self.encoder = nnx.Dict(
-            {name: EncoderLayer(config, self.arithmetic, rngs) for name in names}
-        )
+
+        def stack(sees_source: bool) -> nnx.Dict:
+            names = [f"layer_{number}" for number in range(1, config.num_layers + 1)]
+            return nnx.Dict(
+                {name: Layer(config, self.arithmetic, rngs, sees_source) for name in names}
+            )
+
+        self.encoder = stack(sees_source=False)
         self.encoder_norm = LayerNorm(config.width, self.arithmetic)
-        self.decoder = nnx.Dict(
-            {name: DecoderLayer(config, self.arithmetic, rngs) for name in names}
-        )
+        self.decoder = stack(sees_source=True)
         self.decoder_norm = LayerNorm(config.width, self.arithmetic)
 
     def __call__(
@@ -215,7 +217,7 @@ class TransformerModule(nnx.Module):
         visible = same_segment(target_segments, target_segments) & earlier
         source_visible = same_segment(target_segments, source_segments)
         for layer in self.decoder.values():
-            hidden = layer(hidden, encoded, visible, source_visible, dropout)
+            hidden = layer(hidden, visible, dropout, (encoded, source_visible))
         return self.decoder_norm(hidden)
 
     def logits(self, hidden: jax.Array) -> jax.Array:
@@ -278,53 +280,45 @@ class TransformerModule(nnx.Module):
         return logits, cache._replace(keys=keys, values=values)
 
 
-class EncoderLayer(nnx.Module):
-    """Self-attention and feed-forward of normalized values, each added to the values themselves."""
+class Layer(nnx.Module):
+    """Self-attention, in a decoder attention to the source, and feed-forward (section 3.1).
 
-    def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
+    Each sublayer takes normalized values, and its result is added to the values themselves.
+    """
+
+    def __init__(
+        self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs, sees_source: bool
+    ):
         self.dropout_rate = config.dropout_rate
         self.attention_norm = LayerNorm(config.width, arithmetic)
         self.attention = Attention(config, arithmetic, rngs)
-        self.feed_forward_norm = LayerNorm(config.width, arithmetic)
-        self.feed_forward = FeedForward(config, arithmetic, rngs)
-
-    def __call__(self, hidden: jax.Array, visible: jax.Array, dropout: Dropout) -> jax.Array:
-        """Maps [batch, length, width] to the same."""
-        normed = self.attention_norm(hidden)
-        hidden = hidden + dropout(
-            self.attention(normed, normed, visible, dropout), self.dropout_rate
-        )
-        normed = self.feed_forward_norm(hidden)
-        return hidden + dropout(self.feed_forward(normed, dropout), self.dropout_rate)
-
-
-class DecoderLayer(nnx.Module):
-    """Self-attention, attention to the source and feed-forward."""
-
-    def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
-        self.dropout_rate = config.dropout_rate
-        self.attention_norm = LayerNorm(config.width, arithmetic)
-        self.attention = Attention(config, arithmetic, rngs)
-        self.source_norm = LayerNorm(config.width, arithmetic)
-        self.source_attention = Attention(config, arithmetic, rngs)
+        if sees_source:
+            self.source_norm = LayerNorm(config.width, arithmetic)
+            self.source_attention = Attention(config, arithmetic, rngs)
         self.feed_forward_norm = LayerNorm(config.width, arithmetic)
         self.feed_forward = FeedForward(config, arithmetic, rngs)
 
     def __call__(
         self,
         hidden: jax.Array,
-        encoded: jax.Array,
         visible: jax.Array,
-        source_visible: jax.Array,
         dropout: Dropout,
+        source: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
-        """Maps [batch, target length, width] to the same."""
+        """Maps [batch, length, width] to the same.
+
+        Args:
+          hidden: The output of the layer before.
+          visible: bool [batch, length, length], which positions each sees.
+          dropout: Of each sublayer.
+          source: In a decoder the encoder's output and bool [batch, length, source length].
+        """
         normed = self.attention_norm(hidden)
-        hidden = hidden + dropout(
-            self.attention(normed, normed, visible, dropout), self.dropout_rate
-        )
-        attended = self.source_attention(self.source_norm(hidden), encoded, source_visible, dropout)
+        attended = self.attention(normed, normed, visible, dropout)
         hidden = hidden + dropout(attended, self.dropout_rate)
+        if source is not None:
+            attended = self.source_attention(self.source_norm(hidden), *source, dropout)
+            hidden = hidden + dropout(attended, self.dropout_rate)
         normed = self.feed_forward_norm(hidden)
         return hidden + dropout(self.feed_forward(normed, dropout), self.dropout_rate)
 
