@@ -208,11 +208,18 @@ def _normalize_backward(epsilon, execution, activation, residuals, cotangent):
     # in between, or keep more of the forward pass.
     read_apart = lax.optimization_barrier if activation is not None else lambda arrays: arrays
     arrays = read_apart((inputs, cotangent))
-    sums = _sums(*gradient_and_centred(*arrays), execution)
-    arrays = read_apart(arrays)
-    of_inputs, of_scale, of_bias = _gradients_of_sums(
-        *gradient_and_centred(*arrays), *sums, lax.rsqrt(moments.var + epsilon), scale, execution
+    gradient_sum, product_sum = _sums(*gradient_and_centred(*arrays), execution)
+    gradient, centred = gradient_and_centred(*read_apart(arrays))
+    inverse_std = lax.rsqrt(moments.var + epsilon)
+    of_scale = product_sum * inverse_std
+    # factor * (gradient - its mean - normalized input * the mean of their product)
+    factor, count = scale * inverse_std, centred[0, ..., 0].size
+    channels = (factor, -factor * inverse_std * of_scale / count, -factor * gradient_sum / count)
+    factor, slope, offset = (
+        _of_groups(values, centred) for values in _computed_once(channels, execution)
     )
+    of_inputs = factor * gradient + slope * centred + offset
+    of_scale, of_bias = of_scale.sum(0), gradient_sum.sum(0)
     return of_inputs.astype(inputs.dtype), jax.tree.map(jnp.zeros_like, moments), of_scale, of_bias
 
 
@@ -249,40 +256,6 @@ def _add_pairs(left, right):
 
 _normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5, 6))
 _normalize_groups.defvjp(_normalize_forward, _normalize_backward)
-
-
-def _gradients_of_sums(
-    gradient: jax.Array,
-    centred: jax.Array,
-    gradient_sum: jax.Array,
-    product_sum: jax.Array,
-    inverse_std: jax.Array,
-    scale: jax.Array,
-    execution: Execution,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Computes the gradients of a normalization's inputs, scale and bias.
-
-    Args:
-      gradient: float32 [groups, ..., channels], of the outputs.
-      centred: float32, the inputs less their mean.
-      gradient_sum: float32 [groups, channels], of the gradient.
-      product_sum: The same of gradient * centred.
-      inverse_std: float32 [groups, channels].
-      scale: float32 [channels].
-      execution: Says the platform.
-
-    Returns:
-      float32 [groups, ..., channels], and twice [channels].
-    """
-    of_scale = product_sum * inverse_std
-    # factor * (gradient - its mean - normalized input * the mean of their product)
-    factor, count = scale * inverse_std, centred[0, ..., 0].size
-    channels = (factor, -factor * inverse_std * of_scale / count, -factor * gradient_sum / count)
-    factor, slope, offset = (
-        _of_groups(values, centred) for values in _computed_once(channels, execution)
-    )
-    of_inputs = factor * gradient + slope * centred + offset
-    return of_inputs, of_scale.sum(0), gradient_sum.sum(0)
 
 
 def _summed_axes(inputs: jax.Array) -> tuple[int, ...]:
