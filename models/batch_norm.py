@@ -229,7 +229,7 @@ def _sums(
     """Sums of a gradient, and of its product with the centred inputs, [groups, channels] each."""
     if execution.platform != "gpu":
         return _sum(gradient, execution), _sum(gradient * centred, execution)
-    # One reduction: of two, XLA on a GPU would make each read the gradient, which one writes first.
+    # One reduction: for two, XLA on a GPU would write the gradient first and read it twice.
     zero = np.float32(0)
     pairs = (gradient, gradient * centred)
     return lax.reduce(pairs, (zero, zero), _add_pairs, _summed_axes(gradient))
@@ -263,7 +263,7 @@ def _summed_axes(inputs: jax.Array) -> tuple[int, ...]:
 
 
 def _of_groups(channels: jax.Array, inputs: jax.Array) -> jax.Array:
-    """[groups, channels] with axes of length 1 where the inputs have others; [channels] of one."""
+    """[groups, 1, ..., channels], to combine with the inputs; [channels] of a single group."""
     return channels[0] if len(channels) == 1 else jnp.expand_dims(channels, _summed_axes(inputs))
 
 

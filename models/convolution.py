@@ -247,7 +247,7 @@ def _kernel_gradient(
 def _chunk_size(examples: int, patch_bytes: int) -> int:
     """The divisor of a number of examples whose patches come nearest to `PATCH_BYTES`.
 
-    At least two examples, where the number is even: XLA shares the copying of one between no cores.
+    At least two examples, where the number is even: XLA copies a single example on one core.
     """
     wanted = max(2, PATCH_BYTES / patch_bytes)
     return nearest_divisor(examples, wanted)
@@ -259,7 +259,7 @@ def _convolve_by_matmul(
     strides: tuple[int, int],
     pads: tuple[tuple[int, int], ...],
 ) -> jax.Array:
-    """Cross-correlation as one product of image patches and the kernel as a matrix."""
+    """Cross-correlation as one matrix product of image patches and kernel."""
     patches = jnp.concatenate(_images_under_taps(images, kernel.shape[:2], strides, pads), axis=-1)
     depth, out_channels = math.prod(kernel.shape[:3]), kernel.shape[3]
     product = patches.reshape(-1, depth) @ kernel.reshape(depth, out_channels)

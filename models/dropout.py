@@ -1,4 +1,4 @@
-"""Dropout whose masks cost less than what they mask.
+"""Dropout with masks that are cheap to draw.
 
 Masks come from the generator of JAX's keys, Threefry, and use all of its bits: a block of two words
 masks four values, where `jax.random.bits` makes one word of a block. It is written as plain array

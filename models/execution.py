@@ -1,4 +1,4 @@
-"""How a model is computed, apart from what it computes."""
+"""What layers know of machine and recipe to choose their arithmetic."""
 
 import dataclasses
 from typing import Literal
@@ -12,7 +12,7 @@ ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """What a model's layers must know of the machine and the recipe to choose their arithmetic.
+    """How layers compute: platform, dtypes, groups of examples and their place on devices.
 
     Attributes:
       platform: The platform that the program is compiled for; it may be absent here.
@@ -38,7 +38,7 @@ class Execution:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainingMoment:
-    """What a model with `takes_moment` is told at each training step.
+    """The state of training that a model with `takes_moment` is called with.
 
     Attributes:
       keys: PRNG keys [batch], new ones each time that an example is seen. What is drawn for an

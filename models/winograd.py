@@ -90,7 +90,7 @@ def _forward(images, kernel, padding, batch_shards):
 
 
 def _backward(padding, batch_shards, residuals, cotangent):
-    images, kernel = residuals  # The images' tiles, where one chunk is all.
+    images, kernel = residuals  # The tiles of the images, if one chunk holds the batch.
     out_size = cotangent.shape[1:3]
     image_size = tuple(
         size + NUM_TAPS - 1 - sum(pads) for size, pads in zip(out_size, padding, strict=True)
