@@ -57,13 +57,11 @@ def _activate_with_slope(kind: Activation, inputs: jax.Array) -> jax.Array:
     return value_and_slope(inputs.astype(jnp.float32), kind)[0].astype(inputs.dtype)
 
 
-def _with_slope_forward(kind: Activation, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _with_slope_forward(kind, inputs):
     return _activate_with_slope(kind, inputs), inputs
 
 
-def _with_slope_backward(
-    kind: Activation, inputs: jax.Array, cotangent: jax.Array
-) -> tuple[jax.Array]:
+def _with_slope_backward(kind, inputs, cotangent):
     slope = value_and_slope(inputs.astype(jnp.float32), kind)[1]
     return ((cotangent * slope).astype(inputs.dtype),)
 
@@ -103,13 +101,13 @@ def _relu_by_result(inputs: jax.Array) -> jax.Array:
     return jnp.maximum(inputs, 0)
 
 
-def _relu_forward(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _relu_forward(inputs):
     # Without a barrier XLA replaces `max(x, 0) > 0` by `x > 0`.
     result = lax.optimization_barrier(jnp.maximum(inputs, 0))
     return result, result
 
 
-def _relu_backward(result: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+def _relu_backward(result, cotangent):
     return (jnp.where(result > 0, cotangent, 0),)
 
 

@@ -82,19 +82,11 @@ def linear(
     return _product(f"...i,{kernel_axes}->...o", hidden, kernel, arithmetic, dtype)
 
 
-def _linear_forward(
-    hidden: jax.Array,
-    kernel: jax.Array,
-    arithmetic: Arithmetic,
-    kernel_axes: KernelAxes,
-    result: Any,
-) -> Any:
+def _linear_forward(hidden, kernel, arithmetic, kernel_axes, result):
     return linear(hidden, kernel, arithmetic, kernel_axes, result), (hidden, kernel)
 
 
-def _linear_backward(
-    arithmetic: Arithmetic, kernel_axes: KernelAxes, result: Any, kept: Any, gradient: jax.Array
-) -> Any:
+def _linear_backward(arithmetic, kernel_axes, result, kept, gradient):
     del result
     hidden, kernel = kept
     to_hidden = _product(f"...o,{kernel_axes}->...i", gradient, kernel, arithmetic, hidden.dtype)

@@ -236,10 +236,7 @@ def _kernel_gradient(
         return total + product, None
 
     zeros = jnp.zeros((batch_shards, depth, out_channels), images.dtype)
-    parts = (
-        in_chunks(images, chunk, batch_shards),
-        in_chunks(cotangent, chunk, batch_shards),
-    )
+    parts = (in_chunks(images, chunk, batch_shards), in_chunks(cotangent, chunk, batch_shards))
     total, _ = lax.scan(add, zeros, parts)
     return total.sum(0)
 
@@ -249,8 +246,7 @@ def _chunk_size(examples: int, patch_bytes: int) -> int:
 
     At least two examples, where the number is even: XLA copies a single example on one core.
     """
-    wanted = max(2, PATCH_BYTES / patch_bytes)
-    return nearest_divisor(examples, wanted)
+    return nearest_divisor(examples, max(2, PATCH_BYTES / patch_bytes))
 
 
 def _convolve_by_matmul(

@@ -28,9 +28,7 @@ def token_losses(
     return _token_losses_forward(logits, targets, label_smoothing, platform)[0]
 
 
-def _token_losses_forward(
-    logits: jax.Array, targets: jax.Array, label_smoothing: float, platform: Platform
-) -> Any:
+def _token_losses_forward(logits, targets, label_smoothing, platform):
     normalizer, mean = _normalizer_and_mean(logits, platform)
     true = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     losses = normalizer - (1 - label_smoothing) * true
@@ -61,9 +59,7 @@ def _join_sums(left: Any, right: Any) -> Any:
     return largest, total, left[2] + right[2]
 
 
-def _token_losses_backward(
-    label_smoothing: float, platform: Platform, kept: Any, cotangent: jax.Array
-) -> tuple[jax.Array, None]:
+def _token_losses_backward(label_smoothing, platform, kept, cotangent):
     del platform
     # Written out, it is one pass over the logits. JAX's own adds the true token's part by a
     # scatter, for which XLA on a GPU copies them all.

@@ -14,7 +14,7 @@ padding. A token sees its own segment only, and positions start again in each.
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -461,14 +461,12 @@ def _normalize_on_gpu(
     return _normalize(hidden, scale, bias)
 
 
-def _normalize_forward(
-    hidden: jax.Array, scale: jax.Array, bias: jax.Array, batch_shards: int
-) -> Any:
+def _normalize_forward(hidden, scale, bias, batch_shards):
     del batch_shards
     return _normalize(hidden, scale, bias), (hidden, scale)
 
 
-def _normalize_backward(batch_shards: int, kept: Any, cotangent: jax.Array) -> Any:
+def _normalize_backward(batch_shards, kept, cotangent):
     hidden, scale = kept
     values = hidden.astype(jnp.float32)
     mean = values.mean(-1, keepdims=True)
@@ -497,7 +495,7 @@ def _normalize_backward(batch_shards: int, kept: Any, cotangent: jax.Array) -> A
     return of_hidden.astype(hidden.dtype), of_scale, of_bias
 
 
-def _add_pairs(left: Any, right: Any) -> Any:
+def _add_pairs(left, right):
     return left[0] + right[0], left[1] + right[1]
 
 
