@@ -138,9 +138,7 @@ FLAGSHIPS = {
         variants=(
             "base",
             "space_to_depth",
-            "pointwise_product",
             "batch_x2",
-            "product_and_stem",
             "convolutions_in_graphs",
             "latency_hiding",
             "no_command_buffers",
@@ -174,7 +172,6 @@ FLAGSHIPS = {
             "base",
             "convolutions_in_graphs",
             "batch_x2",
-            "pointwise_product",
             "latency_hiding",
             "no_triton_gemm",
         ),
@@ -195,8 +192,6 @@ FLAGSHIPS = {
         variants=(
             "base",
             "fused_attention",
-            "loss_in_parts",
-            "attention_and_loss",
             "latency_hiding",
             "no_command_buffers",
             "no_triton_gemm",
@@ -221,13 +216,7 @@ FLAGSHIPS = {
 VARIANTS = {
     "base": Variant(),
     "space_to_depth": Variant(flags=("--model.stem=imagenet_space_to_depth",)),
-    "pointwise_product": Variant(execution=(("pointwise", "product"),)),
-    "product_and_stem": Variant(
-        flags=("--model.stem=imagenet_space_to_depth",), execution=(("pointwise", "product"),)
-    ),
     "fused_attention": Variant(execution=(("attention", "fused"),)),
-    "loss_in_parts": Variant(execution=(("loss", "parts"),)),
-    "attention_and_loss": Variant(execution=(("attention", "fused"), ("loss", "parts"))),
     "batch_x2": Variant(batch_factor=2),
     "latency_hiding": Variant(xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
     "no_command_buffers": Variant(xla_flags="--xla_gpu_enable_command_buffer="),

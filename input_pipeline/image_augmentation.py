@@ -16,6 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from dawnjax.limits import (
+    Fraction,
+    FractionAboveZero,
+    FractionBelowOne,
+    NonNegative,
+    OneOrMore,
+    check_fields,
+)
+
 Padding = Literal["zeros", "edge", "reflect"]
 Flip = Literal["none", "random", "alternating"]
 Views = Literal["none", "flip", "flip_and_translate"]
@@ -62,42 +71,26 @@ class ImageAugmentation:
     2404.00498), section 3.6. Cutout: DeVries and Taylor 2017 (arXiv 1708.04552), section 3.2.
     """
 
-    max_translation_pixels: float = 0.0
+    max_translation_pixels: NonNegative[float] = 0.0
     subpixel_translation: bool = False
-    max_scale_fraction: float = 0.0
+    max_scale_fraction: FractionBelowOne = 0.0
     padding: Padding = "zeros"
     flip: Flip = "none"
-    max_brightness_shift: float = 0.0
-    max_contrast_change: float = 0.0
-    cutout_pixels: int = 0
-    crop_pixels: int = 0
-    center_fraction: float = 0.0
-    crop_min_area: float = 0.08
-    crop_max_aspect: float = 4 / 3
+    max_brightness_shift: NonNegative[float] = 0.0
+    max_contrast_change: FractionBelowOne = 0.0
+    cutout_pixels: NonNegative[int] = 0
+    crop_pixels: NonNegative[int] = 0
+    center_fraction: Fraction = 0.0
+    crop_min_area: FractionAboveZero = 0.08
+    crop_max_aspect: OneOrMore[float] = 4 / 3
 
     def __post_init__(self) -> None:
         """Refuses values out of range.
 
         Raises:
-          ValueError: Names the field, its value and the limit.
+          LimitError: Names the field, its value and the limit.
         """
-        for name in (
-            "max_translation_pixels",
-            "max_brightness_shift",
-            "cutout_pixels",
-            "crop_pixels",
-        ):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be 0 or more")
-        for name in ("max_scale_fraction", "max_contrast_change"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must lie in [0, 1)")
-        if not 0 <= self.center_fraction <= 1:
-            raise ValueError(f"center_fraction={self.center_fraction} must lie in [0, 1]")
-        if not 0 < self.crop_min_area <= 1:
-            raise ValueError(f"crop_min_area={self.crop_min_area} must lie in (0, 1]")
-        if self.crop_max_aspect < 1:
-            raise ValueError(f"crop_max_aspect={self.crop_max_aspect} must be 1 or more")
+        check_fields(self)
 
 
 def model_image_shape(

@@ -1,4 +1,4 @@
-"""Activation functions, and what a GPU needs of them for short gradients."""
+"""Activation functions, with gradients that are short on a GPU."""
 
 import functools
 import math
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dawnjax.models.execution import Platform
+from dawnjax.models.execution import Execution
 
 Activation = Literal["relu", "gelu", "silu"]
 """max(x, 0); x times the normal distribution function of x; x times the logistic function of x.
@@ -17,25 +17,16 @@ Source: Hendrycks and Gimpel 2016 (arXiv 1606.08415), section 2, for the second 
 """
 
 
-def activate(inputs: jax.Array, kind: Activation, platform: Platform) -> jax.Array:
-    """Applies an activation to each value.
-
-    Args:
-      inputs: Any shape.
-      kind: Which one.
-      platform: What the program is compiled for.
-
-    Returns:
-      Same shape and dtype.
-    """
-    if platform == "gpu" and kind != "relu":
+def activate(inputs: jax.Array, kind: Activation, execution: Execution) -> jax.Array:
+    """Applies an activation to each value of an array of any shape."""
+    if execution.platform == "gpu" and kind != "relu":
         return _activate_with_slope(kind, inputs)
     match kind:
         case "relu":
             return jax.nn.relu(inputs)
         case "gelu":
-            # JAX's own takes three times as long on a CPU: it is exact for the tail below -5 too,
-            # which does not reach float32 activations of unit size.
+            # JAX's GELU takes three times as long on a CPU. It is also exact below -5, where values
+            # are too small to matter among float32 activations of unit size.
             return 0.5 * inputs * (1 + lax.erf(inputs * math.sqrt(0.5)))
         case "silu":
             return jax.nn.silu(inputs)
@@ -44,11 +35,10 @@ def activate(inputs: jax.Array, kind: Activation, platform: Platform) -> jax.Arr
 
 
 def value_and_slope(values: jax.Array, kind: Activation) -> tuple[jax.Array, jax.Array]:
-    """Gives an activation of float32 values and its derivative there; together they cost little.
+    """An activation of float32 values and its derivative, which share their exponential.
 
-    A GELU is within 5e-7 of the exact one, by one exponential that its derivative needs too. What a
-    GPU computes of it is else more than it reads: XLA's error function takes twice the operations,
-    and its gradient an exponential besides.
+    The GELU is within 5e-7 of the exact one. On a GPU, XLA's error function takes twice the
+    operations, and its gradient another exponential: more time than reading the values takes.
     """
     match kind:
         case "relu":
@@ -67,13 +57,11 @@ def _activate_with_slope(kind: Activation, inputs: jax.Array) -> jax.Array:
     return value_and_slope(inputs.astype(jnp.float32), kind)[0].astype(inputs.dtype)
 
 
-def _with_slope_forward(kind: Activation, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _with_slope_forward(kind, inputs):
     return _activate_with_slope(kind, inputs), inputs
 
 
-def _with_slope_backward(
-    kind: Activation, inputs: jax.Array, cotangent: jax.Array
-) -> tuple[jax.Array]:
+def _with_slope_backward(kind, inputs, cotangent):
     slope = value_and_slope(inputs.astype(jnp.float32), kind)[1]
     return ((cotangent * slope).astype(inputs.dtype),)
 
@@ -99,18 +87,13 @@ def _gelu_and_slope(values: jax.Array) -> tuple[jax.Array, jax.Array]:
     return values * distribution, distribution + values * exponential / math.sqrt(2 * math.pi)
 
 
-def relu_of_sum(inputs: jax.Array, platform: Platform) -> jax.Array:
-    """Gives the larger of each value and 0, where the result is kept and the values are sums.
+def relu_of_sum(inputs: jax.Array, execution: Execution) -> jax.Array:
+    """ReLU of a sum of two arrays, such as the end of a residual block.
 
-    Left to itself, XLA on a GPU computes the inputs a second time to see which were negative; of a
-    residual block these are two arrays, where the result, which the next block needs anyway, is
-    one.
-
-    Args:
-      inputs: Any shape.
-      platform: What the program is compiled for.
+    For the gradient, XLA on a GPU would add up both arrays again to see which sums were negative.
+    The result says so too, and the next block keeps it anyway.
     """
-    return _relu_by_result(inputs) if platform == "gpu" else jax.nn.relu(inputs)
+    return _relu_by_result(inputs) if execution.platform == "gpu" else jax.nn.relu(inputs)
 
 
 @jax.custom_vjp
@@ -118,13 +101,13 @@ def _relu_by_result(inputs: jax.Array) -> jax.Array:
     return jnp.maximum(inputs, 0)
 
 
-def _relu_forward(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _relu_forward(inputs):
     # Without a barrier XLA replaces `max(x, 0) > 0` by `x > 0`.
     result = lax.optimization_barrier(jnp.maximum(inputs, 0))
     return result, result
 
 
-def _relu_backward(result: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+def _relu_backward(result, cotangent):
     return (jnp.where(result > 0, cotangent, 0),)
 
 

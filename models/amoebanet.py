@@ -1,8 +1,8 @@
 """AmoebaNet-D: cells of ten operations that an evolutionary search found.
 
 A cell sees the outputs of the two cells before it (states 0 and 1). Five times, two operations on
-two states make a new state by their sum; the cell gives some of the states side by side. A normal
-cell keeps height and width; a reduction cell halves them.
+two states make a new state by their sum. Some of the states, side by side, are the cell's output. A
+normal cell keeps height and width; a reduction cell halves them.
 
 Source: Real et al. 2019, "Regularized Evolution for Image Classifier Architecture Search" (arXiv
 1802.01548), section 3 and appendix D. Where text and figure leave it open, this follows the
@@ -13,15 +13,24 @@ larger than 1x1 (`network_utils.py`), stem, auxiliary head and where the cells l
 """
 
 import dataclasses
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dawnjax.models.batch_norm import BatchNorm
-from dawnjax.models.convolution import Conv, Linear, Padding, he_normal_fan_out
-from dawnjax.models.execution import Execution, Platform, TrainingMoment
+from dawnjax.limits import (
+    FractionAboveZero,
+    FractionBelowOne,
+    Limit,
+    NonNegative,
+    OneOrMore,
+    Positive,
+    check_fields,
+)
+from dawnjax.models.convolution import he_normal_fan_out
+from dawnjax.models.execution import Execution, TrainingMoment
+from dawnjax.models.layers import ImageShape, Layers
 from dawnjax.models.pooling import average_pool, max_pool
 
 OperationName = Literal[
@@ -31,11 +40,11 @@ Head = tuple[jax.Array, jax.Array]
 
 
 class CellSpec(NamedTuple):
-    """What a cell does.
+    """What a cell computes.
 
     Attributes:
       operations: (state, operation) pairs; each two make a new state.
-      outputs: The states that the cell gives side by side.
+      outputs: The states that make its output side by side.
     """
 
     operations: tuple[tuple[int, OperationName], ...]
@@ -88,74 +97,56 @@ class AmoebaNetD:
       has_auxiliary_head: Whether a second classifier sees the cell before the last reduction. It
         exists in training only.
       auxiliary_width_fraction: Channels of the auxiliary head relative to 128 and 768.
-      auxiliary_loss_weight: What its loss is multiplied with before it is added.
-      drop_path_keep: With which probability an operation's result is kept for an example at the end
-        of training (or in the last cell); results that are kept are divided by it. 1 drops nothing.
+      auxiliary_loss_weight: Factor of its loss before that is added.
+      drop_path_keep: Probability that an operation's result is kept for an example at the end of
+        training (or in the last cell); results that are kept are divided by it. 1 drops nothing.
       drop_path_schedule: The probability of dropping grows with the steps done (`time`), with the
         cell's depth (`depth`), or as the product of both.
-      dropout_keep: With which probability each feature is kept before the classifier.
+      dropout_keep: Probability that a feature is kept before the classifier.
       batch_norm_momentum: The fraction of the running statistics that a step keeps.
       batch_norm_epsilon: Added to the variance.
     """
 
     TAG: ClassVar[str] = "amoebanet_d"
     takes_moment: ClassVar[bool] = True
+    has_batch_norm_groups: ClassVar[bool] = True
 
-    num_cells: int = 6
-    num_filters: int = 256
-    stem_width: int = 32
+    num_cells: Annotated[
+        OneOrMore[int],
+        Limit(lambda count: count % NUM_STACKS == 0, f"be a multiple of {NUM_STACKS}"),
+    ] = 6
+    num_filters: Annotated[int, Limit(lambda count: count >= 16, "be 16 or more")] = 256
+    stem_width: OneOrMore[int] = 32
     has_auxiliary_head: bool = True
-    auxiliary_width_fraction: float = 0.4
-    auxiliary_loss_weight: float = 0.4
-    drop_path_keep: float = 1.0
+    auxiliary_width_fraction: Positive[float] = 0.4
+    auxiliary_loss_weight: NonNegative[float] = 0.4
+    drop_path_keep: FractionAboveZero = 1.0
     drop_path_schedule: Literal["time", "depth", "time_and_depth"] = "time"
-    dropout_keep: float = 0.5
-    batch_norm_momentum: float = 0.9
-    batch_norm_epsilon: float = 1e-5
+    dropout_keep: FractionAboveZero = 0.5
+    batch_norm_momentum: FractionBelowOne = 0.9
+    batch_norm_epsilon: Positive[float] = 1e-5
 
     def build(
-        self,
-        *,
-        image_shape: tuple[int, int, int],
-        num_classes: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
+        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
-        """Makes the network for images of [height, width, channels].
-
-        Raises:
-          ValueError: A number of cells that is no multiple of 3, fewer than 16 channels, a
-            probability out of range, or images too small.
-        """
-        if self.num_cells < NUM_STACKS or self.num_cells % NUM_STACKS:
-            raise ValueError(f"model.num_cells={self.num_cells} must be a multiple of {NUM_STACKS}")
-        if self.num_filters < 16:
-            raise ValueError(f"model.num_filters={self.num_filters} must be 16 or more")
-        for name in ("drop_path_keep", "dropout_keep"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"model.{name}={getattr(self, name)} must lie in (0, 1]")
-        return AmoebaNetModule(self, image_shape, num_classes, execution, rngs)
+        """Makes the network for images of [height, width, channels]."""
+        check_fields(self, "model.")
+        return AmoebaNetModule(self, image_shape, num_classes, Layers(self, execution, rngs))
 
 
 class AmoebaNetModule(nnx.Module):
     """Stem, cells, mean over positions, linear classifier; an auxiliary head in training."""
 
     def __init__(
-        self,
-        config: AmoebaNetD,
-        image_shape: tuple[int, int, int],
-        num_classes: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
+        self, config: AmoebaNetD, image_shape: ImageShape, num_classes: int, layers: Layers
     ):
-        layers = _Layers(config, execution, rngs)
         self.config = config
         self.stem = layers.conv(image_shape[-1], config.stem_width, (3, 3), 2, "VALID")
         self.stem_norm = layers.norm(config.stem_width)
         height, width = ((size - 3) // 2 + 1 for size in image_shape[:2])
         # Shapes (height, width, channels) of the outputs of the cell before the last, and the last.
         shape = (height, width, config.stem_width)
-        previous: tuple[int, int, int] | None = None
+        previous: ImageShape | None = None
         cells: dict[str, Cell] = {}
         scale = 0.5**STEM_CELLS
         auxiliary_after, auxiliary_head = "", None
@@ -183,21 +174,14 @@ class AmoebaNetModule(nnx.Module):
         self.auxiliary_after, self.auxiliary_head = auxiliary_after, auxiliary_head
         self.order = tuple(cells)
         self.cells = nnx.Dict(cells)
-        self.classifier = Linear(
-            shape[-1],
-            num_classes,
-            kernel_initializer=he_normal_fan_out,
-            float32_output=True,
-            execution=execution,
-            rngs=rngs,
-        )
+        self.classifier = layers.classifier(shape[-1], num_classes, he_normal_fan_out)
 
     def __call__(
         self, images: jax.Array, *, train: bool, moment: TrainingMoment | None = None
     ) -> jax.Array | Head:
         """Maps normalized images [batch, height, width, channels] to float32 logits.
 
-        In training with an auxiliary head it gives the pair of the logits and the head's.
+        In training with an auxiliary head the result is the pair of these and of the head's logits.
         """
         config = self.config
         if train and moment is None:
@@ -225,7 +209,7 @@ class Cell(nnx.Module):
     """One cell.
 
     Attributes:
-      out_shape: (height, width, channels) of what it gives.
+      out_shape: (height, width, channels) of its output.
     """
 
     def __init__(
@@ -233,15 +217,15 @@ class Cell(nnx.Module):
         spec: CellSpec,
         stride: int,
         width: int,
-        in_shape: tuple[int, int, int],
-        previous_shape: tuple[int, int, int] | None,
-        layers: "_Layers",
+        in_shape: ImageShape,
+        previous_shape: ImageShape | None,
+        layers: Layers,
     ):
         """Makes the operations.
 
         Args:
-          spec: What the cell does.
-          stride: What height and width are divided by.
+          spec: What the cell computes.
+          stride: Height and width are divided by it.
           width: Channels of each state.
           in_shape: (height, width, channels) of the last cell's output.
           previous_shape: Of the one before; None for the first cell, which sees one output twice.
@@ -278,13 +262,13 @@ class Cell(nnx.Module):
         train: bool,
         factors: jax.Array | None,
     ) -> jax.Array:
-        """Gives the cell's output.
+        """Computes the cell's output.
 
         Args:
           inputs: The last cell's output, [batch, height, width, channels].
-          previous: That of the one before, or None in the first cell.
-          train: Whether BatchNorm uses the groups' own statistics.
-          factors: float32 [batch, operations], what drop path multiplies results with, or None.
+          previous: The output of the cell before that, or None in the first cell.
+          train: Whether BatchNorm uses the statistics of the groups.
+          factors: float32 [batch, operations], drop path's factors of the results, or None.
         """
         if previous is None:
             previous = inputs
@@ -306,60 +290,40 @@ class Cell(nnx.Module):
 class Operation(nnx.Module):
     """One operation of a cell; each convolution is ReLU, convolution, BatchNorm."""
 
-    def __init__(
-        self, name: OperationName, in_width: int, width: int, stride: int, layers: "_Layers"
-    ):
-        self.name = name
-        self.stride = stride
-        self.platform: Platform = layers.execution.platform
-        shapes: list[tuple[int, int, tuple[int, int], tuple[int, int]]] = []
-        inner = width // 4
+    def __init__(self, name: OperationName, in_width: int, width: int, stride: int, layers: Layers):
+        self.name, self.stride, self.execution = name, stride, layers.execution
+        inner, step = width // 4, (stride, stride)
         match name:
             case "3x3":
-                shapes = [
-                    (in_width, inner, (1, 1), (1, 1)),
-                    (inner, inner, (3, 3), (stride, stride)),
-                    (inner, width, (1, 1), (1, 1)),
-                ]
+                shapes = [(in_width, inner, 1, 1), (inner, inner, 3, step), (inner, width, 1, 1)]
             case "1x7_7x1":
                 shapes = [
-                    (in_width, inner, (1, 1), (1, 1)),
+                    (in_width, inner, 1, 1),
                     (inner, inner, (1, 7), (1, stride)),
                     (inner, inner, (7, 1), (stride, 1)),
-                    (inner, width, (1, 1), (1, 1)),
+                    (inner, width, 1, 1),
                 ]
             case "1x1":
-                shapes = [(in_width, width, (1, 1), (stride, stride))]
+                shapes = [(in_width, width, 1, step)]
             case "none":
-                if stride > 1 or in_width != width:
-                    shapes = [(in_width, width, (1, 1), (stride, stride))]
+                shapes = [(in_width, width, 1, step)] if stride > 1 or in_width != width else []
             case _:
-                if in_width != width:
-                    shapes = [(in_width, width, (1, 1), (1, 1))]
+                shapes = [(in_width, width, 1, 1)] if in_width != width else []
         self.num_convs = len(shapes)
-        self.convs = nnx.Dict(
-            {
-                f"conv_{index}": layers.conv(before, after, size, strides)
-                for index, (before, after, size, strides) in enumerate(shapes, start=1)
-            }
-        )
-        self.norms = nnx.Dict(
-            {
-                f"norm_{index}": layers.norm(after)
-                for index, (_, after, _, _) in enumerate(shapes, start=1)
-            }
-        )
+        convs, norms = {}, {}
+        for index, (before, after, size, strides) in enumerate(shapes, start=1):
+            convs[f"conv_{index}"] = layers.conv(before, after, size, strides, "SAME")
+            norms[f"norm_{index}"] = layers.norm(after)
+        self.convs, self.norms = nnx.Dict(convs), nnx.Dict(norms)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in] to [batch, height / stride, ..., width]."""
         is_pool = "pool" in self.name
-        match self.name:
-            case "max_pool_2x2":
-                images = max_pool(images, 2, stride=self.stride, platform=self.platform)
-            case "max_pool_3x3":
-                images = max_pool(images, 3, stride=self.stride, platform=self.platform)
-            case "avg_pool_3x3":
-                images = average_pool(images, 3, stride=self.stride)
+        if self.name == "avg_pool_3x3":
+            images = average_pool(images, 3, stride=self.stride)
+        elif is_pool:
+            window = 2 if self.name == "max_pool_2x2" else 3
+            images = max_pool(images, window, stride=self.stride, execution=self.execution)
         for index in range(1, self.num_convs + 1):
             conv, norm = self.convs[f"conv_{index}"], self.norms[f"norm_{index}"]
             images = norm(conv(images if is_pool else jax.nn.relu(images)), train=train)
@@ -369,7 +333,7 @@ class Operation(nnx.Module):
 class Projection(nnx.Module):
     """A 1x1 convolution and BatchNorm."""
 
-    def __init__(self, in_width: int, width: int, layers: "_Layers"):
+    def __init__(self, in_width: int, width: int, layers: Layers):
         self.conv, self.norm = layers.conv(in_width, width), layers.norm(width)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
@@ -380,7 +344,7 @@ class Projection(nnx.Module):
 class FactorizedReduction(nnx.Module):
     """Halves height and width by two 1x1 convolutions, of the even and of the odd pixels."""
 
-    def __init__(self, in_width: int, width: int, layers: "_Layers"):
+    def __init__(self, in_width: int, width: int, layers: Layers):
         self.even_conv = layers.conv(in_width, width // 2)
         self.odd_conv = layers.conv(in_width, width - width // 2)
         self.norm = layers.norm(width)
@@ -395,7 +359,7 @@ class FactorizedReduction(nnx.Module):
 class AuxiliaryHead(nnx.Module):
     """A small classifier of an inner cell's output."""
 
-    def __init__(self, shape: tuple[int, int, int], num_classes: int, layers: "_Layers"):
+    def __init__(self, shape: ImageShape, num_classes: int, layers: Layers):
         if min(shape[:2]) < 5:
             raise ValueError(
                 f"the auxiliary head pools 5x5 positions, but its cell gives {shape[0]}x"
@@ -406,14 +370,7 @@ class AuxiliaryHead(nnx.Module):
         size = ((shape[0] - 5) // 3 + 1, (shape[1] - 5) // 3 + 1)
         self.conv_1, self.norm_1 = layers.conv(shape[-1], inner), layers.norm(inner)
         self.conv_2, self.norm_2 = layers.conv(inner, outer, size, 1, "VALID"), layers.norm(outer)
-        self.classifier = Linear(
-            outer,
-            num_classes,
-            kernel_initializer=he_normal_fan_out,
-            float32_output=True,
-            execution=layers.execution,
-            rngs=layers.rngs,
-        )
+        self.classifier = layers.classifier(outer, num_classes, he_normal_fan_out)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, channels] to float32 logits."""
@@ -423,45 +380,10 @@ class AuxiliaryHead(nnx.Module):
         return self.classifier(hidden.reshape(len(images), -1))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Layers:
-    """Makes the layers that all cells are made of."""
-
-    config: AmoebaNetD
-    execution: Execution
-    rngs: nnx.Rngs
-
-    def conv(
-        self,
-        in_width: int,
-        width: int,
-        size: tuple[int, int] = (1, 1),
-        strides: int | tuple[int, int] = 1,
-        padding: Padding = "SAME",
-    ) -> Conv:
-        return Conv(
-            in_width,
-            width,
-            size,
-            strides=(strides, strides) if isinstance(strides, int) else strides,
-            padding=padding,
-            execution=self.execution,
-            rngs=self.rngs,
-        )
-
-    def norm(self, width: int) -> BatchNorm:
-        return BatchNorm(
-            width,
-            momentum=self.config.batch_norm_momentum,
-            epsilon=self.config.batch_norm_epsilon,
-            execution=self.execution,
-        )
-
-
 def drop_path_keep(
     config: AmoebaNetD, progress: jax.Array | float, cell: int, num_cells: int
 ) -> jax.Array | float:
-    """Gives the probability with which an operation's result is kept.
+    """The probability that an operation's result is kept.
 
     Args:
       config: Final probability and schedule.
@@ -480,7 +402,7 @@ def drop_path_keep(
 
 
 def _drop_path_draws(config: AmoebaNetD, moment: TrainingMoment, num_cells: int) -> jax.Array:
-    """Gives what each operation's result is multiplied with: float32 [batch, cells, operations]."""
+    """Factors of the operations' results, float32 [batch, cells, operations]."""
     shape = (num_cells, len(NORMAL_CELL.operations))
     draws = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 0), shape))(moment.keys)
     keeps = [drop_path_keep(config, moment.progress, cell, num_cells) for cell in range(num_cells)]

@@ -8,26 +8,24 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 
-from dawnjax.models.execution import Execution, Platform
+from dawnjax.models.execution import Execution
 
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic:
-    """How a Transformer is computed; parameters, softmax and logits are float32 whatever it is.
+    """How a Transformer is computed; parameters, softmax and logits are always float32.
 
     Attributes:
-      activations: The dtype of what passes between layers.
+      activations: The dtype of values between layers.
       products: The dtype of the factors inside linear layers; sums are float32.
-      platform: What the program is compiled for.
-      batch_shards: Over how many devices the examples of a batch are spread in equal runs.
-      fused_by: What computes attention as one call; None for products of its own.
+      execution: Platform and placement.
+      fused_by: What computes attention as one call; None for separate products.
       transposed_copies: Whether a kernel's gradient is computed from a transposed copy.
     """
 
     activations: Any
     products: Any
-    platform: Platform
-    batch_shards: int = 1
+    execution: Execution
     fused_by: Literal["cudnn", "xla"] | None = None
     transposed_copies: bool = False
 
@@ -35,12 +33,12 @@ class Arithmetic:
 def arithmetic_of(execution: Execution) -> Arithmetic:
     """Chooses the dtypes for a platform.
 
-    On a CPU, bfloat16 pays inside products only, with float32 results: there a 2048 x 256 x 1024
-    product takes 5.9 ms of CPU time, against 15.6 ms in float32 and 16.0 ms with bfloat16 results.
-    XLA multiplies bfloat16 as such only where the sum runs along the left factor's last axis, which
-    of a kernel's gradient takes a transposed copy: a 256 x 1024 x 1024 product takes 1.6 ms with it
-    and 3.2 ms without (two cores of an AMD EPYC with avx512_bf16, jax 0.10.2 and 0.12). Among
-    several devices the copy would be gathered first.
+    On a CPU, bfloat16 pays inside products only, with float32 results: a 2048 x 256 x 1024 product
+    takes 5.9 ms of CPU time, against 15.6 ms in float32 and 16.0 ms with bfloat16 results. XLA
+    multiplies in bfloat16 only where the sum runs along the left factor's last axis. A kernel's
+    gradient needs a transposed copy for that: a 256 x 1024 x 1024 product takes 1.6 ms with it and
+    3.2 ms without (two cores of an AMD EPYC with avx512_bf16, jax 0.10.2 and 0.12). With several
+    devices the copy would be gathered first, so there is none.
     """
     compute = jnp.dtype(execution.compute_dtype)
     on_cpu = execution.platform == "cpu"
@@ -50,8 +48,7 @@ def arithmetic_of(execution: Execution) -> Arithmetic:
     return Arithmetic(
         activations=jnp.dtype("float32") if on_cpu else compute,
         products=compute,
-        platform=execution.platform,
-        batch_shards=execution.batch_shards,
+        execution=execution,
         fused_by=fused_by,
         transposed_copies=on_cpu and compute == jnp.bfloat16 and execution.batch_shards == 1,
     )
@@ -71,13 +68,13 @@ def linear(
 ) -> jax.Array:
     """Multiplies [..., in] by a kernel.
 
-    The gradients too are products of factors in the arithmetic's dtype; left to itself, JAX would
-    multiply float32 gradients by lower factors, in float32.
+    The gradients too are products of factors in the arithmetic's dtype; JAX's own would multiply
+    float32 gradients by lower factors, in float32.
 
     Args:
       hidden: [..., in].
-      kernel: float32 [in, out], or [out, in] if so said.
-      arithmetic: Says which dtype both are rounded to.
+      kernel: float32 [in, out], or [out, in] where `kernel_axes` says so.
+      arithmetic: Says the dtype to which both are rounded.
       kernel_axes: The order of the kernel's axes.
       result: The dtype of the result; None for that of activations.
     """
@@ -85,19 +82,11 @@ def linear(
     return _product(f"...i,{kernel_axes}->...o", hidden, kernel, arithmetic, dtype)
 
 
-def _linear_forward(
-    hidden: jax.Array,
-    kernel: jax.Array,
-    arithmetic: Arithmetic,
-    kernel_axes: KernelAxes,
-    result: Any,
-) -> Any:
+def _linear_forward(hidden, kernel, arithmetic, kernel_axes, result):
     return linear(hidden, kernel, arithmetic, kernel_axes, result), (hidden, kernel)
 
 
-def _linear_backward(
-    arithmetic: Arithmetic, kernel_axes: KernelAxes, result: Any, kept: Any, gradient: jax.Array
-) -> Any:
+def _linear_backward(arithmetic, kernel_axes, result, kept, gradient):
     del result
     hidden, kernel = kept
     to_hidden = _product(f"...o,{kernel_axes}->...i", gradient, kernel, arithmetic, hidden.dtype)
@@ -114,10 +103,11 @@ def _product(
     axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmetic, result: Any
 ) -> jax.Array:
     factors = (factor.astype(arithmetic.products) for factor in (left, right))
-    # A GPU's products sum in float32 and round once, whatever they give; asked for float32, cuBLAS
-    # would write that and XLA round it in another pass.
-    gives = jnp.dtype(result) if arithmetic.platform == "gpu" else jnp.dtype("float32")
-    return jnp.einsum(axes, *factors, preferred_element_type=gives).astype(result)
+    # A GPU sums in float32 and rounds once, whatever the result's dtype. Asked for float32, cuBLAS
+    # would write that, and XLA round it in another pass.
+    on_gpu = arithmetic.execution.platform == "gpu"
+    dtype = jnp.dtype(result) if on_gpu else jnp.dtype("float32")
+    return jnp.einsum(axes, *factors, preferred_element_type=dtype).astype(result)
 
 
 linear.defvjp(_linear_forward, _linear_backward)

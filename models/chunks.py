@@ -1,4 +1,4 @@
-"""A batch taken a few examples at a time, so that what is made of them stays in a CPU's caches."""
+"""A batch taken a few examples at a time, so that intermediate arrays stay in a CPU's caches."""
 
 import math
 
@@ -6,7 +6,7 @@ import jax
 
 
 def nearest_divisor(number: int, wanted: float) -> int:
-    """Gives the divisor of a number that is nearest to another one, as a ratio."""
+    """The divisor of a number whose ratio to the wanted one is nearest to 1."""
     divisors = [size for size in range(1, number + 1) if number % size == 0]
     return min(divisors, key=lambda size: abs(math.log(size / wanted)))
 

@@ -1,10 +1,10 @@
-"""Dropout whose masks cost less than what they mask.
+"""Dropout with masks that are cheap to draw.
 
-A mask comes from the same generator as JAX's own keys, but takes all that it gives: a block of two
-words makes the masks of four values, where `jax.random.bits` makes one word of it. And it is a
-plain sum of array operations, which XLA joins with what uses the mask; JAX's own on a CPU is a loop
-that goes to memory and back at each round. A mask of 16 x 64 x 256 values takes 0.14 ms so, and
-0.77 ms of `jax.random.bits` (shortest of 8, two cores of an AMD EPYC, jax 0.10.2).
+Masks come from the generator of JAX's keys, Threefry, and use all of its bits: a block of two words
+masks four values, where `jax.random.bits` makes one word of a block. It is written as plain array
+operations, which XLA joins with the use of the mask; JAX's own on a CPU is a loop that goes to
+memory and back at each round. A mask of 16 x 64 x 256 values takes 0.14 ms, and 0.77 ms by
+`jax.random.bits` (shortest of 8, two cores of an AMD EPYC, jax 0.10.2).
 """
 
 import math
@@ -21,25 +21,25 @@ Source: Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3", secti
 """
 
 PARITY = 0x1BD11BDA
-"""What the key's words are joined with to a third one; of the same source."""
+"""Combined with the key's two words it makes a third; of the same source."""
 
 NUM_ROUNDS = 20
-"""As many as JAX makes; 13 would pass the source's statistical tests."""
+"""As in JAX; 13 would pass the source's statistical tests."""
 
 VALUES_PER_BLOCK = 4
 
 
 class Dropout:
-    """Draws a mask at each call, from keys that are folded in call by call.
+    """Draws a mask at each call, from a key that the count of calls is folded into.
 
-    A mask is drawn for the whole batch at once and each value's place gives its own numbers, so it
-    does not depend on the number of devices, and each of them makes its own part.
-    Rates are rounded to multiples of 2^-16: a mask then needs half a random word a value.
+    A value's random number depends on its place in the whole batch, so masks do not depend on the
+    number of devices, and each device makes its part of them. Rates are rounded to multiples of
+    2^-16: a mask then needs half a random word a value.
     """
 
     def __init__(self, key: jax.Array | None):
         """Args:
-        key: Where the masks come from, of `threefry2x32`; None drops nothing.
+        key: Source of the masks, of `threefry2x32`; None drops nothing.
         """
         self._key = key
         self._count = 0
@@ -54,19 +54,19 @@ class Dropout:
         scale = np.float32(1 / (1 - threshold / 2**16))
         kept = [part >= threshold for part in _halves(key, values.shape)]
         mask = jnp.concatenate(kept, axis=-1)[..., : values.shape[-1]]
-        # Scaled after the choice: the gradient then ends with the choice, and not with a factor,
-        # which XLA on a GPU would move into the matrix product that follows and slow that down.
+        # Scaled after the choice, so that the gradient ends with the choice. XLA on a GPU would
+        # move a last factor into the matrix product that follows, and slow that down.
         kept_values = jnp.where(mask, values, jnp.zeros((), values.dtype))
         return (kept_values.astype(jnp.float32) * scale).astype(values.dtype)
 
 
 def threefry(key: jax.Array, low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Gives the two random words of each counter: Threefry-2x32, written out.
+    """The two random words of each counter, by Threefry-2x32.
 
     Args:
       key: uint32 [2].
-      low: uint32, a word of each counter.
-      high: uint32, the other one, broadcast to the same shape.
+      low: uint32, the first word of each counter.
+      high: uint32, the second, broadcast to the same shape.
     """
     words = key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(PARITY)
     x, y = low + words[0], high + words[1]
@@ -82,7 +82,7 @@ def threefry(key: jax.Array, low: jax.Array, high: jax.Array) -> tuple[jax.Array
 
 
 def _halves(key: jax.Array, shape: tuple[int, ...]) -> list[jax.Array]:
-    """Gives uniform 16-bit numbers, as uint32: arrays that make the shape along its last axis."""
+    """Uniform 16-bit numbers, as uint32 arrays that make up the shape along its last axis."""
     blocks = (*shape[:-1], math.ceil(shape[-1] / VALUES_PER_BLOCK))
     counter = jnp.zeros(blocks, jnp.uint32)
     for axis in range(len(blocks)):

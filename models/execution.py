@@ -1,53 +1,47 @@
-"""How a model is computed, apart from what it computes."""
+"""What layers know of machine and recipe to choose their arithmetic."""
 
 import dataclasses
 from typing import Literal
 
 import jax
 
-Pointwise = Literal["convolution", "product"]
 Attention = Literal["products", "fused"]
-Loss = Literal["whole", "parts"]
 Platform = Literal["cpu", "gpu", "tpu"]
 ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """What a model's layers must know of the machine and the recipe to choose their arithmetic.
+    """How layers compute: platform, dtypes, groups of examples and their place on devices.
 
     Attributes:
       platform: The platform that the program is compiled for; it may be absent here.
       compute_dtype: The dtype of activations and of the weights inside products. Parameters,
         statistics, logits and loss are float32 whatever it is.
       batch_norm_group_size: How many consecutive examples of the global batch share one set of
-        normalization statistics in training. It divides the global batch.
+        normalization statistics in training. It divides the global batch; 0 is for models without
+        such normalization.
       batch_shards: Over how many devices, or groups of them, the examples of a batch are spread in
-        equal runs. It changes the order of sums only, so that none of them needs communication
-        before it is a sum over the whole batch.
-      pointwise: How an accelerator computes 1x1 convolutions: by its convolution library, or as
-        matrix products, into which XLA can fuse what comes before and after.
-      attention: Scores, softmax and sum as products of their own, or as one call that a GPU gives
-        to cuDNN (where attention weights have no dropout).
-      loss: Of tokens: from all logits of a batch, or in parts that never hold all of them.
+        equal runs. It changes the order of sums only: each device adds up its own examples, and
+        only sums over the whole batch are communicated.
+      attention: Scores, softmax and sum as separate products, or as one call that a GPU gives to
+        cuDNN (where attention weights have no dropout).
     """
 
     platform: Platform
     compute_dtype: ComputeDtype
     batch_norm_group_size: int
     batch_shards: int = 1
-    pointwise: Pointwise = "convolution"
     attention: Attention = "products"
-    loss: Loss = "whole"
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainingMoment:
-    """What a model with `takes_moment` is told at each training step.
+    """The state of training that a model with `takes_moment` is called with.
 
     Attributes:
-      keys: PRNG keys [batch], another one each time that an example is seen; what is drawn for an
+      keys: PRNG keys [batch], new ones each time that an example is seen. What is drawn for an
         example depends on its key alone, so it is the same on any number of devices.
       progress: float32, the steps done as a fraction of the run's, from 0 to 1.
       whitening_learns: bool, whether the optimizer still changes a whitening layer's bias.

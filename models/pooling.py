@@ -1,6 +1,7 @@
 """Pooling: the largest or the mean value of each window of an image."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from dawnjax.models.convolution import Padding, explicit_padding
-from dawnjax.models.execution import Platform
+from dawnjax.models.execution import Execution
 
 Pads = tuple[tuple[int, int], ...]
 """Positions before and after height and width."""
@@ -20,9 +21,9 @@ def max_pool(
     *,
     stride: int,
     padding: Padding = "SAME",
-    platform: Platform,
+    execution: Execution,
 ) -> jax.Array:
-    """Gives the largest value in each window; positions outside the image never win.
+    """Largest value in each window; positions outside the image never win.
 
     Of several largest values the first one, by rows, has the gradient.
 
@@ -31,15 +32,16 @@ def max_pool(
       window: Height and width of the window.
       stride: Of height and width.
       padding: `SAME`, `VALID`, or the positions before and after height and width.
-      platform: What the program is compiled for.
+      execution: Says the platform.
 
     Returns:
       [batch, out height, out width, channels], same dtype.
     """
-    if platform != "tpu" and window**2 <= _NOBODYS:
+    if execution.platform != "tpu" and window**2 <= _NOBODYS:
         sizes, strides = (window, window), (stride, stride)
         pads = explicit_padding(images.shape[1:3], sizes, strides, padding)
-        return _max_pool_with_places(images, window, stride, tuple(map(tuple, pads)), platform)
+        on_cpu = execution.platform == "cpu"
+        return _max_pool_with_places(images, window, stride, pads, on_cpu)
     # JAX recognizes the maximum, which it can differentiate, by its concrete initial value.
     lowest = np.array(-np.inf, images.dtype)
     return _reduce_windows(images, lowest, lax.max, window, stride, padding)
@@ -47,18 +49,18 @@ def max_pool(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
 def _max_pool_with_places(
-    images: jax.Array, window: int, stride: int, pads: Pads, platform: Platform
+    images: jax.Array, window: int, stride: int, pads: Pads, on_cpu: bool
 ) -> jax.Array:
-    """Gives the maxima, and keeps a byte for where each was.
+    """The maxima; for the gradient a byte says where in its window each was.
 
-    XLA's gradient looks for the places again. On a GPU it moves 4.5 GB where one from these moves
-    0.6 (a ResNet-50's, 256 images); on a CPU it takes 5 to 27 times as long.
+    XLA's gradient looks for the places again. On a GPU it moves 4.5 GB where this one moves 0.6 (of
+    a ResNet-50, 256 images); on a CPU it takes 5 to 27 times as long.
     """
-    return _max_pool_forward(images, window, stride, pads, platform)[0]
+    return _max_pool_forward(images, window, stride, pads, on_cpu)[0]
 
 
-def _max_pool_forward(images, window, stride, pads, platform):
-    del platform
+def _max_pool_forward(images, window, stride, pads, on_cpu) -> Any:
+    del on_cpu
     lowest = np.array(-np.inf, images.dtype)
     padded = lax.pad(images, lowest, ((0, 0, 0), *((*pad, 0) for pad in pads), (0, 0, 0)))
     values, places = None, None
@@ -68,24 +70,24 @@ def _max_pool_forward(images, window, stride, pads, platform):
             slice(start, start + end, stride)
             for start, end in zip((row, column), ends, strict=True)
         )
-        found = padded[:, rows, columns]
+        shifted = padded[:, rows, columns]
         if values is None or places is None:
-            values, places = found, jnp.zeros(found.shape, jnp.uint8)
+            values, places = shifted, jnp.zeros(shifted.shape, jnp.uint8)
             continue
-        places = jnp.where(found > values, np.uint8(place), places)
-        values = jnp.maximum(values, found)
-    # Stored, not found again: where two values of a window are nearly equal, another rounding could
-    # find another one, and a gradient would count twice or not at all.
+        places = jnp.where(shifted > values, np.uint8(place), places)
+        values = jnp.maximum(values, shifted)
+    # The barrier stores the places. Computed again with another rounding, they could name another
+    # of two nearly equal values, and a gradient would count twice or not at all.
     return values, (lax.optimization_barrier(places), images.shape)
 
 
-def _max_pool_backward(window, stride, pads, platform, residuals, cotangent):
+def _max_pool_backward(window, stride, pads, on_cpu, residuals, cotangent):
     places, shape = residuals
     batch, channels = shape[0], shape[-1]
     # Position stride * a + b of the padded image is in the windows a, a - 1, ..., as their position
     # b, b + stride, ...: each cell of stride x stride positions looks at the same few windows.
     cells = [-(-(size + sum(pad)) // stride) for size, pad in zip(shape[1:3], pads, strict=True)]
-    gradient_of_cells = _gradient_of_rows if platform == "cpu" else _gradient_of_cells
+    gradient_of_cells = _gradient_of_rows if on_cpu else _gradient_of_cells
     gradient = gradient_of_cells(places, cotangent, cells, window, stride)
     padded = gradient.astype(cotangent.dtype).reshape(
         batch, cells[0] * stride, cells[1] * stride, channels
@@ -99,7 +101,7 @@ def _max_pool_backward(window, stride, pads, platform, residuals, cotangent):
 def _gradient_of_cells(
     places: jax.Array, cotangent: jax.Array, cells: list[int], window: int, stride: int
 ) -> jax.Array:
-    """Gives the gradient of each cell's positions, in one pass over all.
+    """Gradient of each cell's positions, in one pass over all.
 
     Args:
       places: uint8 [batch, out height, out width, channels], the maximum's place in its window.
@@ -134,10 +136,10 @@ def _gradient_of_cells(
 def _gradient_of_rows(
     places: jax.Array, cotangent: jax.Array, cells: list[int], window: int, stride: int
 ) -> jax.Array:
-    """Gives the same, a position of the cells at a time.
+    """The same as `_gradient_of_cells`, one position of the cells at a time.
 
-    What is padded lies in memory, and each sum is of shifted rows of it, which XLA on a CPU makes
-    vector instructions of. In one pass with the padding it takes 4 to 14 times as long.
+    The padded arrays lie in memory, and each sum is one of shifted rows of them, for which XLA on a
+    CPU makes vector instructions. In one pass with the padding it takes 4 to 14 times as long.
     """
     summed = jnp.promote_types(cotangent.dtype, jnp.float32)
     most = -(-window // stride) - 1  # windows back
@@ -172,14 +174,14 @@ def _gradient_of_rows(
 
 
 _NOWHERE, _NOBODYS = 255, np.uint8(254)
-"""Places that no window has, and that are not each other."""
+"""Two different places that no window has."""
 
 
 _max_pool_with_places.defvjp(_max_pool_forward, _max_pool_backward)
 
 
 def max_pool_side_by_side(images: jax.Array, window: tuple[int, ...]) -> jax.Array:
-    """Gives the largest value in each window, where windows neither overlap nor are padded.
+    """Largest value in each window, where windows neither overlap nor are padded.
 
     Of several largest values the first one, by rows, has the gradient.
 
@@ -205,12 +207,23 @@ def max_pool_side_by_side(images: jax.Array, window: tuple[int, ...]) -> jax.Arr
     )
 
 
+def halve(images: jax.Array, execution: Execution) -> jax.Array:
+    """`max_pool_side_by_side` in 2x2 windows, in the form that is fastest on the platform."""
+    if execution.platform == "gpu":
+        return max_pool(images, 2, stride=2, padding="VALID", execution=execution)
+    halved = max_pool_side_by_side(images, (2, 2))
+    # Without it XLA on a CPU puts the backward pass of all that follows into the gradient of each
+    # of the four images under the maximum, and computes it four times.
+    return lax.optimization_barrier(halved) if execution.platform == "cpu" else halved
+
+
 @jax.custom_jvp
 def _larger(first: jax.Array, second: jax.Array) -> jax.Array:
     """The maximum; of two equal values the first has the gradient.
 
-    JAX's own gives the gradient to what equals the maximum. Where XLA computes a value once more
-    for the gradient and rounds it otherwise, nothing equals it, and the gradient is lost.
+    JAX's own maximum gives the gradient to the value that equals the result. Where XLA computes
+    the values again for the gradient and rounds them otherwise, none equals it and the gradient is
+    lost.
     """
     return jnp.maximum(first, second)
 
@@ -224,7 +237,7 @@ def _larger_jvp(primals, tangents):
 def average_pool(
     images: jax.Array, window: int, *, stride: int, padding: Padding = "SAME"
 ) -> jax.Array:
-    """Gives the mean of each window over those of its positions that lie in the image.
+    """Mean of each window over those of its positions that lie in the image.
 
     Args:
       images: [batch, height, width, channels].

@@ -15,10 +15,17 @@ from typing import ClassVar
 import jax
 from flax import nnx
 
-from dawnjax.models.batch_norm import BatchNorm
-from dawnjax.models.convolution import Conv, Linear
+from dawnjax.limits import (
+    Counts,
+    FractionBelowOne,
+    OneOrMore,
+    Positive,
+    check_fields,
+    require_as_many,
+)
 from dawnjax.models.execution import Execution
-from dawnjax.models.resnet import EXPANSION, Block
+from dawnjax.models.layers import ImageShape, Layers
+from dawnjax.models.resnet import EXPANSION, Block, stage_blocks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,62 +39,51 @@ class PreactivationResNet:
     Attributes:
       stem_width: Channels of the first 3x3 convolution.
       stage_sizes: Residual blocks in each stage; every stage but the first halves height and width.
-      stage_widths: Channels that each stage gives.
+      stage_widths: Channels of each stage's result.
       block: Two 3x3 convolutions (`basic`), or 1x1, 3x3, 1x1 with a quarter of the channels inside.
       batch_norm_momentum: The fraction of the running statistics that a step keeps.
       batch_norm_epsilon: Added to the variance.
     """
 
     TAG: ClassVar[str] = "preactivation_resnet"
+    has_batch_norm_groups: ClassVar[bool] = True
 
-    stem_width: int = 16
-    stage_sizes: tuple[int, ...] = (18, 18, 18)
-    stage_widths: tuple[int, ...] = (64, 128, 256)
+    stem_width: OneOrMore[int] = 16
+    stage_sizes: Counts = (18, 18, 18)
+    stage_widths: Counts = (64, 128, 256)
     block: Block = "bottleneck"
-    batch_norm_momentum: float = 0.9
-    batch_norm_epsilon: float = 1e-5
+    batch_norm_momentum: FractionBelowOne = 0.9
+    batch_norm_epsilon: Positive[float] = 1e-5
+
+    def check_together(self, prefix: str) -> None:
+        """Refuses stages without a width."""
+        require_as_many(self, "stage_widths", "stage_sizes", prefix, ": one for each stage")
 
     def build(
-        self,
-        *,
-        image_shape: tuple[int, int, int],
-        num_classes: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
+        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
         """Makes the network for images of [height, width, channels]."""
-        return PreactivationResNetModule(self, image_shape[-1], num_classes, execution, rngs)
+        check_fields(self, "model.")
+        layers = Layers(self, execution, rngs)
+        return PreactivationResNetModule(self, image_shape[-1], num_classes, layers)
 
 
 class PreactivationResNetModule(nnx.Module):
     """Stem, stages of blocks, BatchNorm and ReLU, mean over positions, linear classifier."""
 
     def __init__(
-        self,
-        config: PreactivationResNet,
-        in_channels: int,
-        num_classes: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
+        self, config: PreactivationResNet, in_channels: int, num_classes: int, layers: Layers
     ):
         width = config.stem_width
-        self.stem = _conv(in_channels, width, 3, 1, execution, rngs)
+        self.stem = layers.conv(in_channels, width, 3)
         blocks = {}
-        for stage, (size, out_width) in enumerate(
-            zip(config.stage_sizes, config.stage_widths, strict=True), start=1
-        ):
-            for block in range(1, size + 1):
-                stride = 2 if stage > 1 and block == 1 else 1
-                blocks[f"stage_{stage}_block_{block}"] = PreactivationBlock(
-                    width, out_width, stride, config, execution, rngs
-                )
-                width = out_width
+        for name, out_width, stride in stage_blocks(config.stage_sizes, config.stage_widths):
+            blocks[name] = PreactivationBlock(width, out_width, stride, config.block, layers)
+            width = out_width
         self.order = tuple(blocks)
         self.blocks = nnx.Dict(blocks)
-        self.final_norm = _batch_norm(width, config, execution)
-        self.classifier = Linear(
-            width, num_classes, float32_output=True, execution=execution, rngs=rngs
-        )
+        self.final_norm = layers.norm(width)
+        self.classifier = layers.classifier(width, num_classes)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps normalized images [batch, height, width, channels] to float32 logits."""
@@ -101,30 +97,20 @@ class PreactivationResNetModule(nnx.Module):
 class PreactivationBlock(nnx.Module):
     """BatchNorm, ReLU and convolution, two or three times, and a shortcut."""
 
-    def __init__(
-        self,
-        in_width: int,
-        out_width: int,
-        stride: int,
-        config: PreactivationResNet,
-        execution: Execution,
-        rngs: nnx.Rngs,
-    ):
-        if config.block == "basic":
+    def __init__(self, in_width: int, out_width: int, stride: int, block: Block, layers: Layers):
+        if block == "basic":
             shapes = [(in_width, out_width, 3, stride), (out_width, out_width, 3, 1)]
         else:
             width = out_width // EXPANSION["bottleneck"]
             shapes = [(in_width, width, 1, 1), (width, width, 3, stride), (width, out_width, 1, 1)]
-        layers = {}
+        made = {}
         for index, (before, after, size, step) in enumerate(shapes, start=1):
-            layers[f"norm_{index}"] = _batch_norm(before, config, execution)
-            layers[f"conv_{index}"] = _conv(before, after, size, step, execution, rngs)
-        self.layers = nnx.Dict(layers)
+            made[f"norm_{index}"] = layers.norm(before)
+            made[f"conv_{index}"] = layers.conv(before, after, size, step)
+        self.layers = nnx.Dict(made)
         self.num_layers = len(shapes)
-        if stride == 1 and in_width == out_width:
-            self.projection = None
-        else:
-            self.projection = _conv(in_width, out_width, 1, stride, execution, rngs)
+        is_same = stride == 1 and in_width == out_width
+        self.projection = None if is_same else layers.conv(in_width, out_width, 1, stride)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
@@ -136,26 +122,3 @@ class PreactivationBlock(nnx.Module):
                 shortcut = self.projection(activated)
             hidden = conv(activated)
         return hidden + shortcut
-
-
-def _conv(
-    in_width: int, out_width: int, size: int, stride: int, execution: Execution, rngs: nnx.Rngs
-) -> Conv:
-    return Conv(
-        in_width,
-        out_width,
-        (size, size),
-        strides=(stride, stride),
-        padding=((size // 2, size // 2),) * 2,
-        execution=execution,
-        rngs=rngs,
-    )
-
-
-def _batch_norm(width: int, config: PreactivationResNet, execution: Execution) -> BatchNorm:
-    return BatchNorm(
-        width,
-        momentum=config.batch_norm_momentum,
-        epsilon=config.batch_norm_epsilon,
-        execution=execution,
-    )

@@ -7,15 +7,18 @@ channel, a linear layer without bias, and a factor of 1/8. 6,573,120 parameters 
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 from flax import nnx
 
-from dawnjax.models.batch_norm import BatchNorm
-from dawnjax.models.convolution import Conv, Linear, uniform_fan_in
+from dawnjax.limits import Counts, FractionBelowOne, Limit, Positive, check_fields
+from dawnjax.models.convolution import uniform_fan_in
 from dawnjax.models.execution import Execution
+from dawnjax.models.layers import ImageShape, Layers
 from dawnjax.models.pooling import max_pool_side_by_side
+
+FOUR_VALUES = Limit(lambda values: len(values) == 4, "be four values")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,60 +27,47 @@ class ResNet9:
 
     Attributes:
       widths: Channels of the first convolution and of the three layers.
-      logit_scale: What the logits are multiplied with.
+      logit_scale: Factor of the logits.
       batch_norm_momentum: The fraction of the running statistics that a step keeps.
       batch_norm_epsilon: Added to the variance.
     """
 
     TAG: ClassVar[str] = "resnet9"
+    has_batch_norm_groups: ClassVar[bool] = True
 
-    widths: tuple[int, ...] = (64, 128, 256, 512)
-    logit_scale: float = 0.125
-    batch_norm_momentum: float = 0.9
-    batch_norm_epsilon: float = 1e-5
+    widths: Annotated[Counts, FOUR_VALUES] = (64, 128, 256, 512)
+    logit_scale: Positive[float] = 0.125
+    batch_norm_momentum: FractionBelowOne = 0.9
+    batch_norm_epsilon: Positive[float] = 1e-5
 
     def build(
-        self,
-        *,
-        image_shape: tuple[int, int, int],
-        num_classes: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
+        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
         """Makes the network for images of [height, width, channels]."""
-        return ResNet9Module(self, image_shape, num_classes, execution, rngs)
+        check_fields(self, "model.")
+        if min(image_shape[:2]) < 8:
+            raise ValueError(
+                f"images of {image_shape[0]}x{image_shape[1]} are too small for model=resnet9, "
+                "which needs 8x8 or more"
+            )
+        return ResNet9Module(self, image_shape[-1], num_classes, Layers(self, execution, rngs))
 
 
 class ResNet9Module(nnx.Module):
     """The network that the module's docstring describes."""
 
-    def __init__(
-        self,
-        config: ResNet9,
-        image_shape: tuple[int, int, int],
-        num_classes: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
-    ):
-        if len(config.widths) != 4 or min(image_shape[:2]) < 8:
-            raise ValueError(
-                f"model.widths={config.widths} must be four values, and the images 8x8 or more, "
-                f"not {image_shape[0]}x{image_shape[1]}"
-            )
-
-        def layer(in_channels: int, out_channels: int) -> ConvNormRelu:
-            return ConvNormRelu(in_channels, out_channels, config, execution, rngs)
+    def __init__(self, config: ResNet9, in_channels: int, num_classes: int, layers: Layers):
+        def layer(in_width: int, out_width: int) -> ConvNormRelu:
+            return ConvNormRelu(in_width, out_width, layers)
 
         first, second, third, last = config.widths
-        self.prep = layer(image_shape[-1], first)
+        self.prep = layer(in_channels, first)
         self.layer_1 = layer(first, second)
         self.residual_1 = nnx.Dict(first=layer(second, second), second=layer(second, second))
         self.layer_2 = layer(second, third)
         self.layer_3 = layer(third, last)
         self.residual_3 = nnx.Dict(first=layer(last, last), second=layer(last, last))
-        self.classifier = Linear(
-            last, num_classes, use_bias=False, float32_output=True, execution=execution, rngs=rngs
-        )
+        self.classifier = layers.classifier(last, num_classes, use_bias=False)
         self.logit_scale = config.logit_scale
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
@@ -98,28 +88,10 @@ class ResNet9Module(nnx.Module):
 class ConvNormRelu(nnx.Module):
     """3x3 convolution, BatchNorm, ReLU."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        config: ResNet9,
-        execution: Execution,
-        rngs: nnx.Rngs,
-    ):
-        self.conv = Conv(
-            in_channels,
-            out_channels,
-            (3, 3),
-            kernel_initializer=uniform_fan_in,  # PyTorch's own, with which the rates were found
-            execution=execution,
-            rngs=rngs,
-        )
-        self.norm = BatchNorm(
-            out_channels,
-            momentum=config.batch_norm_momentum,
-            epsilon=config.batch_norm_epsilon,
-            execution=execution,
-        )
+    def __init__(self, in_width: int, out_width: int, layers: Layers):
+        # PyTorch's initializer, with which the rates of the recipe were found.
+        self.conv = layers.conv(in_width, out_width, 3, kernel_initializer=uniform_fan_in)
+        self.norm = layers.norm(out_width)
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in] to [batch, height, width, out]."""

@@ -14,21 +14,17 @@ padding. A token sees its own segment only, and positions start again in each.
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from dawnjax.limits import FractionBelowOne, OneOrMore, check_fields, require
 from dawnjax.models.activations import relu_of_sum
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
-from dawnjax.models.cross_entropy import (
-    Tokens,
-    logits_of,
-    loss_and_count,
-    loss_and_count_in_parts,
-)
+from dawnjax.models.cross_entropy import token_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 
@@ -36,7 +32,7 @@ NORM_EPSILON = 1e-6
 """Added to the variance; as in the MLPerf v0.5 reference implementation of the Transformer."""
 
 MASKED = -1e9
-"""The score of a position that must not be seen; finite, so that a row of padding gives no NaN."""
+"""Score of a position that must not be seen; finite, so that a row of padding has no NaN."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,42 +53,34 @@ class Transformer:
 
     TAG: ClassVar[str] = "transformer"
 
-    num_layers: int = 6
-    width: int = 512
-    hidden_width: int = 2048
-    num_heads: int = 8
-    dropout_rate: float = 0.1
-    attention_dropout_rate: float = 0.0
-    hidden_dropout_rate: float = 0.0
+    num_layers: OneOrMore[int] = 6
+    width: OneOrMore[int] = 512
+    hidden_width: OneOrMore[int] = 2048
+    num_heads: OneOrMore[int] = 8
+    dropout_rate: FractionBelowOne = 0.1
+    attention_dropout_rate: FractionBelowOne = 0.0
+    hidden_dropout_rate: FractionBelowOne = 0.0
+
+    def check_together(self, prefix: str) -> None:
+        """Refuses a width that the heads, with pairs of channels for positions, cannot share."""
+        rule = f"be a multiple of twice the {self.num_heads} heads"
+        require(self.width % (2 * self.num_heads) == 0, f"{prefix}width", self.width, rule)
 
     def build(
         self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs
     ) -> "TransformerModule":
-        """Makes the network for a joint vocabulary.
-
-        Raises:
-          ValueError: A field outside its range.
-        """
-        for name in ("num_layers", "width", "hidden_width", "num_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"model.{name}={getattr(self, name)} must be 1 or more")
-        if self.width % (2 * self.num_heads):
-            raise ValueError(
-                f"model.width={self.width} must be a multiple of twice the {self.num_heads} heads"
-            )
-        for name in ("dropout_rate", "attention_dropout_rate", "hidden_dropout_rate"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"model.{name}={getattr(self, name)} must lie in [0, 1)")
+        """Makes the network for a joint vocabulary."""
+        check_fields(self, "model.")
         return TransformerModule(self, vocabulary_size, execution, rngs)
 
     def multiply_adds(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int
     ) -> int:
-        """Gives the multiply-adds of the forward pass's matrix products over sentence pairs.
+        """Multiply-adds of the forward pass's matrix products over sentence pairs.
 
-        Each pair counts as if it were alone and unpadded: a token attends to the real tokens of its
-        own sentence, to all of them in the decoder too, whose mask hides the later ones. Embedding
-        is a lookup and no product.
+        Each pair counts as if it were alone and unpadded. A token attends to all real tokens of its
+        sentence, in the decoder too, whose mask hides the later ones. Embedding is a lookup and no
+        product.
 
         Args:
           source_lengths: int [pairs], tokens.
@@ -103,8 +91,8 @@ class Transformer:
         num_sources, num_targets = int(sources.sum()), int(targets.sum())
         square, feed_forward = self.width**2, 2 * self.width * self.hidden_width
         encoder = num_sources * (4 * square + feed_forward)
-        # Query, key, value and output of its own; query and output, then key and value, of the
-        # attention to the source.
+        # Query, key, value and output of self-attention; query and output, then key and value, of
+        # the attention to the source.
         decoder = num_targets * (6 * square + feed_forward) + num_sources * 2 * square
         # Scores and weighted sums, each [queries, keys] by the channels of all heads.
         seen = int((sources**2).sum() + (targets**2).sum() + (sources * targets).sum())
@@ -113,14 +101,14 @@ class Transformer:
 
 
 class Cache(NamedTuple):
-    """What decoding keeps of the source and of the tokens so far, a list entry for each layer.
+    """Keys and values of the source and of the tokens so far, a list entry for each layer.
 
     Attributes:
       source_visible: bool [batch, source length].
       source_keys: [batch, heads, source length, channels].
       source_values: The same.
-      keys: [batch x beams, heads, target length, channels], filled up to the current position. (In
-        any other shape than that of the products, XLA copies them several times at each position.)
+      keys: [batch x beams, heads, target length, channels], filled up to the current position. (XLA
+        would copy any other shape than that of the products several times at each position.)
       values: The same.
     """
 
@@ -142,14 +130,16 @@ class TransformerModule(nnx.Module):
         self.dtype = self.arithmetic.activations
         initial = jax.random.normal(rngs.params(), (vocabulary_size, config.width), jnp.float32)
         self.embedding = nnx.Param(initial * config.width**-0.5)
-        names = [f"layer_{number}" for number in range(1, config.num_layers + 1)]
-        self.encoder = nnx.Dict(
-            {name: EncoderLayer(config, self.arithmetic, rngs) for name in names}
-        )
+
+        def stack(sees_source: bool) -> nnx.Dict:
+            names = [f"layer_{number}" for number in range(1, config.num_layers + 1)]
+            return nnx.Dict(
+                {name: Layer(config, self.arithmetic, rngs, sees_source) for name in names}
+            )
+
+        self.encoder = stack(sees_source=False)
         self.encoder_norm = LayerNorm(config.width, self.arithmetic)
-        self.decoder = nnx.Dict(
-            {name: DecoderLayer(config, self.arithmetic, rngs) for name in names}
-        )
+        self.decoder = stack(sees_source=True)
         self.decoder_norm = LayerNorm(config.width, self.arithmetic)
 
     def __call__(
@@ -161,13 +151,14 @@ class TransformerModule(nnx.Module):
         *,
         dropout_key: jax.Array | None = None,
     ) -> jax.Array:
-        """Gives the decoder's output, of which `logits` makes those of every next token.
+        """Computes the decoder's output, from which `logits` makes those of every next token.
 
         Args:
           source: int [batch, source length] tokens.
           source_segments: int [batch, source length], 0 for padding.
           target_inputs: int [batch, target length]: each segment's tokens, moved on by one.
-          target_segments: int [batch, target length]; a segment sees the source's of its number.
+          target_segments: int [batch, target length]; a segment sees the source segment of its
+            number.
           dropout_key: The step's key in training, else None.
 
         Returns:
@@ -180,36 +171,28 @@ class TransformerModule(nnx.Module):
     def loss_and_count(
         self, hidden: jax.Array, targets: jax.Array, real: jax.Array, label_smoothing: float
     ) -> jax.Array:
-        """Gives the summed loss of the decoder's output, and how many tokens it is of: float32 [2].
+        """Summed loss of real tokens and their number, float32 [2].
 
         Args:
-          hidden: [batch, target length, width].
+          hidden: The decoder's output, [batch, target length, width].
           targets: int32 [batch, target length].
           real: bool [batch, target length]; padding counts nothing.
           label_smoothing: The probability that is spread evenly over the vocabulary.
         """
-        tokens = Tokens(hidden, targets, real)
-        arguments = (tokens, self.embedding[...], label_smoothing, self.arithmetic)
-        if self.execution.loss == "parts":
-            return loss_and_count_in_parts(*arguments)
-        return loss_and_count(*arguments)
+        logits = self.logits(hidden)
+        losses: jax.Array = token_losses(logits, targets, label_smoothing, self.execution.platform)
+        sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
+        return sums.sum((1, 2))  # one reduction over devices, for both
 
     def embed(self, tokens: jax.Array, positions: jax.Array, length: int) -> jax.Array:
-        """Gives scaled embeddings plus positions below `length`: [..., width]."""
+        """Scaled embeddings plus encodings of positions below `length`: [..., width]."""
         scale = math.sqrt(self.config.width)
         table = jnp.asarray(position_encoding(length, self.config.width))
         return (self.embedding[...][tokens] * scale + table[positions]).astype(self.dtype)
 
-    def positions(self, segments: jax.Array) -> jax.Array:
-        """Gives each token's position in its segment, int32 [batch, length], from 0."""
-        positions = segment_positions(segments)
-        # XLA on a GPU would look for the segment's start again for each channel of a token.
-        on_gpu = self.execution.platform == "gpu"
-        return jax.lax.optimization_barrier(positions) if on_gpu else positions
-
     def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
-        """Gives what the decoder sees of the source: [batch, source length, width]."""
-        embedded = self.embed(source, self.positions(segments), source.shape[1])
+        """The encoder's output, [batch, source length, width]."""
+        embedded = self.embed(source, segment_positions(segments, self.execution), source.shape[1])
         hidden = dropout(embedded, self.config.dropout_rate)
         visible = same_segment(segments, segments)
         for layer in self.encoder.values():
@@ -224,25 +207,28 @@ class TransformerModule(nnx.Module):
         target_segments: jax.Array,
         dropout: Dropout,
     ) -> jax.Array:
-        """Gives the decoder's output for whole targets: [batch, target length, width]."""
+        """The decoder's output for whole targets, [batch, target length, width]."""
         length = target_inputs.shape[1]
-        embedded = self.embed(target_inputs, self.positions(target_segments), length)
+        embedded = self.embed(
+            target_inputs, segment_positions(target_segments, self.execution), length
+        )
         hidden = dropout(embedded, self.config.dropout_rate)
         earlier = jnp.tril(jnp.ones((length, length), bool))
         visible = same_segment(target_segments, target_segments) & earlier
         source_visible = same_segment(target_segments, source_segments)
         for layer in self.decoder.values():
-            hidden = layer(hidden, encoded, visible, source_visible, dropout)
+            hidden = layer(hidden, visible, dropout, (encoded, source_visible))
         return self.decoder_norm(hidden)
 
     def logits(self, hidden: jax.Array) -> jax.Array:
-        """Gives float32 logits [..., vocabulary] by the transposed embedding."""
-        return logits_of(hidden, self.embedding[...], self.arithmetic)
+        """float32 logits [..., vocabulary] by the transposed embedding."""
+        embedding, float32 = self.embedding[...], jnp.dtype("float32")
+        return linear(hidden, embedding, self.arithmetic, "oi", float32)
 
     def start_cache(
         self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int
     ) -> Cache:
-        """Encodes sources, one a row, and gives the cache for targets of up to `length` tokens."""
+        """Encodes sources, one a row, into a cache for targets of up to `length` tokens."""
         encoded = self.encode(source, source_segments, Dropout(None))
         attentions = [layer.source_attention for layer in self.decoder.values()]
         channels = self.config.width // self.config.num_heads
@@ -258,7 +244,7 @@ class TransformerModule(nnx.Module):
     def decode_next(
         self, cache: Cache, tokens: jax.Array, position: jax.Array
     ) -> tuple[jax.Array, Cache]:
-        """Gives the logits of the token after the given ones.
+        """Computes the logits of the next token.
 
         Args:
           cache: Holds the earlier positions.
@@ -273,15 +259,15 @@ class TransformerModule(nnx.Module):
         visible = (jnp.arange(length) <= position)[None, None]
         keys, values = [], []
         for index, layer in enumerate(self.decoder.values()):
-            # Each beam has a past of its own: it is a row with one query.
+            # The beams of a row have different pasts: each is a row with one query.
             normed = layer.attention_norm(hidden).reshape(-1, 1, hidden.shape[-1])
             attention, place = layer.attention, (0, 0, position, 0)
             key = attention.project_heads(normed, attention.key)
             value = attention.project_heads(normed, attention.value)
             keys.append(jax.lax.dynamic_update_slice(cache.keys[index], key, place))
             values.append(jax.lax.dynamic_update_slice(cache.values[index], value, place))
-            seen = attention.attend_heads(normed, keys[-1], values[-1], visible)
-            hidden = hidden + seen.reshape(hidden.shape)
+            attended = attention.attend_heads(normed, keys[-1], values[-1], visible)
+            hidden = hidden + attended.reshape(hidden.shape)
             # The beams of a row see the same source, as the positions of one target do.
             hidden = hidden + layer.source_attention.attend_heads(
                 layer.source_norm(hidden),
@@ -294,53 +280,45 @@ class TransformerModule(nnx.Module):
         return logits, cache._replace(keys=keys, values=values)
 
 
-class EncoderLayer(nnx.Module):
-    """Self-attention and feed-forward, each added to its normalized input's origin."""
+class Layer(nnx.Module):
+    """Self-attention, in a decoder attention to the source, and feed-forward (section 3.1).
 
-    def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
+    Each sublayer takes normalized values, and its result is added to the values themselves.
+    """
+
+    def __init__(
+        self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs, sees_source: bool
+    ):
         self.dropout_rate = config.dropout_rate
         self.attention_norm = LayerNorm(config.width, arithmetic)
         self.attention = Attention(config, arithmetic, rngs)
-        self.feed_forward_norm = LayerNorm(config.width, arithmetic)
-        self.feed_forward = FeedForward(config, arithmetic, rngs)
-
-    def __call__(self, hidden: jax.Array, visible: jax.Array, dropout: Dropout) -> jax.Array:
-        """Maps [batch, length, width] to the same."""
-        normed = self.attention_norm(hidden)
-        hidden = hidden + dropout(
-            self.attention(normed, normed, visible, dropout), self.dropout_rate
-        )
-        normed = self.feed_forward_norm(hidden)
-        return hidden + dropout(self.feed_forward(normed, dropout), self.dropout_rate)
-
-
-class DecoderLayer(nnx.Module):
-    """Self-attention, attention to the source and feed-forward."""
-
-    def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
-        self.dropout_rate = config.dropout_rate
-        self.attention_norm = LayerNorm(config.width, arithmetic)
-        self.attention = Attention(config, arithmetic, rngs)
-        self.source_norm = LayerNorm(config.width, arithmetic)
-        self.source_attention = Attention(config, arithmetic, rngs)
+        if sees_source:
+            self.source_norm = LayerNorm(config.width, arithmetic)
+            self.source_attention = Attention(config, arithmetic, rngs)
         self.feed_forward_norm = LayerNorm(config.width, arithmetic)
         self.feed_forward = FeedForward(config, arithmetic, rngs)
 
     def __call__(
         self,
         hidden: jax.Array,
-        encoded: jax.Array,
         visible: jax.Array,
-        source_visible: jax.Array,
         dropout: Dropout,
+        source: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
-        """Maps [batch, target length, width] to the same."""
+        """Maps [batch, length, width] to the same.
+
+        Args:
+          hidden: The output of the layer before.
+          visible: bool [batch, length, length], which positions each sees.
+          dropout: Of each sublayer.
+          source: In a decoder the encoder's output and bool [batch, length, source length].
+        """
         normed = self.attention_norm(hidden)
-        hidden = hidden + dropout(
-            self.attention(normed, normed, visible, dropout), self.dropout_rate
-        )
-        attended = self.source_attention(self.source_norm(hidden), encoded, source_visible, dropout)
+        attended = self.attention(normed, normed, visible, dropout)
         hidden = hidden + dropout(attended, self.dropout_rate)
+        if source is not None:
+            attended = self.source_attention(self.source_norm(hidden), *source, dropout)
+            hidden = hidden + dropout(attended, self.dropout_rate)
         normed = self.feed_forward_norm(hidden)
         return hidden + dropout(self.feed_forward(normed, dropout), self.dropout_rate)
 
@@ -362,15 +340,15 @@ class Attention(nnx.Module):
         """Maps [batch, queries, width] and [batch, keys, width] to [batch, queries, width].
 
         Args:
-          queried: What asks.
-          seen: What keys and values are made of.
+          queried: Source of the queries.
+          seen: Source of keys and values.
           visible: bool, broadcast to [batch, queries, keys].
           dropout: Of the weights.
         """
         query = self.project(queried, self.query)
         keys, values = self.project(seen, self.key), self.project(seen, self.value)
         if self.arithmetic.fused_by and self.dropout_rate == 0 and _fits_cudnn(query, keys):
-            # A mask a head would be bytes that cuDNN need not read: one for all heads.
+            # One mask for all heads: cuDNN reads fewer bytes.
             mask = jnp.broadcast_to(visible, (len(keys), query.shape[1], keys.shape[1]))[:, None]
             attended = jax.nn.dot_product_attention(
                 query, keys, values, mask=mask, implementation=self.arithmetic.fused_by
@@ -384,12 +362,12 @@ class Attention(nnx.Module):
     def attend_heads(
         self, queried: jax.Array, keys: jax.Array, values: jax.Array, visible: jax.Array
     ) -> jax.Array:
-        """The same without dropout, from projected keys and values that stay for many calls.
+        """Attention without dropout, to projected keys and values that serve many calls.
 
         Args:
           queried: [batch, queries, width].
-          keys: [batch, heads, keys, channels]: in the order of the products, which would else copy
-            all of them at each call.
+          keys: [batch, heads, keys, channels], in the order of the products, so that these need not
+            copy all of them at each call.
           values: The same.
           visible: bool, broadcast to [batch, queries, keys].
         """
@@ -436,7 +414,7 @@ class FeedForward(nnx.Module):
         """Maps [..., width] to the same."""
         dtype = self.arithmetic.activations
         hidden = linear(hidden, self.kernel_1[...], self.arithmetic)
-        hidden = relu_of_sum(hidden + self.bias_1[...].astype(dtype), self.arithmetic.platform)
+        hidden = relu_of_sum(hidden + self.bias_1[...].astype(dtype), self.arithmetic.execution)
         hidden = dropout(hidden, self.dropout_rate)
         hidden = linear(hidden, self.kernel_2[...], self.arithmetic)
         return hidden + self.bias_2[...].astype(dtype)
@@ -451,14 +429,14 @@ class LayerNorm(nnx.Module):
     def __init__(self, width: int, arithmetic: Arithmetic):
         self.scale = nnx.Param(jnp.ones(width, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
-        self.on_gpu = arithmetic.platform == "gpu"
-        self.batch_shards = arithmetic.batch_shards
+        self.execution = arithmetic.execution
 
     def __call__(self, hidden: jax.Array) -> jax.Array:
         """Maps [..., width] to the same, in the same dtype."""
         parameters = self.scale[...], self.bias[...]
-        if self.on_gpu:
-            shards = self.batch_shards if len(hidden) % self.batch_shards == 0 else 1
+        if self.execution.platform == "gpu":
+            shards = self.execution.batch_shards
+            shards = shards if len(hidden) % shards == 0 else 1
             return _normalize_on_gpu(hidden, *parameters, shards)
         return _normalize(hidden, *parameters)
 
@@ -475,28 +453,26 @@ def _normalize(hidden: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Arra
 def _normalize_on_gpu(
     hidden: jax.Array, scale: jax.Array, bias: jax.Array, batch_shards: int
 ) -> jax.Array:
-    """The same, with a gradient that takes both sums over tokens in one reduction of its inputs.
+    """`_normalize`, with a gradient that makes both sums over tokens in one reduction.
 
-    Left to itself, XLA on a GPU writes the summands in float32 first, twice the activations.
+    XLA's own gradient writes the summands in float32 first, twice the size of the activations.
     """
     del batch_shards
     return _normalize(hidden, scale, bias)
 
 
-def _normalize_forward(
-    hidden: jax.Array, scale: jax.Array, bias: jax.Array, batch_shards: int
-) -> Any:
+def _normalize_forward(hidden, scale, bias, batch_shards):
     del batch_shards
     return _normalize(hidden, scale, bias), (hidden, scale)
 
 
-def _normalize_backward(batch_shards: int, kept: Any, cotangent: jax.Array) -> Any:
+def _normalize_backward(batch_shards, kept, cotangent):
     hidden, scale = kept
     values = hidden.astype(jnp.float32)
     mean = values.mean(-1, keepdims=True)
     variance = jnp.square(values - mean).mean(-1, keepdims=True)
     inverse_std = jax.lax.rsqrt(variance + NORM_EPSILON)
-    # Kept from the next lines, which would compute them again for each sum over tokens.
+    # Without a barrier XLA would compute them again for each sum over tokens.
     mean, inverse_std = jax.lax.optimization_barrier((mean, inverse_std))
 
     def normed_and_gradient(hidden: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -509,50 +485,52 @@ def _normalize_backward(batch_shards: int, kept: Any, cotangent: jax.Array) -> A
         - of_normed.mean(-1, keepdims=True)
         - normed * (of_normed * normed).mean(-1, keepdims=True)
     )
-    # Read apart, or XLA would keep the float32 values that both need.
+    # A second barrier, or XLA would keep the float32 values that both need.
     normed, gradient = normed_and_gradient(*jax.lax.optimization_barrier((hidden, cotangent)))
     zero = np.float32(0)
-    # Each device adds up its own examples; of pairs over devices XLA would make no reduction.
+    # Each device adds up its own examples: XLA makes no reduction of pairs over devices.
     summands = (x.reshape(batch_shards, -1, len(scale)) for x in (normed * gradient, gradient))
     sums = jax.lax.reduce(tuple(summands), (zero, zero), _add_pairs, (1,))
-    of_scale, of_bias = (own.sum(0) for own in sums)
+    of_scale, of_bias = (of_shards.sum(0) for of_shards in sums)
     return of_hidden.astype(hidden.dtype), of_scale, of_bias
 
 
-def _add_pairs(one: Any, other: Any) -> Any:
-    return one[0] + other[0], one[1] + other[1]
+def _add_pairs(left, right):
+    return left[0] + right[0], left[1] + right[1]
 
 
 _normalize_on_gpu.defvjp(_normalize_forward, _normalize_backward)
 
 
 def softmax(scores: jax.Array, visible: jax.Array, channels: int) -> jax.Array:
-    """Gives float32 weights of scores divided by sqrt(channels); 0 where not visible."""
+    """float32 weights from scores divided by sqrt(channels); 0 where not visible."""
     return jax.nn.softmax(jnp.where(visible, scores / math.sqrt(channels), MASKED), axis=-1)
 
 
 def position_encoding(length: int, width: int) -> np.ndarray:
-    """Gives float32 [length, width]: sines in even channels, cosines in odd ones (section 3.5)."""
+    """float32 [length, width]: sines in even channels, cosines in odd ones (section 3.5)."""
     rates = 10_000.0 ** (-np.arange(0, width, 2) / width)
     angles = np.arange(length)[:, None] * rates
     return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(length, width).astype(np.float32)
 
 
-def segment_positions(segments: jax.Array) -> jax.Array:
-    """Gives each token's position in its segment, int32 [batch, length], from 0."""
+def segment_positions(segments: jax.Array, execution: Execution) -> jax.Array:
+    """Each token's position in its segment, int32 [batch, length], from 0."""
     index = jnp.arange(segments.shape[1])[None]
     before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)))
     starts = jnp.where(segments != before, index, 0)
-    return index - jax.lax.cummax(starts, axis=1)
+    positions = index - jax.lax.cummax(starts, axis=1)
+    # XLA on a GPU would look for the segment's start again for each channel of a token.
+    return jax.lax.optimization_barrier(positions) if execution.platform == "gpu" else positions
 
 
 def same_segment(queries: jax.Array, keys: jax.Array) -> jax.Array:
-    """Gives bool [batch, queries, keys]: which keys are of a query's own segment."""
+    """bool [batch, queries, keys]: which keys are of the query's segment."""
     return (queries[:, :, None] == keys[:, None, :]) & (keys[:, None, :] > 0)
 
 
 def _kernel(in_width: int, out_width: int, rngs: nnx.Rngs) -> nnx.Param:
-    """Gives a kernel [in, out], uniform with variance 2 / (in + out), as in the MLPerf reference.
+    """A kernel [in, out], uniform with variance 2 / (in + out), as in the MLPerf reference.
 
     Source: Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward
     neural networks", equation 16.

@@ -13,11 +13,13 @@ among the entries and their sources; WRN-34 here is the paper's formula at that 
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from flax import nnx
 
+from dawnjax.limits import FractionBelowOne, Limit, OneOrMore, Positive, check_fields
 from dawnjax.models.execution import Execution
+from dawnjax.models.layers import ImageShape
 from dawnjax.models.preactivation_resnet import PreactivationResNet
 
 
@@ -33,30 +35,24 @@ class WideResNet:
     """
 
     TAG: ClassVar[str] = "wide_resnet"
+    has_batch_norm_groups: ClassVar[bool] = True
 
-    depth: int = 34
-    widening: int = 6
-    batch_norm_momentum: float = 0.9
-    batch_norm_epsilon: float = 1e-5
+    depth: Annotated[
+        int,
+        Limit(
+            lambda depth: depth >= 10 and (depth - 4) % 6 == 0,
+            "be 6n + 4, such as 16, 22, 28, 34 or 40",
+        ),
+    ] = 34
+    widening: OneOrMore[int] = 6
+    batch_norm_momentum: FractionBelowOne = 0.9
+    batch_norm_epsilon: Positive[float] = 1e-5
 
     def build(
-        self,
-        *,
-        image_shape: tuple[int, int, int],
-        num_classes: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
+        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
-        """Makes the network for images of [height, width, channels].
-
-        Raises:
-          ValueError: The depth is not 6n + 4, or the widening is below 1.
-        """
-        if self.depth < 10 or (self.depth - 4) % 6 or self.widening < 1:
-            raise ValueError(
-                f"model.depth={self.depth} must be 6n + 4, such as 16, 22, 28, 34 or 40, and "
-                f"model.widening={self.widening} must be 1 or more"
-            )
+        """Makes the network for images of [height, width, channels]."""
+        check_fields(self, "model.")
         plain = PreactivationResNet(
             stage_sizes=((self.depth - 4) // 6,) * 3,
             stage_widths=tuple(self.widening * width for width in (16, 32, 64)),

@@ -1,15 +1,14 @@
 """Small convolutions with fewer multiplications, as matrix products (Winograd's algorithm).
 
-A 3-tap correlation that gives 4 values takes 12 multiplications one by one, and 6 when kernel and
-image are first transformed by small constant matrices; in two dimensions 36 instead of 144. What
-remains is one matrix product [tiles, in_channels] x [in_channels, out_channels] for each of the 36
-transformed positions, and so is its gradient, so that nothing here is slower inside a loop.
+Four values of a 3-tap correlation take 12 multiplications directly, and 6 when small constant
+matrices first transform kernel and image; in two dimensions 36 instead of 144. What remains is one
+matrix product [tiles, in_channels] x [in_channels, out_channels] for each of the 36 transformed
+positions. Its gradients are such products too, so nothing here is slower inside a loop.
 
 With letters of the source, along one axis: `Y = A [(G g) . (B d)]`, where d is 6 values of an
 image, g the kernel and Y 4 values of the result. B and A act on a tile by additions of whole arrays
-of rows, then of columns. Transformed tiles are 2.25 times as large as the image; of a large batch
-they would go to memory and back at each stage, so a few examples at a time take the whole way, in
-the caches.
+of rows, then of columns. Transformed tiles are 2.25 times as large as the image and would not fit
+the caches, so all stages are done for a few examples at a time.
 
 In float32 the result differs from that of a plain sum by about 1e-6 of its standard deviation.
 
@@ -27,7 +26,7 @@ from jax import lax
 from dawnjax.models.chunks import from_chunks, in_chunks, nearest_divisor
 
 TILE = 4
-"""Results that a tile gives along an axis: more would save little and lose float32 accuracy."""
+"""Results of a tile along an axis; more would save little and lose float32 accuracy."""
 
 NUM_TAPS = 3
 NUM_PRODUCTS = TILE + NUM_TAPS - 1
@@ -64,9 +63,9 @@ def convolve(
       images: float32 [batch, height, width, in_channels].
       kernel: float32 [3, 3, in_channels, out_channels].
       padding: The zeros before and after height and width.
-      batch_shards: Over how many devices the examples are spread in equal runs. The kernel's
-        gradient is brought back to 3x3 for each before it is summed over them, which is a
-        reduction between devices: the transformed gradient is 4 times as large.
+      batch_shards: Over how many devices the examples are spread in equal runs. Each device brings
+        its kernel's gradient back to 3x3, and these are summed over the devices: the transformed
+        gradient is 4 times as large.
 
     Returns:
       float32 [batch, out height, out width, out_channels].
@@ -91,7 +90,7 @@ def _forward(images, kernel, padding, batch_shards):
 
 
 def _backward(padding, batch_shards, residuals, cotangent):
-    images, kernel = residuals  # The images' tiles, where one chunk is all.
+    images, kernel = residuals  # The tiles of the images, if one chunk holds the batch.
     out_size = cotangent.shape[1:3]
     image_size = tuple(
         size + NUM_TAPS - 1 - sum(pads) for size, pads in zip(out_size, padding, strict=True)
@@ -124,7 +123,7 @@ def _backward(padding, batch_shards, residuals, cotangent):
         parts = [in_chunks(array, chunk, batch_shards) for array in (images, cotangent)]
         kernel_gradient, images_gradient = lax.scan(add, zeros, tuple(parts))
         images_gradient = from_chunks(images_gradient, batch_shards)
-    kernel_gradient = jnp.tensordot(_kernel_transform().T, kernel_gradient, 1).sum(1)
+    kernel_gradient = jnp.tensordot(_KERNEL_TRANSFORM.T, kernel_gradient, 1).sum(1)
     return images_gradient, kernel_gradient.reshape(kernel.shape)
 
 
@@ -154,16 +153,13 @@ def toom_cook() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 _A, _G, _B = toom_cook()
-
-
-def _kernel_transform() -> np.ndarray:
-    """[36, 9]: G of both axes."""
-    return np.kron(_G, _G).astype(np.float32)
+_KERNEL_TRANSFORM = np.kron(_G, _G).astype(np.float32)
+"""[36, 9]: G of both axes."""
 
 
 def _transform_kernel(kernel: jax.Array) -> jax.Array:
     """[3, 3, in_channels, out_channels] to [36, in_channels, out_channels]."""
-    return jnp.tensordot(_kernel_transform(), kernel.reshape(-1, *kernel.shape[2:]), 1)
+    return jnp.tensordot(_KERNEL_TRANSFORM, kernel.reshape(-1, *kernel.shape[2:]), 1)
 
 
 def _out_size(image_shape: tuple[int, ...], padding: Padding) -> tuple[int, ...]:
@@ -175,8 +171,8 @@ def _num_tiles(out_size: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.ceil(size / TILE) for size in out_size)
 
 
-# Of tiles [36, tiles, channels] the second axis goes through the batch, the rows of tiles and the
-# columns: examples stay where they are when they are spread over devices.
+# The second axis of tiles [36, tiles, channels] runs over the batch, then over rows and columns of
+# tiles, so that no example moves to another device.
 
 
 def _transform_images(images: jax.Array, padding: Padding, out_size: tuple[int, ...]) -> jax.Array:
@@ -233,12 +229,8 @@ def _transpose_of_transform(
 def _overlap(parts: list[jax.Array], axis: int) -> jax.Array:
     """Adds up tiles of 6 positions along an axis, each of which begins 4 after the one before.
 
-    Args:
-      parts: For each of the 6 positions the values of all tiles, [..., tiles, ...].
-      axis: That of the tiles.
-
-    Returns:
-      [..., 4 x (tiles + 1), ...].
+    Of the 6 positions each part holds one, [..., tiles, ...]; the result is [..., 4 x (tiles + 1),
+    ...].
     """
 
     def shifted(part: jax.Array, by: int) -> jax.Array:
@@ -256,20 +248,16 @@ def _overlap(parts: list[jax.Array], axis: int) -> jax.Array:
 def _combine(matrix: np.ndarray, parts: list[jax.Array]) -> list[jax.Array]:
     """The product of a constant matrix [n, m] with m arrays, as n sums of arrays.
 
-    XLA makes vector instructions of them that stay within the caches; as a matrix product, which
-    would first copy the parts together, it takes three times as long.
+    XLA makes vector instructions of the sums, within the caches. A matrix product would first copy
+    the parts together, and take three times as long.
     """
-    return [
-        functools.reduce(
-            jnp.add,
-            [
-                part if factor == 1.0 else part * np.float32(factor)
-                for factor, part in zip(row, parts, strict=True)
-                if factor
-            ],
-        )
-        for row in matrix
-    ]
+
+    def combined(row: np.ndarray) -> jax.Array:
+        terms = [(factor, part) for factor, part in zip(row, parts, strict=True) if factor]
+        scaled = [part if factor == 1 else part * np.float32(factor) for factor, part in terms]
+        return functools.reduce(jnp.add, scaled)
+
+    return [combined(row) for row in matrix]
 
 
 def _merge(array: jax.Array) -> jax.Array:
@@ -291,7 +279,7 @@ def _batch_product(left: jax.Array, right: jax.Array, left_axis: int, right_axis
 def _chunk_size(
     batch: int, kernel_shape: tuple[int, ...], out_size: tuple[int, ...], batch_shards: int
 ) -> int:
-    """The examples, of all shards together, whose tiles are made at a time."""
+    """How many examples, of all shards together, are transformed at a time."""
     examples = batch // batch_shards
     in_channels, out_channels = kernel_shape[2:]
     tile_bytes = NUM_PRODUCTS**2 * max(in_channels, out_channels) * 4

@@ -106,11 +106,17 @@ def test_a_large_mean_does_not_cancel_the_variance(shape, platform):
     inputs = 1000 + 0.1 * np.random.default_rng(0).standard_normal(shape)
     inputs = inputs.astype(np.float32)
     wanted = inputs.astype(np.float64).var()
-    near = group_moments(jnp.asarray(inputs), jnp.array([999.0]), platform)
+    near = group_moments(jnp.asarray(inputs), jnp.array([999.0]), execution(1, platform))
     np.testing.assert_allclose(near.var[0, 0], wanted, rtol=1e-3)
     np.testing.assert_allclose(near.mean[0, 0], inputs.astype(np.float64).mean(), rtol=1e-6)
     # A first step without a running mean is inexact, but never negative.
-    assert group_moments(jnp.asarray(inputs), jnp.zeros(1), platform).var[0, 0] >= 0
+    first = group_moments(jnp.asarray(inputs), jnp.zeros(1), execution(1, platform))
+    assert first.var[0, 0] >= 0
+
+
+def test_groups_of_no_examples_are_refused():
+    with pytest.raises(ValueError, match="batch_norm_group_size=0 must be 1 or more"):
+        BatchNorm(4, execution=execution(0))
 
 
 def test_bfloat16_inputs_have_float32_statistics():

@@ -16,7 +16,6 @@ from quick_compilation import QUICK
 from benchmarks import digits, harness, record
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
-from dawnjax.models.resnet import ResNet
 from dawnjax.models.transformer import Transformer
 
 TOP = Path(__file__).resolve().parent.parent
@@ -121,35 +120,6 @@ def test_every_part_of_the_script_names_commands_that_exist():
         assert (TOP / folder / f"{name}.py").is_file(), words
     refused = subprocess.run(["bash", str(script), "nothing"], capture_output=True, text=True)
     assert refused.returncode == 2
-
-
-def test_pointwise_convolutions_as_products_are_the_same_network():
-    model = ResNet(stage_sizes=(1, 1), stage_widths=(16, 32), block="bottleneck")
-    images = jax.random.normal(jax.random.key(0), (4, 8, 8, 3))
-    params, stats = {}, {}
-    outputs = []
-    for pointwise in ("convolution", "product"):
-        execution = Execution(
-            platform="gpu",
-            compute_dtype="float32",
-            batch_norm_group_size=4,
-            pointwise=pointwise,
-        )
-        pure = pure_model(
-            lambda rngs, execution=execution: model.build(
-                image_shape=(8, 8, 3), num_classes=10, execution=execution, rngs=rngs
-            )
-        )
-        if not params:
-            params, stats = jax.jit(pure.init)(jax.random.key(1))
-        run = jax.jit(lambda p, s, pure=pure: pure.apply(p, s, images, train=True)[0])
-        lowered = run.lower(params, stats)
-        found = np.asarray(lowered.compile()(params, stats))
-        outputs.append((found, lowered.as_text().count("stablehlo.convolution")))
-    # Stem, and one 3x3 convolution a block, are left; two or three 1x1 a block and the strided
-    # projections became products.
-    assert (outputs[0][1], outputs[1][1]) == (9, 3)
-    np.testing.assert_allclose(outputs[1][0], outputs[0][0], atol=1e-5)
 
 
 def test_fused_attention_is_the_same_attention():

@@ -16,8 +16,8 @@ from dawnjax.config import command_line
 from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, Muon, Sgd, WarmupLinear
 from dawnjax.config.experiment_flags import experiment_names, load_experiment, parse_request
-from dawnjax.config.field_checks import check_model
 from dawnjax.errors import ConfigError
+from dawnjax.limits import check_fields
 from dawnjax.models.resnet import ResNet
 from dawnjax.models.transformer import Transformer
 
@@ -368,5 +368,5 @@ def test_every_number_of_every_model_refuses_what_it_cannot_be(experiment):
                 with pytest.raises(
                     ConfigError, match=rf"model\.{field.name}=|one for each"
                 ) as line:
-                    check_model(parse_request("train", argv)[0].experiment.model)
+                    check_fields(parse_request("train", argv)[0].experiment.model, "model.")
                 assert "\n" not in str(line.value)

@@ -18,7 +18,9 @@ from dawnjax.__main__ import main
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 NAMES = ("data", "model", "optimizer", "task")
-FILES = dict(zip(NAMES, re.findall(r"```python\n(.*?)```", PAGE, re.S), strict=True))
+FILES: dict[str, str] = dict(
+    zip(NAMES, re.findall(r"```python\n(.*?)```", PAGE, re.S), strict=True)
+)
 QUICK = ["--tensorboard=false", "--profile.after_run=false"]
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from multiply_adds import multiply_adds
 from dawnjax.models import amoebanet
 from dawnjax.models.amoebanet import AmoebaNetD, drop_path_keep
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
+from dawnjax.models.layers import Layers
 from dawnjax.models.pooling import average_pool, max_pool
 from dawnjax.models.preactivation_resnet import PreactivationResNet
 from dawnjax.models.pure_model import PureModel, pure_model
@@ -26,6 +28,10 @@ from dawnjax.models.wide_resnet import WideResNet
 IMAGENET, CIFAR = (224, 224, 3), (32, 32, 3)
 
 
+def execution_for(platform: Platform, group_size: int = 1) -> Execution:
+    return Execution(platform=platform, compute_dtype="float32", batch_norm_group_size=group_size)
+
+
 def pure(
     config: Any,
     image_shape: tuple[int, ...],
@@ -33,7 +39,7 @@ def pure(
     group_size: int = 1,
     platform: Platform = "gpu",
 ) -> PureModel:
-    built = Execution(platform=platform, compute_dtype="float32", batch_norm_group_size=group_size)
+    built = execution_for(platform, group_size)
     return pure_model(
         lambda rngs: config.build(
             image_shape=image_shape, num_classes=num_classes, execution=built, rngs=rngs
@@ -205,8 +211,8 @@ def test_pooling_ignores_what_lies_outside():
     np.testing.assert_array_equal(
         average_pool(images, 2, stride=1)[0, :, :, 0], [[0.0, -2.0], [-3.0, -9.0]]
     )
-    for platform in ("cpu", "gpu", "tpu"):
-        largest = max_pool(images, 2, stride=1, platform=platform)
+    for platform in typing.get_args(Platform):
+        largest = max_pool(images, 2, stride=1, execution=execution_for(platform))
         np.testing.assert_array_equal(largest[0, :, :, 0], [[5, 5], [3, -9]])
 
 
@@ -230,7 +236,8 @@ def test_the_maximum_has_the_gradient_of_xlas(platform, shape, window, stride, p
     images = jnp.asarray(random.integers(0, 4, (2, *shape, 3)), jnp.float32)
 
     def pool(platform, images):
-        return max_pool(images, window, stride=stride, padding=padding, platform=platform)
+        execution = execution_for(platform)
+        return max_pool(images, window, stride=stride, padding=padding, execution=execution)
 
     shape = jax.eval_shape(functools.partial(pool, "tpu"), images).shape
     cotangent = jnp.asarray(random.normal(size=shape), jnp.float32)
@@ -314,10 +321,10 @@ def test_cells_of_amoebanet_are_those_of_pytorch_in_float64(stride):
     batch = 8
     # As for a TPU: XLA on a CPU ignores the barrier that keeps a GPU from looking for the places of
     # maxima again.
-    execution = Execution(platform="tpu", compute_dtype="float32", batch_norm_group_size=batch)
+    execution = execution_for("tpu", batch)
 
     def build(rngs: nnx.Rngs) -> nnx.Module:
-        layers = amoebanet._Layers(AmoebaNetD(), execution, rngs)
+        layers = Layers(AmoebaNetD(), execution, rngs)
         return amoebanet.Cell(spec, stride, 16, shape, previous_shape, layers)
 
     graph, shapes, stats, _ = nnx.split(

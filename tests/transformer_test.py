@@ -75,7 +75,7 @@ def test_positions_are_sines_and_cosines():
 
 def test_segments_restart_positions_and_hide_each_other():
     segments = jnp.array([[1, 1, 1, 2, 2, 3, 0, 0]])
-    assert segment_positions(segments)[0, :6].tolist() == [0, 1, 2, 0, 1, 0]
+    assert segment_positions(segments, EXECUTION)[0, :6].tolist() == [0, 1, 2, 0, 1, 0]
     visible = same_segment(segments, segments)[0]
     assert visible[3].tolist() == [False] * 3 + [True] * 2 + [False] * 3
     assert not visible[6].any() and not visible[:, 6].any()
@@ -160,7 +160,7 @@ def test_every_layer_agrees_with_pytorch():
     source = jnp.array([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 0, 0, 0]])
     target = jnp.array([[2, 7, 1, 8, 2], [8, 1, 8, 0, 0]])
     segments, target_segments = (source > 0).astype(int), (target > 0).astype(int)
-    embedded = jax.jit(lambda: module.embed(source, segment_positions(segments), 8))()
+    embedded = jax.jit(lambda: module.embed(source, segment_positions(segments, EXECUTION), 8))()
     # The embedding by hand: sqrt(16) times the row, plus the position.
     by_hand = 4 * np.array(module.embedding[...])[4] + position_encoding(8, 16)[2]
     np.testing.assert_allclose(embedded[0, 2], by_hand, atol=1e-6)
@@ -181,7 +181,7 @@ def test_every_layer_agrees_with_pytorch():
         memory = reference.encoder.norm(theirs_hidden)
         np.testing.assert_allclose(encoded[real], memory.numpy()[real], atol=1e-5)
 
-        positions = segment_positions(target_segments)
+        positions = segment_positions(target_segments, EXECUTION)
         embedded = jax.jit(lambda: module.embed(target, positions, 5))()
         hidden, theirs_hidden = embedded, as_torch(embedded)
         earlier = jnp.tril(jnp.ones((5, 5), bool))
@@ -255,9 +255,9 @@ FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
 @pytest.mark.parametrize(
     "arithmetic, tolerance",
     [
-        (Arithmetic(FLOAT32, FLOAT32, "cpu"), 1e-5),
-        (Arithmetic(FLOAT32, BFLOAT16, "cpu"), 2e-2),
-        (Arithmetic(FLOAT32, BFLOAT16, "cpu", transposed_copies=True), 2e-2),
+        (Arithmetic(FLOAT32, FLOAT32, EXECUTION), 1e-5),
+        (Arithmetic(FLOAT32, BFLOAT16, EXECUTION), 2e-2),
+        (Arithmetic(FLOAT32, BFLOAT16, EXECUTION, transposed_copies=True), 2e-2),
     ],
 )
 def test_the_gradients_of_a_linear_layer_are_those_of_the_product(
@@ -315,7 +315,8 @@ def test_the_gpus_forms_of_the_layers_are_the_same_function():
 def test_among_gpus_the_sums_of_a_normalizations_gradient_are_reduced():
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
     rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ()))
-    arithmetic = Arithmetic(FLOAT32, FLOAT32, "gpu", batch_shards=4)
+    on_gpus = dataclasses.replace(EXECUTION, platform="gpu", batch_shards=4)
+    arithmetic = Arithmetic(FLOAT32, FLOAT32, on_gpus)
     random = np.random.default_rng(0)
     hidden = jax.device_put(jnp.asarray(random.normal(size=(8, 3, 16)), jnp.float32), rows)
 
@@ -330,7 +331,7 @@ def test_among_gpus_the_sums_of_a_normalizations_gradient_are_reduced():
         compiled = program.lower(hidden, state).compile()
         return compiled(hidden, state), compiled.as_text() or ""
 
-    plain, _ = gradients(Arithmetic(FLOAT32, FLOAT32, "cpu"))
+    plain, _ = gradients(Arithmetic(FLOAT32, FLOAT32, EXECUTION))
     ours, text = gradients(arithmetic)
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

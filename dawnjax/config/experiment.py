@@ -11,7 +11,6 @@ import math
 from typing import Any, Literal
 
 from dawnjax.config.config_json import identity_of, to_json
-from dawnjax.config.field_checks import check_model, check_optimizer, check_schedule, require
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import AnySpec
@@ -20,6 +19,7 @@ from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.input_pipeline.images import Images
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.limits import check_fields, require
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.execution import ComputeDtype
 from dawnjax.models.preactivation_resnet import PreactivationResNet
@@ -313,8 +313,8 @@ class Experiment:
             f"not exceed the {spec.num_train_examples} training examples",
         )
         check_task(self.task, self.model, spec)
-        if isinstance(self.model, ModelConfig):  # one of an experiment's own file checks itself
-            check_model(self.model)
+        check_fields(self.model, "model.")
+        check_fields(self.task, "task.")
         self._validate_groups()
         require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
         self._validate_xla_options()
@@ -327,8 +327,8 @@ class Experiment:
         )
         if isinstance(self.schedule, InverseSquareRoot):
             require(warmup > 0, "schedule.warmup_epochs", warmup, "be above 0 for this schedule")
-        check_schedule(self.schedule)
-        check_optimizer(self.optimizer)
+        check_fields(self.schedule, "schedule.")
+        check_fields(self.optimizer, "optimizer.")
         self._validate_evaluation(spec)
         self._validate_stages(spec)
 

@@ -7,8 +7,8 @@ import dataclasses
 from typing import Literal
 
 from dawnjax.cluster.processes import ProcessOptions
-from dawnjax.config.field_checks import require
 from dawnjax.errors import ConfigError
+from dawnjax.limits import require
 from dawnjax.machine.mesh_shape import MeshShape
 
 

@@ -4,7 +4,19 @@
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from dawnjax.limits import (
+    Ascending,
+    Fraction,
+    FractionBelowOne,
+    Limit,
+    NonNegative,
+    NonNegatives,
+    Positive,
+    require,
+    require_as_many,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,11 +37,11 @@ class Sgd:
     """
 
     TAG: ClassVar[str] = "sgd"
-    base_learning_rate: float
-    reference_batch_size: int = 0
-    momentum: float = 0.9
+    base_learning_rate: NonNegative[float]
+    reference_batch_size: NonNegative[int] = 0
+    momentum: FractionBelowOne = 0.9
     nesterov: bool = True
-    weight_decay: float = 0.0
+    weight_decay: NonNegative[float] = 0.0
     decay_norm_and_bias: bool = False
 
 
@@ -55,15 +67,15 @@ class Muon:
     """
 
     TAG: ClassVar[str] = "muon"
-    base_learning_rate: float = 0.24
-    momentum: float = 0.6
-    newton_schulz_steps: int = 3
+    base_learning_rate: NonNegative[float] = 0.24
+    momentum: FractionBelowOne = 0.6
+    newton_schulz_steps: NonNegative[int] = 3
     newton_schulz_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)
-    bias_learning_rate: float = 0.053
-    head_learning_rate: float = 0.67
-    whitening_bias_epochs: float = 3.0
-    sgd_momentum: float = 0.85
-    sgd_weight_decay: float = 0.004
+    bias_learning_rate: NonNegative[float] = 0.053
+    head_learning_rate: NonNegative[float] = 0.67
+    whitening_bias_epochs: NonNegative[float] = 3.0
+    sgd_momentum: FractionBelowOne = 0.85
+    sgd_weight_decay: NonNegative[float] = 0.004
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,12 +100,12 @@ class Lars:
     """
 
     TAG: ClassVar[str] = "lars"
-    base_learning_rate: float
-    reference_batch_size: int = 0
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    trust_coefficient: float = 0.001
-    epsilon: float = 0.0
+    base_learning_rate: NonNegative[float]
+    reference_batch_size: NonNegative[int] = 0
+    momentum: FractionBelowOne = 0.9
+    weight_decay: NonNegative[float] = 1e-4
+    trust_coefficient: NonNegative[float] = 0.001
+    epsilon: NonNegative[float] = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,12 +125,12 @@ class Lamb:
     """
 
     TAG: ClassVar[str] = "lamb"
-    base_learning_rate: float
-    reference_batch_size: int = 0
-    first_decay: float = 0.9
-    second_decay: float = 0.999
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
+    base_learning_rate: NonNegative[float]
+    reference_batch_size: NonNegative[int] = 0
+    first_decay: FractionBelowOne = 0.9
+    second_decay: FractionBelowOne = 0.999
+    epsilon: NonNegative[float] = 1e-6
+    weight_decay: NonNegative[float] = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,13 +157,13 @@ class RmsProp:
     """
 
     TAG: ClassVar[str] = "rmsprop"
-    base_learning_rate: float
-    reference_batch_size: int = 0
-    decay: float = 0.9
-    momentum: float = 0.9
-    epsilon: float = 1.0
-    weight_decay: float = 4e-5
-    clip_global_norm: float = 10.0
+    base_learning_rate: NonNegative[float]
+    reference_batch_size: NonNegative[int] = 0
+    decay: FractionBelowOne = 0.9
+    momentum: FractionBelowOne = 0.9
+    epsilon: NonNegative[float] = 1.0
+    weight_decay: NonNegative[float] = 4e-5
+    clip_global_norm: NonNegative[float] = 10.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,8 +178,8 @@ class WarmupCosine:
 
     TAG: ClassVar[str] = "warmup_cosine"
     warmup_epochs: float = 0.0
-    initial_fraction: float = 0.0
-    final_fraction: float = 0.0
+    initial_fraction: Fraction = 0.0
+    final_fraction: Fraction = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,8 +194,8 @@ class WarmupLinear:
 
     TAG: ClassVar[str] = "warmup_linear"
     warmup_epochs: float = 0.0
-    initial_fraction: float = 0.0
-    final_fraction: float = 0.0
+    initial_fraction: Fraction = 0.0
+    final_fraction: Fraction = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,7 +209,7 @@ class Constant:
 
     TAG: ClassVar[str] = "constant"
     warmup_epochs: float = 0.0
-    initial_fraction: float = 0.0
+    initial_fraction: Fraction = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,9 +225,9 @@ class Polynomial:
 
     TAG: ClassVar[str] = "polynomial"
     warmup_epochs: float = 0.0
-    initial_fraction: float = 0.0
-    final_fraction: float = 0.0
-    power: float = 2.0
+    initial_fraction: Fraction = 0.0
+    final_fraction: Fraction = 0.0
+    power: Positive[float] = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -233,11 +245,11 @@ class Exponential:
 
     TAG: ClassVar[str] = "exponential"
     warmup_epochs: float = 0.0
-    initial_fraction: float = 0.0
-    rate: float = 0.97
-    every_epochs: float = 1.0
+    initial_fraction: Fraction = 0.0
+    rate: Positive[float] = 0.97
+    every_epochs: Positive[float] = 1.0
     is_staircase: bool = True
-    final_fraction: float = 0.0
+    final_fraction: Fraction = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -253,9 +265,19 @@ class PiecewiseStep:
 
     TAG: ClassVar[str] = "piecewise_step"
     warmup_epochs: float = 0.0
-    initial_fraction: float = 0.0
-    boundary_epochs: tuple[float, ...] = (30.0, 60.0, 80.0)
-    factors: tuple[float, ...] = (0.1, 0.1, 0.1)
+    initial_fraction: Fraction = 0.0
+    boundary_epochs: Ascending = (30.0, 60.0, 80.0)
+    factors: NonNegatives = (0.1, 0.1, 0.1)
+
+    def check_together(self, prefix: str) -> None:
+        """Refuses boundaries without a factor, and those within the warm-up."""
+        require_as_many(self, "factors", "boundary_epochs", prefix)
+        require(
+            not self.boundary_epochs or self.boundary_epochs[0] >= self.warmup_epochs,
+            f"{prefix}boundary_epochs",
+            self.boundary_epochs,
+            f"not lie within the warm-up of {self.warmup_epochs:g} epochs",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -270,8 +292,12 @@ class PiecewiseLinear:
 
     TAG: ClassVar[str] = "piecewise_linear"
     warmup_epochs: ClassVar[float] = 0.0
-    knot_epochs: tuple[float, ...] = (0.0, 5.0, 24.0)
-    fractions: tuple[float, ...] = (0.0, 1.0, 0.0)
+    knot_epochs: Annotated[Ascending, Limit(bool, "name a knot")] = (0.0, 5.0, 24.0)
+    fractions: NonNegatives = (0.0, 1.0, 0.0)
+
+    def check_together(self, prefix: str) -> None:
+        """Refuses knots without a rate."""
+        require_as_many(self, "fractions", "knot_epochs", prefix)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -289,8 +315,8 @@ class OneCycle:
 
     TAG: ClassVar[str] = "one_cycle"
     warmup_epochs: float = 10.0
-    initial_fraction: float = 0.04
-    final_fraction: float = 4e-6
+    initial_fraction: Fraction = 0.04
+    final_fraction: Fraction = 4e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -308,9 +334,9 @@ class Cyclic:
 
     TAG: ClassVar[str] = "cyclic"
     warmup_epochs: ClassVar[float] = 0.0
-    cycle_epochs: float = 4.0
-    least_fraction: float = 0.1
-    height_factor: float = 1.0
+    cycle_epochs: Positive[float] = 4.0
+    least_fraction: Fraction = 0.1
+    height_factor: Positive[float] = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -330,11 +356,11 @@ class Adam:
     """
 
     TAG: ClassVar[str] = "adam"
-    base_learning_rate: float
-    beta_1: float = 0.9
-    beta_2: float = 0.98
-    epsilon: float = 1e-9
-    weight_decay: float = 0.0
+    base_learning_rate: NonNegative[float]
+    beta_1: FractionBelowOne = 0.9
+    beta_2: FractionBelowOne = 0.98
+    epsilon: NonNegative[float] = 1e-9
+    weight_decay: NonNegative[float] = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -351,4 +377,4 @@ class InverseSquareRoot:
 
     TAG: ClassVar[str] = "inverse_square_root"
     warmup_epochs: float
-    initial_fraction: float = 0.0
+    initial_fraction: Fraction = 0.0

@@ -1,0 +1,112 @@
+"""What the fields of a config may hold: declared beside each field, and checked in one place.
+
+    momentum: FractionBelowOne = 0.9
+    price: Annotated[float, Limit(lambda value: 0 <= value < 10, "lie in [0, 10)")] = 1.0
+
+A field without a declaration may hold anything. Limits between fields are a method of the config,
+`check_together(prefix)`. Models, input pipeline and run code import this module; it needs no JAX.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from dawnjax.errors import ConfigError
+
+
+class LimitError(ConfigError, ValueError):
+    """A field outside its limit: a user sees one line, a caller of `build` a `ValueError`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """A limit of one field.
+
+    Attributes:
+      holds: Whether a value is allowed; NaN must not be.
+      rule: What a value must do, such as `be 1 or more`.
+    """
+
+    holds: Callable[[Any], bool]
+    rule: str
+
+
+Number = TypeVar("Number", int, float)
+Positive = Annotated[Number, Limit(lambda value: value > 0, "be above 0")]
+NonNegative = Annotated[Number, Limit(lambda value: value >= 0, "be 0 or more")]
+OneOrMore = Annotated[Number, Limit(lambda value: value >= 1, "be 1 or more")]
+Fraction = Annotated[float, Limit(lambda value: 0 <= value <= 1, "lie in [0, 1]")]
+FractionBelowOne = Annotated[float, Limit(lambda value: 0 <= value < 1, "lie in [0, 1)")]
+FractionAboveZero = Annotated[float, Limit(lambda value: 0 < value <= 1, "lie in (0, 1]")]
+Counts = Annotated[
+    tuple[int, ...],
+    Limit(
+        lambda values: bool(values) and min(values) >= 1,
+        "name one value or more, each 1 or more",
+    ),
+]
+NonNegatives = Annotated[
+    tuple[float, ...], Limit(lambda values: min(values, default=0) >= 0, "be 0 or more")
+]
+Ascending = Annotated[
+    tuple[float, ...],
+    Limit(
+        lambda values: list(values) == sorted(values) and min(values, default=0) >= 0,
+        "be 0 or more and ascend",
+    ),
+]
+
+
+def require(holds: bool, name: str, value: Any, rule: str) -> None:
+    """Refuses a value of a field.
+
+    Args:
+      holds: Whether the value is allowed.
+      name: The field, as its flag is called.
+      value: Its value.
+      rule: What it must do, such as `be 1 or more`.
+
+    Raises:
+      LimitError: It is not.
+    """
+    if not holds:
+        raise LimitError(f"{name}={value!r} must {rule}")
+
+
+def require_as_many(config: Any, field: str, like: str, prefix: str, reason: str = "") -> None:
+    """Refuses a tuple that has more or fewer values than another field's.
+
+    Args:
+      config: Holds both.
+      field: The name of the tuple that is refused.
+      like: The name of the tuple whose length it must have.
+      prefix: What the names of the config's flags begin with.
+      reason: Follows the rule.
+
+    Raises:
+      LimitError: The lengths differ.
+    """
+    values, others = getattr(config, field), getattr(config, like)
+    rule = f"have as many values as {prefix}{like}={others!r}{reason}"
+    require(len(values) == len(others), prefix + field, values, rule)
+
+
+def check_fields(config: Any, prefix: str = "") -> None:
+    """Refuses a config with a field outside its declared limit.
+
+    Args:
+      config: A dataclass; one without declarations passes.
+      prefix: What the names of its flags begin with, such as `model.`.
+
+    Raises:
+      LimitError: Names the field, its value and what is allowed.
+    """
+    hints = typing.get_type_hints(type(config), include_extras=True)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        for limit in getattr(hints[field.name], "__metadata__", ()):
+            if isinstance(limit, Limit):
+                require(limit.holds(value), prefix + field.name, value, limit.rule)
+    if hasattr(config, "check_together"):
+        config.check_together(prefix)
