@@ -96,7 +96,7 @@ def check_fields(config: Any, prefix: str = "") -> None:
     """Refuses a config with a field outside its declared limit.
 
     Args:
-      config: A dataclass; one without declarations passes.
+      config: A dataclass; one without declarations passes. Those that it holds are checked too.
       prefix: What the names of its flags begin with, such as `model.`.
 
     Raises:
@@ -108,5 +108,7 @@ def check_fields(config: Any, prefix: str = "") -> None:
         for limit in getattr(hints[field.name], "__metadata__", ()):
             if isinstance(limit, Limit):
                 require(limit.holds(value), prefix + field.name, value, limit.rule)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            check_fields(value, f"{prefix}{field.name}.")
     if hasattr(config, "check_together"):
         config.check_together(prefix)

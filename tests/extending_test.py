@@ -18,9 +18,8 @@ from dawnjax.__main__ import main
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 NAMES = ("data", "model", "optimizer", "task")
-FILES: dict[str, str] = dict(
-    zip(NAMES, re.findall(r"```python\n(.*?)```", PAGE, re.S), strict=True)
-)
+TEXTS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+FILES: dict[str, str] = dict(zip(NAMES, TEXTS, strict=True))
 QUICK = ["--tensorboard=false", "--profile.after_run=false"]
 
 

@@ -8,7 +8,7 @@ gives the hash that tells.
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.errors import ConfigError
@@ -19,7 +19,14 @@ from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.input_pipeline.images import Images
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.input_pipeline.synthetic import Synthetic
-from dawnjax.limits import check_fields, require
+from dawnjax.limits import (
+    FractionBelowOne,
+    Limit,
+    NonNegative,
+    OneOrMore,
+    check_fields,
+    require,
+)
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.execution import ComputeDtype
 from dawnjax.models.preactivation_resnet import PreactivationResNet
@@ -91,11 +98,11 @@ class Evaluation:
       stop_at_target: End the run at the first evaluation that reaches the target.
     """
 
-    every_epochs: float = 1.0
-    every_steps: int = 0
+    every_epochs: Annotated[float, Limit(lambda value: value >= 0.001, "be above 0")] = 1.0
+    every_steps: NonNegative[int] = 0
     first_epoch: float = 0.0
     weights: Literal["raw", "ema"] = "raw"
-    global_batch_size: int = 1000
+    global_batch_size: OneOrMore[int] = 1000
     stop_at_target: bool = True
 
 
@@ -194,17 +201,17 @@ class Experiment:
     data: DatasetConfig
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
-    num_epochs: float = 0.0
-    max_steps: int = 0
-    max_examples: int = 0
-    global_batch_size: int
+    num_epochs: NonNegative[float] = 0.0
+    max_steps: NonNegative[int] = 0
+    max_examples: NonNegative[int] = 0
+    global_batch_size: OneOrMore[int]
     batch_norm_group_size: int = 0
     compute_dtype: ComputeDtype = "float32"
     stages: Stages = Stages()
-    accumulation_steps: int = 1
-    ema_decay: float = 0.0
+    accumulation_steps: OneOrMore[int] = 1
+    ema_decay: FractionBelowOne = 0.0
     ema_has_warmup: bool = False
-    max_seconds: float = 0.0
+    max_seconds: NonNegative[float] = 0.0
     xla_options: tuple[str, ...] = ()
     targets: tuple[Target, ...]
     target_note: str = ""
@@ -303,9 +310,9 @@ class Experiment:
         Raises:
           ConfigError: Names the field, its value, the limit and the way out.
         """
+        check_fields(self)
         self._validate_length(spec)
         batch = self.global_batch_size
-        require(batch >= 1, "global_batch_size", batch, "be 1 or more")
         require(
             batch <= spec.num_train_examples,
             "global_batch_size",
@@ -313,10 +320,7 @@ class Experiment:
             f"not exceed the {spec.num_train_examples} training examples",
         )
         check_task(self.task, self.model, spec)
-        check_fields(self.model, "model.")
-        check_fields(self.task, "task.")
         self._validate_groups()
-        require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
         self._validate_xla_options()
         warmup, length = self.schedule.warmup_epochs, self.length_in_epochs(spec)
         require(
@@ -327,15 +331,10 @@ class Experiment:
         )
         if isinstance(self.schedule, InverseSquareRoot):
             require(warmup > 0, "schedule.warmup_epochs", warmup, "be above 0 for this schedule")
-        check_fields(self.schedule, "schedule.")
-        check_fields(self.optimizer, "optimizer.")
         self._validate_evaluation(spec)
         self._validate_stages(spec)
 
     def _validate_length(self, spec: AnySpec) -> None:
-        for name in ("num_epochs", "max_steps", "max_examples", "max_seconds"):
-            value = getattr(self, name)
-            require(value >= 0, name, value, "be 0 (not set) or more")
         lengths = {
             name: getattr(self, name) for name in ("num_epochs", "max_steps", "max_examples")
         }
@@ -373,7 +372,7 @@ class Experiment:
             )
         parts, num_groups = self.accumulation_steps, batch // max(1, group)
         require(
-            parts >= 1 and num_groups % parts == 0,
+            num_groups % parts == 0,
             "accumulation_steps",
             parts,
             f"divide the {num_groups} normalization groups of a batch"
@@ -434,26 +433,12 @@ class Experiment:
                 raise ConfigError(f"{place}: {error}") from None
 
     def _validate_evaluation(self, spec: AnySpec) -> None:
-        evaluation = self.evaluation
+        evaluation, length = self.evaluation, self.length_in_epochs(spec)
         require(
-            evaluation.every_epochs >= 0.001,
-            "evaluation.every_epochs",
-            evaluation.every_epochs,
-            "be above 0",
-        )
-        every = evaluation.every_steps
-        require(every >= 0, "evaluation.every_steps", every, "be 0 (epochs count) or more")
-        require(
-            evaluation.global_batch_size >= 1,
-            "evaluation.global_batch_size",
-            evaluation.global_batch_size,
-            "be 1 or more",
-        )
-        require(
-            0 <= evaluation.first_epoch <= self.length_in_epochs(spec),
+            0 <= evaluation.first_epoch <= length,
             "evaluation.first_epoch",
             evaluation.first_epoch,
-            f"not lie after the run of {self.length_in_epochs(spec):g} epochs",
+            f"not lie after the run of {length:g} epochs",
         )
         if evaluation.weights == "ema" and self.ema_decay == 0:
             raise ConfigError("evaluation.weights=ema needs ema_decay above 0, such as 0.999")

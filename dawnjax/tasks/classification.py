@@ -14,6 +14,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import class_names
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation, Views
+from dawnjax.limits import FractionBelowOne
 from dawnjax.models.execution import TrainingMoment
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
 from dawnjax.tasks.metric import TOP_1_ACCURACY, TOP_5_ACCURACY, loss_metric
@@ -67,14 +68,12 @@ class Classification(Task):
 
     augmentation: ImageAugmentation = ImageAugmentation()
     stages: ImageStages = ImageStages()
-    label_smoothing: float = 0.0
+    label_smoothing: FractionBelowOne = 0.0
     test_time_augmentation: Views = "none"
 
     def validate(self, model: Any, spec: Any) -> None:
         """Refuses fields that do not fit the images."""
         del model
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigError(f"task.label_smoothing={self.label_smoothing} must lie in [0, 1)")
         config, side = self.augmentation, min(spec.image_shape[:2])
         is_resized, name = config.center_fraction > 0, "task.augmentation.crop_pixels"
         if not config.crop_pixels <= (4 * side if is_resized else side):

@@ -9,7 +9,7 @@ translations, and computes the same BLEU.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from dawnjax.errors import ConfigError
+from dawnjax.limits import FractionBelowOne, Limit
 from dawnjax.machine.mesh import BATCH_AXES
 from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import bleu
@@ -45,9 +46,11 @@ class Decoding:
         (Vaswani et al. 2017, section 6.1, has 50).
     """
 
-    num_beams: int = 1
-    length_penalty: float = 0.6
-    max_extra_tokens: int = 50
+    num_beams: Annotated[int, Limit(lambda value: 1 <= value <= 64, "lie in 1 to 64")] = 1
+    length_penalty: Annotated[float, Limit(lambda value: 0 <= value <= 10, "lie in 0 to 10")] = 0.6
+    max_extra_tokens: Annotated[
+        int, Limit(lambda value: 0 <= value <= 1000, "lie in 0 to 1000")
+    ] = 50
 
 
 class _TestSet(NamedTuple):
@@ -82,22 +85,12 @@ class Translation(Task):
         "data.target": "The file of their reference translations.",
     }
 
-    label_smoothing: float = 0.0
+    label_smoothing: FractionBelowOne = 0.0
     decoding: Decoding = Decoding()
 
     def validate(self, model: Any, spec: Any) -> None:
-        """Refuses ranges without a meaning, and a machine without sacreBLEU."""
+        """Refuses a machine without sacreBLEU."""
         del model, spec
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigError(f"task.label_smoothing={self.label_smoothing} must lie in [0, 1)")
-        for name, least, most in (
-            ("num_beams", 1, 64),
-            ("length_penalty", 0, 10),
-            ("max_extra_tokens", 0, 1000),
-        ):
-            value = getattr(self.decoding, name)
-            if not least <= value <= most:
-                raise ConfigError(f"task.decoding.{name}={value} must lie in {least} to {most}")
         bleu.require_sacrebleu()
 
     def validate_evaluation(self, changed: Mapping[str, Any]) -> None:
