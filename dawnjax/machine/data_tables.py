@@ -7,7 +7,7 @@ from pathlib import Path
 from dawnjax.errors import ConfigError
 
 FOLDER = Path(__file__).parent
-"""Holds `hardware.csv` and `prices.csv`."""
+"""Holds `hardware.csv`, `instances.csv` and `prices.csv`."""
 
 
 def rows(path: Path, filled: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -33,29 +33,6 @@ _OF_ALL = (("resnet", "TensorFlow"), ("gnmt", "PyTorch"))
 _COCO_IMAGES = (117_266, 118_287)
 """Training images of COCO 2017 with a box, and all of them."""
 
-_MODELS = {
-    "resnet": "ResNet-50 v1.5",
-    "ssd": "SSD with ResNet-34",
-    "maskrcnn": "Mask R-CNN",
-    "gnmt": "GNMT",
-    "transformer": "Transformer",
-    "ncf": "NCF",
-    "minigo": "Mini Go",
-    "bert": "BERT-large",
-    "dlrm": "DLRM",
-    "dlrm_dcnv2": "DLRM-DCNv2",
-    "rnnt": "RNN-T",
-    "unet3d": "3D U-Net",
-    "retinanet": "RetinaNet",
-    "gpt3": "GPT-3 175B",
-    "llama2_70b_lora": "Llama 2 70B LoRA",
-    "llama31_405b": "Llama 3.1 405B",
-    "llama31_8b": "Llama 3.1 8B",
-    "stable_diffusion": "Stable Diffusion v2",
-    "flux1": "FLUX.1",
-}
-"""The model that the closed division prescribes."""
-
 
 @dataclasses.dataclass(frozen=True)
 class System:
@@ -120,7 +97,7 @@ def read_entry(
         division=division if division in ("closed", "open") else "",
         status=_status(system, said),
         date=_date(start),
-        model=_MODELS.get(benchmark, "") if division == "closed" else "",
+        model=mlperf_rounds.model(benchmark) if division == "closed" else "",
         target=target,
         global_batch_size=batch,
         global_batch_unit=unit,
