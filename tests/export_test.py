@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.run_summary import summarize
 from dawnjax.experiment_flags import experiment_names, load_experiment
 from dawnjax.official.importer import import_results
+from dawnjax.results.entries import Entry
 from dawnjax.run_log import encode_line, read_events
 
 Event = dict[str, Any]

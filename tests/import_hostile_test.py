@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dawnjax.__main__ import main
-from dawnjax.analysis.entries import Entry, read_entries
 from dawnjax.official import dawnbench, importer, mlperf_log, sources
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
+from dawnjax.results.entries import Entry, read_entries
 
 LOG = b"""\
 :::MLPv0.5.0 resnet 1541720000.000000000 (train.py:1) run_start

@@ -11,11 +11,11 @@ import pytest
 from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
-from dawnjax.analysis.entries import Evaluation, Target, write_entries
 from dawnjax.report import inputs, own, page, trials, writing
 from dawnjax.report.figures import Figure
 from dawnjax.report.privacy import Redactor
 from dawnjax.report.table_view import MOST_ROWS, TableView
+from dawnjax.results.entries import Evaluation, Target, write_entries
 
 
 @pytest.fixture(scope="module")

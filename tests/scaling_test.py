@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from made_entries import entry_of, make_entry, make_trial, official_entries
 from official_figures import RESNET_1, RESNET_80
 
-from dawnjax.analysis.entries import Target
 from dawnjax.analysis.scaling import (
     batch_points,
     fit_critical_batch_size,
@@ -17,6 +16,7 @@ from dawnjax.analysis.scaling import (
     series,
 )
 from dawnjax.errors import ConfigError
+from dawnjax.results.entries import Target
 
 
 def test_scaling_by_hand():

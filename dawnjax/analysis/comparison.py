@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dawnjax.analysis import resampling
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
 from dawnjax.analysis.stability import expected_of_rows, expected_time_rows, mean_of_rows
 from dawnjax.analysis.tables import Column, Table
+from dawnjax.results.entries import Entry
 
 POWER = 0.8
 CONFIDENCE = 0.95

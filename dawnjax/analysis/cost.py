@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.errors import ConfigError
 from dawnjax.machine import data_tables
+from dawnjax.results.entries import Entry
 
 UNITS = ("host", "accelerator")
 

@@ -7,8 +7,9 @@ import types
 import typing
 from typing import Any
 
-from dawnjax.analysis.entries import Entry, summary_of
 from dawnjax.errors import RunError
+from dawnjax.official import mlperf_rounds
+from dawnjax.results.entries import Entry, summary_of
 
 
 def check(entry: Entry) -> None:
@@ -37,8 +38,6 @@ def with_summary_of_trials(entry: Entry) -> Entry:
     """
     if not entry.trials and entry.summary is None:
         return entry
-    from dawnjax.official import mlperf_rounds  # which imports entries
-
     drops = mlperf_rounds.drops(entry.benchmark) if entry.suite == "mlperf_training" else 1
     summary = summary_of(entry.trials, entry.cost_per_hour_usd, drops)
     told = {} if entry.summary is None else dataclasses.asdict(entry.summary)

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
-from dawnjax.analysis.stability import Summary, stability_of
+from dawnjax.analysis.stability import stability_of
 from dawnjax.analysis.tables import Cell, Column, Table
+from dawnjax.results.entries import Entry
+from dawnjax.results.trial_summary import Summary
 
 NOT_REACHED = "not reached"
 

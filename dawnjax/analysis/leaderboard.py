@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
-from dawnjax.analysis.entries import Entry, Target
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
 from dawnjax.analysis.tables import Column, Table
-from dawnjax.analysis.thresholds import reaches
 from dawnjax.errors import ConfigError
+from dawnjax.results.entries import Entry, Target, reaches
 
 ORDERS = ("time", "cost")
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from dawnjax.analysis import our_runs
-from dawnjax.analysis.entries import Entry, Trial, read_entries, set_apart, write_entries
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.official import importer
+from dawnjax.results.entries import Entry, Trial, read_entries, set_apart, write_entries
 from dawnjax.run_directory import RECORD_FILE, is_record_file
 
 if TYPE_CHECKING:
@@ -281,8 +282,6 @@ def _is_same(one: Trial, other: Trial) -> bool:
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:
-    from dawnjax.official import importer
-
     imported = importer.import_results([path])
     entries += imported.entries
     problems += map(str, imported.rejections)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax.analysis import run_summary
-from dawnjax.analysis.entries import Entry, Evaluation, Target, Trial, set_apart, summary_of
 from dawnjax.analysis.logged_run import FINAL_STATUSES
 from dawnjax.analysis.run_summary import RunResult
 from dawnjax.analysis.spent import Spent, spent
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.results.entries import Entry, Evaluation, Target, Trial, set_apart, summary_of
 from dawnjax.run_directory import RunDirectory, flatten, read_record
 from dawnjax.run_log import log_path, read_events
 from dawnjax.run_options import RunOptions

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.counts import Counts, ListedEntry, count, count_listed
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.leaderboard import up_to
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.machine import data_tables
+from dawnjax.results.entries import Entry
 
 AGREES = "agrees"
 DISAGREES = "does not agree"

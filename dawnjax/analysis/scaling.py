@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dawnjax.analysis.comparison import speedup
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.errors import ConfigError
+from dawnjax.results.entries import Entry
 
 LEAST_BATCH_SIZES = 4
 """Distinct batch sizes that a fit of two parameters needs here: two left to show that it fits."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dawnjax.analysis.entries import Entry, Evaluation, Trial
 from dawnjax.analysis.entry_tables import (
     COMPILATION,
     NOT_REACHED,
@@ -19,6 +18,7 @@ from dawnjax.analysis.entry_tables import (
     what,
 )
 from dawnjax.analysis.tables import Cell, Column, Table
+from dawnjax.results.entries import Entry, Evaluation, Trial, reaches
 
 NO_TIME = "time not known"
 
@@ -60,21 +60,6 @@ class CurvePoint:
     low: float
     median: float
     high: float
-
-
-def reaches(value: float, threshold: float, direction: str = "at_least") -> bool:
-    """Tells whether a value reaches a threshold, both as float32.
-
-    An accelerator's 21.8 is logged as 21.799999237060547.
-
-    Raises:
-      ValueError: The direction is not known.
-    """
-    if direction not in ("at_least", "at_most"):
-        raise ValueError(f"direction is {direction!r}; choose at_least or at_most")
-    with np.errstate(over="ignore"):
-        one, other = np.float32(value), np.float32(threshold)
-    return bool(one >= other if direction == "at_least" else one <= other)
 
 
 def first_reaching(trial: Trial, threshold: float, direction: str) -> Evaluation | None:

@@ -13,10 +13,10 @@ import re
 import statistics
 from typing import Any
 
-from dawnjax.analysis.entries import Entry, Evaluation, Inference, Target, Trial
-from dawnjax.analysis.stability import summarize_trials
 from dawnjax.official import naming, text
 from dawnjax.official.outcome import Refused, quoted
+from dawnjax.results.entries import Entry, Evaluation, Inference, Target, Trial
+from dawnjax.results.trial_summary import summarize_trials
 
 SECONDS_PER_HOUR = 3600.0
 INFERENCE_EXAMPLES = 10_000

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax.analysis.entries import Entry
 from dawnjax.official import dawnbench, mlperf, sources, text
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
 from dawnjax.official.outcome import Imported, Refused, Rejection, SourceRefused, printable
 from dawnjax.official.sources import SourceFile
+from dawnjax.results.entries import Entry
 
 _DAWNBENCH_FOLDERS = ("train", "inference")
 _DESCRIPTIONS = ("entry.json", "submission.json")

@@ -13,12 +13,12 @@ import re
 import statistics
 from typing import Any
 
-from dawnjax.analysis.entries import Entry, Target, Trial
-from dawnjax.analysis.stability import summarize_trials
 from dawnjax.official import mlperf_rounds, naming
-from dawnjax.official.mlperf_trial import TrialLog, reaches
+from dawnjax.official.mlperf_trial import TrialLog
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, words
+from dawnjax.results.entries import Entry, Target, Trial, reaches
+from dawnjax.results.trial_summary import summarize_trials
 
 RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]{1,64}_)?\d{1,9}(?:\.txt|\.log)?", re.ASCII)
 """`result_0.txt`, `result_<id>_00.txt`."""
@@ -196,7 +196,7 @@ def _note_trials(
             continue
         if not log.evaluations:
             warnings.append(f"{short}: ends in success without an evaluation")
-        elif not any(reaches(e.value, target) for e in log.evaluations):
+        elif not any(reaches(e.value, target.value, target.direction) for e in log.evaluations):
             best = max(e.value for e in log.evaluations)
             warnings.append(
                 f"{short}: ends in success, but no evaluation reaches {target.value:g} "

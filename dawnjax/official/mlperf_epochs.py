@@ -17,9 +17,9 @@ printed:
   samples      from v0.6: samples at the last evaluation / `train_samples`.
 """
 
-from dawnjax.analysis.entries import Evaluation
 from dawnjax.official.mlperf_log import Record
 from dawnjax.official.text import count, finite
+from dawnjax.results.entries import Evaluation
 
 NONE = "none"
 

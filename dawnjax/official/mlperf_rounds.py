@@ -11,8 +11,8 @@ import functools
 import re
 from pathlib import Path
 
-from dawnjax.analysis.entries import Target
 from dawnjax.machine import data_tables
+from dawnjax.results.entries import Target
 
 
 @functools.cache

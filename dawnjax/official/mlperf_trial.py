@@ -6,14 +6,13 @@ records of several ranks stand in any order, and some are written twice.
 
 import dataclasses
 import math
-import struct
 from typing import Any
 
-from dawnjax.analysis.entries import Evaluation, Target
 from dawnjax.official import mlperf_epochs
 from dawnjax.official.mlperf_log import Record, Records, line_of, parse
 from dawnjax.official.outcome import Refused, quoted
 from dawnjax.official.text import count, finite, number_of, words
+from dawnjax.results.entries import Evaluation
 
 _SUCCESS = ("success", "succeeded", "true")
 _FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")
@@ -132,21 +131,6 @@ def read_trial(data: bytes) -> TrialLog:
         warnings=tuple(warnings),
         num_records=len(log.records),
     )
-
-
-def reaches(value: float, target: Target) -> bool:
-    """Tells whether a quality reaches a target, both as float32: 21.7999992 is 21.8."""
-    if target.value is None:
-        return False
-    one, other = _float32(value), _float32(target.value)
-    return one >= other if target.direction == "at_least" else one <= other
-
-
-def _float32(value: float) -> float:
-    try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) -> float:

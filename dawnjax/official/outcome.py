@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dawnjax.analysis.entries import Entry
+from dawnjax.results.entries import Entry
 
 
 class Refused(Exception):

@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 
 from dawnjax.analysis import leaderboard as ranking
 from dawnjax.analysis.cost import price_table
-from dawnjax.analysis.entries import Entry, Target
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.report import plots, svg, words
 from dawnjax.report.figures import Figure
@@ -22,6 +21,7 @@ from dawnjax.report.table_view import (
     records_of,
     view,
 )
+from dawnjax.results.entries import Entry, Target
 
 SUITE_NAMES = {
     "dawnbench": "DAWNBench",

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-from dawnjax.analysis.entries import Entry, Target, Trial
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
 from dawnjax.analysis.tables import Column, Table
@@ -25,6 +24,7 @@ from dawnjax.report.table_view import (
     compilation_cell,
     label,
 )
+from dawnjax.results.entries import Entry, Target, Trial
 
 MOST_NAMED = 6
 """Lines with a name in one figure: as many as there are colours."""

@@ -7,7 +7,6 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from dawnjax.analysis.entries import Target
 from dawnjax.analysis.our_runs import OurRun
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.clock import PHASES
@@ -16,6 +15,7 @@ from dawnjax.report.curves import quality
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Part, Section
 from dawnjax.report.table_view import CellView, HeadView, TableView, view
+from dawnjax.results.entries import Target
 
 MOST_BARS = 30
 

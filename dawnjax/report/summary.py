@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Sequence
 
 from dawnjax.analysis.comparison import speedup
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import overview_table, summaries, warnings_table
 from dawnjax.analysis.paper import AGREES, DISAGREES, NO_LOGS
 from dawnjax.analysis.tables import Table
@@ -28,6 +27,7 @@ from dawnjax.report.table_view import (
     view,
     why_null,
 )
+from dawnjax.results.entries import Entry
 
 MOST_ENTRIES_NAMED = 3
 

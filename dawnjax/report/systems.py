@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from dawnjax.analysis.comparison import speedup, speedup_table
 from dawnjax.analysis.counts import counts_table
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.scaling import scaling, scaling_table, seconds_of, series
 from dawnjax.analysis.tables import Table
 from dawnjax.report import plots, words
@@ -21,6 +20,7 @@ from dawnjax.report.table_view import (
     view,
     with_labels,
 )
+from dawnjax.results.entries import Entry
 
 MOST_NUMBERED = 30
 

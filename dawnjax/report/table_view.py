@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dawnjax.analysis.cost import system_price
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, compile_seconds, mean_compile_seconds
 from dawnjax.analysis.tables import Cell, Column, Table
 from dawnjax.report import words
+from dawnjax.results.entries import Entry
 
 MOST_ROWS = 60
 """Rows of a table that the page shows, leaderboards apart; its file has them all."""

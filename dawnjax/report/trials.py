@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Sequence
 
 from dawnjax.analysis.comparison import compare_table
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import epochs_table, stability_table, summaries
 from dawnjax.analysis.leaderboard import ranking_seconds
 from dawnjax.analysis.resampling import FEWEST_TRIALS
@@ -27,6 +26,7 @@ from dawnjax.report.table_view import (
     view,
     why_null,
 )
+from dawnjax.results.entries import Entry
 
 MOST_ROWS = 44
 """Rows of a figure; the entries with the largest variation are taken."""

@@ -7,13 +7,15 @@ One line of a JSON Lines file is one entry.
 
 import dataclasses
 import json
+import math
 import statistics
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax.analysis.stability import Summary, summarize_trials
 from dawnjax.errors import RunError
+from dawnjax.results.trial_summary import Summary, summarize_trials
 
 SCHEMA_VERSION = 1
 
@@ -202,6 +204,27 @@ class Entry:
             return cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise RunError(f"not an entry: {error}") from error
+
+
+def reaches(value: float, threshold: float, direction: str = "at_least") -> bool:
+    """Whether a value reaches a threshold, both as float32.
+
+    An accelerator's 21.8 is logged as 21.799999237060547.
+
+    Raises:
+      ValueError: The direction is not known.
+    """
+    if direction not in ("at_least", "at_most"):
+        raise ValueError(f"direction is {direction!r}; choose at_least or at_most")
+    value, threshold = _float32(value), _float32(threshold)
+    return value >= threshold if direction == "at_least" else value <= threshold
+
+
+def _float32(value: float) -> float:
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def summary_of(
