@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
@@ -161,8 +161,8 @@ def _names(name: str, text: str) -> bool:
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) is not None
 
 
-def price_table(prices: Iterable[Price] = PRICES) -> Table:
-    """Table of a list of prices."""
+def price_table() -> Table:
+    """Table of the listed prices."""
     return Table(
         name="prices",
         title="Prices",
@@ -173,6 +173,6 @@ def price_table(prices: Iterable[Price] = PRICES) -> Table:
             Column("date", "from"),
             Column("source", "source"),
         ),
-        rows=tuple((p.name, p.usd_per_hour, p.unit, p.date, p.source) for p in prices),
+        rows=tuple(map(dataclasses.astuple, PRICES)),
         notes=("An entry's own price is taken before any of these.",),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
-from dawnjax.analysis.tables import Column, Table
+from dawnjax.analysis.tables import Column, Table, row_of
 from dawnjax.errors import ConfigError
 from dawnjax.results.entries import Entry
 
@@ -147,6 +147,20 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
     """Gives the points of several series."""
+    columns = (
+        Column("series", "series"),
+        Column("system", "system"),
+        Column("source", "entry"),
+        Column("num_accelerators", "accelerators", kind="integer"),
+        Column("global_batch_size", "batch size", kind="integer"),
+        Column("seconds", "time to accuracy", "s", "number"),
+        COMPILATION,
+        Column("speedup", "speedup", "x", "number"),
+        Column("efficiency", "efficiency", "", "fraction"),
+        Column("gap_from_linear", "gap from linear", "x", "number"),
+        Column("throughput_efficiency", "efficiency of throughput", "", "fraction"),
+        Column("epochs_ratio", "ratio of epochs", "x", "number"),
+    )
     rows, recipes = [], []
     for number, group in enumerate(groups, start=1):
         points = scaling(group)
@@ -156,38 +170,19 @@ def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
         for point in points:
             entry = point.entry
             rows.append(
-                (
-                    f"{number}: {entry.submitter} {entry.benchmark}".strip(),
-                    entry.system or entry.hardware,
-                    entry.source,
-                    point.num_accelerators,
-                    entry.global_batch_size,
-                    point.seconds,
-                    mean_compile_seconds(entry),
-                    point.speedup,
-                    point.efficiency,
-                    point.gap_from_linear,
-                    point.throughput_efficiency,
-                    point.epochs_ratio,
+                row_of(
+                    columns,
+                    point,
+                    entry,
+                    series=f"{number}: {entry.submitter} {entry.benchmark}".strip(),
+                    system=entry.system or entry.hardware,
+                    compile_seconds=mean_compile_seconds(entry),
                 )
             )
     return Table(
         name="scaling",
         title="Scaling",
-        columns=(
-            Column("series", "series"),
-            Column("system", "system"),
-            Column("source", "entry"),
-            Column("num_accelerators", "accelerators", kind="integer"),
-            Column("global_batch_size", "batch size", kind="integer"),
-            Column("seconds", "time to accuracy", "s", "number"),
-            COMPILATION,
-            Column("speedup", "speedup", "x", "number"),
-            Column("efficiency", "efficiency", "", "fraction"),
-            Column("gap_from_linear", "gap from linear", "x", "number"),
-            Column("throughput_efficiency", "efficiency of throughput", "", "fraction"),
-            Column("epochs_ratio", "ratio of epochs", "x", "number"),
-        ),
+        columns=columns,
         rows=tuple(rows),
         notes=(
             "Against the smallest system of the series. Efficiency: speedup over ratio of "

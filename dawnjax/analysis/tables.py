@@ -145,6 +145,26 @@ class Table:
         return "\n".join([self.title, *lines, *(f"note: {note}" for note in self.notes)])
 
 
+def row_of(columns: Sequence[Column], *records: object, **cells: Cell) -> tuple[Cell, ...]:
+    """Cells of one row, in the order of the columns.
+
+    Args:
+      columns: The table's columns.
+      *records: A column that is not in `cells` has the attribute of its name, of the first record
+        that has one.
+      **cells: Cells by the names of their columns.
+
+    Raises:
+      AttributeError: No record has a column.
+    """
+    return tuple(
+        cells[column.name]
+        if column.name in cells
+        else getattr(next((r for r in records if hasattr(r, column.name)), None), column.name)
+        for column in columns
+    )
+
+
 def write_tables(tables: Sequence[Table], directory: Path) -> list[Path]:
     """Writes each table as `NAME.csv` and `NAME.json`.
 

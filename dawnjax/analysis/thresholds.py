@@ -110,7 +110,7 @@ def threshold_table(
             continue
         times = [time_to_threshold(entry, threshold) for threshold in thresholds]
         cells = [_cell(time, divisor) for time in times]
-        rows.append((*what(entry), len(entry.trials), mean_compile_seconds(entry), *cells))
+        rows.append((*what(entry).values(), len(entry.trials), mean_compile_seconds(entry), *cells))
     columns = [
         Column(f"{name}_to_{threshold:g}", f"to {threshold:g}", unit, "number")
         for threshold in thresholds
@@ -180,7 +180,7 @@ def learning_curve_table(
 ) -> Table:
     """Gives the learning curves of entries, one row a point."""
     rows = [
-        (*what(entry), point.at, point.trials, point.low, point.median, point.high)
+        (*what(entry).values(), point.at, point.trials, point.low, point.median, point.high)
         for entry in entries
         for point in learning_curve(entry.trials, against, least_trials=least_trials)
     ]

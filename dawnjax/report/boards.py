@@ -8,7 +8,7 @@ from dawnjax.analysis.cost import price_table
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.report import plots, svg, words
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import (
     COMPILATION_HEAD,
     CellView,
@@ -89,12 +89,12 @@ def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
     return made
 
 
-def inference_part(all_boards: Sequence[Board]) -> Part | None:
+def inference_section(all_boards: Sequence[Board]) -> Section | None:
     """Gives the section of the leaderboards of inference."""
     chosen = [board for board in all_boards if board.kind == "inference"]
     if not chosen:
         return None
-    section = Section(
+    return Section(
         name="inference",
         title="Leaderboards of inference",
         lead=(
@@ -103,10 +103,9 @@ def inference_part(all_boards: Sequence[Board]) -> Part | None:
         ),
         blocks=tuple(board_view(board) for board in chosen),
     )
-    return Part(section=section, tables=())
 
 
-def leaderboards_part(all_boards: Sequence[Board], until: str | None = None) -> Part | None:
+def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) -> Section | None:
     """Gives the section of the leaderboards of training, and the two tables of all of them."""
     if not all_boards:
         return None
@@ -126,14 +125,12 @@ def leaderboards_part(all_boards: Sequence[Board], until: str | None = None) -> 
     if until:
         lead.append(f"Only entries dated up to {until} are ranked.")
     prices = price_table()
-    return Part(
-        section=Section(
-            name="leaderboards",
-            title="Leaderboards",
-            lead=tuple(lead),
-            blocks=tuple(blocks),
-            folded=(view(prices, caption="Prices for entries that give none"),),
-        ),
+    return Section(
+        name="leaderboards",
+        title="Leaderboards",
+        lead=tuple(lead),
+        blocks=tuple(blocks),
+        folded=(view(prices, caption="Prices for entries that give none"),),
         tables=(*(_joined(all_boards, by) for by in ranking.ORDERS), prices),
     )
 

@@ -15,7 +15,7 @@ from dawnjax.analysis.thresholds import (
 from dawnjax.report import plots, svg, words
 from dawnjax.report.boards import scope, with_target
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import (
     COMPILATION_HEAD,
     CellView,
@@ -61,7 +61,7 @@ def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
     return found
 
 
-def learning_part(entries: Sequence[Entry]) -> Part | None:
+def learning_section(entries: Sequence[Entry]) -> Section | None:
     """Gives the learning curves of each benchmark: against time, and against epochs for ours."""
     groups = groups_of(entries)
     if not groups:
@@ -83,24 +83,22 @@ def learning_part(entries: Sequence[Entry]) -> Part | None:
             f"Of {thinned} entries with more than {MOST_EVALUATIONS} evaluations, as many evenly."
         )
         tables = [dataclasses.replace(table, notes=(*table.notes, note)) for table in tables]
-    return Part(
-        section=Section(
-            name="curves",
-            title="Learning curves",
-            lead=(
-                "The quality at each evaluation. Of an entry of several trials: the median, the "
-                "band between the first and the third quartile, and thin lines of the trials. "
-                "Median and band stand where all trials are under way: a trial ends when it "
-                "reaches the target, and the median of the others would be that of slow trials. "
-                "Where evaluations are few, trials stand alone.",
-            ),
-            blocks=tuple(figures),
+    return Section(
+        name="curves",
+        title="Learning curves",
+        lead=(
+            "The quality at each evaluation. Of an entry of several trials: the median, the "
+            "band between the first and the third quartile, and thin lines of the trials. "
+            "Median and band stand where all trials are under way: a trial ends when it "
+            "reaches the target, and the median of the others would be that of slow trials. "
+            "Where evaluations are few, trials stand alone.",
         ),
+        blocks=tuple(figures),
         tables=tuple(tables),
     )
 
 
-def thresholds_part(entries: Sequence[Entry]) -> Part | None:
+def thresholds_section(entries: Sequence[Entry]) -> Section | None:
     """Gives the time to other targets than the one chosen."""
     blocks, rows = [], []
     for number, (title, group) in enumerate(groups_of(entries), start=1):
@@ -111,7 +109,7 @@ def thresholds_part(entries: Sequence[Entry]) -> Part | None:
         times = [[time_to_threshold(entry, level) for level in levels] for entry in group]
         rows += [
             (
-                *what(entry),
+                *what(entry).values(),
                 time.threshold,
                 time.trials,
                 time.reached,
@@ -144,16 +142,14 @@ def thresholds_part(entries: Sequence[Entry]) -> Part | None:
             "mean where not all trials reached it.",
         ),
     )
-    return Part(
-        section=Section(
-            name="thresholds",
-            title="Other targets",
-            lead=(
-                "How the time depends on the quality that is asked for. Lines that cross say that "
-                "the choice of the target decides which system is faster.",
-            ),
-            blocks=tuple(blocks),
+    return Section(
+        name="thresholds",
+        title="Other targets",
+        lead=(
+            "How the time depends on the quality that is asked for. Lines that cross say that "
+            "the choice of the target decides which system is faster.",
         ),
+        blocks=tuple(blocks),
         tables=(table,),
     )
 

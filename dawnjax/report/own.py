@@ -13,7 +13,7 @@ from dawnjax.clock import PHASES
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import CellView, HeadView, TableView, view
 from dawnjax.results.entries import Target
 
@@ -27,7 +27,7 @@ _RUN = (
 )
 
 
-def runs_part(runs: Sequence[OurRun]) -> Part | None:
+def runs_section(runs: Sequence[OurRun]) -> Section | None:
     """Gives the result of each run."""
     if not runs:
         return None
@@ -41,40 +41,36 @@ def runs_part(runs: Sequence[OurRun]) -> Part | None:
     names += ["total_seconds_to_accuracy", "train_seconds", "epochs", "best"]
     names += ["examples_per_second", "cost_usd"]
     shown = view(results, names, why=lambda _, name, row: _why(name, row))
-    return Part(
-        section=Section(
-            name="runs",
-            title="Our runs",
-            lead=(
-                "Time to accuracy begins when every program is compiled. Compilation stands "
-                "beside it; that of an interrupted run is in it from the first restart on. The "
-                "time from the start of the program has both.",
-            ),
-            blocks=(_without_reason_column(shown), _phases_figure(runs)),
-            folded=(view(phases),),
+    return Section(
+        name="runs",
+        title="Our runs",
+        lead=(
+            "Time to accuracy begins when every program is compiled. Compilation stands "
+            "beside it; that of an interrupted run is in it from the first restart on. The "
+            "time from the start of the program has both.",
         ),
+        blocks=(_without_reason_column(shown), _phases_figure(runs)),
+        folded=(view(phases),),
         tables=(results, phases),
     )
 
 
-def mathematics_part(runs: Sequence[OurRun]) -> Part | None:
+def mathematics_section(runs: Sequence[OurRun]) -> Section | None:
     """Gives the first losses and the versions: whether two runs were the same program."""
     if not runs:
         return None
     runs = _ordered(runs)
     losses, versions = _losses_table(runs), _versions_table(runs)
-    return Part(
-        section=Section(
-            name="losses",
-            title="First losses and versions",
-            lead=(
-                "Two systems that run the same mathematics with one seed agree in the losses of "
-                "the first steps, up to rounding.",
-            ),
-            blocks=(
-                _with_digits(view(losses), losses),
-                view(versions, [column.name for column in versions.columns]),
-            ),
+    return Section(
+        name="losses",
+        title="First losses and versions",
+        lead=(
+            "Two systems that run the same mathematics with one seed agree in the losses of "
+            "the first steps, up to rounding.",
+        ),
+        blocks=(
+            _with_digits(view(losses), losses),
+            view(versions, [column.name for column in versions.columns]),
         ),
         tables=(losses, versions),
     )

@@ -15,7 +15,7 @@ from dawnjax.analysis.tables import Table
 from dawnjax.report import boards, curves, own, summary, systems, trials
 from dawnjax.report.figures import NARROW, WIDE, Figure
 from dawnjax.report.inputs import Inputs
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import MOST_REASONS, TableView
 
 DEFINITIONS = (
@@ -93,31 +93,31 @@ def make(
     """
     entries, runs = inputs.entries, inputs.runs
     all_boards = boards.boards(entries, until)
-    parts: list[Part | None] = [
-        summary.paper_part(*paper) if paper else None,
-        own.runs_part(runs),
-        boards.leaderboards_part(all_boards, until),
-        curves.learning_part(entries),
-        trials.stability_part(entries),
-        trials.comparisons_part(entries),
-        trials.epochs_part(entries),
-        systems.speedups_part(entries),
-        curves.thresholds_part(entries),
-        systems.scaling_part(entries),
-        boards.inference_part(all_boards),
-        systems.counts_part(entries),
-        own.mathematics_part(runs),
-        summary.warnings_part(inputs),
+    sections: list[Section | None] = [
+        summary.paper_section(*paper) if paper else None,
+        own.runs_section(runs),
+        boards.leaderboards_section(all_boards, until),
+        curves.learning_section(entries),
+        trials.stability_section(entries),
+        trials.comparisons_section(entries),
+        trials.epochs_section(entries),
+        systems.speedups_section(entries),
+        curves.thresholds_section(entries),
+        systems.scaling_section(entries),
+        boards.inference_section(all_boards),
+        systems.counts_section(entries),
+        own.mathematics_section(runs),
+        summary.warnings_section(inputs),
     ]
-    present = [part for part in parts if part is not None]
+    present = [section for section in sections if section is not None]
     html = _render(
         title=title or summary.title_of(inputs),
         facts=summary.facts(inputs),
         conclusions=summary.conclusions(inputs),
         best=_shown_best(all_boards),
-        sections=[_drawn_section(part.section) for part in present],
+        sections=[_drawn_section(section) for section in present],
     )
-    tables = {table.name: table for part in present for table in part.tables}
+    tables = {table.name: table for section in present for table in section.tables}
     return Report(html, tuple(tables.values()))
 
 

@@ -10,7 +10,7 @@ from dawnjax.analysis.tables import Table
 from dawnjax.report import words
 from dawnjax.report.boards import SUITE_NAMES, Board
 from dawnjax.report.inputs import Inputs
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.systems import pairs_of
 from dawnjax.report.table_view import (
     COMPILATION_HEAD,
@@ -115,7 +115,7 @@ def conclusions(inputs: Inputs) -> list[str]:
     return said
 
 
-def warnings_part(inputs: Inputs) -> Part | None:
+def warnings_section(inputs: Inputs) -> Section | None:
     """Gives what is odd and what is not known, the same text once."""
     table = warnings_table(inputs.entries)
     overview = overview_table(inputs.entries)
@@ -158,19 +158,17 @@ def warnings_part(inputs: Inputs) -> Part | None:
         total=len(rows),
     )
     folded = [view(overview, entries=by_key(inputs.entries), why=why_null)]
-    return Part(
-        section=Section(
-            name="warnings",
-            title="What is odd, and what is not known",
-            lead=("Nothing is dropped silently: what could not be read as it stands is here.",),
-            blocks=(*((problems,) if inputs.problems else ()), *((texts,) if rows else ())),
-            folded=tuple(folded),
-        ),
+    return Section(
+        name="warnings",
+        title="What is odd, and what is not known",
+        lead=("Nothing is dropped silently: what could not be read as it stands is here.",),
+        blocks=(*((problems,) if inputs.problems else ()), *((texts,) if rows else ())),
+        folded=tuple(folded),
         tables=(table, overview),
     )
 
 
-def paper_part(tables: Sequence[Table], errata: Table) -> Part | None:
+def paper_section(tables: Sequence[Table], errata: Table) -> Section | None:
     """Gives the paper's tables, published beside recomputed, and its errata first."""
     counts: dict[str, int] = dict.fromkeys((AGREES, DISAGREES, NO_LOGS), 0)
     for table in tables:
@@ -178,19 +176,17 @@ def paper_part(tables: Sequence[Table], errata: Table) -> Part | None:
             counts[str(verdict)] = counts.get(str(verdict), 0) + 1
     blocks = [_paper_view(errata)] if errata.rows else []
     blocks += [_paper_view(table) for table in tables if table.rows]
-    return Part(
-        section=Section(
-            name="paper",
-            title="The paper's tables, published and recomputed",
-            lead=(
-                "Every cell that the results given here can be held against: "
-                f"{counts[AGREES]} agree, {counts[DISAGREES]} do not, and "
-                f"{counts[NO_LOGS]} have no logs here.",
-                "Published figures: Analysis of DAWNBench, a Time-to-Accuracy Machine Learning "
-                "Performance Benchmark (arXiv 1806.01427).",
-            ),
-            blocks=tuple(blocks),
+    return Section(
+        name="paper",
+        title="The paper's tables, published and recomputed",
+        lead=(
+            "Every cell that the results given here can be held against: "
+            f"{counts[AGREES]} agree, {counts[DISAGREES]} do not, and "
+            f"{counts[NO_LOGS]} have no logs here.",
+            "Published figures: Analysis of DAWNBench, a Time-to-Accuracy Machine Learning "
+            "Performance Benchmark (arXiv 1806.01427).",
         ),
+        blocks=tuple(blocks),
         tables=(*tables, errata),
     )
 

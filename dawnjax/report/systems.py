@@ -9,7 +9,7 @@ from dawnjax.analysis.tables import Table
 from dawnjax.report import plots, words
 from dawnjax.report.boards import scope
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import (
     CellView,
     HeadView,
@@ -41,7 +41,7 @@ def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
     return pairs
 
 
-def speedups_part(entries: Sequence[Entry]) -> Part | None:
+def speedups_section(entries: Sequence[Entry]) -> Section | None:
     """Gives how much more throughput says than time to accuracy (arXiv 1806.01427, Table 7)."""
     pairs = pairs_of(entries)
     if not pairs:
@@ -111,18 +111,16 @@ def speedups_part(entries: Sequence[Entry]) -> Part | None:
             f" In {less} of {words.count(known, 'pair')} of systems the larger one gained less "
             "time to accuracy than throughput."
         )
-    return Part(
-        section=Section(
-            name="speedups",
-            title="Throughput against time to accuracy",
-            lead=(lead,),
-            blocks=tuple(blocks),
-        ),
+    return Section(
+        name="speedups",
+        title="Throughput against time to accuracy",
+        lead=(lead,),
+        blocks=tuple(blocks),
         tables=(table,),
     )
 
 
-def scaling_part(entries: Sequence[Entry]) -> Part | None:
+def scaling_section(entries: Sequence[Entry]) -> Section | None:
     """Gives speedup and efficiency over the number of accelerators."""
     groups = series(entries)
     if not groups:
@@ -182,34 +180,30 @@ def scaling_part(entries: Sequence[Entry]) -> Part | None:
             why=_why_not_scaled,
         ),
     )
-    return Part(
-        section=Section(
-            name="scaling",
-            title="Scaling",
-            lead=(
-                "Efficiency is speedup over ratio of accelerators. What is lost to slower epochs "
-                "(efficiency of throughput) and to more epochs (ratio of epochs) stands apart.",
-            ),
-            blocks=blocks,
+    return Section(
+        name="scaling",
+        title="Scaling",
+        lead=(
+            "Efficiency is speedup over ratio of accelerators. What is lost to slower epochs "
+            "(efficiency of throughput) and to more epochs (ratio of epochs) stands apart.",
         ),
+        blocks=blocks,
         tables=(table,),
     )
 
 
-def counts_part(entries: Sequence[Entry]) -> Part | None:
+def counts_section(entries: Sequence[Entry]) -> Section | None:
     """Gives how many entries there are of each processor class and framework."""
     if not entries:
         return None
     table = counts_table(entries)
-    return Part(
-        section=Section(
-            name="counts",
-            title="What there is",
-            lead=("Entries by processor class and by framework.",),
-            blocks=(
-                _pivot(table, "processor_class", "by processor"),
-                _pivot(table, "framework_family", "by framework"),
-            ),
+    return Section(
+        name="counts",
+        title="What there is",
+        lead=("Entries by processor class and by framework.",),
+        blocks=(
+            _pivot(table, "processor_class", "by processor"),
+            _pivot(table, "framework_family", "by framework"),
         ),
         tables=(table,),
     )

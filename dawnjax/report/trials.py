@@ -12,7 +12,7 @@ from dawnjax.analysis.tables import Table
 from dawnjax.report import figures, words
 from dawnjax.report.boards import scope
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import (
     CellView,
     HeadView,
@@ -37,7 +37,7 @@ NO_INTERVAL = "no interval"
 TOO_FEW = "too few trials to tell"
 
 
-def stability_part(entries: Sequence[Entry]) -> Part | None:
+def stability_section(entries: Sequence[Entry]) -> Section | None:
     """Gives how the time to accuracy varies over trials, if an entry has two or more."""
     table = stability_table(entries)
     if not any(summary.trials > 1 for _, summary in summaries(entries)):
@@ -122,15 +122,16 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
             "A difference between two systems that is smaller than this says nothing after one "
             "trial of each.",
         ]
-    return Part(
-        section=Section(
-            name="stability", title="Stability over seeds", lead=tuple(lead), blocks=tuple(blocks)
-        ),
+    return Section(
+        name="stability",
+        title="Stability over seeds",
+        lead=tuple(lead),
+        blocks=tuple(blocks),
         tables=(table,),
     )
 
 
-def epochs_part(entries: Sequence[Entry]) -> Part | None:
+def epochs_section(entries: Sequence[Entry]) -> Section | None:
     """Gives which varies more, the epochs to the target or the time per epoch."""
     table = epochs_table(entries)
     several = [
@@ -204,22 +205,20 @@ def epochs_part(entries: Sequence[Entry]) -> Part | None:
             keep=lambda record: (record["reached"] or 0) > 1,
         )
     )
-    return Part(
-        section=Section(
-            name="epochs",
-            title="Epochs against time per epoch",
-            lead=(
-                "Time to accuracy is epochs to the target times time per epoch. In "
-                f"{more} of {len(pairs)} entries shown here the number of epochs varies more than "
-                "the time per epoch: there the mathematics makes times differ, not the machine.",
-            ),
-            blocks=tuple(blocks),
+    return Section(
+        name="epochs",
+        title="Epochs against time per epoch",
+        lead=(
+            "Time to accuracy is epochs to the target times time per epoch. In "
+            f"{more} of {len(pairs)} entries shown here the number of epochs varies more than "
+            "the time per epoch: there the mathematics makes times differ, not the machine.",
         ),
+        blocks=tuple(blocks),
         tables=(table,),
     )
 
 
-def comparisons_part(entries: Sequence[Entry]) -> Part | None:
+def comparisons_section(entries: Sequence[Entry]) -> Section | None:
     """Gives whether each entry is told apart from the next faster one of its benchmark."""
     groups: dict[tuple[str, ...], list[tuple[float, Entry]]] = {}
     for entry, summary in summaries(entries):
@@ -238,18 +237,16 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
     if len(pairs) > MOST_COMPARISONS:
         note = f"Of {len(pairs)} pairs of neighbours the first {MOST_COMPARISONS} are compared."
         table = dataclasses.replace(table, notes=(*table.notes, note))
-    return Part(
-        section=Section(
-            name="comparisons",
-            title="Are neighbours told apart?",
-            lead=(
-                "Each entry of which two trials or more reached, against the next faster one of "
-                "its benchmark and target: the ratio of their expected times, and whether its 95% "
-                f"interval leaves out 1. Fewer than {FEWEST_TRIALS} trials of either are too few "
-                "to tell.",
-            ),
-            blocks=(_comparisons_view(table, entries),),
+    return Section(
+        name="comparisons",
+        title="Are neighbours told apart?",
+        lead=(
+            "Each entry of which two trials or more reached, against the next faster one of "
+            "its benchmark and target: the ratio of their expected times, and whether its 95% "
+            f"interval leaves out 1. Fewer than {FEWEST_TRIALS} trials of either are too few "
+            "to tell.",
         ),
+        blocks=(_comparisons_view(table, entries),),
         tables=(table,),
     )
 
