@@ -11,37 +11,22 @@ class Refused(Exception):
     Attributes:
       reason: One line.
       line: The line of the file, from 1; None where the fault is of no line.
-      file: The file, if it is another than the one that is being read.
+      file: The file; empty for the one that is being read.
     """
 
-    def __init__(self, reason: str, line: int | None = None, file: str | None = None):
+    def __init__(self, reason: str, line: int | None = None, file: str = ""):
         super().__init__(reason)
         self.reason = reason
         self.line = line
         self.file = file
 
-
-class SourceRefused(Refused):
-    """A whole folder or archive: part of it would leave entries with some of their trials."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rejection:
-    """Something that was not imported.
-
-    Attributes:
-      file: Its path.
-      line: The line at fault, from 1; None where the fault is of no line.
-      reason: One line.
-    """
-
-    file: str
-    line: int | None
-    reason: str
-
     def __str__(self) -> str:
         line = "" if self.line is None else f":{self.line}"
         return f"{printable(self.file)}{line}: {self.reason}"
+
+
+class SourceRefused(Refused):
+    """A whole folder or archive: part of it would leave entries with some of their trials."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +42,7 @@ class Imported:
     """
 
     entries: tuple[Entry, ...]
-    rejections: tuple[Rejection, ...]
+    rejections: tuple[Refused, ...]
     copies: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
     num_log_bytes: int = 0
