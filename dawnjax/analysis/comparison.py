@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dawnjax.analysis import resampling
-from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
+from dawnjax.analysis.resampling import CONFIDENCE, FEWEST_TRIALS, Interval
 from dawnjax.analysis.stability import expected_of_rows, expected_time_rows, mean_of_rows
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.results.entries import Entry
 
 POWER = 0.8
-CONFIDENCE = 0.95
 MOST_TRIALS = 1_000_000
 """Above so many trials, two sets are the same for every purpose."""
 
@@ -136,7 +135,7 @@ def speedup_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
     )
 
 
-def compare(first: Entry, second: Entry, seed: int = resampling.SEED) -> Comparison:
+def compare(first: Entry, second: Entry) -> Comparison:
     """Compares the trials of two entries: ratios with 95 % intervals of the bootstrap (BCa).
 
     Two sets of fewer than `resampling.FEWEST_TRIALS` trials are not told apart, whatever their
@@ -151,11 +150,11 @@ def compare(first: Entry, second: Entry, seed: int = resampling.SEED) -> Compari
         )
         for entry in (first, second)
     ]
-    mean_ratio = resampling.bootstrap(times, _ratio_of_means, seed=seed, fewest=FEWEST_TRIALS)
+    mean_ratio = resampling.bootstrap(times, _ratio_of_means, fewest=FEWEST_TRIALS)
     expected_ratio = None
     if rows[0] is not None and rows[1] is not None:
         expected_ratio = resampling.bootstrap(
-            [rows[0], rows[1]], _ratio_of_expected, seed=seed, fewest=FEWEST_TRIALS
+            [rows[0], rows[1]], _ratio_of_expected, fewest=FEWEST_TRIALS
         )
     interval = expected_ratio or mean_ratio
     distinct = None
@@ -189,7 +188,6 @@ def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
     rows = []
     for first, second in pairs:
         value = compare(first, second)
-        mean, expected = value.mean_ratio, value.expected_ratio
         rows.append(
             (
                 first.benchmark,
@@ -197,12 +195,8 @@ def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
                 value.second,
                 f"{value.reached[0]}/{value.trials[0]}",
                 f"{value.reached[1]}/{value.trials[1]}",
-                *((None,) * 3 if mean is None else (mean.value, mean.low, mean.high)),
-                *(
-                    (None,) * 3
-                    if expected is None
-                    else (expected.value, expected.low, expected.high)
-                ),
+                *_ends(value.mean_ratio),
+                *_ends(value.expected_ratio),
                 value.distinct,
                 value.trials_needed,
                 value.caution,
@@ -240,12 +234,15 @@ def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
     )
 
 
+def _ends(interval: Interval | None) -> tuple[float | None, float | None, float | None]:
+    return (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
+
+
 def trials_needed(
     ratio: float,
     first_cv: float,
     second_cv: float,
     power: float = POWER,
-    confidence: float = CONFIDENCE,
 ) -> int | None:
     """Gives the trials of each set that tell a ratio of mean times from 1, in a two-sided t test.
 
@@ -265,7 +262,6 @@ def trials_needed(
       first_cv: Sample standard deviation over mean of the first set's times.
       second_cv: Of the second set's.
       power: Probability of telling them apart.
-      confidence: Of the test.
 
     Returns:
       None where a million trials would not do: the ratio is 1, or as good as that.
@@ -275,10 +271,10 @@ def trials_needed(
     """
     if ratio <= 0 or first_cv < 0 or second_cv < 0:
         raise ValueError(f"ratio {ratio}, CVs {first_cv}, {second_cv}: none may be negative")
-    if not (0 < power < 1 and 0 < confidence < 1):
-        raise ValueError(f"power {power} and confidence {confidence} must be between 0 and 1")
+    if not 0 < power < 1:
+        raise ValueError(f"power {power} must be between 0 and 1")
     normal = statistics.NormalDist()
-    z_test, z_power = normal.inv_cdf((1 + confidence) / 2), normal.inv_cdf(power)
+    z_test, z_power = normal.inv_cdf((1 + CONFIDENCE) / 2), normal.inv_cdf(power)
     variance = math.log1p(first_cv**2) + math.log1p(second_cv**2)
     effect = (z_test + z_power) ** 2 * variance
     distance = math.log(ratio) ** 2
@@ -292,12 +288,12 @@ def trials_needed(
     while True:
         freedom = (number - 1) / (share**2 + (1 - share) ** 2)
         noncentrality = math.sqrt(distance * number / variance)
-        if _power(noncentrality, freedom, confidence) >= power:
+        if _power(noncentrality, freedom) >= power:
             return number
         number += 1
 
 
-def _power(noncentrality: float, freedom: float, confidence: float) -> float:
+def _power(noncentrality: float, freedom: float) -> float:
     """Gives how often a two-sided t test finds a difference.
 
     The statistic is (z + noncentrality) / s, z standard normal and s² chi-squared over its degrees
@@ -323,11 +319,11 @@ def _power(noncentrality: float, freedom: float, confidence: float) -> float:
         )
 
     low, high = 0.0, 1.0
-    while above(high, 0.0) > (1 - confidence) / 2:
+    while above(high, 0.0) > (1 - CONFIDENCE) / 2:
         low, high = high, 2 * high
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if above(middle, 0.0) > (1 - confidence) / 2 else (low, middle)
+        low, high = (middle, high) if above(middle, 0.0) > (1 - CONFIDENCE) / 2 else (low, middle)
     return above(high, noncentrality) + above(high, -noncentrality)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
-from dawnjax.analysis.tables import Column, Table
+from dawnjax.analysis.tables import Column, Table, row_of
 from dawnjax.errors import ConfigError
 from dawnjax.results.entries import Entry, Target, reaches
 
@@ -128,8 +128,7 @@ def leaderboard(
     ranked.sort(key=lambda row: (key(row), row.entry.source))
     unranked = [row for row in rows if row.why_unranked or key(row) is None]
     unranked.sort(key=lambda row: row.entry.source)
-    cells = [_cells(row, rank) for rank, row in enumerate(ranked, start=1)]
-    cells += [_cells(row, None) for row in unranked]
+    ranks = [*enumerate(ranked, start=1), *((None, row) for row in unranked)]
     notes = []
     if until is not None:
         notes.append(f"Entries dated up to {until}.")
@@ -147,26 +146,27 @@ def leaderboard(
         cost = "cost of 10,000"
     quantity = "time to accuracy" if kind == "training" else "latency"
     scope = " ".join(part for part in (suite, round, benchmark) if part)
+    columns = (
+        Column("rank", "rank", kind="integer"),
+        Column("source", "entry"),
+        Column("submitter", "submitter"),
+        Column("model", "model"),
+        Column("hardware", "hardware"),
+        Column("framework", "framework"),
+        Column("date", "date"),
+        Column("target", "target"),
+        Column("trials", "trials", kind="integer"),
+        Column("seconds", quantity, "s", "number"),
+        COMPILATION,
+        Column("cost_usd", cost, "USD", "number"),
+        Column("price_source", "price"),
+        Column("remark", "remark"),
+    )
     return Table(
         name=f"leaderboard_{kind}_{by}",
         title=f"{scope}: {kind} by {quantity if by == 'time' else 'cost'}",
-        columns=(
-            Column("rank", "rank", kind="integer"),
-            Column("source", "entry"),
-            Column("submitter", "submitter"),
-            Column("model", "model"),
-            Column("hardware", "hardware"),
-            Column("framework", "framework"),
-            Column("date", "date"),
-            Column("target", "target"),
-            Column("trials", "trials", kind="integer"),
-            Column("seconds", quantity, "s", "number"),
-            COMPILATION,
-            Column("cost_usd", cost, "USD", "number"),
-            Column("price_source", "price"),
-            Column("remark", "remark"),
-        ),
-        rows=tuple(cells),
+        columns=columns,
+        rows=tuple(_cells(columns, row, rank) for rank, row in ranks),
         notes=tuple(notes),
     )
 
@@ -196,24 +196,22 @@ def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
     )
 
 
-def _cells(row: _Row, rank: int | None) -> tuple[str | int | float | None, ...]:
+def _cells(
+    columns: Sequence[Column], row: _Row, rank: int | None
+) -> tuple[str | int | float | None, ...]:
     entry = row.entry
     remark = row.why_unranked
     if rank is None and not remark:
         remark = row.price_source if row.cost is None else "time not known"
-    return (
-        rank,
-        entry.source,
-        entry.submitter,
-        entry.model,
-        entry.hardware or entry.system,
-        entry.framework,
-        entry.date,
-        target_words(entry.target),
-        len(entry.trials) if entry.kind == "training" else None,
-        row.seconds,
-        mean_compile_seconds(entry),
-        row.cost,
-        row.price_source,
-        remark,
+    return row_of(
+        columns,
+        row,
+        entry,
+        rank=rank,
+        hardware=entry.hardware or entry.system,
+        target=target_words(entry.target),
+        trials=len(entry.trials) if entry.kind == "training" else None,
+        compile_seconds=mean_compile_seconds(entry),
+        cost_usd=row.cost,
+        remark=remark,
     )

@@ -40,22 +40,20 @@ class Stability:
 def stability_of(
     seconds: Sequence[float | None],
     total_seconds: Sequence[float | None],
-    seed: int = resampling.SEED,
 ) -> Stability:
     """Gives how sure the statistics of trials are.
 
     Args:
       seconds: Time to accuracy of each trial; None if it did not reach.
       total_seconds: How long each trial ran; None if not known.
-      seed: Of the resampling.
     """
     times = [time for time in seconds if time is not None]
     rows = expected_time_rows(seconds, total_seconds)
     return Stability(
         reached=resampling.wilson(len(times), len(seconds)) if seconds else None,
-        mean_seconds=_estimate(times, mean_of_rows, seed),
-        cv=_estimate(times, cv_of_rows, seed),
-        expected_seconds=None if rows is None else _estimate(rows, expected_of_rows, seed),
+        mean_seconds=_estimate(times, mean_of_rows),
+        cv=_estimate(times, cv_of_rows),
+        expected_seconds=None if rows is None else _estimate(rows, expected_of_rows),
     )
 
 
@@ -91,7 +89,7 @@ def expected_of_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def _estimate(
-    sample: np.ndarray | Sequence[float], statistic: resampling.Statistic, seed: int
+    sample: np.ndarray | Sequence[float], statistic: resampling.Statistic
 ) -> Interval | None:
     fewest = resampling.FEWEST_TRIALS
-    return resampling.bootstrap([np.asarray(sample)], statistic, seed=seed, fewest=fewest)
+    return resampling.bootstrap([np.asarray(sample)], statistic, fewest=fewest)

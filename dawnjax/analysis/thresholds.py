@@ -17,7 +17,7 @@ from dawnjax.analysis.entry_tables import (
     mean_compile_seconds,
     what,
 )
-from dawnjax.analysis.tables import Cell, Column, Table
+from dawnjax.analysis.tables import Column, Table
 from dawnjax.results.entries import Entry, Evaluation, Trial, reaches
 
 NO_TIME = "time not known"
@@ -50,9 +50,9 @@ class CurvePoint:
     Attributes:
       at: Epoch, or seconds since `run_start`.
       trials: Trials that were under way or just evaluated there.
-      low: The lower quantile over them.
+      low: The first quartile over them.
       median: The median.
-      high: The upper quantile.
+      high: The third quartile.
     """
 
     at: float
@@ -108,8 +108,8 @@ def threshold_table(
     for entry in entries:
         if entry.kind != "training" or not any(trial.evaluations for trial in entry.trials):
             continue
-        times = [time_to_threshold(entry, threshold) for threshold in thresholds]
-        cells = [_cell(time, divisor) for time in times]
+        means = [seconds_or_why(time_to_threshold(entry, level)) for level in thresholds]
+        cells = [mean if isinstance(mean, str) else mean / divisor for mean in means]
         rows.append((*what(entry).values(), len(entry.trials), mean_compile_seconds(entry), *cells))
     columns = [
         Column(f"{name}_to_{threshold:g}", f"to {threshold:g}", unit, "number")
@@ -131,7 +131,6 @@ def threshold_table(
 def learning_curve(
     trials: Sequence[Trial],
     against: str = "epoch",
-    quantiles: tuple[float, float] = (0.25, 0.75),
     least_trials: int | None = None,
 ) -> list[CurvePoint]:
     """Gives the median and the spread over trials of the metric, against epoch or time.
@@ -142,7 +141,6 @@ def learning_curve(
     Args:
       trials: Of one entry.
       against: `epoch` or `seconds`.
-      quantiles: The lower and the upper.
       least_trials: Points with fewer trials are left out: once the fast trials have ended, the
         median of the others is that of slow trials. All trials that have an evaluation, if None.
 
@@ -162,16 +160,9 @@ def learning_curve(
             if curve[0][0] <= place <= curve[-1][0] and (value := _newest(curve, place)) is not None
         ]
         if values and len(values) >= least:
-            low, median, high = np.quantile(values, [quantiles[0], 0.5, quantiles[1]])
-            points.append(
-                CurvePoint(
-                    at=place,
-                    trials=len(values),
-                    low=float(low),
-                    median=float(median),
-                    high=float(high),
-                )
-            )
+            low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+            spread = {"low": float(low), "median": float(median), "high": float(high)}
+            points.append(CurvePoint(at=place, trials=len(values), **spread))
     return points
 
 
@@ -207,9 +198,10 @@ def learning_curve_table(
     )
 
 
-def _cell(time: ThresholdTime, divisor: float) -> Cell:
+def seconds_or_why(time: ThresholdTime) -> float | str:
+    """Mean time to a threshold, or why there is none."""
     if time.mean_seconds is not None:
-        return time.mean_seconds / divisor
+        return time.mean_seconds
     if time.reached == 0:
         return NOT_REACHED
     if time.reached < time.trials:

@@ -18,6 +18,7 @@ from dawnjax.report.table_view import (
     compilation_cell,
     hardware,
     label,
+    number_cell,
     records_of,
     view,
 )
@@ -175,7 +176,7 @@ def board_view(board: Board) -> TableView:
             CellView(str(row["date"]), kind="date") if row["date"] else _text(""),
         ]
         if training:
-            cells.append(CellView(str(row["trials"]), sort=str(row["trials"]), kind="number"))
+            cells.append(number_cell(row["trials"], str(row["trials"])))
         rows.append(tuple(cells))
         dates.append(str(row["date"] or ""))
     heads = [
@@ -301,7 +302,7 @@ def _place(row: dict) -> tuple:
 def _rank_cell(rank: int | None, mark: str) -> CellView:
     if rank is None:
         return CellView("not ranked", kind="null", mark=mark)
-    return CellView(str(rank), sort=str(rank), kind="number")
+    return number_cell(rank, str(rank))
 
 
 def _text(value: object) -> CellView:
@@ -315,4 +316,4 @@ def _measured(value: float | None, text, reasons: Reasons, why: str) -> CellView
             kind="null",
             mark=reasons.mark(why),
         )
-    return CellView(text(value), sort=repr(value), kind="number")
+    return number_cell(value, text(value))

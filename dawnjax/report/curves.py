@@ -10,6 +10,7 @@ from dawnjax.analysis.thresholds import (
     ThresholdTime,
     learning_curve,
     learning_curve_table,
+    seconds_or_why,
     time_to_threshold,
 )
 from dawnjax.report import plots, svg, words
@@ -23,6 +24,7 @@ from dawnjax.report.table_view import (
     TableView,
     compilation_cell,
     label,
+    number_cell,
 )
 from dawnjax.results.entries import Entry, Target, Trial
 
@@ -113,7 +115,7 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
                 time.threshold,
                 time.trials,
                 time.reached,
-                _seconds_or_why(time),
+                seconds_or_why(time),
                 mean_compile_seconds(entry),
             )
             for entry, own in zip(group, times, strict=True)
@@ -315,11 +317,11 @@ def _threshold_view(
     for entry, own in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
         cells = [CellView(label(entry), entry.source if entry.suite == "dawnjax" else "")]
         for time in own:
-            found = _seconds_or_why(time)
-            if isinstance(found, str):
-                cells.append(CellView(found, kind="null"))
+            mean = seconds_or_why(time)
+            if isinstance(mean, str):
+                cells.append(CellView(mean, kind="null"))
             else:
-                cells.append(CellView(words.duration(found), sort=repr(found), kind="number"))
+                cells.append(number_cell(mean, words.duration(mean)))
         if compiled:
             cells.append(compilation_cell(entry))
         rows.append(tuple(cells))
@@ -347,16 +349,6 @@ def _levels(target: Target) -> list[float]:
     sign = -1 if target.direction == "at_most" else 1
     levels = [target.value + sign * step * number for number in range(-_STEPS_BELOW, 2)]
     return [round(level, 9) for level in levels]
-
-
-def _seconds_or_why(time: ThresholdTime) -> float | str:
-    if time.mean_seconds is not None:
-        return time.mean_seconds
-    if time.reached == 0:
-        return words.NOT_REACHED
-    if time.reached < time.trials:
-        return f"{time.reached} of {time.trials} reached"
-    return "time not known"
 
 
 def _curve(entry: Entry, against: str) -> list[tuple[float, ...]]:

@@ -23,6 +23,7 @@ from dawnjax.report.table_view import (
     compilation_cell,
     hardware,
     label,
+    number_cell,
     records_of,
     view,
     why_null,
@@ -134,7 +135,7 @@ def warnings_section(inputs: Inputs) -> Section | None:
                 CellView(text, listed),
                 CellView(kind),
                 CellView(field) if field else CellView("the whole entry"),
-                CellView(words.grouped(len(names)), sort=str(len(names)), kind="number"),
+                number_cell(len(names), words.grouped(len(names))),
             )
         )
     problems = TableView(
@@ -201,7 +202,7 @@ def _paper_view(table: Table) -> TableView:
         value, unit = record["recomputed"], str(record["unit"] or "")
         if isinstance(value, int | float):
             text = f"{words.plain(float(f'{value:.5g}'))} {unit}".strip()
-            recomputed = CellView(text, sort=repr(value), kind="number")
+            recomputed = number_cell(value, text)
         else:
             recomputed = CellView("not computed", kind="null", mark=reasons.mark(NO_LOGS))
         verdict = str(record["verdict"] or "")
@@ -262,7 +263,7 @@ def best_view(all_boards: Sequence[Board]) -> TableView | None:
             cells.append(CellView(_who(entry), hardware(entry)))
             if row is fast:
                 seconds = row["seconds"]
-                cells.append(CellView(words.duration(seconds), sort=repr(seconds), kind="number"))
+                cells.append(number_cell(seconds, words.duration(seconds)))
                 if compiled:
                     cells.append(compilation_cell(entry))
             else:

@@ -16,6 +16,7 @@ from dawnjax.report.table_view import (
     TableView,
     key_of,
     label,
+    number_cell,
     records_of,
     view,
     with_labels,
@@ -216,20 +217,16 @@ def _pivot(table: Table, field: str, caption: str) -> TableView:
     for record in records_of(table):
         key = (str(record["suite"]), f"{record['benchmark']}, {record['kind']}")
         value, number = str(record[field]), int(record["entries"] or 0)
-        own = sums.setdefault(key, {})
-        own[value] = own.get(value, 0) + number
+        of_key = sums.setdefault(key, {})
+        of_key[value] = of_key.get(value, 0) + number
         totals[value] = totals.get(value, 0) + number
     columns = sorted(totals, key=lambda value: (-totals[value], value))
     rows = []
-    for (suite, benchmark), own in sums.items():
+    for (suite, benchmark), of_key in sums.items():
         name, _, round_name = suite.partition(" ")
         cells = [CellView(benchmark, scope(name, round_name, ""))]
-        cells += [
-            CellView(words.grouped(own.get(value, 0)), sort=str(own.get(value, 0)), kind="number")
-            for value in columns
-        ]
-        total = sum(own.values())
-        cells.append(CellView(words.grouped(total), sort=str(total), kind="number"))
+        numbers = [*(of_key.get(value, 0) for value in columns), sum(of_key.values())]
+        cells += [number_cell(number, words.grouped(number)) for number in numbers]
         rows.append(tuple(cells))
     heads = [HeadView("benchmark"), *(HeadView(value, number=True) for value in columns)]
     return TableView(

@@ -37,6 +37,11 @@ class CellView:
     mark: str = ""
 
 
+def number_cell(value: float, text: str, small: str = "") -> CellView:
+    """The cell of a number, sorted by its exact value."""
+    return CellView(text, small, sort=repr(value), kind="number")
+
+
 @dataclasses.dataclass(frozen=True)
 class HeadView:
     """The head of a column.
@@ -152,7 +157,7 @@ def shown(cell: Cell, column: Column) -> CellView:
         text = words.times(cell)
     else:
         text = words.number(cell)
-    return CellView(text, sort=repr(cell), kind="number")
+    return number_cell(cell, text)
 
 
 def view(
@@ -246,7 +251,7 @@ def compilation_cell(entry: Entry) -> CellView:
         return CellView(seconds, kind="null")
     number = len(compile_seconds(entry, "cold"))
     small = "" if number == len(entry.trials) else f"of {number} of {len(entry.trials)} trials"
-    return CellView(words.duration(seconds), small, sort=repr(seconds), kind="number")
+    return number_cell(seconds, words.duration(seconds), small)
 
 
 def hardware(entry: Entry) -> str:
