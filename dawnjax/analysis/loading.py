@@ -2,9 +2,9 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials
@@ -29,39 +29,25 @@ _INTEGERS = {
 }
 
 
-class Entries(Sequence[Entry]):
+class Entries(tuple[Entry, ...]):
     """Entries in the order read, and a line for everything that was left out.
 
     Attributes:
       problems: What was left out, and why; empty if everything was read.
     """
 
-    def __init__(self, entries: Sequence[Entry], problems: Sequence[str] = ()):
-        """Holds entries.
+    problems: tuple[str, ...]
+
+    def __new__(cls, entries: Iterable[Entry], problems: Iterable[str] = ()) -> "Entries":
+        """Makes a sequence of entries.
 
         Args:
           entries: In any order.
           problems: What could not be read.
         """
-        self._entries = tuple(entries)
-        self.problems = tuple(problems)
-
-    @overload
-    def __getitem__(self, index: int) -> Entry: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> "Entries": ...
-
-    def __getitem__(self, index: int | slice) -> "Entry | Entries":
-        if isinstance(index, slice):
-            return Entries(self._entries[index])
-        return self._entries[index]
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries)
+        made = super().__new__(cls, entries)
+        made.problems = tuple(problems)
+        return made
 
     def __repr__(self) -> str:
         suites = sorted({entry.suite for entry in self})

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.tables import Column, Table
+from dawnjax.analysis.tables import Column, Table, row_of
 from dawnjax.clock import PHASES
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
@@ -89,6 +89,33 @@ def _named(run: OurRun) -> tuple[str, str, str, int]:
 
 
 def _results_table(runs: Sequence[OurRun]) -> Table:
+    columns = (
+        *_RUN,
+        Column("system", "system"),
+        Column("status", "status"),
+        Column("reached", "reached", kind="flag"),
+        Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
+        Column("epochs_to_target", "epochs to the target", kind="number"),
+        Column("compile_seconds", "compilation", "s", "number"),
+        Column("compile_cache", "cache of programs"),
+        Column(
+            "compile_seconds_in_time_to_accuracy",
+            "compilation in the time to accuracy",
+            "s",
+            "number",
+        ),
+        Column("total_seconds_to_accuracy", "from program start", "s", "number"),
+        Column("total_seconds", "whole process", "s", "number"),
+        Column("train_seconds", "train steps alone, whole run", "s", "number"),
+        Column("epochs", "epochs, whole run", kind="number"),
+        Column("best", "best quality"),
+        Column("best_value", "best quality, value", kind="number"),
+        Column("examples_per_second", "examples a second", kind="number"),
+        Column("cost_usd", "cost", "USD", "number"),
+        Column("allocated_cost_usd", "cost of the whole process", "USD", "number"),
+        Column("interruptions", "interruptions", kind="integer"),
+        Column("reasons", "why not known"),
+    )
     rows = []
     for run in runs:
         result = run.result
@@ -98,59 +125,25 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
         target = Target(metric=metric, value=None, unit=unit)
         reasons = "; ".join(f"{name}: {why}" for name, why in sorted(result.reasons.items()))
         rows.append(
-            (
-                *_named(run),
-                run.system,
-                result.status,
-                result.reached,
-                _to_accuracy(run, result.time_to_accuracy_seconds),
-                _to_accuracy(run, result.epochs_to_target),
-                result.compile_seconds,
-                result.compiled or "not known",
-                result.compile_seconds_in_time_to_accuracy,
-                _to_accuracy(run, result.total_seconds_to_accuracy),
-                result.total_seconds,
-                result.train_seconds,
-                float(result.epochs),
-                "none" if best is None else quality(best, target),
-                best,
-                result.examples_per_second,
-                result.cost_usd,
-                result.allocated_cost_usd,
-                result.interruptions,
-                reasons,
+            row_of(
+                columns,
+                result,
+                run,
+                **dict(zip([column.name for column in _RUN], _named(run), strict=True)),
+                time_to_accuracy_seconds=_to_accuracy(run, result.time_to_accuracy_seconds),
+                epochs_to_target=_to_accuracy(run, result.epochs_to_target),
+                compile_cache=result.compiled or "not known",
+                total_seconds_to_accuracy=_to_accuracy(run, result.total_seconds_to_accuracy),
+                epochs=float(result.epochs),
+                best="none" if best is None else quality(best, target),
+                best_value=best,
+                reasons=reasons,
             )
         )
     return Table(
         name="runs",
         title="Runs",
-        columns=(
-            *_RUN,
-            Column("system", "system"),
-            Column("status", "status"),
-            Column("reached", "reached", kind="flag"),
-            Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
-            Column("epochs_to_target", "epochs to the target", kind="number"),
-            Column("compile_seconds", "compilation", "s", "number"),
-            Column("compile_cache", "cache of programs"),
-            Column(
-                "compile_seconds_in_time_to_accuracy",
-                "compilation in the time to accuracy",
-                "s",
-                "number",
-            ),
-            Column("total_seconds_to_accuracy", "from program start", "s", "number"),
-            Column("total_seconds", "whole process", "s", "number"),
-            Column("train_seconds", "train steps alone, whole run", "s", "number"),
-            Column("epochs", "epochs, whole run", kind="number"),
-            Column("best", "best quality"),
-            Column("best_value", "best quality, value", kind="number"),
-            Column("examples_per_second", "examples a second", kind="number"),
-            Column("cost_usd", "cost", "USD", "number"),
-            Column("allocated_cost_usd", "cost of the whole process", "USD", "number"),
-            Column("interruptions", "interruptions", kind="integer"),
-            Column("reasons", "why not known"),
-        ),
+        columns=columns,
         rows=tuple(rows),
         notes=(
             "Examples a second: of the train steps alone, without evaluation. An example of a "
@@ -238,14 +231,14 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
                 statistics.fmean(float(run.result.phases.get(phase, 0.0)) for run in members)
                 for phase in PHASES
             )
-            bars.append(figures.Bar(label, name if each else "", parts, words.duration(sum(parts))))
+            bars.append(figures.Row(label, name if each else "", parts, words.duration(sum(parts))))
     left_out = tuple((bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:])
     bars = bars[:MOST_BARS]
     said = "; ".join(
         f"{bar.label}: "
         + ", ".join(
             f"{name} {words.duration(value)}"
-            for name, value in zip(PHASES, bar.parts, strict=True)
+            for name, value in zip(PHASES, bar.values, strict=True)
             if value
         )
         for bar in bars

@@ -18,47 +18,6 @@ from dawnjax.report.inputs import Inputs
 from dawnjax.report.sections import Section
 from dawnjax.report.table_view import MOST_REASONS, TableView
 
-DEFINITIONS = (
-    (
-        "Time to accuracy",
-        "From the start of the run's clock, when every program is compiled, to the end of the "
-        "first evaluation that reaches the target. Official results keep the clock of their suite: "
-        "DAWNBench's hours, MLPerf's run_start to run_stop.",
-    ),
-    (
-        "Expected time",
-        "Time of all trials over the number that reached: what one success costs, failures "
-        "included.",
-    ),
-    (
-        "MLPerf score",
-        "The mean without the fastest and the slowest trial. A trial that did not reach counts as "
-        "the slowest; more than one of them, or fewer than three trials, and there is no score. Of "
-        "unet3d four are left out at each end, and nine trials are needed.",
-    ),
-    (
-        "Coefficient of variation (CV)",
-        "Population standard deviation over mean, of the trials that reached the target.",
-    ),
-    (
-        "95% interval",
-        "BCa bootstrap over the trials, with a fixed seed; Wilson's interval for fractions. From "
-        "few trials the intervals are too short.",
-    ),
-    (
-        "Cost",
-        "Time at the price of the whole system: the entry's own, else a dated list price where its "
-        "hardware names one. The mean cost is that of the time to accuracy, over the trials that "
-        "reached; the expected cost is that of all trials over the number that reached. Nothing is "
-        "assumed.",
-    ),
-    (
-        "Not reached, not known",
-        "A trial that did not reach the target has no time to accuracy. What results do not tell "
-        "is not known, with the reason beside it or below; it is never counted as 0.",
-    ),
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class Report:
@@ -194,9 +153,7 @@ def _render(**context: object) -> str:
         style=markupsafe.Markup(style),
         script=markupsafe.Markup(script),
         policy=policy,
-        definitions=DEFINITIONS,
         version=dawnjax.__version__,
-        footer="Tables lie beside this page as CSV and JSON, with exact numbers in seconds.",
     )
 
 

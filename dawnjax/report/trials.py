@@ -59,7 +59,7 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
         rows.append(
             (
                 summary.cv or 0.0,
-                figures.Strip(
+                figures.Row(
                     label=label(entry),
                     group=scope(entry.suite, entry.round, entry.benchmark),
                     values=tuple(
@@ -67,7 +67,6 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
                         for trial in entry.trials
                         if trial.time_to_accuracy_seconds is not None
                     ),
-                    center=0.0,
                     low=low / mean - 1 if ends else None,
                     high=high / mean - 1 if ends else None,
                     note=f"{cv} · {fraction}",
@@ -153,22 +152,21 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
         time_cv = summary.seconds_per_epoch_std / summary.seconds_per_epoch_mean
         ratio = summary.ratio_of_cvs
         pairs.append(
-            figures.Pair(
+            figures.Row(
                 label=label(entry),
                 group=scope(entry.suite, entry.round, entry.benchmark),
-                first=epochs_cv,
-                second=time_cv,
+                values=(epochs_cv, time_cv),
                 note="" if ratio is None else words.times(ratio),
             )
         )
     cut = len(pairs) > MOST_ROWS
     if cut:
-        pairs = sorted(pairs, key=lambda pair: -pair.first)[:MOST_ROWS]
+        pairs = sorted(pairs, key=lambda pair: -pair.values[0])[:MOST_ROWS]
     pairs.sort(key=lambda pair: pair.group)
-    more = sum(pair.first > pair.second for pair in pairs)
+    more = sum(epochs > time for epochs, time in (pair.values for pair in pairs))
     said = "; ".join(
-        f"{pair.group} {pair.label}: epochs {words.percent(pair.first)}, time per epoch "
-        f"{words.percent(pair.second)}"
+        f"{pair.group} {pair.label}: epochs {words.percent(pair.values[0])}, time per "
+        f"epoch {words.percent(pair.values[1])}"
         for pair in pairs
     )
     blocks = []
