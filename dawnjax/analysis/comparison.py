@@ -1,4 +1,4 @@
-"""Two sets of trials side by side: speedups, their intervals, and how many trials would tell.
+"""Two sets of trials compared: speedups, intervals, and the trials needed for an answer.
 
 Source of the speedups: arXiv 1806.01427, Table 7.
 """
@@ -77,7 +77,7 @@ class Comparison:
 
 
 def speedup(small: Entry, large: Entry) -> Speedup:
-    """Gives throughput speedup and time-to-accuracy speedup of a large system over a small one."""
+    """Throughput speedup and time-to-accuracy speedup of a large system over a small one."""
     one, other = small.summary, large.summary
     return Speedup(
         small=small.source,
@@ -92,7 +92,7 @@ def speedup(small: Entry, large: Entry) -> Speedup:
 
 
 def speedup_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
-    """Gives the speedups of (small, large) pairs of entries (arXiv 1806.01427, Table 7)."""
+    """Table of the speedups of (small, large) pairs of entries (arXiv 1806.01427, Table 7)."""
     rows = []
     for small, large in pairs:
         value = speedup(small, large)
@@ -184,7 +184,7 @@ def compare(first: Entry, second: Entry) -> Comparison:
 
 
 def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
-    """Gives the comparisons of pairs of entries."""
+    """Table of the comparisons of pairs of entries."""
     rows = []
     for first, second in pairs:
         value = compare(first, second)
@@ -244,7 +244,7 @@ def trials_needed(
     second_cv: float,
     power: float = POWER,
 ) -> int | None:
-    """Gives the trials of each set that tell a ratio of mean times from 1, in a two-sided t test.
+    """Trials that each set needs for a two-sided t test to tell a ratio of means from 1.
 
     The smallest n, from `FEWEST_TRIALS` on, at which the test of the logarithms of log-normal times
     has the power: its statistic follows the noncentral t distribution with noncentrality
@@ -294,7 +294,7 @@ def trials_needed(
 
 
 def _power(noncentrality: float, freedom: float) -> float:
-    """Gives how often a two-sided t test finds a difference.
+    """Probability that a two-sided t test finds a difference.
 
     The statistic is (z + noncentrality) / s, z standard normal and s² chi-squared over its degrees
     of freedom: P(|t| > c) is the mean over s of Φ(noncentrality - c s) + Φ(-noncentrality - c s).

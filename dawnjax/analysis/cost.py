@@ -173,6 +173,6 @@ def price_table() -> Table:
             Column("date", "from"),
             Column("source", "source"),
         ),
-        rows=tuple(map(dataclasses.astuple, PRICES)),
+        rows=tuple(dataclasses.astuple(price) for price in PRICES),
         notes=("An entry's own price is taken before any of these.",),
     )

@@ -1,4 +1,4 @@
-"""Whether an entry can be believed: a file of entries may come from anywhere."""
+"""Checks of entries read from a file, which may come from anywhere."""
 
 import dataclasses
 import math
@@ -32,7 +32,7 @@ def check(entry: Entry) -> None:
 
 
 def with_summary_of_trials(entry: Entry) -> Entry:
-    """Gives an entry whose summary is that of its trials, with a warning where it was not.
+    """Computes the summary of an entry from its trials, with a warning where its file differs.
 
     A deviation of 0 that a file gives for one trial is none, and no reason for a warning.
     """

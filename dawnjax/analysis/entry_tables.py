@@ -21,14 +21,14 @@ WHAT = (
 
 
 COMPILATION = Column("compile_seconds", "cold compilation", "s", "number")
-"""Stands beside the time to accuracy: what is before its clock, where no cache had the programs."""
+"""Stands beside the time to accuracy: compilation before the clock, without a cache."""
 
 WARM = "read from cache"
-"""In place of it where all trials found their programs in the cache: none tells what they cost."""
+"""Stands there where all trials read their programs from the cache: no trial tells their cost."""
 
 
 def mean_compile_seconds(entry: Entry) -> float | str | None:
-    """Gives the mean of the trials that compiled, or `WARM`; None where no trial tells."""
+    """Mean compilation of the cold trials, or `WARM`; None where no trial tells."""
     cold = compile_seconds(entry, "cold")
     if cold:
         return sum(cold) / len(cold)
@@ -36,7 +36,7 @@ def mean_compile_seconds(entry: Entry) -> float | str | None:
 
 
 def compile_seconds(entry: Entry, cache: str) -> list[float]:
-    """Gives the compilation before the clock of the trials whose cache was `cold` or `warm`."""
+    """Compilation before the clock of the trials whose cache was `cold` or `warm`."""
     return [
         trial.compile_seconds
         for trial in entry.trials
@@ -56,7 +56,7 @@ def what(entry: Entry) -> dict[str, Cell]:
 
 
 def summaries(entries: Iterable[Entry]) -> list[tuple[Entry, Summary]]:
-    """Gives the training entries that have trials, each with its summary."""
+    """Training entries that have trials, each with its summary."""
     return [
         (entry, entry.summary)
         for entry in entries
@@ -124,7 +124,7 @@ def overview_table(entries: Iterable[Entry]) -> Table:
 
 
 def stability_table(entries: Iterable[Entry]) -> Table:
-    """Gives fraction reached, mean, CV and expected time of each entry, with 95 % intervals.
+    """Table of fraction reached, mean, CV and expected time of each entry, with 95 % intervals.
 
     An entry of one trial has no variation: its cells are empty. So are the ends of intervals of
     fewer than `FEWEST_TRIALS`.
@@ -176,7 +176,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
 
 
 def epochs_table(entries: Iterable[Entry]) -> Table:
-    """Gives epochs to the target against time per epoch (arXiv 1806.01427, Table 4).
+    """Table of epochs to the target and time per epoch (arXiv 1806.01427, Table 4).
 
     The ratio is CV of the epochs over CV of the time per epoch: which of the two makes times vary.
     """
@@ -209,7 +209,7 @@ def epochs_table(entries: Iterable[Entry]) -> Table:
 
 
 def warnings_table(entries: Iterable[Entry]) -> Table:
-    """Gives every warning of every entry, and every reason for a field that is not known."""
+    """Table of every warning of every entry, and every reason for a field that is not known."""
     rows = []
     for entry in entries:
         names = what(entry).values()

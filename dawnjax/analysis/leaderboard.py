@@ -22,24 +22,24 @@ class _Row(NamedTuple):
 
 
 def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
-    """Gives the (suite, round, kind, benchmark) for which there are entries, in order."""
+    """Lists the (suite, round, kind, benchmark) of the entries, in order."""
     return sorted({(e.suite, e.round, e.kind, e.benchmark) for e in entries})
 
 
 def targets(entries: Iterable[Entry]) -> list[Target]:
-    """Gives the targets of entries, in order; no board ranks times to different ones."""
+    """Targets of entries, in order; a board ranks times to one target only."""
     found = {entry.target for entry in entries}
     return sorted(found, key=lambda target: repr(dataclasses.astuple(target)))
 
 
 def target_words(target: Target) -> str:
-    """Gives a target in words, such as `top_1_accuracy at least 0.93`."""
+    """Target in words, such as `top_1_accuracy at least 0.93`."""
     value = "a value not known" if target.value is None else f"{target.value:g}"
     return f"{target.metric} {target.direction.replace('_', ' ')} {value}".strip()
 
 
 def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
-    """Gives the entries dated up to a day, that day included; those without a date are left out.
+    """Chooses the entries dated up to a day, that day included; leaves out those without a date.
 
     Raises:
       ConfigError: The day is no date.
@@ -51,7 +51,7 @@ def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
 
 
 def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
-    """Gives the time by which a training entry is ranked, or None and why it is not.
+    """Time by which a training entry is ranked, or None and why it is not.
 
     MLPerf's is its score. Any other's is the expected time to accuracy, which is the mean where all
     trials reached.
@@ -82,7 +82,7 @@ def leaderboard(
     target: Target | None = None,
     prices: Sequence[Price] = PRICES,
 ) -> Table:
-    """Gives the ranking of a benchmark's entries; those that cannot be ranked stand at its end.
+    """Ranks a benchmark's entries; those that cannot be ranked stand at the end.
 
     Args:
       entries: Of any benchmarks.

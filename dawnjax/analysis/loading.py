@@ -1,4 +1,4 @@
-"""Any results, ours or official ones, as one list of entries; for notebooks and for commands."""
+"""Loads results, ours and official ones, as one list of entries."""
 
 import dataclasses
 import warnings
@@ -55,7 +55,7 @@ class Entries(tuple[Entry, ...]):
         return f"<{len(self)} entries of {', '.join(suites) or 'no suite'}{not_read}>"
 
     def where(self, **fields: Any) -> "Entries":
-        """Gives the entries whose fields have the given values, as `where(suite="dawnbench")`.
+        """Chooses entries by the values of fields, as `where(suite="dawnbench")`.
 
         Raises:
           ConfigError: An entry has no such field.
@@ -72,7 +72,7 @@ class Entries(tuple[Entry, ...]):
         return Entries(chosen)
 
     def records(self, rows: str = "entry") -> list[dict[str, Any]]:
-        """Gives flat rows of plain values: an entry, a trial or an evaluation each.
+        """Flat rows of plain values: an entry, a trial or an evaluation each.
 
         Fields of the target, summary and inference get their name as a prefix: `summary_cv`.
 
@@ -102,7 +102,7 @@ class Entries(tuple[Entry, ...]):
         return flat
 
     def to_dataframe(self, rows: str = "entry") -> "pandas.DataFrame":
-        """Gives `records(rows)` as a pandas DataFrame.
+        """`records(rows)` as a pandas DataFrame.
 
         Raises:
           ConfigError: pandas is not installed.
@@ -157,7 +157,7 @@ def load(*paths: str | Path) -> Entries:
 
 
 def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_runs.OurRun]]:
-    """Gives what `load` does, and beside it our runs, each once; leaves the warning to the caller.
+    """Reads what `load` reads, and our runs too, each once; leaves the warning to the caller.
 
     Args:
       *paths: As in `load`.
@@ -212,7 +212,7 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_runs.OurRun]]:
 
 
 def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]:
-    """Gives entries of which no two have one source: tables are joined by it.
+    """Renames entries so that no two have one source: tables are joined by it.
 
     Of those that share one, the entry of the runs themselves keeps it, else the first; the others
     are named for the file that they were read from.
@@ -240,7 +240,7 @@ def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]
 
 
 def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
-    """Gives the entries, those warned of that hold the same trials as another."""
+    """Adds a warning to entries that share trials."""
     warned = list(entries)
     for place, entry in enumerate(entries):
         for other in entries:
@@ -261,7 +261,7 @@ def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _is_same(one: Trial, other: Trial) -> bool:
-    """Tells whether two trials are one run; a file of an older version does not name its runs."""
+    """Whether two trials are one run; a file of an older version does not name its runs."""
     if one.run_id and other.run_id:
         return one.run_id == other.run_id
     return bool(one.evaluations) and one.evaluations == other.evaluations

@@ -104,7 +104,7 @@ class OurRun(NamedTuple):
 
 
 def find_run_directories(path: Path) -> Iterator[Path]:
-    """Gives the run directories in a folder, itself included, in the order of their names.
+    """Yields the run directories in a folder, itself included, in the order of their names.
 
     Links are not followed, and a run directory is not searched for others.
     """
@@ -189,7 +189,7 @@ def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) ->
 
 
 def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Gives the run options that can change the time and are not the default.
+    """Run options that can change the time and are not the default.
 
     A log of a version that did not have an option ran as its default says.
     """
@@ -244,9 +244,9 @@ def _refuse_impossible_results(result: RunResult) -> None:
 
 
 def distinct(runs: Iterable[OurRun]) -> list[OurRun]:
-    """Gives each run once, in the order given, with what is to be said of its other copies.
+    """Keeps one copy of each run, in the order given, with remarks on the copies left out.
 
-    Of two copies the one is taken whose log goes on where the other's ends.
+    Of two copies, the one whose log goes on where the other ends is kept.
     """
     kept: dict[str, OurRun] = {}
     for number, run in enumerate(runs):
@@ -342,7 +342,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
 
 
 def _distinctions(run: OurRun) -> list[str]:
-    """Gives in words what trials of one experiment on the same hardware may differ in yet."""
+    """Differences in words that trials of one experiment on the same hardware may still have."""
     words = [f"mesh.{axis}={size}" for axis, size in run.mesh if axis != "data" and size > 1]
     if run.result.num_processes != run.num_hosts:
         words.append(f"{run.result.num_processes} processes")
@@ -379,7 +379,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
 
 
 def _epochs(result: RunResult) -> float:
-    """Gives the epochs up to the target, or to the end: training may go on after the target."""
+    """Epochs up to the target, or to the end: training may go on after the target."""
     return result.epochs if result.epochs_to_target is None else result.epochs_to_target
 
 

@@ -50,7 +50,7 @@ class Interval:
 
 
 def wilson(successes: int, trials: int) -> Interval:
-    """Gives a proportion and its score interval, which also holds at 0 and at 1.
+    """A proportion and its score interval, which also holds at 0 and at 1.
 
     Centre (p + z²/2n) / (1 + z²/n), half width z sqrt(p(1-p)/n + z²/4n²) / (1 + z²/n).
 
@@ -139,7 +139,7 @@ def _bca_levels(
     arrays: Sequence[np.ndarray],
     statistic: Callable[..., np.ndarray],
 ) -> list[float] | None:
-    """Gives the levels of the percentiles after correction for bias and acceleration."""
+    """Levels of the percentiles after correction for bias and acceleration."""
     normal = statistics.NormalDist()
     # Half of the ties count as below, so that a statistic with few values is not biased by them.
     ties = np.isclose(replicates, value, rtol=1e-12, atol=0)
@@ -172,6 +172,6 @@ def _leave_out(arrays: Sequence[np.ndarray], index: int, trial: int) -> list[np.
 
 
 def _quantile(ordered: np.ndarray, level: float) -> float:
-    """Gives a quantile by the nearest rank; infinities stay what they are."""
+    """A quantile by the nearest rank; infinities stay infinite."""
     rank = min(max(round(level * (len(ordered) - 1)), 0), len(ordered) - 1)
     return float(ordered[rank])

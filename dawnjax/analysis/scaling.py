@@ -70,7 +70,7 @@ class CriticalBatchFit:
 
 
 def seconds_of(entry: Entry) -> float | None:
-    """Gives the entry's one time: its score, or the mean where all trials reached."""
+    """The one time of an entry: its score, or the mean where all trials reached."""
     summary = entry.summary
     if summary is None:
         return None
@@ -80,7 +80,7 @@ def seconds_of(entry: Entry) -> float | None:
 
 
 def scaling(entries: Iterable[Entry]) -> list[ScalingPoint]:
-    """Gives the points of one series of systems, the smallest first.
+    """Scaling of one series of systems, the smallest first.
 
     Entries without a time or a number of accelerators are left out; of one number of accelerators
     the smallest system's fastest entry is the base.
@@ -146,7 +146,7 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 
 def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
-    """Gives the points of several series."""
+    """Table of the scaling of several series."""
     columns = (
         Column("series", "series"),
         Column("system", "system"),
@@ -250,7 +250,7 @@ def fit_critical_batch_size(
 
 
 def batch_points(entries: Iterable[Entry], num_train_examples: int) -> list[tuple[int, float]]:
-    """Gives batch size and mean steps to the target of the entries whose trials all reached.
+    """Batch size and mean steps to the target of the entries whose trials all reached.
 
     Args:
       entries: Of one experiment at several batch sizes.
@@ -268,7 +268,7 @@ def batch_points(entries: Iterable[Entry], num_train_examples: int) -> list[tupl
 
 
 def _fit(sizes: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
-    """Gives Smin and Emin of the least squares of relative errors."""
+    """Fits Smin and Emin by least squares of the relative errors."""
     design = np.stack([1 / counts, 1 / (sizes * counts)], axis=1)
     scale = np.abs(design).max(axis=0)
     solution, *_ = np.linalg.lstsq(design / scale, np.ones(len(counts)), rcond=None)

@@ -41,7 +41,7 @@ def stability_of(
     seconds: Sequence[float | None],
     total_seconds: Sequence[float | None],
 ) -> Stability:
-    """Gives how sure the statistics of trials are.
+    """Computes how sure the statistics of trials are.
 
     Args:
       seconds: Time to accuracy of each trial; None if it did not reach.
@@ -60,7 +60,7 @@ def stability_of(
 def expected_time_rows(
     seconds: Sequence[float | None], total_seconds: Sequence[float | None]
 ) -> np.ndarray | None:
-    """Gives `[trials, 2]`: how long each ran, and 1 if it reached; None if a time is not known."""
+    """Rows `[trials, 2]`: how long each ran, and 1 if it reached; None if a time is not known."""
     rows = [
         (time if time is not None else total, time is not None)
         for time, total in zip(seconds, total_seconds, strict=True)
@@ -71,17 +71,17 @@ def expected_time_rows(
 
 
 def mean_of_rows(times: np.ndarray) -> np.ndarray:
-    """Gives the mean of each resample, `[resamples, trials]` to `[resamples]`."""
+    """Mean of each resample, `[resamples, trials]` to `[resamples]`."""
     return times.mean(axis=1)
 
 
 def cv_of_rows(times: np.ndarray) -> np.ndarray:
-    """Gives the population deviation over the mean of each resample."""
+    """Population deviation over the mean of each resample."""
     return times.std(axis=1) / times.mean(axis=1)
 
 
 def expected_of_rows(rows: np.ndarray) -> np.ndarray:
-    """Gives time of all trials / number that reached, `[resamples, trials, 2]` to `[resamples]`.
+    """Time of all trials / number that reached, `[resamples, trials, 2]` to `[resamples]`.
 
     Infinite for a resample in which none reached.
     """

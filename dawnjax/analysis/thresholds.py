@@ -63,14 +63,14 @@ class CurvePoint:
 
 
 def first_reaching(trial: Trial, threshold: float, direction: str) -> Evaluation | None:
-    """Gives the first evaluation of a trial that reaches a threshold."""
+    """First evaluation of a trial that reaches a threshold."""
     return next(
         (row for row in trial.evaluations if reaches(row.value, threshold, direction)), None
     )
 
 
 def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
-    """Gives how long an entry's trials took to a threshold of the target's metric.
+    """Times that an entry's trials took to a threshold of the target's metric.
 
     A moment before `run_start` is a stamp of another clock and counts as not known.
     """
@@ -95,7 +95,7 @@ def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
 def threshold_table(
     entries: Iterable[Entry], thresholds: Sequence[float], unit: str = "s"
 ) -> Table:
-    """Gives one row an entry and one column a threshold, with the mean time or why there is none.
+    """Table with a row for each entry and a column for each threshold: mean time or why none.
 
     Args:
       entries: Training entries whose evaluations have one unit.
@@ -133,7 +133,7 @@ def learning_curve(
     against: str = "epoch",
     least_trials: int | None = None,
 ) -> list[CurvePoint]:
-    """Gives the median and the spread over trials of the metric, against epoch or time.
+    """Median and spread of the metric over trials, against epoch or time.
 
     At each moment of an evaluation of any trial, a trial stands at its newest evaluation; it has no
     value before its first and after its last.
@@ -169,7 +169,7 @@ def learning_curve(
 def learning_curve_table(
     entries: Iterable[Entry], against: str = "epoch", least_trials: int | None = None
 ) -> Table:
-    """Gives the learning curves of entries, one row a point."""
+    """Table of the learning curves of entries, with a row for each point."""
     rows = [
         (*what(entry).values(), point.at, point.trials, point.low, point.median, point.high)
         for entry in entries
@@ -210,7 +210,7 @@ def seconds_or_why(time: ThresholdTime) -> float | str:
 
 
 def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
-    """Gives the trial's evaluations as (place, value) in the order of the places."""
+    """Trial's evaluations as (place, value) in the order of the places."""
     points = []
     for row in trial.evaluations:
         place = row.epoch if against == "epoch" else row.seconds_since_run_start
@@ -220,5 +220,5 @@ def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
 
 
 def _newest(curve: list[tuple[float, float]], place: float) -> float:
-    """Gives the newest value at a place that is not before the curve's first."""
+    """Newest value at a place that is not before the curve's first."""
     return curve[bisect.bisect_right(curve, place, key=lambda point: point[0]) - 1][1]

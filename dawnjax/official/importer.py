@@ -1,4 +1,4 @@
-"""Reads whatever holds official results into entries; nothing is dropped without a line."""
+"""Reads official results of any form into entries; names every file that it leaves out."""
 
 import dataclasses
 import posixpath
@@ -228,7 +228,7 @@ class Source:
             self._reject(folder, refused)
 
     def _system(self, context: str) -> mlperf.System:
-        """Gives the machine of a folder of logs from the descriptions around it."""
+        """Reads the machine of a folder of logs from the descriptions around it."""
         warnings: list[str] = []
         above = posixpath.dirname(context)
         system_name, top = posixpath.basename(above), posixpath.dirname(posixpath.dirname(above))
@@ -263,7 +263,7 @@ class Source:
 
 
 def _describes_dawnbench(data: bytes | Refused, otherwise: bool) -> bool:
-    """Tells whether a JSON file describes an entry of DAWNBench; `otherwise` if it is no JSON."""
+    """Whether a JSON file describes an entry of DAWNBench; `otherwise` if it is no JSON."""
     if isinstance(data, Refused):
         return otherwise
     try:

@@ -52,7 +52,7 @@ class System:
 def read_entry(
     source: str, context: str, logs: list[tuple[str, TrialLog]], system: System
 ) -> Entry:
-    """Gives the entry of a folder of logs.
+    """Makes the entry of a folder of logs.
 
     Args:
       source: The folder, relative to what is imported.
@@ -116,7 +116,7 @@ def read_entry(
 
 
 def file_order(name: str) -> tuple[Any, ...]:
-    """Gives the key that sorts `result_10.txt` after `result_9.txt`."""
+    """Key that sorts `result_10.txt` after `result_9.txt`."""
     base = name.rsplit("/", 1)[-1][:200]
     parts = re.split(r"([0-9]+)", base)
     return (*(int(part) if index % 2 else part for index, part in enumerate(parts)), name)
@@ -138,10 +138,10 @@ def _trial(file: str, log: TrialLog) -> Trial:
 def _round(version: str, context: str, reasons: dict[str, str]) -> str:
     if version in ("v0.5", "v0.6"):
         return version
-    found = mlperf_rounds.round_in(context)
-    if not found:
+    name = mlperf_rounds.round_in(context)
+    if not name:
         reasons["round"] = "logs from v0.7 on do not name their round, and no folder does"
-    return found
+    return name
 
 
 def _target(
@@ -152,12 +152,12 @@ def _target(
     warnings: list[str],
     reasons: dict[str, str],
 ) -> Target:
+    logged = sorted({value for _, log in logs for value in log.targets})
     if version != "v0.5" and logs[0][1].descriptions.get("submission_division") == "open":
         # The open division trains to a target of its own, which the rules do not know.
         unit = mlperf_rounds.target(benchmark, round_name, None).unit
-        found = sorted({value for _, log in logs for value in log.targets})
-        if len(found) == 1:
-            return Target(metric="eval_accuracy", value=found[0], unit=unit)
+        if len(logged) == 1:
+            return Target(metric="eval_accuracy", value=logged[0], unit=unit)
         reasons["target.value"] = "the open division's target is the submitter's own; not logged"
         return Target(metric="eval_accuracy", value=None, unit=unit)
     if version != "v0.5":
@@ -167,13 +167,12 @@ def _target(
             reasons["target.value"] = "not one number of the rules that is known here"
         return target
     unit = mlperf_rounds.unit_in_v05(benchmark)
-    found = sorted({value for _, log in logs for value in log.targets})
-    if len(found) != 1:
-        shown = ", ".join(f"{value:g}" for value in found) or "nothing"
+    if len(logged) != 1:
+        shown = ", ".join(f"{value:g}" for value in logged) or "nothing"
         reasons["target.value"] = f"eval_target says {shown}"
         warnings.append(f"eval_target says {shown}: no target")
         return Target(metric="eval_accuracy", value=None, unit=unit)
-    return Target(metric="eval_accuracy", value=found[0], unit=unit)
+    return Target(metric="eval_accuracy", value=logged[0], unit=unit)
 
 
 def _note_trials(
@@ -211,7 +210,7 @@ def _machine(
     system: System,
     reasons: dict[str, str],
 ) -> dict[str, Any]:
-    """Gives the fields of an entry about its machine and framework."""
+    """Fields of an entry about its machine and framework."""
     fields = system.fields
     framework = words(fields.get("framework"), 120)
     if version == "v0.5":
@@ -264,7 +263,7 @@ def _hosts_of_job(
     in_cluster: int | None,
     reasons: dict[str, str],
 ) -> int | None:
-    """Gives the servers of a v0.5 job: each clears its caches once before training.
+    """Number of servers of a v0.5 job: each clears its caches once before training.
 
     The description gives those of the cluster. One benchmark clears twice on one server.
     """
@@ -294,7 +293,7 @@ def _batch(
     reasons: dict[str, str],
     warnings: list[str],
 ) -> tuple[int | None, str]:
-    """Gives the global batch size and its unit; None with the reason where it is not told."""
+    """Global batch size and its unit; None where it is not known, with the reason in `reasons`."""
     if version != "v0.5":
         sizes = {log.global_batch_size for _, log in logs}
         if len(sizes) == 1 and None not in sizes:
@@ -338,7 +337,7 @@ def _batch(
 
 
 def _batch_by_iterations(size: int, logs: list[tuple[str, TrialLog]]) -> int | None:
-    """Gives the one multiple of a size with which an epoch of COCO takes the logged iterations."""
+    """Finds the one multiple of a size at which an epoch of COCO takes the logged iterations."""
     iterations = {n for _, log in logs if (n := log.iterations_per_epoch) is not None}
     if len(iterations) != 1:
         return None

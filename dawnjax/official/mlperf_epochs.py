@@ -27,7 +27,7 @@ NONE = "none"
 def of_v05(
     by_key: dict[str, list[Record]], start: float, evaluations: list[Evaluation]
 ) -> tuple[float | None, str]:
-    """Gives the epochs of a v0.5 log and the rule, or None and `none`.
+    """Counts the epochs of a v0.5 log, and names the rule; None and `none` if it does not tell.
 
     Args:
       by_key: The records by their tags.
@@ -59,7 +59,7 @@ def of_v05(
 def of_later(
     by_key: dict[str, list[Record]], evaluations: list[Evaluation]
 ) -> tuple[float | None, str]:
-    """Gives the epochs of a log from v0.6 on and the rule, or None and `none`."""
+    """Counts the epochs of a log from v0.6 on, and names the rule; else None and `none`."""
     starts = {n for r in by_key.get("epoch_start", ()) if (n := _epoch_num(r)) is not None}
     labels = [e.epoch for e in evaluations if e.epoch is not None]
     last = max(labels, default=None)

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from dawnjax.official import mlperf_epochs
-from dawnjax.official.mlperf_log import Record, Records, line_of, parse
+from dawnjax.official.mlperf_log import Record, line_of, parse
 from dawnjax.official.outcome import Refused, quoted
 from dawnjax.official.text import count, finite, number_of, words
 from dawnjax.results.entries import Evaluation
@@ -53,7 +53,6 @@ class TrialLog:
       seeds: The seeds that it names, each once.
       descriptions: The `submission_...` values and the like.
       warnings: What is odd in it.
-      num_records: Records read.
     """
 
     version: str
@@ -73,11 +72,10 @@ class TrialLog:
     seeds: tuple[int, ...]
     descriptions: dict[str, str]
     warnings: tuple[str, ...]
-    num_records: int
 
 
 def read_trial(data: bytes) -> TrialLog:
-    """Gives the trial of a log.
+    """Reads the trial of a log.
 
     Raises:
       Refused: It has no `run_start`, contradicts itself, or is no log of MLPerf; names the line.
@@ -97,7 +95,10 @@ def read_trial(data: bytes) -> TrialLog:
     stop, status, reached = _end(by_key, data, log.version, start, warnings)
     benchmark = log.benchmark or _description(by_key, "submission_benchmark")
     evaluations = _evaluations(by_key, data, start, benchmark, warnings)
-    epochs, rule = _epochs(log, by_key, start, evaluations)
+    if log.version == "v0.5":
+        epochs, rule = mlperf_epochs.of_v05(by_key, start, evaluations)
+    else:
+        epochs, rule = mlperf_epochs.of_later(by_key, evaluations)
     if epochs is not None and not 0 < epochs <= MAX_EPOCHS:
         epochs, rule = None, mlperf_epochs.NONE
     # A float64 of Unix seconds has 0.24 microseconds.
@@ -106,8 +107,8 @@ def read_trial(data: bytes) -> TrialLog:
         raise Refused(f"takes {seconds:g} s from run_start to its end")
     if not math.isfinite(seconds) or seconds > 3.2e8:
         raise Refused(f"takes {seconds:g} s, more than ten years: the stamps are wrong")
-    said = by_key.get("eval_target", []) + by_key.get("target_accuracy", [])
-    targets = [finite(_number_in(record.value)) for record in said]
+    asked = by_key.get("eval_target", []) + by_key.get("target_accuracy", [])
+    targets = [finite(_number_in(record.value)) for record in asked]
     cleared = by_key.get("run_clear_caches", []) + by_key.get("cache_clear", [])
     return TrialLog(
         version=log.version,
@@ -125,11 +126,8 @@ def read_trial(data: bytes) -> TrialLog:
         iterations_per_epoch=_iterations(by_key),
         num_cache_clears=len(cleared),
         seeds=_counts(by_key.get("seed", []) + by_key.get("run_set_random_seed", [])),
-        descriptions={
-            key: _description(by_key, key) for key in _DESCRIPTIONS if _description(by_key, key)
-        },
+        descriptions={key: said for key in _DESCRIPTIONS if (said := _description(by_key, key))},
         warnings=tuple(warnings),
-        num_records=len(log.records),
     )
 
 
@@ -170,7 +168,7 @@ def _end(
     start: float,
     warnings: list[str],
 ) -> tuple[float | None, str, bool]:
-    """Gives the stamp of `run_stop`, its word for the end, and whether the target was reached."""
+    """Reads the stamp of `run_stop`, its word for the end, and whether the target was reached."""
     records = by_key.get("run_stop", [])
     stamps = sorted({r.seconds for r in records if r.seconds is not None})
     if not records:
@@ -249,7 +247,7 @@ def _evaluations(
 
 
 def _labelled(record: Record) -> tuple[float | None, float | None]:
-    """Gives the epoch label and the value of an evaluation."""
+    """Epoch label and the value of an evaluation."""
     value, epoch = record.value, None
     if isinstance(value, dict) and "value" in value:
         epoch, value = finite(value.get("epoch")), value["value"]
@@ -261,7 +259,7 @@ def _labelled(record: Record) -> tuple[float | None, float | None]:
 
 
 def _number_in(value: Any) -> Any:
-    """Gives the number of a value that may be a string, a list or an object.
+    """Finds the number in a value that may be a string, a list or an object.
 
     Of several numbers (box and mask) the first, `BBOX` or `bbox`, decides nothing here: success is
     what `run_stop` says.
@@ -291,7 +289,7 @@ def _single(by_key: dict[str, list[Record]], key: str, warnings: list[str]) -> i
 
 
 def _iterations(by_key: dict[str, list[Record]]) -> int | None:
-    """Gives the first iteration of the second epoch, where learning rates are logged with both."""
+    """First iteration of the second epoch, where learning rates are logged with both."""
     firsts = [
         iteration
         for record in by_key.get("opt_learning_rate", ())
@@ -308,14 +306,3 @@ def _description(by_key: dict[str, list[Record]], key: str) -> str:
         if text:
             return text
     return ""
-
-
-def _epochs(
-    log: Records,
-    by_key: dict[str, list[Record]],
-    start: float,
-    evaluations: list[Evaluation],
-) -> tuple[float | None, str]:
-    if log.version == "v0.5":
-        return mlperf_epochs.of_v05(by_key, start, evaluations)
-    return mlperf_epochs.of_later(by_key, evaluations)

@@ -47,13 +47,13 @@ def _instances() -> dict[str, int]:
 
 
 def framework_family(framework: str) -> str:
-    """Gives the framework that an entry's text counts as; empty if it names none."""
+    """Framework family that a text names; empty if it names none."""
     text = re.sub(r"[\s_.-]", "", framework.lower())
     return next((family for word, family in _FRAMEWORKS if word in text), "")
 
 
 def processor_class(hardware: str) -> str:
-    """Gives `GPU`, `TPU` or `CPU` from the text about a machine; empty if it does not tell."""
+    """Class of a machine by the text about it: `GPU`, `TPU` or `CPU`; empty if not known."""
     if _TPU.search(hardware):
         return "TPU"
     if re.search(r"\bnpu\b", hardware, re.I):
@@ -64,7 +64,7 @@ def processor_class(hardware: str) -> str:
 
 
 def machine_counts(hardware: str) -> tuple[int | None, int | None]:
-    """Gives accelerators and hosts as far as a free text about a machine says them.
+    """Numbers of accelerators and of hosts that the text about a machine gives.
 
     Args:
       hardware: Such as `64 * V100 (8 machines - AWS p3.16xlarge)`.

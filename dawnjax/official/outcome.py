@@ -1,4 +1,4 @@
-"""What a reader of official results gives: entries, and a line for everything it did not take."""
+"""The outcome of an import: entries, and a line for everything that was left out."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ class SourceRefused(Refused):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What came of an import.
+    """The outcome of an import.
 
     Attributes:
       entries: In the order of their sources.
@@ -49,14 +49,14 @@ class Imported:
 
 
 def printable(text: str, limit: int = 300) -> str:
-    """Gives text from elsewhere as one line of printable characters, cut at a length."""
+    """Makes one line of printable characters of a text from elsewhere, cut at a length."""
     line = " ".join(str(text[: 4 * limit]).split())
     line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def quoted(value: object) -> str:
-    """Gives a value of a file for a message: short, printable, in quotes."""
+    """Quotes a value of a file for a message: short and printable."""
     if isinstance(value, dict | list):
         return f"a {'list' if isinstance(value, list) else 'object'}"  # may be nested deeply
     return repr(printable(str(value), 60))

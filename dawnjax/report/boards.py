@@ -54,23 +54,23 @@ class Board:
     entries: dict[str, Entry]
 
     def best(self, by: str) -> dict | None:
-        """Gives the row at the top by `time` or `cost`, or None where nothing is ranked."""
+        """Row ranked first by `time` or `cost`; None where nothing is ranked."""
         rows = (self.by_time if by == "time" else self.by_cost).records()
         return rows[0] if rows and rows[0]["rank"] is not None else None
 
 
 def scope(suite: str, round: str, benchmark: str) -> str:
-    """Gives the words for a benchmark of a suite's round."""
+    """Name of a benchmark: its suite, round and task."""
     return " ".join(part for part in (SUITE_NAMES.get(suite, suite), round, benchmark) if part)
 
 
 def with_target(title: str, target: Target, targets: Collection[Target]) -> str:
-    """Gives a benchmark's words with a target, where its entries have several."""
+    """Name of a benchmark, with a target, where its entries have several."""
     return title if len(targets) < 2 else f"{title} to {ranking.target_words(target)}"
 
 
 def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
-    """Gives the leaderboards of all benchmarks, training before inference."""
+    """Makes the leaderboards of all benchmarks, training before inference."""
     found = ranking.benchmarks(entries)
     found.sort(key=lambda key: (key[2] != "training", key[0] != "dawnjax", key))
     made = []
@@ -91,7 +91,7 @@ def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
 
 
 def inference_section(all_boards: Sequence[Board]) -> Section | None:
-    """Gives the section of the leaderboards of inference."""
+    """Section of the leaderboards of inference."""
     chosen = [board for board in all_boards if board.kind == "inference"]
     if not chosen:
         return None
@@ -107,7 +107,7 @@ def inference_section(all_boards: Sequence[Board]) -> Section | None:
 
 
 def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) -> Section | None:
-    """Gives the section of the leaderboards of training, and the two tables of all of them."""
+    """Section of the leaderboards of training, and the two tables of all of them."""
     if not all_boards:
         return None
     blocks = []
@@ -137,7 +137,7 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
 
 
 def board_view(board: Board) -> TableView:
-    """Gives one leaderboard with both ranks; complete without any sorting."""
+    """Makes the view of a leaderboard with both ranks; complete without any sorting."""
     records = records_of(board.by_time)
     by_cost = {_place(row): row for row in records_of(board.by_cost)}
     training = board.kind == "training"
@@ -215,7 +215,7 @@ def board_view(board: Board) -> TableView:
 
 
 def cost_figure(board: Board, number: int) -> Figure | None:
-    """Gives cost against time of a training benchmark, if three entries or more have both."""
+    """Draws cost against time of a training benchmark, if three entries or more have both."""
     rows = [row for row in records_of(board.by_time) if row["rank"] is not None]
     both = [row for row in rows if row["cost_usd"] and row["seconds"]]
     if board.kind != "training" or len(both) < 3:
@@ -263,7 +263,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
 
 
 def _joined(all_boards: Sequence[Board], by: str) -> Table:
-    """Gives all leaderboards as one table: a benchmark's name is data and names no file."""
+    """Joins all leaderboards to one table: the name of a benchmark never becomes a file name."""
     rows, notes = [], []
     columns: tuple[Column, ...] = ()
     for board in all_boards:

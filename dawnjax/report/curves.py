@@ -46,7 +46,7 @@ _STEPS_BELOW = 5
 
 
 def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    """Gives (benchmark's words, its training entries with evaluations), the fastest entry first.
+    """Groups entries by benchmark and target: (name, training entries with evaluations).
 
     Entries with different targets are different groups.
     """
@@ -64,7 +64,7 @@ def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
 
 
 def learning_section(entries: Sequence[Entry]) -> Section | None:
-    """Gives the learning curves of each benchmark: against time, and against epochs for ours."""
+    """Section of learning curves: against time, and against epochs for our own runs."""
     groups = groups_of(entries)
     if not groups:
         return None
@@ -101,7 +101,7 @@ def learning_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def thresholds_section(entries: Sequence[Entry]) -> Section | None:
-    """Gives the time to other targets than the one chosen."""
+    """Section on the time to other targets than the entries' own."""
     blocks, rows = [], []
     for number, (title, group) in enumerate(groups_of(entries), start=1):
         target = group[0].target
@@ -157,7 +157,7 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def quality(value: float, target: Target) -> str:
-    """Gives a value of a metric in words: fractions in percent."""
+    """A metric's value in words; fractions in percent."""
     if target.unit == "fraction":
         return words.percent(value, 4)
     if target.unit == "percent":
@@ -175,26 +175,26 @@ _METRICS = {
 
 
 def _tick(value: float, target: Target) -> str:
-    """Gives a round value of a metric for an axis."""
+    """Round value of a metric for an axis."""
     if target.unit == "fraction":
         return f"{words.plain(100 * value)}%"
     return words.plain(value) + ("%" if target.unit == "percent" else "")
 
 
 def metric_name(target: Target) -> str:
-    """Gives a metric's name in words."""
+    """Name of a metric in words."""
     return _METRICS.get(target.metric, target.metric or "quality")
 
 
 def metric_label(target: Target) -> str:
-    """Gives the words for an axis of a metric."""
+    """Label of an axis of a metric."""
     name = metric_name(target)
     unit = {"fraction": "%", "percent": "%", "bleu": "BLEU"}.get(target.unit, target.unit)
     return f"{name} ({unit})" if unit else name
 
 
 def target_label(target: Target) -> str:
-    """Gives the words for a target."""
+    """A target in words."""
     if target.value is None:
         return "no target known"
     word = "at most " if target.direction == "at_most" else ""
@@ -311,7 +311,7 @@ def _threshold_figure(
 def _threshold_view(
     title: str, group: Sequence[Entry], times: Sequence[Sequence[ThresholdTime]], target: Target
 ) -> TableView:
-    """Gives the times of the fastest entries, one column a threshold."""
+    """View of the times of the fastest entries, with one column for each threshold."""
     rows = []
     compiled = any(mean_compile_seconds(entry) is not None for entry in group)
     for entry, own in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
@@ -341,7 +341,7 @@ def _threshold_view(
 
 
 def _levels(target: Target) -> list[float]:
-    """Gives thresholds around the target, in round steps of its unit, one of them beyond it."""
+    """Thresholds around the target, in round steps of its unit, one of them beyond it."""
     if target.value is None:
         return []
     step = {"fraction": 0.005, "percent": 0.5, "bleu": 0.5}.get(target.unit, 0.0)
@@ -357,7 +357,7 @@ def _curve(entry: Entry, against: str) -> list[tuple[float, ...]]:
 
 
 def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]]:
-    """Gives the trials of an entry of several as lines; none of an entry of one trial."""
+    """Lines of an entry's trials; none where there is one trial."""
     if len(entry.trials) < 2:
         return []
     strands = []
@@ -373,7 +373,7 @@ def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]
 
 
 def _from(line: plots.Line, start: float) -> plots.Line:
-    """Gives a line without what is before a place."""
+    """Cuts off what is before a place on the x axis."""
     strands = (tuple(point for point in strand if point[0] >= start) for strand in line.strands)
     return line._replace(
         points=tuple(point for point in line.points if point[0] >= start),
@@ -382,7 +382,7 @@ def _from(line: plots.Line, start: float) -> plots.Line:
 
 
 def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: str) -> str:
-    """Gives where the median begins and ends, or why there is none."""
+    """Beginning and end of the median in words, or why there is none."""
     trials = words.count(len(entry.trials), "trial")
     if not points:
         return f"{label(entry)}: {trials}, drawn one by one"
@@ -395,7 +395,7 @@ def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: 
 
 
 def _thinned_entry(entry: Entry) -> Entry:
-    """Gives an entry with no more evaluations than a curve needs."""
+    """Thins an entry's evaluations to as many as a curve needs."""
     total = sum(len(trial.evaluations) for trial in entry.trials)
     if total <= MOST_EVALUATIONS:
         return entry
@@ -413,7 +413,7 @@ def _thinned_entry(entry: Entry) -> Entry:
 
 
 def _floor(lines: Sequence[plots.Line], target: Target) -> float | None:
-    """Gives where the vertical axis begins: the way to the target matters, not the first steps."""
+    """Start of the vertical axis, which leaves out the first steps on the way to the target."""
     if target.value is None or target.direction != "at_least":
         return None
     values = sorted(point[1] for line in lines if line.label for point in line.every)

@@ -73,6 +73,11 @@ class _Layout(NamedTuple):
     places: list[float]
     narrow: bool
 
+    @property
+    def bottom(self) -> float:
+        """Where the horizontal axis stands."""
+        return self.height - 46
+
 
 def draw_strips(
     rows: Sequence[Row], axis: str, text: Callable[[float], str], width: float
@@ -83,15 +88,8 @@ def draw_strips(
     every = [value for row in rows for value in (*row.values, row.low, row.high)]
     known = [value for value in every if value is not None]
     scale = svg.linear(known, layout.left, layout.right)
-    svg.x_axis(
-        canvas,
-        scale,
-        layout.top,
-        layout.height - 46,
-        axis,
-        svg.ticks(scale, 4 if layout.narrow else 8),
-        text,
-    )
+    at = svg.ticks(scale, 4 if layout.narrow else 8)
+    svg.x_axis(canvas, scale, layout.top, layout.bottom, axis, at, text)
     for row, y in _labelled(canvas, rows, layout):
         if row.low is not None and row.high is not None:
             start = scale(row.low)
@@ -125,15 +123,8 @@ def draw_bars(
         canvas.text(x + 17, 14 + 18 * row, parts[index], "keyed")
     longest = max(sum(row.values) for row in rows)
     scale = svg.linear([0, longest], layout.left, layout.right, zero=True)
-    svg.x_axis(
-        canvas,
-        scale,
-        layout.top,
-        layout.height - 46,
-        axis,
-        places(scale, 4 if layout.narrow else 7),
-        text,
-    )
+    places_of_values = places(scale, 4 if layout.narrow else 7)
+    svg.x_axis(canvas, scale, layout.top, layout.bottom, axis, places_of_values, text)
     for row, y in _labelled(canvas, rows, layout):
         at = 0.0
         for index in used:
@@ -166,15 +157,8 @@ def draw_pairs(
         at += 34 + svg.text_width(name)
     values = [value for row in rows for value in row.values]
     scale = svg.linear([0, *values], layout.left, layout.right, zero=True)
-    svg.x_axis(
-        canvas,
-        scale,
-        layout.top,
-        layout.height - 46,
-        axis,
-        svg.ticks(scale, 4 if layout.narrow else 8),
-        text,
-    )
+    at = svg.ticks(scale, 4 if layout.narrow else 8)
+    svg.x_axis(canvas, scale, layout.top, layout.bottom, axis, at, text)
     for row, y in _labelled(canvas, rows, layout):
         first, second = map(scale, row.values)
         canvas.line(first, y, second, y, "link")

@@ -28,7 +28,7 @@ _RUN = (
 
 
 def runs_section(runs: Sequence[OurRun]) -> Section | None:
-    """Gives the result of each run."""
+    """Section with the result of each run."""
     if not runs:
         return None
     runs = _ordered(runs)
@@ -56,7 +56,7 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
 
 
 def mathematics_section(runs: Sequence[OurRun]) -> Section | None:
-    """Gives the first losses and the versions: whether two runs were the same program."""
+    """Section with first losses and versions: whether two runs were the same program."""
     if not runs:
         return None
     runs = _ordered(runs)
@@ -156,7 +156,7 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
 
 
 def _to_accuracy(run: OurRun, seconds: float | None) -> float | str | None:
-    """Gives a time to the target, or that it was not reached; None if reached, but when is lost."""
+    """Time to the target, or `not reached`; None if the run reached it at an unknown time."""
     return words.NOT_REACHED if seconds is None and not run.result.reached else seconds
 
 
@@ -260,7 +260,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
 
 
 def _with_digits(shown: TableView, table: Table) -> TableView:
-    """Gives a view of losses with as many digits as tell two systems apart."""
+    """Shows losses with enough digits to tell two systems apart."""
     rows = []
     for row, cells in zip(shown.rows, table.rows, strict=False):
         rows.append(
@@ -275,7 +275,7 @@ def _with_digits(shown: TableView, table: Table) -> TableView:
 
 
 def _why(name: str, row) -> str:
-    """Gives the run's own reason for a null, as `result.json` has it."""
+    """Reason for a null that the run's `result.json` gives."""
     if name == "epochs_to_target":  # known where the time to accuracy is
         name = "time_to_accuracy_seconds"
     for reason in str(row["reasons"]).split("; "):

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from importlib import resources
+from typing import Any
 
 import jinja2
 import markupsafe
@@ -39,7 +40,7 @@ def make(
     paper: tuple[Sequence[Table], Table] | None = None,
     title: str = "",
 ) -> Report:
-    """Gives the report of entries and runs; the same bytes for the same inputs.
+    """Makes the report of entries and runs; the same inputs make the same bytes.
 
     Args:
       inputs: What was read.
@@ -69,36 +70,31 @@ def make(
         summary.warnings_section(inputs),
     ]
     present = [section for section in sections if section is not None]
+    best = summary.best_view(all_boards)
     html = _render(
         title=title or summary.title_of(inputs),
         facts=summary.facts(inputs),
         conclusions=summary.conclusions(inputs),
-        best=_shown_best(all_boards),
+        best=_shown_table(best) if best else None,
         sections=[_drawn_section(section) for section in present],
     )
     tables = {table.name: table for section in present for table in section.tables}
     return Report(html, tuple(tables.values()))
 
 
-def _shown_best(all_boards: Sequence[boards.Board]) -> dict | None:
-    best = summary.best_view(all_boards)
-    return _shown_table(best) if best else None
+def _fields(record: Figure | Section | TableView) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
-def _drawn_section(section: Section) -> dict:
-    return {
-        "name": section.name,
-        "title": section.title,
-        "lead": section.lead,
-        "blocks": [
-            _drawn_figure(block) if isinstance(block, Figure) else _shown_table(block)
-            for block in section.blocks
-        ],
-        "folded": [_shown_table(block) for block in section.folded],
-    }
+def _drawn_section(section: Section) -> dict[str, Any]:
+    blocks = [
+        _drawn_figure(block) if isinstance(block, Figure) else _shown_table(block)
+        for block in section.blocks
+    ]
+    return {**_fields(section), "blocks": blocks, "folded": [*map(_shown_table, section.folded)]}
 
 
-def _drawn_figure(figure: Figure) -> dict:
+def _drawn_figure(figure: Figure) -> dict[str, Any]:
     drawings = []
     for size, width in (("wide", WIDE), ("narrow", NARROW)):
         canvas = figure.draw(width)
@@ -114,21 +110,13 @@ def _drawn_figure(figure: Figure) -> dict:
     reasons: dict[str, list[str]] = {}
     for name, reason in figure.left_out:
         reasons.setdefault(reason, []).append(name)
-    return {
-        "is_figure": True,
-        "name": figure.name,
-        "title": figure.title,
-        "caption": figure.caption,
-        "summary": figure.summary,
-        "drawings": drawings,
-        "left_out": [(reason, ", ".join(names)) for reason, names in reasons.items()],
-        "tables": figure.tables,
-    }
+    left_out = [(reason, ", ".join(names)) for reason, names in reasons.items()]
+    return {**_fields(figure), "is_figure": True, "drawings": drawings, "left_out": left_out}
 
 
-def _shown_table(table: TableView) -> dict:
-    fields = {field.name: getattr(table, field.name) for field in dataclasses.fields(table)}
-    return {**fields, "is_figure": False, "more_reasons": len(table.reasons) >= MOST_REASONS}
+def _shown_table(table: TableView) -> dict[str, Any]:
+    more = len(table.reasons) >= MOST_REASONS
+    return {**_fields(table), "is_figure": False, "more_reasons": more}
 
 
 def _render(**context: object) -> str:

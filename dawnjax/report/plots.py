@@ -303,7 +303,7 @@ def _place(
     taken: Sequence[tuple[float, float, float, float]],
     inside: tuple[float, float, float, float],
 ) -> tuple[tuple[float, float], str, tuple[float, float, float, float]] | None:
-    """Gives a free place for a text beside a point, or None."""
+    """Finds a free place for a text beside a point; None if there is none."""
     for dx, dy, anchor in (
         (9, 4, "start"),
         (-9, 4, "end"),

@@ -38,7 +38,7 @@ class Redactor:
         self._hosts = re.compile(pattern) if names else None
 
     def text(self, text: str) -> str:
-        """Gives a text without e-mail addresses, absolute paths and host names."""
+        """Removes e-mail addresses, absolute paths and host names from a text."""
         if self._keep:
             return text
         text = _E_MAIL.sub(LEFT_OUT_E_MAIL, text)
@@ -47,7 +47,7 @@ class Redactor:
         return self._hosts.sub(LEFT_OUT_HOST, text) if self._hosts else text
 
     def value(self, value: Value) -> Value:
-        """Gives a value with every text in it redacted: dataclasses, dicts, tuples, lists."""
+        """Redacts every text in dataclasses, dicts, tuples and lists."""
         return self._any(value)
 
     def _any(self, value: Any) -> Any:

@@ -34,7 +34,7 @@ MOST_ENTRIES_NAMED = 3
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
-    """Gives the numbers of a page's top: (number, what it counts)."""
+    """Numbers at the top of the page: (number, what it counts)."""
     entries = inputs.entries
     training = [summary for _, summary in summaries(entries)]
     trials = sum(summary.trials for summary in training)
@@ -58,13 +58,13 @@ def facts(inputs: Inputs) -> list[tuple[str, str]]:
 
 
 def title_of(inputs: Inputs) -> str:
-    """Gives the page's title."""
+    """Title of the page."""
     suites = [SUITE_NAMES.get(s, s) for s in dict.fromkeys(e.suite for e in inputs.entries)]
     return "Time to accuracy: " + ", ".join(sorted(suites))
 
 
 def conclusions(inputs: Inputs) -> list[str]:
-    """Gives what a reader should take home, each as a sentence or two."""
+    """Conclusions of the report, each a sentence or two."""
     entries = inputs.entries
     said = []
     known = summaries(entries)
@@ -117,7 +117,7 @@ def conclusions(inputs: Inputs) -> list[str]:
 
 
 def warnings_section(inputs: Inputs) -> Section | None:
-    """Gives what is odd and what is not known, the same text once."""
+    """Section of warnings and of what is not known; equal texts are one row."""
     table = warnings_table(inputs.entries)
     overview = overview_table(inputs.entries)
     grouped: dict[tuple[str, str, str], list[str]] = {}
@@ -170,7 +170,7 @@ def warnings_section(inputs: Inputs) -> Section | None:
 
 
 def paper_section(tables: Sequence[Table], errata: Table) -> Section | None:
-    """Gives the paper's tables, published beside recomputed, and its errata first."""
+    """Section of the paper's tables, published beside recomputed; its errata come first."""
     counts: dict[str, int] = dict.fromkeys((AGREES, DISAGREES, NO_LOGS), 0)
     for table in tables:
         for verdict in table.column("verdict"):
@@ -236,7 +236,7 @@ NO_PRICE = "no ranked entry has a price"
 
 
 def best_view(all_boards: Sequence[Board]) -> TableView | None:
-    """Gives the fastest and the cheapest training entry of each benchmark."""
+    """View of the fastest and the cheapest training entry of each benchmark."""
     rows = []
     reasons = Reasons()
     compiled = any(

@@ -27,7 +27,7 @@ MOST_NUMBERED = 30
 
 
 def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
-    """Gives each larger system of a series with the smallest one."""
+    """Pairs the smallest system of each series with each larger one."""
     pairs = []
     for group in series(entries):
         ordered = sorted(
@@ -43,7 +43,7 @@ def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
 
 
 def speedups_section(entries: Sequence[Entry]) -> Section | None:
-    """Gives how much more throughput says than time to accuracy (arXiv 1806.01427, Table 7)."""
+    """Section on throughput against time to accuracy (arXiv 1806.01427, Table 7)."""
     pairs = pairs_of(entries)
     if not pairs:
         return None
@@ -122,7 +122,7 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def scaling_section(entries: Sequence[Entry]) -> Section | None:
-    """Gives speedup and efficiency over the number of accelerators."""
+    """Section on speedup and efficiency over the number of accelerators."""
     groups = series(entries)
     if not groups:
         return None
@@ -194,7 +194,7 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def counts_section(entries: Sequence[Entry]) -> Section | None:
-    """Gives how many entries there are of each processor class and framework."""
+    """Section with the number of entries of each processor class and framework."""
     if not entries:
         return None
     table = counts_table(entries)
@@ -211,7 +211,7 @@ def counts_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def _pivot(table: Table, field: str, caption: str) -> TableView:
-    """Gives the entries of each suite and benchmark, one column a value of a field."""
+    """Counts entries of each suite and benchmark, with one column for each value of a field."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
     totals: dict[str, int] = {}
     for record in records_of(table):

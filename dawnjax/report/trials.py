@@ -38,7 +38,7 @@ TOO_FEW = "too few trials to tell"
 
 
 def stability_section(entries: Sequence[Entry]) -> Section | None:
-    """Gives how the time to accuracy varies over trials, if an entry has two or more."""
+    """Section on the variation over trials, if an entry has two or more."""
     table = stability_table(entries)
     if not any(summary.trials > 1 for _, summary in summaries(entries)):
         return None
@@ -131,7 +131,7 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def epochs_section(entries: Sequence[Entry]) -> Section | None:
-    """Gives which varies more, the epochs to the target or the time per epoch."""
+    """Section on the variation of the epochs to the target and of the time per epoch."""
     table = epochs_table(entries)
     several = [
         (entry, summary)
@@ -217,7 +217,7 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def comparisons_section(entries: Sequence[Entry]) -> Section | None:
-    """Gives whether each entry is told apart from the next faster one of its benchmark."""
+    """Section that compares each entry with the next faster entry of its benchmark."""
     groups: dict[tuple[str, ...], list[tuple[float, Entry]]] = {}
     for entry, summary in summaries(entries):
         seconds, _ = ranking_seconds(entry)

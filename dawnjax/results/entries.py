@@ -177,12 +177,12 @@ class Entry:
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the entry as plain JSON values."""
+        """The entry as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Entry":
-        """Gives the entry from plain JSON values.
+        """Makes an entry of plain JSON values.
 
         Raises:
           RunError: A field is missing, unknown or of another schema.
@@ -230,7 +230,7 @@ def _float32(value: float) -> float:
 def summary_of(
     trials: Sequence[Trial], cost_per_hour_usd: float | None = None, drops: int = 1
 ) -> Summary:
-    """Gives the statistics of trials; the cost is of what each cost, where each says that.
+    """Computes the statistics of trials, with the cost from the trials where each has one.
 
     Args:
       trials: The trials.
@@ -252,7 +252,7 @@ def summary_of(
 
 
 def set_apart(entry: Entry, words: str) -> Entry:
-    """Gives an entry whose source and name say what tells it from another; itself if no words."""
+    """Adds words to an entry's source and distinction that tell it from another entry."""
     if not words:
         return entry
     return dataclasses.replace(

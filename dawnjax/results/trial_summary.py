@@ -53,7 +53,7 @@ def summarize_trials(
     cost_per_hour_usd: float | None = None,
     drops: int = 1,
 ) -> Summary:
-    """Gives the statistics of trials.
+    """Computes the statistics of trials.
 
     Args:
       seconds: Time to accuracy of each trial; None if it did not reach.
@@ -93,7 +93,7 @@ def summarize_trials(
 
 
 def coefficient_of_variation(values: Sequence[float]) -> float | None:
-    """Gives population standard deviation / mean; None for fewer than two values or a mean of 0."""
+    """Population standard deviation / mean; None for fewer than two values or a mean of 0."""
     if len(values) < 2:
         return None
     mean = statistics.fmean(values)
@@ -101,7 +101,7 @@ def coefficient_of_variation(values: Sequence[float]) -> float | None:
 
 
 def mlperf_score(seconds: Sequence[float | None], drops: int = 1) -> float | None:
-    """Gives MLPerf's score: the mean without the `drops` fastest and slowest trials.
+    """MLPerf's score: the mean without the `drops` fastest and slowest trials.
 
     A trial that did not reach counts as the slowest. None with more such trials than drops, or
     with fewer than 3 trials.
