@@ -78,15 +78,16 @@ class Comparison:
 
 def speedup(small: Entry, large: Entry) -> Speedup:
     """Throughput speedup and time-to-accuracy speedup of a large system over a small one."""
-    one, other = small.summary, large.summary
+    of_small, of_large = small.summary, large.summary
     return Speedup(
         small=small.source,
         large=large.source,
         throughput=_over(
-            one and one.seconds_per_epoch_mean, other and other.seconds_per_epoch_mean
+            of_small and of_small.seconds_per_epoch_mean,
+            of_large and of_large.seconds_per_epoch_mean,
         ),
-        tta=_over(one and one.score_seconds, other and other.score_seconds),
-        epochs=_over(other and other.epochs_mean, one and one.epochs_mean),
+        tta=_over(of_small and of_small.score_seconds, of_large and of_large.score_seconds),
+        epochs=_over(of_large and of_large.epochs_mean, of_small and of_small.epochs_mean),
         accelerators=_over(large.num_accelerators, small.num_accelerators),
     )
 
@@ -163,9 +164,9 @@ def compare(first: Entry, second: Entry) -> Comparison:
     counted = times if expected_ratio is None else rows
     cautions = _cautions(first, second, times)
     if distinct is None:
-        one, other = (0 if kept is None else len(kept) for kept in counted)
+        sizes = " and ".join("0" if kept is None else str(len(kept)) for kept in counted)
         cautions.append(
-            f"too few trials to tell: {one} and {other}, an interval needs {FEWEST_TRIALS} of each"
+            f"too few trials to tell: {sizes}, an interval needs {FEWEST_TRIALS} of each"
         )
     needed = None
     if mean_ratio is not None and mean_ratio.value > 0:
@@ -235,7 +236,9 @@ def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
 
 
 def _ends(interval: Interval | None) -> tuple[float | None, float | None, float | None]:
-    return (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
+    if interval is None:
+        return None, None, None
+    return interval.value, interval.low, interval.high
 
 
 def trials_needed(

@@ -217,7 +217,7 @@ def warnings_table(entries: Iterable[Entry]) -> Table:
         rows += [(*names, "not known", name, why) for name, why in entry.reasons.items()]
     return Table(
         name="warnings",
-        title="What is odd, and what is not known",
+        title="Warnings, and what is not known",
         columns=(*WHAT, Column("kind"), Column("field"), Column("text")),
         rows=tuple(rows),
     )

@@ -28,8 +28,8 @@ def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
 
 def targets(entries: Iterable[Entry]) -> list[Target]:
     """Targets of entries, in order; a board ranks times to one target only."""
-    found = {entry.target for entry in entries}
-    return sorted(found, key=lambda target: repr(dataclasses.astuple(target)))
+    distinct = {entry.target for entry in entries}
+    return sorted(distinct, key=lambda target: repr(dataclasses.astuple(target)))
 
 
 def target_words(target: Target) -> str:

@@ -94,9 +94,9 @@ class Entries(tuple[Entry, ...]):
                     "trial": number,
                 }
                 if rows == "trial":
-                    own = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial)}
-                    del own["evaluations"]
-                    flat.append({**row, **own})
+                    cells = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial)}
+                    del cells["evaluations"]
+                    flat.append({**row, **cells})
                 else:
                     flat += [{**row, **dataclasses.asdict(line)} for line in trial.evaluations]
         return flat
@@ -243,28 +243,28 @@ def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
     """Adds a warning to entries that share trials."""
     warned = list(entries)
     for place, entry in enumerate(entries):
-        for other in entries:
-            if other is entry or entry.suite != "dawnjax" or other.suite != "dawnjax":
+        for second in entries:
+            if second is entry or entry.suite != "dawnjax" or second.suite != "dawnjax":
                 continue
-            shared = [t.file for t in entry.trials if any(_is_same(t, own) for own in other.trials)]
+            shared = [t.file for t in entry.trials if any(_is_same(t, s) for s in second.trials)]
             if shared:
                 warned[place] = dataclasses.replace(
                     warned[place],
                     warnings=(
                         *warned[place].warnings,
                         f"{len(shared)} of its {len(entry.trials)} trials ({', '.join(shared)}) "
-                        f"are also in another entry, of {other.benchmark} on {other.system} with "
-                        f"{len(other.trials)} trials: the two are not independent results",
+                        f"are also in another entry, of {second.benchmark} on {second.system} with "
+                        f"{len(second.trials)} trials: the two are not independent results",
                     ),
                 )
     return warned
 
 
-def _is_same(one: Trial, other: Trial) -> bool:
+def _is_same(first: Trial, second: Trial) -> bool:
     """Whether two trials are one run; a file of an older version does not name its runs."""
-    if one.run_id and other.run_id:
-        return one.run_id == other.run_id
-    return bool(one.evaluations) and one.evaluations == other.evaluations
+    if first.run_id and second.run_id:
+        return first.run_id == second.run_id
+    return bool(first.evaluations) and first.evaluations == second.evaluations
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:

@@ -167,7 +167,7 @@ def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) ->
     newest = all_devices[-1]
     experiment = records[-1]["experiment"]
     tags = {
-        part: str(found.get("tag", "")) if isinstance(found := experiment.get(part), dict) else ""
+        part: str(fields.get("tag", "")) if isinstance(fields := experiment.get(part), dict) else ""
         for part in ("model", "data")
     }
     return OurRun(
@@ -197,14 +197,14 @@ def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in flatten(options).items()
-        if not any(name == one or name.startswith(f"{one}.") for one in _NOT_TIMED)
+        if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in _NOT_TIMED)
         and (name not in default or value != default[name])
     }
 
 
 def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    names = sorted({name for one in options for name in one})
-    return tuple(name for name in names if len({repr(one.get(name)) for one in options}) > 1)
+    names = sorted({name for chosen in options for name in chosen})
+    return tuple(n for n in names if len({repr(chosen.get(n)) for chosen in options}) > 1)
 
 
 def _date(unix_seconds: Any) -> str:
@@ -260,15 +260,15 @@ def _more_complete(first: OurRun, second: OurRun) -> OurRun:
     if len(second.moments) > len(first.moments):
         whole, part = second, first
     if whole.moments == part.moments:
-        said = f"{part.name} is a run that was given already; it counts once"
+        remark = f"{part.name} is a run that was given already; it counts once"
     elif whole.moments.startswith(part.moments):
-        said = f"{part.name} is an earlier copy of {whole.name}, whose log goes on; that counts"
+        remark = f"{part.name} is an earlier copy of {whole.name}, whose log goes on; that counts"
     else:
-        said = (
+        remark = (
             f"{part.name} and {whole.name} are copies of one run, and neither log is the beginning "
             f"of the other; {whole.name}, which has more events, counts"
         )
-    return whole._replace(copies=(*first.copies, *second.copies, said))
+    return whole._replace(copies=(*first.copies, *second.copies, remark))
 
 
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
@@ -415,7 +415,7 @@ def _price(runs: Sequence[OurRun]) -> tuple[float | None, str]:
 
 
 def _warnings(runs: Sequence[OurRun]) -> list[str]:
-    warnings = [said for run in runs for said in run.copies]
+    warnings = [remark for run in runs for remark in run.copies]
     seeds = [run.result.seed for run in runs]
     again = sorted({seed for seed in seeds if seeds.count(seed) > 1})
     if again:
@@ -425,8 +425,8 @@ def _warnings(runs: Sequence[OurRun]) -> list[str]:
         )
     versions = {tuple(sorted(run.result.versions.items())) for run in runs}
     if len(versions) > 1:
-        names = sorted({name for one in versions for name, _ in one})
-        different = [n for n in names if len({dict(one).get(n) for one in versions}) > 1]
+        names = sorted({name for of_run in versions for name, _ in of_run})
+        different = [n for n in names if len({dict(of_run).get(n) for of_run in versions}) > 1]
         warnings.append(f"the trials ran with different versions of {', '.join(different)}")
     cores = sorted({run.cores for run in runs if run.cores is not None})
     if len(cores) > 1:

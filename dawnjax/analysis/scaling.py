@@ -234,15 +234,15 @@ def fit_critical_batch_size(
             "is above all sizes here; add larger ones"
         )
     critical = min_examples / min_steps
-    others = [_fit(sizes[sizes != size], counts[sizes != size]) for size in distinct]
-    bounded = [e / s for s, e in others if s > 0]
+    partial_fits = [_fit(sizes[sizes != size], counts[sizes != size]) for size in distinct]
+    bounded = [e / s for s, e in partial_fits if s > 0]
     fitted = min_steps + min_examples / sizes
     return CriticalBatchFit(
         critical_batch_size=critical,
         min_steps=min_steps,
         min_examples=min_examples,
         low=max(0.0, min([critical, *bounded])),
-        high=max([critical, *bounded]) if len(bounded) == len(others) else None,
+        high=max([critical, *bounded]) if len(bounded) == len(partial_fits) else None,
         relative_error=float(np.sqrt(np.mean((fitted / counts - 1) ** 2))),
         batch_sizes=distinct,
         extrapolated=not distinct[0] <= critical <= distinct[-1],

@@ -86,16 +86,16 @@ def read_entry(
     if "cost_per_hour_usd" not in reasons:
         reasons["cost_per_hour_usd"] = "MLPerf results have no price"
     start = min(log.start_unix_seconds for _, log in logs)
-    said = logs[0][1].descriptions
-    division = str(system.fields.get("division", "")) or said.get("submission_division", "")
+    descriptions = logs[0][1].descriptions
+    division = str(system.fields.get("division", "")) or descriptions.get("submission_division", "")
     return Entry(
         source=source,
         suite="mlperf_training",
         round=round_name,
         benchmark=benchmark,
-        submitter=_submitter(versions[0], folders, system, said),
+        submitter=_submitter(versions[0], folders, system, descriptions),
         division=division if division in ("closed", "open") else "",
-        status=_status(system, said),
+        status=_status(system, descriptions),
         date=_date(start),
         model=mlperf_rounds.model(benchmark) if division == "closed" else "",
         target=target,
@@ -351,13 +351,16 @@ def _batch_by_iterations(size: int, logs: list[tuple[str, TrialLog]]) -> int | N
     return multiples.pop() if len(multiples) == 1 else None
 
 
-def _submitter(version: str, folders: list[str], system: System, said: dict[str, str]) -> str:
+def _submitter(
+    version: str, folders: list[str], system: System, descriptions: dict[str, str]
+) -> str:
     if version == "v0.5":
         # The organisation is not spelled alike in all descriptions; the folder is.
         for index, part in enumerate(folders[:-1]):
             if re.fullmatch(r"v0\.5(\.\d+)?", part):
                 return printable(folders[index + 1], 120)
-    for name in (words(system.fields.get("submitter"), 120), said.get("submission_org", "")):
+    named = words(system.fields.get("submitter"), 120)
+    for name in (named, descriptions.get("submission_org", "")):
         if name:
             return name
     if system.organization:
@@ -367,8 +370,8 @@ def _submitter(version: str, folders: list[str], system: System, said: dict[str,
     return ""
 
 
-def _status(system: System, said: dict[str, str]) -> str:
-    status = words(system.fields.get("status"), 40) or said.get("submission_status", "")
+def _status(system: System, descriptions: dict[str, str]) -> str:
+    status = words(system.fields.get("status"), 40) or descriptions.get("submission_status", "")
     return "onprem" if status.lower().startswith("on-prem") else status
 
 

@@ -126,7 +126,7 @@ def read_trial(data: bytes) -> TrialLog:
         iterations_per_epoch=_iterations(by_key),
         num_cache_clears=len(cleared),
         seeds=_counts(by_key.get("seed", []) + by_key.get("run_set_random_seed", [])),
-        descriptions={key: said for key in _DESCRIPTIONS if (said := _description(by_key, key))},
+        descriptions={key: text for key in _DESCRIPTIONS if (text := _description(by_key, key))},
         warnings=tuple(warnings),
     )
 
@@ -191,20 +191,20 @@ def _status(record: Record, version: str, data: bytes) -> tuple[str, bool]:
     if version == "v0.5":
         if record.value is None:
             return "success", True  # no value means that the target was reached
-        said = record.value.get("success") if isinstance(record.value, dict) else record.value
+        answer = record.value.get("success") if isinstance(record.value, dict) else record.value
     else:
-        said = record.metadata.get("status", record.value)
-        if said is None and isinstance(record.metadata.get("success"), bool | str):
-            said = record.metadata["success"]
-    if isinstance(said, dict):
-        said = said.get("status", said.get("success"))
-    word = str(said).strip().lower() if isinstance(said, str | bool) else ""
+        answer = record.metadata.get("status", record.value)
+        if answer is None and isinstance(record.metadata.get("success"), bool | str):
+            answer = record.metadata["success"]
+    if isinstance(answer, dict):
+        answer = answer.get("status", answer.get("success"))
+    word = str(answer).strip().lower() if isinstance(answer, str | bool) else ""
     if word in _SUCCESS:
         return "success", True
     if word in _FAILURE:
         return ("not reached" if word == "false" else word), False
     raise Refused(
-        f"run_stop says {quoted(said)}: whether the target was reached is not told",
+        f"run_stop says {quoted(answer)}: whether the target was reached is not told",
         line_of(data, record.offset),
     )
 

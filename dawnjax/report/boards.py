@@ -1,4 +1,4 @@
-"""The leaderboards: each benchmark by time and by cost, and what time cost."""
+"""The leaderboards: each benchmark by time and by cost, and cost against time."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
@@ -71,15 +71,15 @@ def with_target(title: str, target: Target, targets: Collection[Target]) -> str:
 
 def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
     """Makes the leaderboards of all benchmarks, training before inference."""
-    found = ranking.benchmarks(entries)
-    found.sort(key=lambda key: (key[2] != "training", key[0] != "dawnjax", key))
+    keys = ranking.benchmarks(entries)
+    keys.sort(key=lambda key: (key[2] != "training", key[0] != "dawnjax", key))
     made = []
-    for key in found:
+    for key in keys:
         suite, round, kind, benchmark = key
-        own = [e for e in entries if (e.suite, e.round, e.kind, e.benchmark) == key]
-        targets = ranking.targets(own)
+        of_benchmark = [e for e in entries if (e.suite, e.round, e.kind, e.benchmark) == key]
+        targets = ranking.targets(of_benchmark)
         for target in targets:
-            ranked = {entry.source: entry for entry in own if entry.target == target}
+            ranked = {entry.source: entry for entry in of_benchmark if entry.target == target}
             by_time, by_cost = (
                 ranking.leaderboard(ranked.values(), benchmark, by=by, until=until, kind=kind)
                 for by in ranking.ORDERS
@@ -244,7 +244,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
     fast, cheap = both[0], min(both, key=lambda row: row["cost_usd"])
     return Figure(
         name=f"cost-{number}",
-        title=f"{board.title}: what time costs",
+        title=f"{board.title}: cost against time",
         summary=(
             f"{len(both)} entries. Fastest with a price: {fast['source']}, "
             f"{words.duration(fast['seconds'])} for {words.usd(fast['cost_usd'])}. Cheapest: "

@@ -54,13 +54,13 @@ def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
     for entry in entries:
         if entry.kind == "training" and any(trial.evaluations for trial in entry.trials):
             groups.setdefault((entry.suite, entry.round, entry.benchmark), []).append(entry)
-    found = []
-    for key, group in sorted(groups.items(), key=lambda one: (one[0][0] != "dawnjax", one[0])):
+    named_groups = []
+    for key, group in sorted(groups.items(), key=lambda item: (item[0][0] != "dawnjax", item[0])):
         of_all = targets(group)
         for target in of_all:
-            own = sorted((entry for entry in group if entry.target == target), key=_by_speed)
-            found.append((with_target(scope(*key), target, of_all), own))
-    return found
+            ordered = sorted((entry for entry in group if entry.target == target), key=_by_speed)
+            named_groups.append((with_target(scope(*key), target, of_all), ordered))
+    return named_groups
 
 
 def learning_section(entries: Sequence[Entry]) -> Section | None:
@@ -78,7 +78,7 @@ def learning_section(entries: Sequence[Entry]) -> Section | None:
     if not figures:
         return None
     thin = [_thinned_entry(entry) for _, group in groups for entry in group]
-    thinned = sum(one is not entry for one, entry in zip(thin, _flat(groups), strict=True))
+    thinned = sum(new is not entry for new, entry in zip(thin, _flat(groups), strict=True))
     tables = [learning_curve_table(thin, against) for against in ("seconds", "epoch")]
     if thinned:
         note = (
@@ -118,8 +118,8 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
                 seconds_or_why(time),
                 mean_compile_seconds(entry),
             )
-            for entry, own in zip(group, times, strict=True)
-            for time in own
+            for entry, entry_times in zip(group, times, strict=True)
+            for time in entry_times
         ]
         figure = _threshold_figure(f"thresholds-{number}", title, group, times, target)
         if figure is not None:
@@ -148,8 +148,8 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
         name="thresholds",
         title="Other targets",
         lead=(
-            "How the time depends on the quality that is asked for. Lines that cross say that "
-            "the choice of the target decides which system is faster.",
+            "How the time depends on the quality that is asked for. Where lines cross, the "
+            "target decides which system is faster.",
         ),
         blocks=tuple(blocks),
         tables=(table,),
@@ -203,7 +203,7 @@ def target_label(target: Target) -> str:
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
     target = group[0].target
-    lines, left_out, said = [], [], []
+    lines, left_out, sentences = [], [], []
     behind = 0
     for entry in group:
         strands = _strands(entry, against)
@@ -220,12 +220,12 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
             what_lacks = "epochs" if against == "epoch" else "times"
             left_out.append((label(entry), f"its evaluations have no {what_lacks}"))
             continue
-        named = len(said) < MOST_NAMED
+        named = len(sentences) < MOST_NAMED
         if not named and behind >= MOST_BEHIND:
             left_out.append((label(entry), "too many lines for one figure"))
             continue
         if named:
-            said.append(_curve_in_words(entry, points, against))
+            sentences.append(_curve_in_words(entry, points, against))
         behind += not named
         shown = tuple(strands) if named and len(strands) <= MOST_STRANDS else ()
         if points or shown:
@@ -256,8 +256,8 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
     return Figure(
         name=name,
         title=f"{title}: {metric_name(target)} against {how}",
-        summary=f"{target_label(target)}. " + "; ".join(said) + ".",
-        caption=(f"Named: the {len(said)} fastest entries.{grey}" if behind else ""),
+        summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
+        caption=(f"Named: the {len(sentences)} fastest entries.{grey}" if behind else ""),
         draw=lambda width: plots.draw_lines(
             lines, x, y, width, reference=reference, least_y=_floor(lines, target)
         ),
@@ -273,18 +273,18 @@ def _threshold_figure(
     times: Sequence[Sequence[ThresholdTime]],
     target: Target,
 ) -> Figure | None:
-    lines, left_out, said = [], [], []
-    fastest = [one for one in zip(group, times, strict=True) if ranking_seconds(one[0])[0]]
-    for entry, own in fastest[:MOST_NAMED]:
+    lines, left_out, sentences = [], [], []
+    fastest = [pair for pair in zip(group, times, strict=True) if ranking_seconds(pair[0])[0]]
+    for entry, entry_times in fastest[:MOST_NAMED]:
         points = [
             (time.threshold, time.mean_seconds)
-            for time in own
+            for time in entry_times
             if time.mean_seconds is not None and time.mean_seconds > 0
         ]
         if len(points) < 2:
             left_out.append((label(entry), "fewer than two thresholds were reached by all trials"))
             continue
-        said.append(
+        sentences.append(
             f"{label(entry)}: "
             + ", ".join(f"{quality(at, target)} in {words.duration(s)}" for at, s in points)
         )
@@ -297,7 +297,7 @@ def _threshold_figure(
     return Figure(
         name=name,
         title=f"{title}: time to other thresholds",
-        summary=f"{target_label(target)}. " + "; ".join(said) + ".",
+        summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
         caption=(
             f"{more}The {target_label(target)}. A line ends at the last threshold that all trials "
             "reached."
@@ -314,9 +314,9 @@ def _threshold_view(
     """View of the times of the fastest entries, with one column for each threshold."""
     rows = []
     compiled = any(mean_compile_seconds(entry) is not None for entry in group)
-    for entry, own in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
+    for entry, entry_times in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
         cells = [CellView(label(entry), entry.source if entry.suite == "dawnjax" else "")]
-        for time in own:
+        for time in entry_times:
             mean = seconds_or_why(time)
             if isinstance(mean, str):
                 cells.append(CellView(mean, kind="null"))

@@ -45,9 +45,9 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
         name="runs",
         title="Our runs",
         lead=(
-            "Time to accuracy begins when every program is compiled. Compilation stands "
-            "beside it; that of an interrupted run is in it from the first restart on. The "
-            "time from the start of the program has both.",
+            "Time to accuracy begins when every program is compiled; compilation stands beside "
+            "it. After a restart, compilation counts in the time to accuracy. The time from the "
+            "start of the program includes both.",
         ),
         blocks=(_without_reason_column(shown), _phases_figure(runs)),
         folded=(view(phases),),
@@ -234,7 +234,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
             bars.append(figures.Row(label, name if each else "", parts, words.duration(sum(parts))))
     left_out = tuple((bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:])
     bars = bars[:MOST_BARS]
-    said = "; ".join(
+    sentences = "; ".join(
         f"{bar.label}: "
         + ", ".join(
             f"{name} {words.duration(value)}"
@@ -246,7 +246,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
     return Figure(
         name="phases",
         title="Where the seconds of each run went",
-        summary=said + ".",
+        summary=sentences + ".",
         caption=(
             "All seconds from the start of the program to its end, restarts included."
             + ("" if each else " Means over the runs of an experiment.")

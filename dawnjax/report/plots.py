@@ -318,10 +318,11 @@ def _place(
         box = (start, y + dy - 10, start + wide, y + dy + 2)
         within = box[0] >= inside[0] and box[2] <= inside[2]
         within = within and box[1] >= inside[1] and box[3] <= inside[3]
-        if within and not any(_overlap(box, other) for other in taken):
+        if within and not any(_overlap(box, box_taken) for box_taken in taken):
             return (x + dx, y + dy), anchor, box
     return None
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(first: tuple[float, ...], second: tuple[float, ...]) -> bool:
+    beside = first[2] <= second[0] or second[2] <= first[0]
+    return not beside and first[1] < second[3] and second[1] < first[3]

@@ -60,9 +60,9 @@ class Redactor:
             }
             return dataclasses.replace(value, **fields)
         if isinstance(value, dict):
-            return {key: self._any(one) for key, one in value.items()}
+            return {key: self._any(part) for key, part in value.items()}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*(self._any(one) for one in value))
+            return type(value)(*(self._any(part) for part in value))
         if isinstance(value, tuple | list):
-            return type(value)(self._any(one) for one in value)
+            return type(value)(self._any(part) for part in value)
         return value

@@ -41,20 +41,22 @@ def facts(inputs: Inputs) -> list[tuple[str, str]]:
     reached = sum(summary.reached for summary in training)
     inference = sum(entry.kind == "inference" for entry in entries)
     dates = sorted(entry.date for entry in entries if entry.date)
-    found = [(words.grouped(len(entries)), "entry" if len(entries) == 1 else "entries")]
+    numbers = [(words.grouped(len(entries)), "entry" if len(entries) == 1 else "entries")]
     if trials:
-        found.append(
+        numbers.append(
             (words.grouped(trials), "training trial" if trials == 1 else "training trials")
         )
-        found.append((f"{words.grouped(reached)} of {words.grouped(trials)}", "reached the target"))
+        numbers.append(
+            (f"{words.grouped(reached)} of {words.grouped(trials)}", "reached the target")
+        )
     if inference:
-        found.append(
+        numbers.append(
             (words.grouped(inference), "inference entry" if inference == 1 else "inference entries")
         )
     if dates:
         span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-        found.append((span, "dates"))
-    return found
+        numbers.append((span, "dates"))
+    return numbers
 
 
 def title_of(inputs: Inputs) -> str:
@@ -66,13 +68,13 @@ def title_of(inputs: Inputs) -> str:
 def conclusions(inputs: Inputs) -> list[str]:
     """Conclusions of the report, each a sentence or two."""
     entries = inputs.entries
-    said = []
+    sentences = []
     known = summaries(entries)
     cvs = [(s.cv, entry) for entry, s in known if s.cv is not None and s.reached > 1]
     if cvs:
-        most, entry = max(cvs, key=lambda one: one[0])
+        most, entry = max(cvs, key=lambda pair: pair[0])
         middle = statistics.median(cv for cv, _ in cvs)
-        said.append(
+        sentences.append(
             f"One trial is not a result: between trials that differ in their seed alone, the time "
             f"to accuracy varies by {words.percent(middle)} in the median of {len(cvs)} entries "
             f"and by {words.percent(most)} at most ({label(entry, benchmark=True)}; coefficients "
@@ -80,7 +82,7 @@ def conclusions(inputs: Inputs) -> list[str]:
         )
     single = sum(summary.trials == 1 for _, summary in known)
     if single:
-        said.append(
+        sentences.append(
             f"{words.grouped(single)} of {words.grouped(len(known))} training entries "
             f"{'has' if single == 1 else 'have'} one trial alone: how much the time would vary is "
             "not known there."
@@ -88,32 +90,32 @@ def conclusions(inputs: Inputs) -> list[str]:
     missed = sum(summary.trials - summary.reached for _, summary in known)
     if missed:
         incomplete = sum(summary.reached < summary.trials for _, summary in known)
-        said.append(
+        sentences.append(
             f"{words.count(missed, 'trial')} of "
-            f"{words.count(incomplete, 'entry', 'entries')} did not reach the target. Means leave "
-            "them out; expected times count what they cost."
+            f"{words.count(incomplete, 'entry', 'entries')} did not reach the target. Mean "
+            "times cover the trials that reached it; expected times also charge for the others."
         )
     values = [speedup(small, large) for small, large in pairs_of(entries)]
     both = [v for v in values if v.tta is not None and v.throughput is not None]
     less = sum(v.tta < v.throughput for v in both if v.tta and v.throughput)
     if less:
-        said.append(
-            f"Throughput promises more than it keeps: in {less} of "
+        sentences.append(
+            f"Throughput overstates the gain: in {less} of "
             f"{words.count(len(both), 'pair')} of systems the larger one gained less time to "
             "accuracy than throughput."
         )
     odd = sum(len(entry.warnings) for entry in entries)
     if odd:
-        said.append(
+        sentences.append(
             f"{words.count(odd, 'warning')} {'says' if odd == 1 else 'say'} what was odd and how "
             "it was read; see the last section."
         )
     if inputs.problems:
-        said.append(
+        sentences.append(
             f"{words.count(len(inputs.problems), 'file or run', 'files or runs')} could not be "
             "read and are not in this report."
         )
-    return said
+    return sentences
 
 
 def warnings_section(inputs: Inputs) -> Section | None:
@@ -126,7 +128,7 @@ def warnings_section(inputs: Inputs) -> Section | None:
         grouped.setdefault(key, []).append(f"{record['benchmark']} {record['source']}".strip())
     rows = []
     for (kind, field, text), names in sorted(
-        grouped.items(), key=lambda one: (one[0][0] != "warning", -len(one[1]), one[0])
+        grouped.items(), key=lambda item: (item[0][0] != "warning", -len(item[1]), item[0])
     ):
         more = len(names) - MOST_ENTRIES_NAMED
         listed = ", ".join(names[:MOST_ENTRIES_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -161,8 +163,8 @@ def warnings_section(inputs: Inputs) -> Section | None:
     folded = [view(overview, entries=by_key(inputs.entries), why=why_null)]
     return Section(
         name="warnings",
-        title="What is odd, and what is not known",
-        lead=("Nothing is dropped silently: what could not be read as it stands is here.",),
+        title="Warnings, and what is not known",
+        lead=("All that was odd in the sources, could not be read or is not known.",),
         blocks=(*((problems,) if inputs.problems else ()), *((texts,) if rows else ())),
         folded=tuple(folded),
         tables=(table, overview),

@@ -31,7 +31,8 @@ def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
     pairs = []
     for group in series(entries):
         ordered = sorted(
-            group, key=lambda one: (one.num_accelerators or 0, seconds_of(one) or 0.0, one.source)
+            group,
+            key=lambda entry: (entry.num_accelerators or 0, seconds_of(entry) or 0.0, entry.source),
         )
         small = ordered[0]
         pairs += [
@@ -48,7 +49,7 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
     if not pairs:
         return None
     table = speedup_table(pairs)
-    points, left_out, said = [], [], []
+    points, left_out, sentences = [], [], []
     benchmarks = sorted({scope(s.suite, s.round, s.benchmark) for s, _ in pairs})[:6]
     less = known = 0
     for small, large in pairs:
@@ -67,7 +68,7 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
         points.append(
             plots.Point(value.throughput, value.tta, name, benchmarks.index(board), len(points) + 1)
         )
-        said.append(
+        sentences.append(
             f"{name}: throughput {words.times(value.throughput)}, time to accuracy "
             f"{words.times(value.tta)}"
         )
@@ -81,10 +82,10 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
             Figure(
                 name="speedups",
                 title="Speedup of throughput against speedup of time to accuracy",
-                summary="; ".join(said) + ".",
+                summary="; ".join(sentences) + ".",
                 caption=(
                     "Each number is a larger system against the smallest of its series. Below the "
-                    "line, examples per second promise more than arrives at the target."
+                    "line, throughput gained more than the time to accuracy."
                 ),
                 draw=lambda width: plots.draw_points(
                     points,
@@ -127,28 +128,28 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
     if not groups:
         return None
     table = scaling_table(groups)
-    points, said, names = [], [], []
+    points, sentences, names = [], [], []
     left_out = []
     groups = sorted(groups, key=lambda group: -len(group))
     for group in groups:
-        found = scaling(group)
+        series_points = scaling(group)
         title = _series_name(group)
         if len(names) >= 6:
             left_out.append((title, "too many series for one figure; it is in the table"))
             continue
         names.append(title)
-        base = found[0].num_accelerators
-        for point in found:
+        base = series_points[0].num_accelerators
+        for point in series_points:
             points.append(
                 plots.Point(
                     point.num_accelerators / base,
                     point.speedup,
-                    f"{point.num_accelerators}" if point is found[-1] else "",
+                    f"{point.num_accelerators}" if point is series_points[-1] else "",
                     len(names) - 1,
                 )
             )
-        last = found[-1]
-        said.append(
+        last = series_points[-1]
+        sentences.append(
             f"{title}: {base} to {last.num_accelerators} accelerators, speedup "
             f"{words.times(last.speedup)}, efficiency {words.percent(last.efficiency)}"
         )
@@ -156,7 +157,7 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
         Figure(
             name="scaling",
             title="Speedup of the time to accuracy over accelerators",
-            summary="; ".join(said) + ".",
+            summary="; ".join(sentences) + ".",
             caption=(
                 "Both against the smallest system of the series; at its end the number of "
                 "accelerators. A line joins the fastest system of each size."
@@ -200,7 +201,7 @@ def counts_section(entries: Sequence[Entry]) -> Section | None:
     table = counts_table(entries)
     return Section(
         name="counts",
-        title="What there is",
+        title="Number of entries",
         lead=("Entries by processor class and by framework.",),
         blocks=(
             _pivot(table, "processor_class", "by processor"),

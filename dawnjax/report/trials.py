@@ -85,7 +85,7 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
             Figure(
                 name="stability",
                 title="Each trial against the mean of its entry",
-                summary="; ".join(said for _, _, said in rows) + ".",
+                summary="; ".join(sentence for _, _, sentence in rows) + ".",
                 caption=(
                     "A dot is a trial that reached the target, the line across the mean, the bar "
                     f"the 95% interval of the mean, which fewer than {FEWEST_TRIALS} trials do not "
@@ -164,7 +164,7 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
         pairs = sorted(pairs, key=lambda pair: -pair.values[0])[:MOST_ROWS]
     pairs.sort(key=lambda pair: pair.group)
     more = sum(epochs > time for epochs, time in (pair.values for pair in pairs))
-    said = "; ".join(
+    sentences = "; ".join(
         f"{pair.group} {pair.label}: epochs {words.percent(pair.values[0])}, time per "
         f"epoch {words.percent(pair.values[1])}"
         for pair in pairs
@@ -175,7 +175,7 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
             Figure(
                 name="epochs",
                 title="Variation of the epochs, and of the time per epoch",
-                summary=said + ".",
+                summary=sentences + ".",
                 caption=(
                     "Coefficients of variation over the trials that reached. At the right: the "
                     "first over the second."
@@ -227,7 +227,7 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
             groups.setdefault(key, []).append((seconds, entry))
     pairs = []
     for _, group in sorted(groups.items()):
-        group.sort(key=lambda one: (one[0], one[1].source))
+        group.sort(key=lambda timed: (timed[0], timed[1].source))
         pairs += [(slow, fast) for (_, fast), (_, slow) in zip(group, group[1:], strict=False)]
     if not pairs:
         return None
@@ -237,7 +237,7 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
         table = dataclasses.replace(table, notes=(*table.notes, note))
     return Section(
         name="comparisons",
-        title="Are neighbours told apart?",
+        title="Each entry against the next faster one",
         lead=(
             "Each entry of which two trials or more reached, against the next faster one of "
             "its benchmark and target: the ratio of their expected times, and whether its 95% "

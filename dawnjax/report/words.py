@@ -83,9 +83,9 @@ def times(ratio: float) -> str:
     return f"{number(ratio)}×"
 
 
-def count(amount: int, one: str, many: str = "") -> str:
+def count(amount: int, singular: str, plural: str = "") -> str:
     """An amount with its noun: `1 entry`, `3 entries`."""
-    return f"{grouped(amount)} {one if amount == 1 else many or one + 's'}"
+    return f"{grouped(amount)} {singular if amount == 1 else plural or singular + 's'}"
 
 
 def shortened(text: str, length: int) -> str:
