@@ -1,6 +1,7 @@
 """Loads results, ours and official ones, as one list of entries."""
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -228,14 +229,10 @@ def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]
             if place == keeps:
                 continue
             words = f"from {origins[place]}" if origins[place] else "another"
-            number = 1
-            while True:
-                named = set_apart(entries[place], words if number == 1 else f"{words}, {number}")
-                if named.source not in taken:
-                    break
-                number += 1
-            taken.add(named.source)
-            apart[place] = named
+            numbered = itertools.chain([words], (f"{words}, {n}" for n in itertools.count(2)))
+            candidates = (set_apart(entries[place], name) for name in numbered)
+            apart[place] = next(named for named in candidates if named.source not in taken)
+            taken.add(apart[place].source)
     return apart
 
 

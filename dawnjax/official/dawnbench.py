@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from dawnjax.official import naming, text
 from dawnjax.official.outcome import Refused, quoted
-from dawnjax.results.entries import Entry, Evaluation, Inference, Target, Trial
-from dawnjax.results.trial_summary import summarize_trials
+from dawnjax.results.entries import Entry, Evaluation, Inference, Target, Trial, summary_of
 
 SECONDS_PER_HOUR = 3600.0
 INFERENCE_EXAMPLES = 10_000
@@ -141,9 +140,7 @@ def read_training(
         target=task.target,
         cost_per_hour_usd=cost,
         trials=(trial,),
-        summary=summarize_trials(
-            [trial.time_to_accuracy_seconds], [trial.epochs], [trial.total_seconds], cost
-        ),
+        summary=summary_of((trial,), cost),
         warnings=tuple(warnings),
         reasons=reasons,
         **common,

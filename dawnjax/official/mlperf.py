@@ -17,8 +17,7 @@ from dawnjax.official import mlperf_rounds, naming
 from dawnjax.official.mlperf_trial import TrialLog
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, words
-from dawnjax.results.entries import Entry, Target, Trial, reaches
-from dawnjax.results.trial_summary import summarize_trials
+from dawnjax.results.entries import Entry, Target, Trial, reaches, summary_of
 
 RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]{1,64}_)?\d{1,9}(?:\.txt|\.log)?", re.ASCII)
 """`result_0.txt`, `result_<id>_00.txt`."""
@@ -102,13 +101,7 @@ def read_entry(
         global_batch_size=batch,
         global_batch_unit=unit,
         trials=trials,
-        summary=summarize_trials(
-            [trial.time_to_accuracy_seconds for trial in trials],
-            [trial.epochs for trial in trials],
-            [trial.total_seconds for trial in trials],
-            None,
-            mlperf_rounds.drops(benchmark),
-        ),
+        summary=summary_of(trials, drops=mlperf_rounds.drops(benchmark)),
         warnings=tuple(dict.fromkeys(warnings)),
         reasons=reasons,
         **machine,

@@ -77,8 +77,9 @@ def learning_section(entries: Sequence[Entry]) -> Section | None:
                 figures.append(figure)
     if not figures:
         return None
-    thin = [_thinned_entry(entry) for _, group in groups for entry in group]
-    thinned = sum(new is not entry for new, entry in zip(thin, _flat(groups), strict=True))
+    all_entries = [entry for _, group in groups for entry in group]
+    thin = [_thinned_entry(entry) for entry in all_entries]
+    thinned = sum(new is not entry for new, entry in zip(thin, all_entries, strict=True))
     tables = [learning_curve_table(thin, against) for against in ("seconds", "epoch")]
     if thinned:
         note = (
@@ -428,7 +429,3 @@ def _by_speed(entry: Entry) -> tuple[bool, float, str]:
 
 def _place_text(against: str):
     return words.duration if against == "seconds" else words.number
-
-
-def _flat(groups: Sequence[tuple[str, list[Entry]]]) -> list[Entry]:
-    return [entry for _, group in groups for entry in group]

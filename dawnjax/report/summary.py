@@ -41,22 +41,21 @@ def facts(inputs: Inputs) -> list[tuple[str, str]]:
     reached = sum(summary.reached for summary in training)
     inference = sum(entry.kind == "inference" for entry in entries)
     dates = sorted(entry.date for entry in entries if entry.date)
-    numbers = [(words.grouped(len(entries)), "entry" if len(entries) == 1 else "entries")]
+    numbers = [_counted(len(entries), "entry", "entries")]
     if trials:
-        numbers.append(
-            (words.grouped(trials), "training trial" if trials == 1 else "training trials")
-        )
-        numbers.append(
-            (f"{words.grouped(reached)} of {words.grouped(trials)}", "reached the target")
-        )
+        numbers.append(_counted(trials, "training trial", "training trials"))
+        share = f"{words.grouped(reached)} of {words.grouped(trials)}"
+        numbers.append((share, "reached the target"))
     if inference:
-        numbers.append(
-            (words.grouped(inference), "inference entry" if inference == 1 else "inference entries")
-        )
+        numbers.append(_counted(inference, "inference entry", "inference entries"))
     if dates:
         span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
         numbers.append((span, "dates"))
     return numbers
+
+
+def _counted(amount: int, singular: str, plural: str) -> tuple[str, str]:
+    return words.grouped(amount), singular if amount == 1 else plural
 
 
 def title_of(inputs: Inputs) -> str:

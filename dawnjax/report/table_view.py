@@ -204,7 +204,7 @@ def view(
         for name in names:
             cell = shown(record[name], by_name[name])
             if name in intervals and cell.kind == "number":
-                cell = dataclasses.replace(cell, small=_interval(record, name, by_name[name]))
+                cell = dataclasses.replace(cell, small=interval(record, name, by_name[name]))
             if record[name] is None:
                 reason = why(entry, name, record) if why else ""
                 cell = dataclasses.replace(cell, mark=reasons.mark(reason))
@@ -332,7 +332,8 @@ def with_labels(
     return dataclasses.replace(shown, rows=tuple(rows))
 
 
-def _interval(record: Mapping[str, Cell], name: str, column: Column) -> str:
+def interval(record: Mapping[str, Cell], name: str, column: Column) -> str:
+    """The interval of a column in words; empty where a row has none."""
     low, high = record[f"{name}_low"], record[f"{name}_high"]
     if not isinstance(low, int | float):
         return ""

@@ -19,6 +19,7 @@ from dawnjax.report.table_view import (
     Reasons,
     TableView,
     by_key,
+    interval,
     key_of,
     label,
     records_of,
@@ -267,13 +268,9 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
         if record["expected_ratio"] is None:
             why = "how long the trials that did not reach ran is not known"
             ratio = dataclasses.replace(ratio, mark=reasons.mark(why))
-        elif record["expected_ratio_low"] is None:
-            ratio = dataclasses.replace(ratio, small=NO_INTERVAL)
         else:
-            low = shown(record["expected_ratio_low"], columns["expected_ratio"]).text
-            high = record["expected_ratio_high"]
-            upper = "no bound" if high is None else shown(high, columns["expected_ratio"]).text
-            ratio = dataclasses.replace(ratio, small=f"{low} to {upper}")
+            small = interval(record, "expected_ratio", columns["expected_ratio"])
+            ratio = dataclasses.replace(ratio, small=small or NO_INTERVAL)
         apart = shown(record["distinct"], columns["distinct"])
         if record["distinct"] is None:
             apart = dataclasses.replace(apart, text=TOO_FEW)
