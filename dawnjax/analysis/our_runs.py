@@ -8,7 +8,6 @@ change the time. Nothing else is ever mixed.
 
 import array
 import dataclasses
-import datetime
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from dawnjax.analysis.logged_run import FINAL_STATUSES
 from dawnjax.analysis.run_summary import RunResult
 from dawnjax.analysis.spent import Spent, spent
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.results.entries import Entry, Evaluation, Target, Trial, set_apart, summary_of
+from dawnjax.results.entries import Entry, Evaluation, Target, Trial, day_of, set_apart, summary_of
 from dawnjax.run_directory import RunDirectory, flatten, read_record
 from dawnjax.run_log import log_path, read_events
 from dawnjax.run_options import RunOptions
@@ -174,7 +173,7 @@ def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) ->
         name=name,
         result=result,
         spent=spent(events),
-        date=_date(events[0].get("unix_seconds")),
+        date=day_of(events[0].get("unix_seconds")),
         num_hosts=newest.get("num_hosts", newest["num_processes"]),
         mesh=tuple(sorted(newest["mesh"].items())),
         model=tags["model"],
@@ -205,14 +204,6 @@ def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
 def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     names = sorted({name for chosen in options for name in chosen})
     return tuple(n for n in names if len({repr(chosen.get(n)) for chosen in options}) > 1)
-
-
-def _date(unix_seconds: Any) -> str:
-    try:
-        moment = datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC)
-    except (TypeError, ValueError, OverflowError, OSError):
-        return ""
-    return moment.date().isoformat()
 
 
 def _refuse_impossible_times(events: Sequence[dict[str, Any]]) -> None:
@@ -357,7 +348,8 @@ def _trial(run: OurRun, metric: str) -> Trial:
         reached=seconds is not None,
         time_to_accuracy_seconds=seconds,
         total_seconds=run.spent.seconds,
-        epochs=_epochs(result),
+        # Up to the target: training may go on after it.
+        epochs=result.epochs if result.epochs_to_target is None else result.epochs_to_target,
         status=result.status,
         seed=result.seed,
         interrupted=result.interruptions > 0,
@@ -376,11 +368,6 @@ def _trial(run: OurRun, metric: str) -> Trial:
             if isinstance(row.get(metric), int | float)
         ),
     )
-
-
-def _epochs(result: RunResult) -> float:
-    """Epochs up to the target, or to the end: training may go on after the target."""
-    return result.epochs if result.epochs_to_target is None else result.epochs_to_target
 
 
 def _target(result: RunResult) -> tuple[Target, list[str]]:

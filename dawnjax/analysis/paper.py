@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.counts import Counts, ListedEntry, count, count_listed
@@ -106,28 +107,18 @@ def _percent(fraction: float | None) -> float | None:
 @functools.cache
 def _published(*tables: str) -> tuple[_Cell, ...]:
     """Reads the published cells of tables of the paper."""
-    return tuple(
-        _Cell(
-            table=row["table"],
-            row=row["row"],
-            cell=row["cell"],
-            printed=row["printed"],
-            value=json.loads(row["value"] or "null"),
-            tolerance=None
-            if row["tolerance"] == "below"
-            else json.loads(row["tolerance"] or "0.0"),
-            unit=row["unit"],
-            quantity=row["quantity"],
-            entries=tuple(filter(None, row["entries"].split(" and "))),
-            remark=row["remark"],
-            erratum=row["erratum"],
-            missing=json.loads(row["missing"] or "0"),
-        )
-        for _, row in data_tables.rows(
-            _FOLDER / "paper_cells.csv", ("table", "row", "cell", "source")
-        )
-        if row["table"] in tables
-    )
+    cells = []
+    for _, row in data_tables.rows(_FOLDER / "paper_cells.csv", ("table", "row", "cell", "source")):
+        if row["table"] in tables:
+            fields: dict[str, Any] = {**row}
+            del fields["source"]
+            fields["value"] = json.loads(row["value"] or "null")
+            below = row["tolerance"] == "below"
+            fields["tolerance"] = None if below else json.loads(row["tolerance"] or "0.0")
+            fields["entries"] = tuple(filter(None, row["entries"].split(" and ")))
+            fields["missing"] = json.loads(row["missing"] or "0")
+            cells.append(_Cell(**fields))
+    return tuple(cells)
 
 
 def paper_tables(

@@ -112,12 +112,8 @@ def read_training(
         return task, _rows(names, cells, task, warnings)
 
     table_read = part(tsv_file, table, "a training entry is a .json and a .tsv", read_table)
-    fields = part(
-        f"{source}.json",
-        description,
-        "nothing describes the entry",
-        lambda data: _fields(data, warnings),
-    )
+    json_file, read_fields = f"{source}.json", lambda data: _fields(data, warnings)
+    fields = part(json_file, description, "nothing describes the entry", read_fields)
     if faults:
         first, *more = faults
         also = "".join(f"; and {fault.file}: {fault.reason}" for fault in more)

@@ -8,7 +8,6 @@ later  <submitter>/systems/<system>.json
 """
 
 import dataclasses
-import datetime
 import re
 import statistics
 from typing import Any
@@ -17,7 +16,7 @@ from dawnjax.official import mlperf_rounds, naming
 from dawnjax.official.mlperf_trial import TrialLog
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, words
-from dawnjax.results.entries import Entry, Target, Trial, reaches, summary_of
+from dawnjax.results.entries import Entry, Target, Trial, day_of, reaches, summary_of
 
 RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]{1,64}_)?\d{1,9}(?:\.txt|\.log)?", re.ASCII)
 """`result_0.txt`, `result_<id>_00.txt`."""
@@ -95,7 +94,7 @@ def read_entry(
         submitter=_submitter(versions[0], folders, system, descriptions),
         division=division if division in ("closed", "open") else "",
         status=_status(system, descriptions),
-        date=_date(start),
+        date=day_of(start),
         model=mlperf_rounds.model(benchmark) if division == "closed" else "",
         target=target,
         global_batch_size=batch,
@@ -366,10 +365,3 @@ def _submitter(
 def _status(system: System, descriptions: dict[str, str]) -> str:
     status = words(system.fields.get("status"), 40) or descriptions.get("submission_status", "")
     return "onprem" if status.lower().startswith("on-prem") else status
-
-
-def _date(unix_seconds: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC).date().isoformat()
-    except (ValueError, OverflowError, OSError):
-        return ""

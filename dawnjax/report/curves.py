@@ -249,9 +249,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         zero=not log,
     )
     y = plots.Axis(metric_label(target), lambda value: _tick(value, target))
-    reference = None
-    if target.value is not None:
-        reference = plots.Reference(target.value, target_label(target))
+    reference = None if target.value is None else (target.value, target_label(target))
     grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
     how = "time" if against == "seconds" else "epochs"
     return Figure(

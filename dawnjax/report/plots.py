@@ -73,25 +73,13 @@ class Point(NamedTuple):
     number: int = 0
 
 
-class Reference(NamedTuple):
-    """A horizontal line with a name, such as the target.
-
-    Attributes:
-      value: On the y axis.
-      label: Its name.
-    """
-
-    value: float
-    label: str
-
-
 def draw_lines(
     lines: Sequence[Line],
     x: Axis,
     y: Axis,
     width: float,
     *,
-    reference: Reference | None = None,
+    reference: tuple[float, str] | None = None,
     least_y: float | None = None,
 ) -> svg.Canvas:
     """Draws lines with their names at their ends, or below the figure where it is narrow.
@@ -101,7 +89,7 @@ def draw_lines(
       x: The horizontal axis.
       y: The vertical axis.
       width: In CSS pixels.
-      reference: A value to be reached.
+      reference: A value to be reached, drawn as a horizontal line, and its name.
       least_y: Where the vertical axis begins; what is below it is not drawn.
     """
     narrow = width < 600
@@ -117,7 +105,7 @@ def draw_lines(
     xs = [point[0] for point in points]
     ys = [value for point in points for value in point[1:]]
     if reference is not None:
-        ys.append(reference.value)
+        ys.append(reference[0])
     if least_y is not None:
         ys = [value for value in ys if value >= least_y] + [least_y]
     to_x = _scale(x, xs, left, right)
@@ -125,9 +113,9 @@ def draw_lines(
     svg.y_axis(canvas, to_y, left, right, y.label, y.ticks(to_y, 6), y.text)
     svg.x_axis(canvas, to_x, top, bottom, x.label, x.ticks(to_x, 4 if narrow else 7), x.text)
     if reference is not None:
-        at = to_y(reference.value)
+        at = to_y(reference[0])
         canvas.line(left, at, right, at, "target")
-        canvas.text(left + 6, at - 5, reference.label, "targeted")
+        canvas.text(left + 6, at - 5, reference[1], "targeted")
     ends = []
     for index, line in enumerate([*(line for line in lines if not line.label), *named]):
         number = index - (len(lines) - len(named))

@@ -6,6 +6,7 @@ One line of a JSON Lines file is one entry.
 """
 
 import dataclasses
+import datetime
 import json
 import math
 import statistics
@@ -249,6 +250,14 @@ def summary_of(
     if known and len(known) == len(costs):
         return dataclasses.replace(summary, cost_usd=statistics.fmean(known))
     return summary
+
+
+def day_of(unix_seconds: Any) -> str:
+    """The day (UTC) of a Unix time, `YYYY-MM-DD`; empty where it is none."""
+    try:
+        return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC).date().isoformat()
+    except (TypeError, ValueError, OverflowError, OSError):
+        return ""
 
 
 def set_apart(entry: Entry, words: str) -> Entry:
