@@ -18,7 +18,7 @@ from dawnjax.results.entries import Entry
 
 POWER = 0.8
 MOST_TRIALS = 1_000_000
-"""Above so many trials, two sets are the same for every purpose."""
+"""Two sets that need more trials than this count as equal."""
 
 _NODES = np.polynomial.legendre.leggauss(64)
 
@@ -61,7 +61,7 @@ class Comparison:
         leaves out 1; None without an interval, and `caution` says so.
       trials_needed: Trials of each set that would tell a true ratio such as this from 1 with a
         probability of 80 %, at 95 % confidence; None where a million would not do or the
-        variation is not known. It says nothing on sets of which trials did not reach.
+        variation is not known. It does not hold for sets with trials that did not reach.
       caution: What limits the comparison; empty if nothing does.
     """
 

@@ -1,4 +1,4 @@
-"""What an entry cost: its own price if it gives one, else a dated list's, else not known."""
+"""Cost of an entry: by its own price, else by a dated list of prices, else not known."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Tables with one row an entry: what it is, how stable it is, epochs against time per epoch."""
+"""Tables with one row for each entry: overview, stability, epochs against time per epoch."""
 
 from collections.abc import Iterable
 

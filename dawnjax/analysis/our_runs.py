@@ -39,14 +39,14 @@ _NOT_TIMED = (
     "profile.twin",
     "profile.measured_peaks",
 )
-"""Run options, or groups of them, that change no time on the run's clock: names, deadlines, what
-comes before the clock and after it."""
+"""Run options, or groups of them, that change no time on the run's clock: names, deadlines, and
+what happens before the clock or after it."""
 
 _LONGEST_SECONDS = 1e10
-"""Three centuries: a moment beyond is none of a run."""
+"""Three centuries; no run has a later moment."""
 
 _RANGES = {"accuracy": (0.0, 1.0), "bleu": (0.0, 100.0)}
-"""What a metric can be, by the end of its name."""
+"""Range of a metric, by the end of its name."""
 
 
 class OurRun(NamedTuple):

@@ -12,9 +12,9 @@ SEED = 0
 RESAMPLES = 10_000
 
 FEWEST_TRIALS = 5
-"""Below so many trials of a set, a statistic has no interval and nothing is told apart.
+"""A statistic of fewer trials has no interval, and sets of fewer are not told apart.
 
-The bootstrap knows no values but those seen: of few trials its interval is too short. Simulated
+The bootstrap uses the observed values only, so its interval is too short for few trials. Simulated
 with n normal times of one mean, CV 7 %, 2,000 resamples: how often the 95 % interval (BCa) of the
 ratio of two sets' means leaves out 1 (2,000 pairs for each n), and how often that of the mean of
 one set holds the true one (8,000 sets for each n):

@@ -14,7 +14,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.results.entries import Entry
 
 LEAST_BATCH_SIZES = 4
-"""Distinct batch sizes that a fit of two parameters needs here: two left to show that it fits."""
+"""Distinct batch sizes that a fit of two parameters needs: two more show whether it fits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ MAX_COLUMNS = 50
 MAX_EPOCHS = 1e6
 MAX_HOURS = 24 * 366 * 10.0
 MAX_USD_PER_HOUR = 1e7
-"""Beyond these a number is a mistake."""
+"""A number above these limits is a mistake."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,7 +339,7 @@ def _trial(file: str, rows: list[_Row], task: Task, warnings: list[str]) -> Tria
     reached = next((row for row in rows if row.value >= task.threshold), None)
     last = rows[-1] if reached is None else reached
     steps = [b.hours - a.hours for a, b in itertools.pairwise(rows)]
-    # A first row labelled 0 that took as long as the others is the first epoch, not a look before.
+    # A first row labelled 0 that took as long as the others is an epoch of training.
     from_zero = rows[0].epoch == 0 and bool(steps)
     from_zero = from_zero and rows[0].hours >= 0.5 * statistics.median(steps)
     if from_zero:

@@ -22,7 +22,7 @@ from dawnjax.run_directory import RunDirectory, read_record
 from dawnjax.run_log import Event, log_path, read_events
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
-"""What may become part of a path: it can lead nowhere else."""
+"""Names that may become part of a path: they cannot lead to another folder."""
 
 
 @dataclasses.dataclass(frozen=True)

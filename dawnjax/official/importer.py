@@ -41,7 +41,7 @@ def import_results(paths: Sequence[Path]) -> Imported:
             else:
                 new.setdefault(key, entry.source)
                 entries.append(entry)
-        # Not before the source is done: it may have two entries of the same logs for a reason.
+        # After the whole source: two of its own entries may share logs for a reason.
         first |= new
         rejections += source.rejections
         other_files += source.other_files
@@ -73,7 +73,7 @@ def _read_sources(path: Path, prefix: str = "") -> Iterator["Source"]:
         if path.is_file() and not sources.is_archive(path):
             source.add_partner(path)
     except SourceRefused as refused:
-        # A source that breaks off would leave entries with some of their trials.
+        # A source that breaks off would leave entries that lack some of their trials.
         source = Source()
         refused.file = prefix.rstrip("/") or refused.file or str(path)
         source.rejections.append(refused)

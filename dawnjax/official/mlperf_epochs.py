@@ -74,7 +74,7 @@ def of_later(
             if (n := finite(r.metadata.get("first_epoch_num"))) is not None
         ]
         from_zero = min([*firsts, *starts], default=None) == 0 and last == int(last)
-        # With fractions of epochs a label is an amount, whatever the first block is called.
+        # A fractional label is an amount of epochs, whatever label the first block has.
         whole = all(label == int(label) for label in labels)
         counts = [finite(r.metadata.get("epoch_count")) for r in by_key.get("block_start", ())]
         blocks = sum(n for n in counts if n is not None)

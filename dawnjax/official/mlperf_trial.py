@@ -18,7 +18,7 @@ _SUCCESS = ("success", "succeeded", "true")
 _FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")
 
 MAX_EPOCHS = 1e6
-"""More than any training has: what lies beyond is no label of an epoch."""
+"""More epochs than any training has; a larger label is a mistake."""
 
 _DESCRIPTIONS = (
     "submission_benchmark",

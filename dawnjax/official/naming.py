@@ -1,11 +1,12 @@
-"""What a framework and a machine count as, by the words that entries use for them."""
+"""Classes of frameworks and machines, by the words that entries use for them."""
 
 import functools
 import re
 
 from dawnjax.machine import data_tables
 
-# The first that is found counts: `tensorpack` runs on TensorFlow, `fastai` on PyTorch.
+# The first row whose word is in the text counts. `tensorpack` runs on TensorFlow, `fastai` on
+# PyTorch.
 _FRAMEWORKS = (
     ("tensorpack", "TensorFlow"),
     ("tensorflow", "TensorFlow"),

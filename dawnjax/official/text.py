@@ -1,4 +1,4 @@
-"""Text and JSON from files that nobody vouches for, read strictly."""
+"""Strict reading of text and JSON from untrusted files."""
 
 import collections
 import json

@@ -32,7 +32,7 @@ SUITE_NAMES = {
 
 
 LEAST_SORTED = 4
-"""Rows from which on a leaderboard can be sorted and filtered."""
+"""A leaderboard of so many rows or more can be sorted and filtered."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,7 @@ def board_view(board: Board) -> TableView:
     priced = any(row["cost_usd"] is not None for row in records)
     submitters = any(row["submitter"] for row in records)
     compiled = any(row["compile_seconds"] is not None for row in records)
-    # On the page a letter leads to the remark.
+    # The page shows remarks by letters below the table.
     notes = tuple(note for note in board.by_time.notes if "remark" not in note)
     if not priced:
         whys = sorted({str(row["price_source"]) for row in records})

@@ -29,18 +29,18 @@ from dawnjax.report.table_view import (
 from dawnjax.results.entries import Entry, Target, Trial
 
 MOST_NAMED = 6
-"""Lines with a name in one figure: as many as there are colours."""
+"""Named lines in one figure: one for each colour."""
 
 MOST_BEHIND = 40
 
 _FEW = 6
-"""Evaluations of a trial below which trials are drawn without their median."""
+"""Trials with fewer evaluations than this, in the mean, are drawn without their median."""
 
 MOST_STRANDS = 12
-"""Trials of an entry that are drawn one by one."""
+"""Trials of an entry are drawn one by one up to this number."""
 
 MOST_EVALUATIONS = 2000
-"""Evaluations of an entry from which a curve is computed; of more, as many are taken evenly."""
+"""Evaluations of an entry that a curve uses; of more, this many are taken at even steps."""
 
 _STEPS_BELOW = 5
 
@@ -214,8 +214,8 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
             and len(strands) <= MOST_STRANDS
             and sum(map(len, strands)) < _FEW * len(strands)
         ):
-            # Of few evaluations the newest of each trial are far apart in time: their median
-            # would stand still where every trial rises.
+            # With few evaluations, the newest ones of the trials are far apart in time, and their
+            # median would not move while every trial rises.
             points = []
         if not points and not strands:
             what_lacks = "epochs" if against == "epoch" else "times"
@@ -237,7 +237,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
     lasts = [max(point[0] for point in line.every) for line in lines]
     log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
     if log:
-        # A first moment far before all others would take the room of the rest.
+        # A first moment far before the rest would leave no room for the rest.
         start = max(min(firsts), min(lasts) / 30)
         lines = [_from(line, start) for line in lines]
     name_of_x = "time since the start" if against == "seconds" else "epochs"

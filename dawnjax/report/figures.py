@@ -1,4 +1,4 @@
-"""Figures with one row a thing: dots of trials, stacked bars, pairs of dots.
+"""Figures with one row for each entry or run: dots of trials, stacked bars, pairs of dots.
 
 Each is drawn for a width: on a phone the labels stand above their rows, not beside them.
 """
@@ -96,7 +96,7 @@ def draw_strips(
             canvas.rectangle(start, y - 6, max(scale(row.high) - start, 1), 12, "range")
         crowded = len(row.values) > 20
         for number, value in enumerate(row.values):
-            # The same shift for the same trial, so that equal times are seen as several dots.
+            # Each trial has its own fixed shift, so that equal times are seen as several dots.
             shift = ((number * 7) % 11 - 5) * (1.3 if crowded else 0.7)
             shift = shift if len(row.values) > 1 else 0
             canvas.marker(scale(value), y + shift, 2 if crowded else 3, "s1 dot")

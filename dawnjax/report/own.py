@@ -1,4 +1,4 @@
-"""Sections on our own runs: what official results do not hold.
+"""Sections on our own runs, with what official results do not hold.
 
 Times to accuracy with compilation beside them, phases, first losses, versions.
 """

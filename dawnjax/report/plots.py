@@ -9,13 +9,13 @@ Text = Callable[[float], str]
 Ticks = Callable[[svg.Scale, int], list[float]]
 
 MOST_POINTS = 160
-"""Points of a drawn line; more are not seen at this size."""
+"""Points of a drawn line; the eye does not see more at this size."""
 
 MOST_MARKERS = 9
-"""Markers on a line of more points."""
+"""Markers on a line that has more points than this."""
 
 _NEAR = 48.0
-"""How far from the right edge a line may end for its name to be led to it."""
+"""A name is joined to a line that ends so near the right edge."""
 
 
 class Axis(NamedTuple):
@@ -42,7 +42,7 @@ class Line(NamedTuple):
     Attributes:
       label: Written at its end; without one, the line is drawn in grey behind the others.
       points: (x, y) or (x, y, low, high) from left to right.
-      strands: Thin lines of what the line is the middle of.
+      strands: Thin lines of the trials whose median the line is.
     """
 
     label: str
@@ -257,7 +257,7 @@ def _draw_line(
 
 
 def _label_ends(canvas: svg.Canvas, ends: Sequence, right: float, top: float, bottom: float):
-    # A name stands beside its line's end if that is near the edge; if any is not, all are a key.
+    # Names stand beside the ends of their lines if all ends are near the edge, else in a key.
     near = all(x > right - _NEAR for x, *_ in ends)
     wanted = [end[1] for end in ends] if near else [top + 8.0 + 18 * n for n in range(len(ends))]
     placed = svg.spread(wanted, 16, top, bottom)
@@ -272,7 +272,7 @@ def _label_ends(canvas: svg.Canvas, ends: Sequence, right: float, top: float, bo
 def _draw_diagonal(
     canvas: svg.Canvas, to_x: svg.Scale, to_y: svg.Scale, name: str
 ) -> list[tuple[float, float, float, float]]:
-    """Draws the line of equal values and its name at its upper end; gives the name's box."""
+    """Draws the line of equal values and its name at its upper end; returns the name's box."""
     low, high = max(to_x.low, to_y.low), min(to_x.high, to_y.high)
     if high <= low:
         return []

@@ -1,4 +1,4 @@
-"""What a page for others leaves out: host names, absolute paths, e-mail addresses."""
+"""Removal of host names, absolute paths and e-mail addresses from what a page shows."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""What stands on the page and in which order; a section without data is absent."""
+"""A section of the page; a section without data is absent."""
 
 import dataclasses
 

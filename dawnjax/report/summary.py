@@ -1,4 +1,4 @@
-"""The beginning and the end of the page: what is in it, what follows from it, what is odd."""
+"""The beginning and the end of the page: its contents, conclusions and warnings."""
 
 import statistics
 from collections.abc import Sequence
@@ -143,7 +143,7 @@ def warnings_section(inputs: Inputs) -> Section | None:
         name="",
         caption="Not read",
         heads=(HeadView("reason"),),
-        # All of them: no file has them.
+        # All rows: no file has them.
         rows=tuple((CellView(problem),) for problem in inputs.problems),
         total=len(inputs.problems),
     )

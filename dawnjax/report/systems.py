@@ -1,4 +1,4 @@
-"""Sections on systems: throughput against time to accuracy, scaling, and how many there are."""
+"""Sections on systems: throughput against time to accuracy, scaling, and their number."""
 
 from collections.abc import Sequence
 

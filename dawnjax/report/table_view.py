@@ -1,4 +1,4 @@
-"""Tables as the page shows them: in people's words, with a reason wherever there is no number."""
+"""Tables as the page shows them: numbers in words, with a reason where a number is missing."""
 
 import dataclasses
 import string
@@ -12,10 +12,10 @@ from dawnjax.report import words
 from dawnjax.results.entries import Entry
 
 MOST_ROWS = 60
-"""Rows of a table that the page shows, leaderboards apart; its file has them all."""
+"""Rows of a table on the page, leaderboards excepted; the table's file has all rows."""
 
 MOST_REASONS = 12
-"""Reasons below a table; more are said to be in the table of warnings."""
+"""Reasons below a table; further ones are in the table of warnings."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +235,7 @@ def entry_cell(entry: Entry | None, record: Mapping[str, Cell]) -> CellView:
     if entry is None:
         return CellView(str(record.get("system") or record["source"]), str(record["source"]))
     name = label(entry, benchmark=entry.suite != "dawnjax")
-    # The names of ours are the same where their mathematics differ by more than flags.
+    # Two of our entries with different code have the same name; their sources differ.
     return CellView(name, entry.source if entry.suite == "dawnjax" else "")
 
 

@@ -30,7 +30,7 @@ from dawnjax.report.table_view import (
 from dawnjax.results.entries import Entry
 
 MOST_ROWS = 44
-"""Rows of a figure; the entries with the largest variation are taken."""
+"""Rows of a figure: the entries with the largest variation."""
 
 MOST_COMPARISONS = 40
 

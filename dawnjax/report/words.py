@@ -1,4 +1,4 @@
-"""Numbers in the words of people: times in s, min and h, three or four significant digits.
+"""Numbers in words: times in s, min and h, three or four significant digits.
 
 Tables keep the exact numbers; these texts are for the page alone.
 """
@@ -9,7 +9,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 NOT_KNOWN = "not known"
 NOT_REACHED = "not reached"
 
-# Spaces at which no line is broken.
+# Spaces that do not break a line.
 _THIN = "\u202f"
 _NO_BREAK = "\u00a0"
 
