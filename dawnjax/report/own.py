@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.tables import Column, Table, row_of
+from dawnjax.analysis.tables import Cell, Column, Table, row_of
 from dawnjax.clock import PHASES
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
@@ -84,8 +84,11 @@ def _variant(run: OurRun) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(run.result.overrides.items()))
 
 
-def _named(run: OurRun) -> tuple[str, str, str, int]:
-    return run.result.experiment, _variant(run) or "nothing", run.name, run.result.seed
+def _named(run: OurRun) -> dict[str, Cell]:
+    """Cells of `_RUN`, by column."""
+    variant = _variant(run) or "nothing"
+    names = (run.result.experiment, variant, run.name, run.result.seed)
+    return dict(zip((column.name for column in _RUN), names, strict=True))
 
 
 def _results_table(runs: Sequence[OurRun]) -> Table:
@@ -129,7 +132,7 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
                 columns,
                 result,
                 run,
-                **dict(zip([column.name for column in _RUN], _named(run), strict=True)),
+                **_named(run),
                 time_to_accuracy_seconds=_to_accuracy(run, result.time_to_accuracy_seconds),
                 epochs_to_target=_to_accuracy(run, result.epochs_to_target),
                 compile_cache=result.compiled or "not known",
@@ -171,7 +174,7 @@ def _phases_table(runs: Sequence[OurRun]) -> Table:
         ),
         rows=tuple(
             (
-                *_named(run),
+                *_named(run).values(),
                 *(float(run.result.phases.get(name, 0.0)) for name in PHASES),
                 run.result.total_seconds,
             )
@@ -187,7 +190,7 @@ def _losses_table(runs: Sequence[OurRun]) -> Table:
     for run in runs:
         losses = [loss if isinstance(loss, int | float) else str(loss) for loss in
                   run.result.first_losses]  # fmt: skip
-        rows.append((*_named(run), *losses, *(["not made"] * (steps - len(losses)))))
+        rows.append((*_named(run).values(), *losses, *(["not made"] * (steps - len(losses)))))
     return Table(
         name="first_losses",
         title="Losses of the first steps",
