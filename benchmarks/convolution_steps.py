@@ -31,11 +31,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import harness
-from dawnjax import compilation
 from dawnjax.experiments import cifar10_record, cifar10_resnet18, digits
+from dawnjax.machine import compilation
 from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import pure_model
 from dawnjax.programs import LONGEST_CALL_STEPS, compile_program, options_for_size
-from dawnjax.pure_model import pure_model
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
@@ -194,7 +194,7 @@ def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], list[flo
         images, labels = batch
 
         def loss_of(params: Any) -> jax.Array:
-            logits, _ = model.apply(params, stats, images, True, None)
+            logits, _ = model.apply(params, stats, images, train=True)
             chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)
             return -chosen.mean()
 

@@ -183,12 +183,12 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
     import jax
     import jax.numpy as jnp
 
-    from dawnjax.experiment_flags import load_experiment
+    from dawnjax.config.experiment_flags import load_experiment
+    from dawnjax.config.run_options import MeshShape
     from dawnjax.feed import InputShapes
-    from dawnjax.mesh import batch_sharding, make_mesh, replicated
+    from dawnjax.machine.mesh import batch_sharding, make_mesh, replicated
     from dawnjax.profile.hlo import analyze
     from dawnjax.programs import call_of_steps, state_shapes, xla_options
-    from dawnjax.run_options import MeshShape
     from dawnjax.train_step import execution_of, key_shape, make_recipe
 
     experiment = load_experiment(name)
@@ -249,7 +249,7 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
                 "target": target,
                 "devices": mesh.devices.size,
                 "batch_per_device": batch // mesh.devices.size,
-                "crop_pixels": recipe.experiment.augmentation.crop_pixels,
+                **recipe.experiment.task.stage_values(),
                 "weight_update_sharding": shards_update,
                 "variant": variant,
                 "trace_and_lower_seconds": round(lowering, 2),
@@ -339,7 +339,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
             lines.append(f"{start} | | | | | {row['reason']} |")
             continue
         lines.append(
-            f"{start} {row['devices']} | {row['batch_per_device']} | {row['crop_pixels'] or ''} | "
+            f"{start} {row['devices']} | {row['batch_per_device']} | "
+            f"{row.get('crop_pixels') or ''} | "
             f"{row['compile_seconds']:.1f} | {row['peak_bytes'] / 1e9:.2f} | "
             f"{row['moved_bytes'] / 1e9:.1f} |"
         )

@@ -120,7 +120,7 @@ run_part() {
       [ "$1" = profile_amoebanet_d ] && batch=128
       local size=(--data=synthetic --data.image_channels=3 --data.image_height=224
                   --data.image_width=224 --data.num_classes=1000 --data.num_train_examples=1024
-                  --augmentation.crop_pixels=0 --global_batch_size=$batch
+                  --task.augmentation.crop_pixels=0 --global_batch_size=$batch
                   --batch_norm_group_size=$batch)
       [ -n "$tiny" ] && size=()
       run "$python" -m dawnjax profile --experiment="imagenet_${1#profile_}" $tiny \

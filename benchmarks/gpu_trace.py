@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks import harness
 from dawnjax.errors import ConfigError
-from dawnjax.hardware import find_device
+from dawnjax.machine.hardware import find_device
 from dawnjax.profile import host_profile, utilization
 from dawnjax.profile.hlo import Program
 from dawnjax.profile.host_profile import HostProfile

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax import versions
+from dawnjax.runs import versions
 
 RESULTS = Path(__file__).parent / "results"
 RESULTS_VARIABLE = "DAWNJAX_BENCHMARK_RESULTS"

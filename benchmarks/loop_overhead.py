@@ -21,14 +21,15 @@ import jax
 import numpy as np
 
 from benchmarks import harness
-from dawnjax import compilation, processes
 from dawnjax.attempt import RECORD_SECONDS, Attempt
 from dawnjax.call_queue import CallQueue
-from dawnjax.clock import RunClock
-from dawnjax.experiment_flags import parse_request
+from dawnjax.cluster import processes
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.mesh import make_mesh, place, replicated
+from dawnjax.machine import compilation
+from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
+from dawnjax.runs.clock import RunClock
 from dawnjax.train import calls_in_flight, train_until
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 

@@ -14,17 +14,16 @@ import jax
 import numpy as np
 
 from benchmarks import harness, step_settings
-from dawnjax import compilation, hardware
-from dawnjax.experiment import Experiment
-from dawnjax.experiment_flags import parse_request
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
 from dawnjax.input_pipeline.parallel_text import pair_lengths
-from dawnjax.mesh import make_mesh
-from dawnjax.models.transformer import Transformer
-from dawnjax.profile.model_flops import train_flops_per_example, translation_train_flops
+from dawnjax.machine import compilation, hardware
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import compile_program, state_shapes, xla_options
-from dawnjax.run_options import MeshShape
-from dawnjax.train_step import PRNG_IMPLEMENTATION, execution_of, make_recipe
+from dawnjax.tasks.translation import train_flops
+from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, execution_of, make_recipe
 
 
 def main() -> int:
@@ -137,9 +136,8 @@ class Step:
         )
         self._initialize = jax.jit(self.recipe.initial_state)
         self._state: Any = None
-        self.flops = _flops(experiment, spec, batch)
-        is_text = isinstance(spec, TextSpec)
-        self.units = int((batch["target_segments"] > 0).sum()) if is_text else batch_size
+        self.flops = _flops(self.recipe, batch)
+        self.units = batch_size if text is None else int((batch["target_segments"] > 0).sum())
 
     def start(self) -> None:
         """Makes a fresh state."""
@@ -212,13 +210,12 @@ def made_text(text: step_settings.Text, rows: int) -> tuple[AnySpec, dict[str, n
     return spec, batch
 
 
-def _flops(experiment: Experiment, spec: AnySpec, batch: dict[str, Any]) -> float:
+def _flops(recipe: Recipe, batch: dict[str, Any]) -> float:
     """Model FLOPs of a step: those of real products, whatever computes them here."""
-    if not isinstance(spec, TextSpec):
-        return train_flops_per_example(experiment, spec) * len(batch["index"])
+    if "image" in batch:
+        return recipe.train_flops_per_example() * len(batch["index"])
     lengths = pair_lengths(batch["source_segments"], batch["target_segments"])
-    assert isinstance(experiment.model, Transformer)
-    return translation_train_flops(experiment.model, *lengths, spec.vocabulary_size)
+    return train_flops(recipe.experiment.model, *lengths, recipe.spec.vocabulary_size)
 
 
 if __name__ == "__main__":

@@ -21,17 +21,18 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.loop_overhead import SETTINGS
-from dawnjax import compilation, processes
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallQueue
-from dawnjax.clock import RunClock
-from dawnjax.device_counters import DeviceCounters
-from dawnjax.experiment_flags import parse_request
+from dawnjax.capture import Trainer, trace_window
+from dawnjax.cluster import processes
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.hosts import HostSampler
-from dawnjax.mesh import make_mesh, place, replicated
-from dawnjax.profile.capture import Trainer, trace_window
+from dawnjax.machine import compilation
+from dawnjax.machine.device_counters import DeviceCounters
+from dawnjax.machine.hosts import HostSampler
+from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
+from dawnjax.runs.clock import RunClock
 from dawnjax.train import CHECKED_CALLS, IN_FLIGHT, train_until
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 

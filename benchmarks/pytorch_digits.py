@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import program_start
-from dawnjax.experiment import Experiment, Sgd, WarmupCosine
+from dawnjax.config.experiment import Experiment, Sgd, WarmupCosine
 from dawnjax.experiments import digits as digits_experiment
 from dawnjax.input_pipeline import digits
 
@@ -95,7 +95,7 @@ class ResNet(nn.Module):
 
 def augment(images: torch.Tensor, experiment: Experiment) -> torch.Tensor:
     """Moves and scales each image by its own random amounts, bilinearly."""
-    config = experiment.augmentation
+    config = experiment.task.augmentation
     count, _, height, width = images.shape
     shift = (2 * torch.rand(count, 2) - 1) * config.max_translation_pixels
     scale = 1 / (1 + (2 * torch.rand(count) - 1) * config.max_scale_fraction)
@@ -169,7 +169,7 @@ class Trainer:
     def train_step(self, images: torch.Tensor, labels: torch.Tensor, rate: float) -> None:
         images = augment(images, self.experiment).contiguous(memory_format=self.layout)
         logits = self.forward(images)
-        loss = F.cross_entropy(logits, labels, label_smoothing=self.experiment.label_smoothing)
+        loss = F.cross_entropy(logits, labels, label_smoothing=self.experiment.task.label_smoothing)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         for group in self.optimizer.param_groups:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness, step_settings
-from dawnjax.experiment_flags import parse_request
+from dawnjax.config.experiment_flags import parse_request
 
 try:
     import torch
@@ -59,7 +59,7 @@ class ResNet(nn.Module):
     def __init__(self, experiment: Any):
         super().__init__()
         model, spec = experiment.model, experiment.data.spec()
-        self.smoothing = experiment.label_smoothing
+        self.smoothing = experiment.task.label_smoothing
         scale = 255 * torch.tensor(spec.std)
         self.register_buffer("scale", (1 / scale).view(1, -1, 1, 1))
         shift = -torch.tensor(spec.mean) / torch.tensor(spec.std)
@@ -148,7 +148,7 @@ class Transformer(nn.Module):
         super().__init__()
         model = experiment.model
         self.smoothing, self.rate, self.width = (
-            experiment.label_smoothing,
+            experiment.task.label_smoothing,
             model.dropout_rate,
             model.width,
         )

@@ -79,8 +79,8 @@ _IMAGES = (
     "--data.image_width=224",
     "--data.image_channels=3",
     "--data.num_classes=1000",
-    "--augmentation.crop_pixels=0",
-    "--augmentation.flip=none",
+    "--task.augmentation.crop_pixels=0",
+    "--task.augmentation.flip=none",
     "--schedule=constant",
     "--num_epochs=1000",
 )

@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         return _answered("help", lambda: print(_usage()) or 0)
     name, rest = argv[0], argv[1:]
     if name not in COMMANDS:
-        from dawnjax.commands.command_line import closest
+        from dawnjax.config.command_line import closest
 
         near = closest(name, list(COMMANDS))
         hint = f"did you mean {near!r}?" if near else f"commands: {', '.join(COMMANDS)}"
@@ -59,7 +59,7 @@ def run_command(name: str, argv: list[str]) -> int:
     """Runs one command; what went wrong for the user is one line on standard error."""
     status = _answered(name, lambda: _run(name, argv))
     # A command that joined other processes parts from them last, with its status known.
-    processes = sys.modules.get("dawnjax.processes")
+    processes = sys.modules.get("dawnjax.cluster.processes")
     if processes is not None:
         status = processes.leave(status)
     try:
@@ -114,7 +114,7 @@ def _drop(stream: TextIO) -> None:
 
 
 def _run(name: str, argv: list[str]) -> int:
-    from dawnjax.commands.command_line import HelpRequested
+    from dawnjax.config.command_line import HelpRequested
     from dawnjax.errors import ConfigError, ExitStatus, RunError
     from dawnjax.input_pipeline.dataset import DataError
 

@@ -13,24 +13,25 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from dawnjax import host_memory, launched, processes, versions
-from dawnjax.analysis import run_summary
-from dawnjax.analysis.logged_run import FINAL_STATUSES
+from dawnjax import run_profile
 from dawnjax.call_queue import CallQueue, step_statistics
-from dawnjax.checkpoint import Checkpoints, refuse_unwritable
-from dawnjax.clock import Phase, Phases, RunClock, boot_id
-from dawnjax.config_json import to_json
-from dawnjax.device_counters import DeviceCounters
+from dawnjax.capture import Trainer
+from dawnjax.checkpoints.store import Checkpoints, refuse_unwritable
+from dawnjax.cluster import launched, processes
+from dawnjax.cluster.preemption import Preemption
+from dawnjax.cluster.watchdog import Watchdog
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import reaches
-from dawnjax.experiment_flags import Request
-from dawnjax.hosts import HostSampler
 from dawnjax.input_pipeline.dataset import AnySpec
-from dawnjax.preemption import Preemption
-from dawnjax.profile import run_profile
-from dawnjax.profile.capture import Trainer
+from dawnjax.machine import host_memory
+from dawnjax.machine.device_counters import DeviceCounters
+from dawnjax.machine.hosts import HostSampler
 from dawnjax.progress import Display
-from dawnjax.run_directory import (
+from dawnjax.runs import summary, versions
+from dawnjax.runs.clock import Phase, Phases, RunClock, boot_id
+from dawnjax.runs.directory import (
     RunDirectory,
     flatten,
     new_run_id,
@@ -38,10 +39,10 @@ from dawnjax.run_directory import (
     refuse_other_run,
     write_json,
 )
-from dawnjax.run_log import SCHEMA_VERSION, RunLog, log_path
-from dawnjax.scalars import ScalarWriter
+from dawnjax.runs.log import SCHEMA_VERSION, RunLog, log_path
+from dawnjax.runs.logged_run import FINAL_STATUSES
+from dawnjax.runs.scalars import ScalarWriter
 from dawnjax.train_step import PRNG_IMPLEMENTATION, TrainState, platform_of
-from dawnjax.watchdog import Watchdog
 
 FIRST_LOSSES = 10
 """How many of the first losses a result keeps: enough to tell two mathematics apart."""
@@ -134,6 +135,9 @@ class Attempt:
             num_train_examples=self._spec.num_train_examples,
             num_eval_examples=self._spec.num_eval_examples,
             run_options=to_json(options),
+            metrics=[metric.to_json() for metric in request.experiment.task.metrics],
+            example_unit=request.experiment.task.example_unit,
+            spans=request.experiment.spans_to_json(self._spec),
         )
         log.append(
             "devices",
@@ -179,7 +183,7 @@ class Attempt:
             counters=DeviceCounters(platform_of(self._mesh)),
         )
         self._sampler.start()
-        self.run_started = run_summary.run_started(log.earlier_events)
+        self.run_started = summary.run_started(log.earlier_events)
         self._earlier_run_seconds, self._run_start_t = 0.0, 0.0
         self._diverged = False
         self._stage = -1
@@ -240,7 +244,7 @@ class Attempt:
             self.run_started = True
             self._run_start_t = self.log.events[-1]["t"]
         elif self._is_first:
-            history = run_summary.history_of([*self.log.events, self._now()])
+            history = summary.history_of([*self.log.events, self._now()])
             self._earlier_run_seconds = history["run_seconds"] - self._clock.now()
         self._host_start = (self._clock.now(), self._sampler.sample())
 
@@ -253,10 +257,10 @@ class Attempt:
                     f"{self._record[name]!r} here; choose another --checkpoint.directory"
                 )
         past = metadata["history"]
-        history = past if run_summary.knows_more(past, self.log.earlier_events) else None
+        history = past if summary.knows_more(past, self.log.earlier_events) else None
         self.log.append("restored", step=step, history=history)
         self.step = self.first_step = step
-        self.run_started = run_summary.run_started(self.log.events)
+        self.run_started = summary.run_started(self.log.events)
 
     def begins_without_checkpoint(self) -> None:
         """Says so where an earlier attempt began to train: its time counts, its steps do not."""
@@ -334,7 +338,7 @@ class Attempt:
 
         All processes are told what the first one knows.
         """
-        rows = run_summary.history_of([*self.log.events, self._now()])["evaluations"]
+        rows = summary.history_of([*self.log.events, self._now()])["evaluations"]
         targets = self._request.experiment.targets
         step = next((int(row["step"]) for row in rows if reaches(targets, row)), 0)
         return self._told_by_first(step)
@@ -347,7 +351,7 @@ class Attempt:
         metadata = {
             "identity": self._record["identity"],
             "seed": self._record["seed"],
-            "history": run_summary.history_of([*self.log.events, self._now()]),
+            "history": summary.history_of([*self.log.events, self._now()]),
         }
         # First, so that a log that lost nothing always knows more of the clock than a checkpoint.
         self.log.append("checkpoint", step=step)
@@ -365,7 +369,7 @@ class Attempt:
     def report_finished(self) -> str:
         """Shows the result of a trial that an earlier attempt ended, and gives its status."""
         if self._is_first:
-            result = run_summary.summarize(self.log.earlier_events)
+            result = summary.summarize(self.log.earlier_events)
             # The attempt may have been killed after its last event and before this.
             write_json(self.directory.result_file, result.to_json())
             self.display.closing_table(result, self.directory.path)
@@ -425,7 +429,7 @@ class Attempt:
             self.log.append("warning", message=straggler["message"])
         self._sampler.stop()
         self.log.append("attempt_end", durable=True, status=status, step=step)
-        result = run_summary.summarize(self.log.events)
+        result = summary.summarize(self.log.events)
         if self._is_first:
             write_json(self.directory.result_file, result.to_json())
         self.display.closing_table(result, self.directory.path)
@@ -438,7 +442,7 @@ class Attempt:
             self._sampler.stop()
             self.log.append("attempt_end", status="failed", step=self.step)
             if self._is_first:
-                result = run_summary.summarize(self.log.events)
+                result = summary.summarize(self.log.events)
                 write_json(self.directory.result_file, result.to_json())
         self.close()
 

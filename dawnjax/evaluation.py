@@ -7,11 +7,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from dawnjax.experiment import Target
+from dawnjax.config.experiment import Target
 from dawnjax.feed import PREFETCHED_CALLS, Arrays, InputShapes
 from dawnjax.input_pipeline.prefetch import Prefetch
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
-from dawnjax.mesh import batch_sharding, local_rows, place, place_local, replicated
+from dawnjax.machine.mesh import batch_sharding, local_rows, place, place_local, replicated
 from dawnjax.programs import EvaluationPrograms
 from dawnjax.train_step import Recipe, TrainState, evaluated_params
 

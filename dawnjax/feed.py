@@ -15,15 +15,22 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from dawnjax.experiment import Experiment
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.run_options import RunOptions
 from dawnjax.input_pipeline.batches import BatchIndices, ExampleOrder, host_batch
 from dawnjax.input_pipeline.dataset import AnySpec, Split, num_bytes
 from dawnjax.input_pipeline.prefetch import Prefetch
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
-from dawnjax.mesh import batch_sharding, batch_shards, local_rows, place, place_local, replicated
-from dawnjax.run_options import RunOptions
-from dawnjax.stages import Span, span_of_next
-from dawnjax.train_step import Arrays
+from dawnjax.machine.mesh import (
+    batch_sharding,
+    batch_shards,
+    local_rows,
+    place,
+    place_local,
+    replicated,
+)
+from dawnjax.runs.stages import Span, span_of_next
+from dawnjax.tasks.task import Arrays
 
 Shapes = dict[str, jax.ShapeDtypeStruct]
 Placement = Literal["device", "host"]
@@ -79,18 +86,18 @@ class InputShapes:
 
     @property
     def initialization_rows(self) -> np.ndarray:
-        """The training images that the model looks at before the first step: int64 [n], ascending.
+        """The examples that the model looks at before the first step: int64 [n], ascending.
 
         They are spread over the split, which may be sorted by class.
         """
         num_examples = self.spec.num_train_examples
-        count = min(getattr(self.experiment.model, "num_initialization_images", 0), num_examples)
+        count = min(getattr(self.experiment.model, "num_initialization_examples", 0), num_examples)
         return np.arange(count) * num_examples // max(1, count)
 
     @property
-    def initialization_images(self) -> jax.ShapeDtypeStruct:
-        """Those images."""
-        return self._examples("train", self.initialization_rows.shape)["image"]
+    def initialization_examples(self) -> Shapes:
+        """The arrays of those examples."""
+        return self._examples("train", self.initialization_rows.shape)
 
     def _resident(self, split: Split, num_examples: int) -> Shapes:
         return self._examples(split, (num_examples,)) if self.placement == "device" else {}

@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from dawnjax import compilation, host_memory
 from dawnjax.call_queue import CallMetrics
 from dawnjax.errors import ConfigError
 from dawnjax.feed import Arrays, InputShapes, Shapes
-from dawnjax.mesh import batch_sharding, replicated, shardings_of, update_sharding
+from dawnjax.machine import compilation, host_memory
+from dawnjax.machine.mesh import batch_sharding, replicated, shardings_of, update_sharding
 from dawnjax.models.execution import Platform
-from dawnjax.pure_model import Tree
+from dawnjax.models.pure_model import Tree
 from dawnjax.train_step import Recipe, TrainState, evaluated_params, key_shape, platform_of
 
 Record = Callable[[str, float, str], None]
@@ -60,7 +60,7 @@ class TrainPrograms:
 
     Attributes:
       initialize: From the root key to the state.
-      initialize_from_data: From the state and the first training images to the state; None where
+      initialize_from_data: From the state and some training examples to the state; None where
         the model does not look at data.
       train: From `(state, resident, inputs, num_steps, root_key)` to `(state, CallMetrics)`:
         `inputs` has a row for each step of a call, of which the first `num_steps` are used.
@@ -68,7 +68,7 @@ class TrainPrograms:
     """
 
     initialize: Callable[[jax.Array], TrainState]
-    initialize_from_data: Callable[[TrainState, jax.Array], TrainState] | None
+    initialize_from_data: Callable[[TrainState, Arrays], TrainState] | None
     train: Callable[[TrainState, Arrays, Arrays, jax.Array, jax.Array], Any]
     steps_per_call: int
 
@@ -174,7 +174,7 @@ def compile_training(
         return dataclasses.replace(first, train=train)
     initialize_from_data = None
     if hasattr(recipe.experiment.model, "initialize_from_data"):
-        arguments = (state, placed(shapes.initialization_images, whole))
+        arguments = (state, placed(shapes.initialization_examples, whole))
         initialize_from_data = compile_program(
             "initialize_from_data", recipe.state_from_data, arguments, state_shardings, (0,), record
         )

@@ -10,10 +10,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dawnjax.analysis.run_summary import RunResult
 from dawnjax.call_queue import CallQueue
-from dawnjax.experiment import Experiment
-from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
+from dawnjax.config.experiment import Experiment
+from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.runs.summary import RunResult
+from dawnjax.tasks.task import find_metric
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
@@ -104,13 +105,15 @@ class Display:
         rate = examples / seconds
         waited = input_wait_seconds / queue.total_seconds
         best = ", ".join(
-            f"best {target.metric} {self._best[target.metric]:.4f} of {target.value:g}"
+            f"best {target.metric} {self._text(target.metric, self._best[target.metric])} of "
+            f"{target.value:g}"
             for target in self._experiment.targets
             if target.metric in self._best
         )
         text = (
             f"step {step}/{self._experiment.num_steps(self._spec)}  epoch {epoch:.2f}  "
-            f"{_rate_text(rate, self._spec)}  loss {loss:.4f}  {best or 'not yet evaluated'}  "
+            f"{_rate_text(rate, self._experiment, self._spec)}  loss {loss:.4f}  "
+            f"{best or 'not yet evaluated'}  "
             f"{run_seconds:.1f} s  input wait {100 * waited:.1f}%"
         )
         if self._status is not None:
@@ -128,10 +131,16 @@ class Display:
             choose = max if target.direction == "at_least" else min
             self._best[target.metric] = choose(best, value)
         shown = "  ".join(
-            f"{name} {value:.4f}" for name, value in metrics.items() if isinstance(value, float)
+            f"{name} {self._text(name, value)}"
+            for name, value in metrics.items()
+            if isinstance(value, float)
         )
         mark = "  target reached" if reached else ""
         self._line(f"{run_seconds:8.2f} s  epoch {epoch:6.2f}  step {step}  {shown}{mark}")
+
+    def _text(self, name: str, value: float) -> str:
+        metric = find_metric(self._experiment.task, name)
+        return f"{value:.4f}" if metric is None else metric.text(value)
 
     def warning(self, message: str) -> None:
         """Shows a warning, on every process."""
@@ -148,7 +157,7 @@ class Display:
         if not self._enabled:
             return
         console = _Console(file=sys.stdout, highlight=False)
-        console.show(closing_table(result, self._spec))
+        console.show(closing_table(result, self._experiment, self._spec))
         for warning in result.warnings:
             console.show(Text(f"warning: {warning}"))
         console.show(Text(f"result: {run_dir / 'result.json'}"))
@@ -158,12 +167,13 @@ class Display:
             self._console.show(Text(text))
 
 
-def closing_table(result: RunResult, spec: AnySpec) -> Table:
+def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> Table:
     """Gives the table that a run closes with.
 
     Args:
       result: The result.
-      spec: The dataset's shapes and counts, which say what an example is.
+      experiment: What was run; its task says what an example is called.
+      spec: The dataset's shapes and counts.
     """
     table = Table(
         title=f"{result.experiment}, seed {result.seed}: {result.status}", title_justify="left"
@@ -201,18 +211,18 @@ def closing_table(result: RunResult, spec: AnySpec) -> Table:
     )
     for target in result.target:
         best = result.best.get(target["metric"])
+        metric = find_metric(experiment.task, target["metric"])
         table.add_row(
             f"best {target['metric']}",
-            "-" if best is None else f"{best:.4f}",
+            "-" if best is None or metric is None else metric.text(best),
             f"target {target['direction'].replace('_', ' ')} {target['value']:g}",
         )
     rate = result.examples_per_second
     table.add_row(
         "throughput",
-        "-" if rate is None else _rate_text(rate, spec),
+        "-" if rate is None else _rate_text(rate, experiment, spec),
         f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
-        f"{result.epochs:.2f} epochs"
-        + (", a row of packed text being an example" if isinstance(spec, TextSpec) else ""),
+        f"{result.epochs:.2f} epochs" + _parts_note(experiment, spec),
     )
     for host in result.hosts:
         _add_profile_rows(table, host, len(result.hosts) > 1)
@@ -228,12 +238,17 @@ def closing_table(result: RunResult, spec: AnySpec) -> Table:
     return table
 
 
-def _rate_text(rate: float, spec: AnySpec) -> str:
-    """Gives examples a second by their name; of packed rows the pairs too, by the mean row."""
-    if not isinstance(spec, TextSpec):
-        return f"{rate:,.0f} examples/s"
-    pairs = rate * spec.num_train_pairs / spec.num_train_examples
-    return f"{rate:,.1f} rows/s ({pairs:,.0f} sentence pairs/s)"
+def _rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
+    """Examples a second by their name, and the parts that the mean example has."""
+    parts = experiment.task.parts_of_examples(spec)
+    more = "".join(f" ({rate * count:,.0f} {name}/s)" for name, count in parts.items())
+    return f"{rate:,.{1 if parts else 0}f} {experiment.task.example_unit}/s{more}"
+
+
+def _parts_note(experiment: Experiment, spec: AnySpec) -> str:
+    parts = experiment.task.parts_of_examples(spec)
+    unit = experiment.task.example_unit
+    return "".join(f"; {unit} hold {count:.1f} {name} on average" for name, count in parts.items())
 
 
 def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> None:

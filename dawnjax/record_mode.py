@@ -27,17 +27,24 @@ from typing import Any
 import jax
 import numpy as np
 
-from dawnjax import compilation, versions
-from dawnjax.config_json import to_json
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import EvaluationFeed, reaches
-from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.batches import ExampleOrder
-from dawnjax.input_pipeline.dataset import TextSpec
-from dawnjax.mesh import all_devices, batch_sharding, batch_shards, make_mesh, place, replicated
+from dawnjax.machine import compilation
+from dawnjax.machine.mesh import (
+    all_devices,
+    batch_sharding,
+    batch_shards,
+    make_mesh,
+    place,
+    replicated,
+)
 from dawnjax.programs import batch_of, batches, compile_program, placed, xla_options
-from dawnjax.run_directory import RECORD_TYPE
+from dawnjax.runs import versions
+from dawnjax.runs.directory import RECORD_TYPE
 from dawnjax.train_step import (
     PRNG_IMPLEMENTATION,
     Recipe,
@@ -111,7 +118,8 @@ def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
     ) -> tuple[Arrays, jax.Array, jax.Array]:
         state = recipe.initial_state(root_key)
         if hasattr(experiment.model, "initialize_from_data"):
-            state = recipe.state_from_data(state, train["image"][shapes.initialization_rows])
+            rows = shapes.initialization_rows
+            state = recipe.state_from_data(state, {name: train[name][rows] for name in train})
         state, losses = jax.lax.scan(
             lambda state, row: recipe.train_step(state, batch_of(train, row), root_key),
             state,
@@ -250,8 +258,6 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         raise ConfigError(str(error)) from None
     experiment.validate(spec)
     options.validate()
-    if isinstance(spec, TextSpec):
-        raise ConfigError("record mode is for image classification; this experiment translates")
     if len(experiment.spans(spec)) > 1:
         raise ConfigError("record mode is for runs of one stage; this experiment has several")
     if experiment.max_seconds:
@@ -283,6 +289,7 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "experiment": to_json(experiment),
         "identity": experiment.identity(spec),
+        "metric": experiment.targets[0].metric,
         "overrides": request.overrides,
         "num_train_examples": spec.num_train_examples,
         "num_steps": experiment.num_steps(spec),
@@ -295,21 +302,22 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
     }
 
 
-def summary(results: list[SeedResult], compile_seconds: float) -> dict[str, Any]:
-    """Gives what all seeds say together.
+def summary(results: list[SeedResult], metric: str, compile_seconds: float) -> dict[str, Any]:
+    """Figures of all seeds together.
 
     Args:
       results: One or more seeds.
+      metric: The metric to sum up, such as `top_1_accuracy`.
       compile_seconds: What compiling took, once.
 
     Returns:
-      Means, population standard deviations, extremes and counts; the standard error of the mean
-      accuracy is null for a single seed.
+      Means, population standard deviations, extremes and counts; the standard error of the metric's
+      mean is null for a single seed.
     """
     times = np.array([result.time_seconds for result in results])
-    accuracies = np.array([result.metrics["top_1_accuracy"] for result in results])
+    values = np.array([result.metrics[metric] for result in results])
     count = len(results)
-    error = float(accuracies.std(ddof=1) / math.sqrt(count)) if count > 1 else None
+    error = float(values.std(ddof=1) / math.sqrt(count)) if count > 1 else None
     return {
         "num_seeds": count,
         "num_reached": sum(result.reached for result in results),
@@ -320,9 +328,9 @@ def summary(results: list[SeedResult], compile_seconds: float) -> dict[str, Any]
         "time_min_seconds": float(times.min()),
         "time_max_seconds": float(times.max()),
         "time_with_compilation_seconds": float(times.mean()) + compile_seconds,
-        "top_1_accuracy_mean": float(accuracies.mean()),
-        "top_1_accuracy_std": float(accuracies.std()),
-        "top_1_accuracy_standard_error": error,
+        f"{metric}_mean": float(values.mean()),
+        f"{metric}_std": float(values.std()),
+        f"{metric}_standard_error": error,
     }
 
 
@@ -334,7 +342,7 @@ def write(path: Path, facts: dict[str, Any], results: list[SeedResult]) -> None:
     """
     record = {
         **facts,
-        "summary": summary(results, facts["compile_seconds"]),
+        "summary": summary(results, facts["metric"], facts["compile_seconds"]),
         "seeds": [dataclasses.asdict(result) for result in results],
     }
     beside = path.with_name(path.name + ".part")

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.feed import InputShapes, input_shapes
 from dawnjax.programs import (
@@ -14,8 +15,7 @@ from dawnjax.programs import (
     compile_training,
     state_shapes,
 )
-from dawnjax.run_options import RunOptions
-from dawnjax.stages import Span, span_of_last
+from dawnjax.runs.stages import Span, span_of_last
 from dawnjax.train_step import Recipe
 
 
@@ -89,8 +89,9 @@ def _refuse_other_parameters(recipes: tuple[Recipe, ...]) -> None:
     for recipe in recipes[1:]:
         if [leaf.shape for leaf in jax.tree.leaves(state_shapes(recipe))] != wanted:
             config = recipe.experiment
+            values = config.task.stage_values().items()
             raise ConfigError(
                 f"model={config.model.TAG} has other parameters with "
-                f"crop_pixels={config.augmentation.crop_pixels} than in the run's first stage; it "
-                "cannot change its image size (an auxiliary head is as large as what it sees)"
+                f"{', '.join(f'{name}={value}' for name, value in values)} than in the run's first "
+                "stage; it cannot change its input (an auxiliary head is as large as what it sees)"
             )

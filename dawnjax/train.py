@@ -8,28 +8,36 @@ several steps at a time, runs ahead of them, and waits only where a comment says
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from dawnjax import compilation, processes
 from dawnjax.attempt import FIRST_LOSSES, Attempt
 from dawnjax.call_queue import CallQueue
-from dawnjax.clock import RunClock
+from dawnjax.capture import Trainer
+from dawnjax.cluster import processes
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment_flags import Request
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.experiment import Experiment
-from dawnjax.experiment_flags import Request
 from dawnjax.feed import Arrays, TrainFeed
-from dawnjax.input_pipeline.dataset import DatasetSpec
-from dawnjax.mesh import all_devices, batch_sharding, batch_shards, make_mesh, place, replicated
-from dawnjax.profile.capture import Trainer
+from dawnjax.machine import compilation
+from dawnjax.machine.mesh import (
+    all_devices,
+    batch_sharding,
+    batch_shards,
+    make_mesh,
+    place,
+    replicated,
+)
 from dawnjax.programs import TrainPrograms, state_shapes
-from dawnjax.run_directory import refuse_undecodable
-from dawnjax.run_options import RunOptions
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.directory import refuse_undecodable
+from dawnjax.runs.stages import Span
 from dawnjax.staged_programs import Stage, compile_stages
-from dawnjax.stages import Span
 from dawnjax.train_step import (
     PRNG_IMPLEMENTATION,
     Recipe,
@@ -145,8 +153,9 @@ def _train(
         else:
             state = programs.initialize(root_key)
             if programs.initialize_from_data is not None:
-                images = np.asarray(train_examples["image"][shapes.initialization_rows])
-                state = programs.initialize_from_data(state, place(images, replicated(mesh)))
+                rows = shapes.initialization_rows
+                arrays = {name: np.asarray(array[rows]) for name, array in train_examples.items()}
+                state = programs.initialize_from_data(state, place(arrays, replicated(mesh)))
 
     step = 0 if restored is None else restored.step
     evaluation_steps = set(experiment.evaluation_steps(spec))
@@ -272,7 +281,7 @@ def calls_in_flight(platform: str, steps_per_call: int) -> int:
     return max(2, IN_FLIGHT[platform] // steps_per_call)
 
 
-def _stops(experiment: Experiment, spec: DatasetSpec, options: RunOptions) -> list[int]:
+def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
     """Gives the steps after which the loop stops, ascending.
 
     They are the ends of stages and of epochs, evaluations and saves. At the end of an epoch the
@@ -280,7 +289,7 @@ def _stops(experiment: Experiment, spec: DatasetSpec, options: RunOptions) -> li
     """
     stops = {span.last_step for span in experiment.spans(spec)}
     stops.update(experiment.evaluation_steps(spec))
-    epochs = range(1, math.floor(experiment.num_epochs) + 1)
+    epochs = range(1, math.floor(experiment.length_in_epochs(spec)) + 1)
     stops.update(experiment.step_of_epoch(epoch, spec) for epoch in epochs)
     every = options.checkpoint.every_steps
     if every:
@@ -322,8 +331,7 @@ def _warm_up(stage: Stage, root_key: jax.Array, counts: dict[int, jax.Array]) ->
     mesh, whole = stage.recipe.mesh, replicated(stage.recipe.mesh)
     state = programs.initialize(root_key)
     if programs.initialize_from_data is not None:
-        images = shapes.initialization_images
-        state = programs.initialize_from_data(state, place(np.zeros(images.shape, np.uint8), whole))
+        state = programs.initialize_from_data(state, zeros(shapes.initialization_examples, whole))
     inputs = zeros(shapes.train_inputs(programs.steps_per_call), batch_sharding(mesh, 1))
     state, _ = programs.train(
         state, zeros(shapes.train_resident, whole), inputs, counts[1], root_key

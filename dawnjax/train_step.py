@@ -8,7 +8,8 @@ statistics ride with the scalars.
 import dataclasses
 import functools
 import itertools
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,26 +17,20 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, PartitionSpec
 
-from dawnjax import classification, loss_scaling
-from dawnjax.experiment import Experiment
-from dawnjax.input_pipeline import image_augmentation
-from dawnjax.input_pipeline.dataset import AnySpec, DatasetSpec, TextSpec
-from dawnjax.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
-from dawnjax.models.execution import ComputeDtype, Execution, Platform, TrainingMoment
-from dawnjax.optimizers import make_optimizer, whitening_learns
-from dawnjax.pure_model import PureModel, Tree, pure_model
-from dawnjax.stages import Span
+from dawnjax.config.experiment import Experiment
+from dawnjax.machine.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
+from dawnjax.models.execution import ComputeDtype, Execution, Platform
+from dawnjax.models.pure_model import PureModel, Tree, named_layers
+from dawnjax.optim import loss_scaling
+from dawnjax.optim.optimizers import make_optimizer, whitening_learns
+from dawnjax.runs.stages import Span
+from dawnjax.tasks.task import INITIALIZATION, MODEL, Arrays, Moment, Setting, make_model
 
 PRNG_IMPLEMENTATION = "threefry2x32"
 
-# Purposes of random numbers: key = fold_in(root, purpose, step, global example index).
-INITIALIZATION, AUGMENTATION, EXAMPLE, MODEL = range(4)
-
-Arrays = dict[str, jax.Array]
-
 
 def key_shape() -> Any:
-    """Gives the shape of a trial's key."""
+    """The shape of a trial's key."""
     return jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
 
 
@@ -66,31 +61,34 @@ class TrainState:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A classifier's pure functions on a mesh, before they are compiled.
-
-    `translation.TranslationRecipe` is that of a translator.
+    """An experiment's pure functions on a mesh, before they are compiled.
 
     Attributes:
-      experiment: The experiment.
-      spec: The dataset's shapes and counts.
+      experiment: The experiment of the stage alone.
+      setting: What its task works on.
       mesh: The devices.
       model: The pure model.
       optimizer: The update rule.
-      span: The steps of the run's stage that it is for; the experiment is that of this stage alone.
+      span: The steps of the stage.
       shards_update: Whether each device makes its part of an update alone and keeps its part of the
         optimizer's state; the parameters are whole on each device.
     """
 
     experiment: Experiment
-    spec: DatasetSpec
+    setting: Setting
     mesh: Mesh
     model: PureModel
     optimizer: optax.GradientTransformation
     span: Span
     shards_update: bool = False
 
+    @property
+    def spec(self) -> Any:
+        """The dataset's shapes and counts."""
+        return self.setting.spec
+
     def initial_state(self, root_key: jax.Array) -> TrainState:
-        """Gives the state before the first step; it depends on the seed alone."""
+        """The state before the first step; it depends on the seed alone."""
         key = jax.random.fold_in(root_key, INITIALIZATION)
         params, batch_stats = self.model.init(key)
         return TrainState(
@@ -108,16 +106,15 @@ class Recipe:
         """Shapes and dtypes of the state: a run asks often, and a large model traces a second."""
         return jax.eval_shape(self.initial_state, key_shape())
 
-    def state_from_data(self, state: TrainState, images: jax.Array) -> TrainState:
-        """Gives the state with those parameters set that look at training images.
+    def state_from_data(self, state: TrainState, examples: Arrays) -> TrainState:
+        """The state with those parameters set that look at training examples.
 
         Args:
           state: The initial state.
-          images: uint8 [n, height, width, channels], the first of the training split.
+          examples: Arrays [n, ...], the examples of `InputShapes.initialization_rows`.
         """
-        normalized = image_augmentation.normalize(images, self.spec.mean, self.spec.std)
-        initialize = getattr(self.experiment.model, "initialize_from_data")  # noqa: B009
-        params = initialize(state.params, normalized)
+        task = self.experiment.task
+        params = task.initialize_from_data(state.params, examples, self.setting)
         ema_params = params if self.experiment.ema_decay else {}
         return dataclasses.replace(state, params=params, ema_params=ema_params)
 
@@ -128,7 +125,7 @@ class Recipe:
 
         Args:
           state: The state.
-          batch: `image` uint8 [batch, height, width, channels], `label`, `index` and `epoch` int32
+          batch: The arrays of the dataset's examples, [batch, ...], with `index` and `epoch` int32
             [batch]: the example's position in its split and the epoch that it is seen in.
           root_key: The trial's key.
 
@@ -136,23 +133,14 @@ class Recipe:
           The next state, and the mean loss of the batch (float32) before the update.
         """
         experiment = self.experiment
-        images = image_augmentation.normalize(batch["image"], self.spec.mean, self.spec.std)
-        example_keys = _fold_in_each(jax.random.fold_in(root_key, EXAMPLE), batch["index"])
-        step_key = jax.random.fold_in(jax.random.fold_in(root_key, AUGMENTATION), state.step)
-        images = image_augmentation.augment(
-            experiment.augmentation,
-            images,
-            step_keys=_fold_in_each(step_key, batch["index"]),
-            example_keys=example_keys,
-            epochs=batch["epoch"],
+        steps_done = state.step.astype(jnp.float32) + self.span.step_shift
+        moment = Moment(
+            root_key=root_key,
+            step=state.step,
+            progress=steps_done / experiment.num_steps(self.spec),
+            whitening_learns=whitening_learns(experiment, self.spec, state.step),
         )
-
-        moment = self._moment(state.step, batch["index"], root_key)
-        gradients, losses, group_stats = self._gradients(state, images, batch["label"], moment)
-        loss, batch_stats = _mean_over_groups(
-            losses, group_stats, experiment.global_batch_size // experiment.batch_norm_group_size
-        )
-        return self.updated(state, gradients, loss, batch_stats)
+        return self.updated(state, *self._gradients(state, batch, moment))
 
     def updated(
         self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
@@ -203,100 +191,99 @@ class Recipe:
         return jax.lax.with_sharding_constraint(tree, shardings)
 
     def _gradients(
-        self,
-        state: TrainState,
-        images: jax.Array,
-        labels: jax.Array,
-        moment: TrainingMoment | None,
+        self, state: TrainState, batch: Arrays, moment: Moment
     ) -> tuple[Tree, jax.Array, Tree]:
-        """Gives the gradients of the mean loss, times the loss scale where there is one.
+        """Gradients of the mean loss, times the loss scale where there is one; loss; statistics.
 
-        Returns:
-          The gradients, each example's loss, and statistics of each normalization group. In several
-          parts the last two come in another order of groups, which their means do not see.
+        What is differentiated is the sum of losses over the batch's number of rows, so that it
+        stays small in float16. Where the task divides by another count, the gradients are corrected
+        once, in the end.
         """
+        rows, task = self.experiment.global_batch_size, self.experiment.task
 
-        def mean_loss(
-            params: Tree, held: tuple[Tree, Tree], rows: Any
-        ) -> tuple[jax.Array, tuple[jax.Array, Tree]]:
-            (batch_stats, loss_scale), (images, labels, moment) = held, rows
-            heads, batch_stats = self.model.apply(params, batch_stats, images, True, moment)
-            losses = self._losses(heads, labels)
-            return loss_scaling.scale(losses.mean(), loss_scale), (losses, batch_stats)
+        def loss_over_rows(params: Tree, held: Any, batch: Arrays) -> tuple[jax.Array, _Sums]:
+            batch_stats, loss_scale, moment = held
+            module = self.model.bind(params, batch_stats, moment.key(MODEL))
+            with named_layers(module):
+                losses, count = task.loss(module, batch, moment, self.setting)
+            counts_rows = isinstance(count, int) and count == len(batch["index"])
+            total = None if counts_rows else jnp.float32(count)
+            sums = _Sums(losses, total, self.model.stats_of(module))
+            return loss_scaling.scale(losses.sum() / rows, loss_scale), sums
 
-        gradient = jax.grad(mean_loss, has_aux=True)
-        params, held = state.params, (state.batch_stats, state.loss_scale)
-        rows = (images, labels, moment)
-        count = self.experiment.accumulation_steps
-        if count == 1:
-            gradients, (losses, group_stats) = gradient(params, held, rows)
-            return gradients, losses, group_stats
+        gradient = jax.grad(loss_over_rows, has_aux=True)
+        held = (state.batch_stats, state.loss_scale, moment)
+        if self.experiment.accumulation_steps == 1:
+            gradients, sums = gradient(state.params, held, batch)
+        else:
+            gradients, sums = self._in_parts(gradient, state.params, held, batch)
+        if sums.count is not None:
+            correction = rows / sums.count.sum()
+            gradients = jax.tree.map(lambda leaf: leaf * correction, gradients)
+        return gradients, *_means(sums, state.batch_stats, rows)
 
-        def in_parts(params: Tree, held: tuple[Tree, Tree], rows: Any) -> Any:
-            def add(total: Tree, part: Any) -> tuple[Tree, tuple[jax.Array, Tree]]:
-                gradients, aux = gradient(params, held, part)
-                return jax.tree.map(lambda a, b: a + b / count, total, gradients), aux
+    def _in_parts(
+        self, gradient: Any, params: Tree, held: Any, batch: Arrays
+    ) -> tuple[Tree, "_Sums"]:
+        """Gradients and sums of a batch that is computed in parts, one after the other."""
+        parts, group = self.experiment.accumulation_steps, self.experiment.batch_norm_group_size
 
-            def parts_of(array: jax.Array) -> jax.Array:
-                if array.ndim == 0:
-                    return jnp.broadcast_to(array, (count,))
-                return array.reshape(count, len(array) // count, *array.shape[1:])
+        def add(total: Tree, part: tuple[jax.Array, Arrays]) -> tuple[Tree, _Sums]:
+            number, rows = part
+            moment = dataclasses.replace(held[-1], part=number)
+            gradients, sums = gradient(params, (*held[:-1], moment), rows)
+            return jax.tree.map(jnp.add, total, gradients), sums
 
+        def all_parts(params: Tree, batch: Arrays) -> tuple[Tree, _Sums]:
+            split = {
+                name: array.reshape(parts, len(array) // parts, *array.shape[1:])
+                for name, array in batch.items()
+            }
             zeros = jax.tree.map(jnp.zeros_like, params)
-            gradients, aux = jax.lax.scan(add, zeros, jax.tree.map(parts_of, rows))
-            losses, group_stats = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), aux)
-            return gradients, losses, group_stats
+            gradients, sums = jax.lax.scan(add, zeros, (jnp.arange(parts), split))
+            losses = sums.losses.reshape(-1)
+            # The rows of all parts' groups follow one another; statistics of whole parts stay rows.
+            stats = jax.tree.map(
+                lambda new, old: new.reshape(-1, *old.shape) if new.ndim == old.ndim + 2 else new,
+                sums.stats,
+                held[0],
+            )
+            return gradients, _Sums(losses, sums.count, stats)
 
         shards = batch_shards(self.mesh)
-        num_groups = self.experiment.global_batch_size // self.experiment.batch_norm_group_size
         is_split = shards > 1 and self.mesh.shape["fsdp"] == 1
-        if not is_split or num_groups % (shards * count):
-            return in_parts(params, held, rows)
+        groups = self.experiment.global_batch_size // group if group else 0
+        # A model whose random numbers follow a row's place must see the whole batch.
+        if not is_split or not groups or groups % (shards * parts) or self.model.has_streams:
+            return all_parts(params, batch)
 
         # Each device adds up its own parts, and the sums are reduced once: left to itself, XLA
         # reduces the gradients of every part.
-        def on_device(params: Tree, held: tuple[Tree, Tree], rows: Any) -> Any:
-            gradients, losses, group_stats = in_parts(params, held, rows)
-            return jax.lax.pmean(gradients, BATCH_AXES), losses, group_stats
+        def on_device(params: Tree, batch: Arrays) -> tuple[Tree, _Sums]:
+            gradients, sums = all_parts(params, batch)
+            return jax.lax.psum(gradients, BATCH_AXES), sums
 
         whole, split = PartitionSpec(), PartitionSpec(BATCH_AXES)
-        row_specs = jax.tree.map(lambda array: split if array.ndim else whole, rows)
         reduced = jax.shard_map(
             on_device,
             mesh=self.mesh,
-            in_specs=(whole, whole, row_specs),
-            out_specs=(whole, split, split),
+            in_specs=(whole, split),
+            out_specs=(whole, split),
             check_vma=False,
         )
-        return reduced(params, held, rows)
+        return reduced(params, batch)
 
-    def _moment(
-        self, step: jax.Array, index: jax.Array, root_key: jax.Array
-    ) -> TrainingMoment | None:
-        """Gives what a model that takes a moment is told; None for the others."""
-        if not getattr(self.experiment.model, "takes_moment", False):
-            return None
-        step_key = jax.random.fold_in(jax.random.fold_in(root_key, MODEL), step)
-        num_steps = self.experiment.num_steps(self.spec)
-        done = step.astype(jnp.float32) + self.span.step_shift
-        return TrainingMoment(
-            keys=_fold_in_each(step_key, index),
-            progress=done / num_steps,
-            whitening_learns=whitening_learns(self.experiment, self.spec, step),
-        )
+    def train_flops_per_example(self) -> float:
+        """Model FLOPs of one example in a train step, whatever computes them here.
 
-    def _losses(
-        self, heads: jax.Array | tuple[jax.Array, jax.Array], labels: jax.Array
-    ) -> jax.Array:
-        """Gives each example's loss, float32 [batch], an auxiliary head's included."""
-        smoothing = self.experiment.label_smoothing
-        if not isinstance(heads, tuple):
-            return classification.smoothed_cross_entropy(heads, labels, smoothing)
-        losses, auxiliary = (
-            classification.smoothed_cross_entropy(logits, labels, smoothing) for logits in heads
-        )
-        weight = getattr(self.experiment.model, "auxiliary_loss_weight")  # noqa: B009
-        return losses + weight * auxiliary
+        Raises:
+          ValueError: The model holds a loop whose number of rounds is not known.
+          DataError: The data that the count follows from cannot be read.
+        """
+        # As an accelerator computes it: on a CPU some convolutions become other products.
+        execution = dataclasses.replace(self.setting.execution, platform="tpu", batch_shards=1)
+        setting = dataclasses.replace(self.setting, execution=execution, mesh=None)
+        return self.experiment.task.train_flops_per_example(setting)
 
     def evaluation_step(
         self, params: Tree, batch_stats: Tree, batch: Arrays, totals: Arrays
@@ -306,48 +293,50 @@ class Recipe:
         Args:
           params: The raw or averaged parameters.
           batch_stats: The running statistics.
-          batch: `image` uint8 [batch, height, width, channels], `label` int32 [batch], `mask` bool
-            [batch], False for padding.
-          totals: As `classification.zero_totals` gives them.
+          batch: The arrays of the dataset's examples, [batch, ...], with `index` int32 [batch] and
+            `mask` bool [batch], False for padding.
+          totals: As `zero_totals` makes them.
         """
-        logits = self.evaluated_logits(params, batch_stats, batch["image"])
-        return classification.add_totals(totals, logits, batch["label"], batch["mask"])
-
-    def evaluated_logits(self, params: Tree, batch_stats: Tree, images: jax.Array) -> jax.Array:
-        """Gives the logits of images as an evaluation has them: float32 [batch, classes].
-
-        Args:
-          params: The raw or averaged parameters.
-          batch_stats: The running statistics.
-          images: uint8 [batch, height, width, channels].
-        """
-        cropped = image_augmentation.center_crop(self.experiment.augmentation, images)
-        normalized = image_augmentation.normalize(cropped, self.spec.mean, self.spec.std)
-        logits = jnp.zeros((), jnp.float32)
-        augmentation = self.experiment.evaluation.test_time_augmentation
-        for weight, view in image_augmentation.views(augmentation, normalized):
-            logits += weight * self.model.apply(params, batch_stats, view, False)[0]
-        return logits
+        module = self.model.bind(params, batch_stats)
+        examples = totals["examples"] + batch["mask"].sum(dtype=jnp.int32)
+        task_totals = {name: value for name, value in totals.items() if name != "examples"}
+        with named_layers(module):
+            added = self.experiment.task.add_batch(module, batch, task_totals, self.setting)
+        return {"examples": examples, **added}
 
     def zero_totals(self) -> Arrays:
-        """Gives the totals of no examples."""
-        return classification.zero_totals()
+        """The totals of no examples: the task's, and their number."""
+        totals = self.experiment.task.zero_totals(self.setting)
+        return {"examples": jnp.zeros((), jnp.int32), **totals}
 
-    def metrics_of(self, totals: dict[str, np.ndarray]) -> dict[str, float | str]:
-        """Gives the metrics of an evaluation from its totals, which lie on the host."""
-        numbers = {name: value.item() for name, value in totals.items()}
-        return {**classification.metrics_of(numbers, self.spec.num_classes)}
+    def metrics_of(self, totals: Mapping[str, np.ndarray]) -> dict[str, float | str]:
+        """The metrics of an evaluation from its totals, which lie on the host."""
+        return self.experiment.task.metrics_of(totals, self.setting)
+
+
+class _Sums(NamedTuple):
+    """What is added up over a batch, or over a part of one.
+
+    Attributes:
+      losses: float32 [] or [rows].
+      count: float32, what the losses' sum is divided by; None if that is the number of rows.
+      stats: The model's statistics, one row a normalization group or one of the whole batch.
+    """
+
+    losses: jax.Array
+    count: jax.Array | None
+    stats: Tree
 
 
 def make_recipe(
     experiment: Experiment,
-    spec: AnySpec,
+    spec: Any,
     mesh: Mesh,
     stage: int | None = None,
     shards_update: bool = False,
     execution: Execution | None = None,
 ) -> Recipe:
-    """Gives the pure functions of an experiment for the devices of a mesh.
+    """The pure functions of an experiment for the devices of a mesh.
 
     Args:
       experiment: The experiment.
@@ -359,25 +348,16 @@ def make_recipe(
     """
     span = experiment.spans(spec)[-1 if stage is None else stage]
     experiment = experiment.in_stage(span.index)
-    if isinstance(spec, TextSpec):
-        # Imported here: that module builds on this one.
-        from dawnjax.translation import make_translation_recipe
-
-        return make_translation_recipe(experiment, spec, mesh, span, shards_update, execution)
-    execution = execution or execution_of(experiment, mesh)
-    build: Any = experiment.model.build
-    model = pure_model(
-        lambda rngs: build(
-            image_shape=image_augmentation.model_image_shape(
-                experiment.augmentation, spec.image_shape
-            ),
-            num_classes=spec.num_classes,
-            execution=execution,
-            rngs=rngs,
-        )
+    setting = Setting(
+        model=experiment.model,
+        data=experiment.data,
+        spec=spec,
+        execution=execution or execution_of(experiment, mesh),
+        mesh=mesh,
     )
+    model = make_model(experiment.task, setting)
     optimizer = make_optimizer(experiment, spec, span.step_shift)
-    return Recipe(experiment, spec, mesh, model, optimizer, span, shards_update)
+    return Recipe(experiment, setting, mesh, model, optimizer, span, shards_update)
 
 
 def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
@@ -414,27 +394,29 @@ def evaluated_params(experiment: Experiment, state: TrainState) -> Tree:
     return state.ema_params if experiment.evaluation.weights == "ema" else state.params
 
 
-def _fold_in_each(key: jax.Array, values: jax.Array) -> jax.Array:
-    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, values)
-
-
-def _mean_over_groups(
-    losses: jax.Array, group_stats: Tree, num_groups: int
-) -> tuple[jax.Array, Tree]:
-    """Gives the mean loss and the mean statistics by one reduction over the normalization groups.
+def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree]:
+    """The mean loss and statistics of a batch; of groups, by one reduction over all of them.
 
     Args:
-      losses: float32 [batch].
-      group_stats: Tree of float32 [groups, channels].
-      num_groups: Groups in the global batch.
+      sums: The sums, with a row for each normalization group, or for each part.
+      old_stats: The statistics before, which tell what such a row is.
+      num_rows: Rows of the global batch.
     """
-    leaves, structure = jax.tree.flatten(group_stats)
-    group_losses = losses.reshape(num_groups, -1).mean(axis=1, keepdims=True)
-    rows = jnp.concatenate([group_losses, *leaves], axis=1)
-    means = rows.mean(axis=0)
-    ends = list(itertools.accumulate([leaf.shape[1] for leaf in leaves], initial=1))
-    stats = [means[start:end] for start, end in itertools.pairwise(ends)]
-    return means[0], jax.tree.unflatten(structure, stats)
+    leaves, structure = jax.tree.flatten(sums.stats)
+    old_leaves = jax.tree.leaves(old_stats)
+    have_groups = all(new.ndim == old.ndim + 1 for new, old in zip(leaves, old_leaves, strict=True))
+    if leaves and have_groups and sums.count is None and sums.losses.shape == (num_rows,):
+        groups = len(leaves[0])
+        group_losses = sums.losses.reshape(groups, -1).mean(axis=1, keepdims=True)
+        rows = jnp.concatenate([group_losses, *leaves], axis=1)
+        means = rows.mean(axis=0)
+        ends = list(itertools.accumulate([leaf.shape[1] for leaf in leaves], initial=1))
+        stats = [means[start:end] for start, end in itertools.pairwise(ends)]
+        return means[0], jax.tree.unflatten(structure, stats)
+    loss = sums.losses.sum() / (num_rows if sums.count is None else sums.count.sum())
+    return loss, jax.tree.map(
+        lambda new, old: new.mean(axis=0) if new.ndim > old.ndim else new, sums.stats, old_stats
+    )
 
 
 def _ema_decay(experiment: Experiment, step: jax.Array) -> jax.Array | float:

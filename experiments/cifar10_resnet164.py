@@ -6,26 +6,27 @@
 SGD with momentum at 0.1 in batches of 128, a tenth of it for the first 400 steps, divided by ten
 after 32,000 and 48,000 steps; weight decay on all parameters; random crops and flips.
 
-Not yet measured: it wants an accelerator (an epoch is 75 TFLOP). The seed (one P100, PyTorch
-0.1.12) reached 94.19 % after 138 epochs and 3.0 hours, with a schedule of its own; the paper states
-5.46 % error (median of five).
+Not yet measured: it needs an accelerator (an epoch is 75 TFLOP). DAWNBench's seed (one P100,
+PyTorch 0.1.12) reached 94.19 % after 138 epochs and 3.0 hours with another schedule; the paper
+states 5.46 % error (median of five).
 
 Source: He et al. 2016, "Identity Mappings in Deep Residual Networks" (arXiv 1603.05027), appendix,
 "Implementation Details", and table 2; the entry `dawn_resnet164_b_1p100-dawn_pytorch` of
 https://github.com/stanford-futuredata/dawn-bench-entries.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
+from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.preactivation_resnet import PreactivationResNet
-from dawnjax.tiny import tiny
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="cifar10_resnet164",
+    task=Classification(augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random")),
     model=PreactivationResNet(),
     data=Cifar10(),
-    augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random"),
     optimizer=Sgd(
         base_learning_rate=0.1, nesterov=False, weight_decay=1e-4, decay_norm_and_bias=True
     ),
@@ -44,5 +45,6 @@ EXPERIMENT = Experiment(
 
 TINY = tiny(
     EXPERIMENT,
+    data=tiny_images(),
     model=PreactivationResNet(stem_width=8, stage_sizes=(1, 1, 1), stage_widths=(16, 32, 32)),
 )

@@ -5,33 +5,30 @@
 
 WRN-34-6: 17.5 epochs up to the peak rate, as many down, and 5 to next to nothing.
 
-Not yet measured to its target: it wants an accelerator (an epoch is 720 TFLOP; a schedule of one
-epoch took most of an hour on two CPU cores and reached 63.99 %, `docs/measurements.md`).
+Not yet measured to its target: it needs an accelerator (an epoch is 720 TFLOP). On two CPU cores
+one trial of one epoch took most of an hour and reached 63.99 % on a JPEG copy. The entry that this
+follows (eight V100) reached 94.03 % after 36 epochs and 174 s.
 
-The entry that this follows (fast.ai and students, "Custom Wide Resnet", eight V100) reached 94.03 %
-after 36 epochs and 174 s.
-
-It pads with zeros; the entry pads by reflection, and also rotates by up to 2 degrees and changes
-brightness, contrast and saturation by up to a quarter.
-
-Source: the other recipe is that of the entry `fastai_pytorch` of
-https://github.com/stanford-futuredata/dawn-bench-entries and of `cifar10/dawn_submission` in
+Source: the entry `fastai_pytorch`, "Custom Wide Resnet", of
+https://github.com/stanford-futuredata/dawn-bench-entries, and `cifar10/dawn_submission` in
 https://github.com/fastai/imagenet-fast: 40 epochs, one eighth of them at the end, batches of 8 x
-128, rates 1.3 / 50 to 1.3, weight decay 2e-4. It cycles the momentum from 0.95 to 0.85 too, which
-is 0.9 here. Its network has 22 layers with the same six-fold width; no entry with 34 was found.
+128, rates 1.3 / 50 to 1.3, weight decay 2e-4. What differs there: 22 layers (no entry with 34 was
+found), momentum that cycles from 0.95 to 0.85, padding by reflection, rotation by up to 2 degrees,
+and changes of brightness, contrast and saturation by up to a quarter.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
+from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.models.wide_resnet import WideResNet
-from dawnjax.tiny import tiny
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="cifar10_wide_resnet34",
+    task=Classification(augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random")),
     model=WideResNet(depth=34, widening=6),
     data=Cifar10(),
-    augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random"),
     optimizer=Sgd(base_learning_rate=1.3, nesterov=False, weight_decay=2e-4),
     schedule=PiecewiseLinear(
         knot_epochs=(0.0, 17.5, 35.0, 40.0), fractions=(0.02, 1.0, 0.02, 0.0002)
@@ -44,4 +41,4 @@ EXPERIMENT = Experiment(
     evaluation=Evaluation(every_epochs=1.0, first_epoch=25.0, global_batch_size=2000),
 )
 
-TINY = tiny(EXPERIMENT, model=WideResNet(depth=10, widening=1))
+TINY = tiny(EXPERIMENT, data=tiny_images(), model=WideResNet(depth=10, widening=1))

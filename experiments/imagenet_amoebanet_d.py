@@ -5,12 +5,12 @@
 
 RMSProp as TensorFlow computes it, 2.56 at a batch of 1,024, the rate times 0.88 after each epoch,
 warm-up over the first hundredth of the run, an auxiliary head, dropout before the classifier, and
-the moving average of the weights for evaluation. No drop path and no clipping of gradients, as the
-source's command leaves them. The statistics of BatchNorm are not averaged beyond their own
-momentum, unlike in the source; its preprocessing of images was not compared.
+the moving average of the weights for evaluation. As in the source's command there is no drop path
+and no clipping of gradients. Unlike the source, the statistics of BatchNorm are not averaged
+beyond their own momentum. The preprocessing of images was not compared.
 
-Not yet measured here. The entry (one Cloud TPU, TensorFlow 1.8) reached 93.04 % top-5 after 33 of
-35 epochs and 7.5 hours, 93.11 % and 76.20 % top-1 at the end.
+Not yet measured. The entry (one Cloud TPU, TensorFlow 1.8) reached 93.04 % top-5 after 33 of 35
+epochs and 7.5 hours, 93.11 % and 76.20 % top-1 at the end.
 
 Source: the entry `google_amoeba_net_d_tpu_tensorflow18` of
 https://github.com/stanford-futuredata/dawn-bench-entries for batch, rates, decay and epochs; the
@@ -18,23 +18,27 @@ command in `models/experimental/amoeba_net/README.md` at 1acd2c4 in
 https://github.com/tensorflow/tpu, and the defaults of that program's flags, for the rest.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
+import dataclasses
+
+from dawnjax.config.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.amoebanet import AmoebaNetD
-from dawnjax.tiny import tiny
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="imagenet_amoebanet_d",
+    task=Classification(
+        augmentation=ImageAugmentation(crop_pixels=224, flip="random"), label_smoothing=0.1
+    ),
     model=AmoebaNetD(),
     data=ImageNet(),
-    augmentation=ImageAugmentation(crop_pixels=224, flip="random"),
     optimizer=RmsProp(base_learning_rate=0.64, reference_batch_size=256, clip_global_norm=0.0),
     schedule=Exponential(warmup_epochs=0.35, rate=0.88),
     num_epochs=35,
     global_batch_size=1024,
     batch_norm_group_size=128,
-    label_smoothing=0.1,
     compute_dtype="bfloat16",
     ema_decay=0.9999,
     ema_has_warmup=True,
@@ -46,7 +50,9 @@ EXPERIMENT = Experiment(
 
 TINY = tiny(
     EXPERIMENT,
+    data=tiny_images(side=144),
+    task=dataclasses.replace(
+        EXPERIMENT.task, augmentation=ImageAugmentation(crop_pixels=136, flip="random")
+    ),
     model=AmoebaNetD(num_cells=3, num_filters=16, stem_width=8, drop_path_keep=0.8),
-    image_side=144,
-    augmentation=ImageAugmentation(crop_pixels=136, flip="random"),
 )

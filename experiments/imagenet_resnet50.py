@@ -3,36 +3,39 @@
     dawnjax prepare --dataset=imagenet --from=ILSVRC2012 --out=data/imagenet
     dawnjax train --experiment=imagenet_resnet50 --data.data_dir=data/imagenet
 
-SGD with Nesterov momentum, 0.1 for each 256 examples of a batch of 1,024, five epochs of warm-up, a
-cosine to 0 over 40 epochs, label smoothing, random rectangles and flips, the last BatchNorm scale
-of each block starting at 0.
+SGD with Nesterov momentum, 0.1 for each 256 examples of a batch of 1,024, five epochs of warm-up,
+a cosine to 0 over 40 epochs, label smoothing, random rectangles and flips, the last BatchNorm
+scale of each block starting at 0.
 
-Not yet measured: it wants an accelerator (an epoch is 31 PFLOP) and ImageNet. The pod entry of
-DAWNBench that this is nearest to (ResNet-50, TensorFlow 1.8, half of a TPU v2 pod, steps in place
-of a cosine, no smoothing) first had 93.00 % top-5 after 87 epochs, and 93.03 % and 75.97 % top-1
-after its 100.
+Not yet measured: it needs an accelerator (an epoch is 31 PFLOP) and ImageNet. The nearest entry of
+DAWNBench (half of a TPU v2 pod, TensorFlow 1.8, steps in place of a cosine, no smoothing) had
+93.00 % top-5 after 87 epochs, and 93.03 % and 75.97 % top-1 after 100.
 
-Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv 1706.02677), sections 2.1, 2.2 and
-5.1; cosine and smoothing as in He et al. 2018, "Bag of Tricks" (arXiv 1812.01187), section 5.
+Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv 1706.02677), sections 2.1, 2.2
+and 5.1; cosine and smoothing as in He et al. 2018, "Bag of Tricks" (arXiv 1812.01187), section 5.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+import dataclasses
+
+from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.resnet import ResNet, imagenet_resnet
-from dawnjax.tiny import tiny
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50",
+    task=Classification(
+        augmentation=ImageAugmentation(crop_pixels=224, flip="random"), label_smoothing=0.1
+    ),
     model=imagenet_resnet(50),
     data=ImageNet(),
-    augmentation=ImageAugmentation(crop_pixels=224, flip="random"),
     optimizer=Sgd(base_learning_rate=0.1, reference_batch_size=256, weight_decay=1e-4),
     schedule=WarmupCosine(warmup_epochs=5.0),
     num_epochs=40,
     global_batch_size=1024,
     batch_norm_group_size=32,
-    label_smoothing=0.1,
     compute_dtype="bfloat16",
     targets=(Target(metric="top_5_accuracy", value=0.93),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=30.0, global_batch_size=1000),
@@ -40,6 +43,10 @@ EXPERIMENT = Experiment(
 
 TINY = tiny(
     EXPERIMENT,
+    data=tiny_images(side=40),
+    task=dataclasses.replace(
+        EXPERIMENT.task, augmentation=ImageAugmentation(crop_pixels=32, flip="random")
+    ),
     model=ResNet(
         stage_sizes=(1, 1),
         stage_widths=(16, 32),
@@ -48,6 +55,4 @@ TINY = tiny(
         last_scale=0.0,
         classifier_std=0.01,
     ),
-    image_side=40,
-    augmentation=ImageAugmentation(crop_pixels=32, flip="random"),
 )

@@ -7,32 +7,36 @@ LARS with a peak rate of 25, five epochs of warm-up, then the square of what is 
 label smoothing; the space-to-depth stem. `--weight_update_sharding` splits the optimizer's state
 and the update over the devices.
 
-Not yet measured: it wants a slice of an accelerator pod and ImageNet.
+Not yet measured: it needs a slice of an accelerator pod and ImageNet.
 
-Source: `models/official/resnet/lars_util.py` in https://github.com/tensorflow/tpu for rate, warm-up
-and power at this batch; TensorFlow's `LARSOptimizer` for the rule (momentum of scaled gradients,
-coefficient 0.001, no trust ratio for biases and normalization), which is the paper's; Ying et al.
-2018, "Image Classification at Supercomputer Scale" (arXiv 1811.06992), section 2. The target is
-MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a choice of this recipe.
+Source: `models/official/resnet/lars_util.py` in https://github.com/tensorflow/tpu for rate,
+warm-up and power at this batch; TensorFlow's `LARSOptimizer` for the rule (momentum of scaled
+gradients, coefficient 0.001, no trust ratio for biases and normalization), which is the paper's;
+Ying et al. 2018, "Image Classification at Supercomputer Scale" (arXiv 1811.06992), section 2. The
+target is MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a choice of this recipe.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Lars, Polynomial, Target
+import dataclasses
+
+from dawnjax.config.experiment import Evaluation, Experiment, Lars, Polynomial, Target
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.resnet import ResNet, imagenet_resnet
-from dawnjax.tiny import tiny
+from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50_mlperf",
+    task=Classification(
+        augmentation=ImageAugmentation(crop_pixels=224, flip="random"), label_smoothing=0.1
+    ),
     model=imagenet_resnet(50, stem="imagenet_space_to_depth"),
     data=ImageNet(),
-    augmentation=ImageAugmentation(crop_pixels=224, flip="random"),
     optimizer=Lars(base_learning_rate=25.0),
     schedule=Polynomial(warmup_epochs=5.0, power=2.0),
     num_epochs=72,
     global_batch_size=16384,
     batch_norm_group_size=64,
-    label_smoothing=0.1,
     compute_dtype="bfloat16",
     targets=(Target(value=0.759),),
     mlperf_benchmark="resnet",
@@ -41,6 +45,10 @@ EXPERIMENT = Experiment(
 
 TINY = tiny(
     EXPERIMENT,
+    data=tiny_images(side=40),
+    task=dataclasses.replace(
+        EXPERIMENT.task, augmentation=ImageAugmentation(crop_pixels=32, flip="random")
+    ),
     model=ResNet(
         stage_sizes=(1, 1),
         stage_widths=(16, 32),
@@ -49,6 +57,4 @@ TINY = tiny(
         last_scale=0.0,
         classifier_std=0.01,
     ),
-    image_side=40,
-    augmentation=ImageAugmentation(crop_pixels=32, flip="random"),
 )

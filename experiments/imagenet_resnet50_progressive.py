@@ -3,45 +3,47 @@
     dawnjax prepare --dataset=imagenet --from=ILSVRC2012 --out=data/imagenet
     dawnjax train --experiment=imagenet_resnet50_progressive --data.data_dir=data/imagenet
 
-Images of 128, 224 and 288 pixels from epochs 0, 14 and 32 on, in batches of 4,096, 1,792 and 1,024
-(512, 224 and 128 on each of 8 devices), each with its own compiled program; random rectangles of at
-least half of the image at the end. The rate rises from 1 to 2 over 5 epochs, falls to 1, then to a
-tenth at 16, 27 and 33 epochs, and follows the batch. Momentum without Nesterov, no weight decay of
-biases and normalization, the last BatchNorm scale of each block starting at 0, no label smoothing.
-`--stages.boundary_epochs=` switches progressive resizing off; `--augmentation.crop_pixels=224` then
-chooses the one size.
+Images of 128, 224 and 288 pixels from epochs 0, 14 and 32 on, in batches of 4,096, 1,792 and
+1,024; random rectangles of at least half of the image at the end. The rate rises from 1 to 2 over
+5 epochs, falls to 1, then to a tenth at 16, 27 and 33 epochs, and follows the batch. Momentum
+without Nesterov, no weight decay of biases and normalization, the last BatchNorm scale of each
+block starting at 0, no label smoothing. `--stages.boundary_epochs=` switches progressive resizing
+off; `--task.augmentation.crop_pixels=224` then chooses the one size.
 
-Not yet measured: it wants an accelerator and ImageNet. The source states 109 minutes to 93.00 % on
-one machine of eight V100 (the schedule is `one_machine` there). Of the same authors' entries to
-DAWNBench, four machines reached 93.008 % after 29 epochs of another such schedule in 0.495 hours,
-and the first (one machine, sizes of 128, 224 and 288 from epochs 0, 18 and 41 on, batches of 1,024)
-reached 93.002 % after 42 epochs in 2.96 hours.
+Not yet measured: it needs an accelerator and ImageNet. The source states 109 minutes to 93.00 % on
+eight V100. Of its authors' DAWNBench entries, four such machines reached 93.008 % after 29 epochs
+in 0.495 hours, and one machine 93.002 % after 42 epochs in 2.96 hours, both with other schedules.
 
-What differs: statistics of BatchNorm are those of 32 images, not of a device's batch; bfloat16 in
-place of float16 with a scale of 1,024; each evaluation sees the middle square (0.875 of the shorter
-side, as 1 / 1.14 there), also at 288 pixels, where the source keeps the photograph's shape. Images
-have 256 pixels unless they are prepared with --image_side=330 and read with --data.image_side=330
-(435 GB): at 288 the smaller ones are enlarged and hold less detail than the source's.
+Three things differ from the source. BatchNorm's statistics are of 32 images, not of a device's
+batch. Arithmetic is bfloat16, not float16. Evaluation sees the middle square (0.875 of the shorter
+side), also at 288 pixels, where the source keeps the photograph's shape. Images have 256 pixels,
+so those of 288 are enlarged; --image_side=330 prepares larger ones (435 GB) for
+--data.image_side=330.
 
 Source: `train.py` and `training/train_imagenet_nv.py` in https://github.com/diux-dev/imagenet18
-(now https://github.com/cybertronai/imagenet18_old); the entries `fastai_pytorch` and
-`fastai_resnet50_p3_4_machine_pytorch` of https://github.com/stanford-futuredata/dawn-bench-entries;
-`imagenet_nv/main.py` at c4b2255 in https://github.com/fastai/imagenet-fast for the first entry.
+(now https://github.com/cybertronai/imagenet18_old), its schedule `one_machine`; the entries
+`fastai_pytorch` and `fastai_resnet50_p3_4_machine_pytorch` of
+https://github.com/stanford-futuredata/dawn-bench-entries; `imagenet_nv/main.py` at c4b2255 in
+https://github.com/fastai/imagenet-fast for the first entry.
 """
 
 import dataclasses
 
-from dawnjax.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
+from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.models.resnet import ResNet, imagenet_resnet
-from dawnjax.tiny import tiny
+from dawnjax.tasks.classification import Classification, ImageStages
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50_progressive",
+    task=Classification(
+        augmentation=ImageAugmentation(crop_pixels=128, center_fraction=0.875, flip="random"),
+        stages=ImageStages(crop_pixels=(224, 288), crop_min_area=(0.08, 0.5)),
+    ),
     model=imagenet_resnet(50),
     data=ImageNet(),
-    augmentation=ImageAugmentation(crop_pixels=128, center_fraction=0.875, flip="random"),
     optimizer=Sgd(
         base_learning_rate=2.0, reference_batch_size=4096, nesterov=False, weight_decay=1e-4
     ),
@@ -56,8 +58,6 @@ EXPERIMENT = Experiment(
     compute_dtype="bfloat16",
     stages=Stages(
         boundary_epochs=(14.0, 32.0),
-        crop_pixels=(224, 288),
-        crop_min_area=(0.08, 0.5),
         global_batch_size=(1792, 1024),
     ),
     targets=(Target(metric="top_5_accuracy", value=0.93),),
@@ -67,6 +67,12 @@ EXPERIMENT = Experiment(
 TINY = dataclasses.replace(
     tiny(
         EXPERIMENT,
+        data=tiny_images(side=36),
+        task=dataclasses.replace(
+            EXPERIMENT.task,
+            augmentation=ImageAugmentation(crop_pixels=24, center_fraction=0.875, flip="random"),
+            stages=ImageStages(crop_pixels=(40,), crop_min_area=(0.5,)),
+        ),
         model=ResNet(
             stage_sizes=(1, 1),
             stage_widths=(16, 32),
@@ -75,12 +81,8 @@ TINY = dataclasses.replace(
             last_scale=0.0,
             classifier_std=0.01,
         ),
-        image_side=36,
-        augmentation=ImageAugmentation(crop_pixels=24, center_fraction=0.875, flip="random"),
     ),
     # One step of 16 small images, then two of 8 large ones.
     batch_norm_group_size=2,
-    stages=Stages(
-        boundary_epochs=(0.5,), crop_pixels=(40,), crop_min_area=(0.5,), global_batch_size=(8,)
-    ),
+    stages=Stages(boundary_epochs=(0.5,), global_batch_size=(8,)),
 )

@@ -3,17 +3,17 @@
     dawnjax train --experiment=imagenet_resnet_tiny --seed=0 --run_dir=runs/tiny_0
     dawnjax export --format=mlperf runs/tiny_* --submitter=NAME --out=submission
 
-It is there to try the way to an MLPerf result of the open division (image classification with a
-residual network) from end to end: small images made from a seed, a small network, a target that it
-reaches in a few epochs. Its time says nothing about ImageNet.
+Use it to try the way to an MLPerf result of the open division (image classification with a
+residual network): small images made from a seed, a small network, and a target that it reaches in
+a few epochs. Its time says nothing about ImageNet.
 
 Source: the network's blocks are those of He et al. 2015; sizes and rates are arbitrary.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet_tiny",
@@ -30,4 +30,7 @@ EXPERIMENT = Experiment(
     evaluation=Evaluation(),
 )
 
-TINY = tiny(EXPERIMENT, image_side=16)
+TINY = tiny(
+    EXPERIMENT,
+    data=tiny_images(side=16),
+)

@@ -1,18 +1,16 @@
 """Synthetic images of any shape: for trying a machine, a model or a setting without data.
 
-The images are made from a seed: a pattern for each class under noise. A small residual network
-learns them in a few epochs on any machine, so the run shows a time to accuracy from end to end, and
-every shape is a flag:
-
     dawnjax train --experiment=synthetic_image --data.image_height=224 --data.image_width=224
 
-The time says nothing about any benchmark: how hard the task is depends on the flags.
+The images are made from a seed: a pattern for each class under noise. A small residual network
+learns them in a few epochs on any machine. Every shape is a flag, and how hard the task is depends
+on them, so the time says nothing about any benchmark.
 """
 
-from dawnjax.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
-from dawnjax.tiny import tiny
 
 EXPERIMENT = Experiment(
     name="synthetic_image",
@@ -28,4 +26,7 @@ EXPERIMENT = Experiment(
     evaluation=Evaluation(),
 )
 
-TINY = tiny(EXPERIMENT, image_side=8, image_channels=1)
+TINY = tiny(
+    EXPERIMENT,
+    data=tiny_images(side=8, channels=1),
+)

@@ -32,23 +32,14 @@ _MAGIC: tuple[tuple[bytes, int, Kind], ...] = (
     (b"ustar", 257, "tar"),
 )
 
-_READ_ERRORS = (
-    EOFError,
-    OSError,
-    lzma.LZMAError,
-    zlib.error,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
+_READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, tarfile.TarError)
+_READ_ERRORS += (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
 """What Python's readers of archives raise on damaged ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a source may expand to; far above any data set here, far below this machine's end.
+    """What a source may expand to: far more than any dataset here, far less than memory and disk.
 
     Attributes:
       num_members: Files and folders.
@@ -71,7 +62,7 @@ class Member:
     Attributes:
       source: The folder or the archive.
       name: Path within the source, with forward slashes.
-      read_unnamed: Gives the bytes; its errors do not name the source.
+      read_unnamed: Returns the bytes; its errors do not name the source.
     """
 
     source: pathlib.Path
@@ -79,7 +70,7 @@ class Member:
     read_unnamed: Callable[[], bytes]
 
     def read(self) -> bytes:
-        """Gives the bytes; to be called before the next member is asked for.
+        """Reads the bytes; to be called before the next member is asked for.
 
         Raises:
           DataError: Damaged or too large.
@@ -89,7 +80,7 @@ class Member:
 
 
 def kind_of(path: pathlib.Path) -> Kind:
-    """Gives what a source is by its content, whatever its name says.
+    """Tells what a source is by its content, whatever its name says.
 
     Raises:
       DataError: It does not exist, cannot be read, or is none of the known kinds.
@@ -110,7 +101,7 @@ def kind_of(path: pathlib.Path) -> Kind:
 
 
 def members(path: pathlib.Path, limits: Limits = LIMITS) -> Iterator[Member]:
-    """Gives the files of a folder or an archive, in its own order (a folder's is sorted).
+    """Walks through the files of an archive in its order, or of a folder in sorted order.
 
     Raises:
       DataError: Damaged, hostile or too large; one line that names the source and the member.
@@ -190,7 +181,7 @@ def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(path.open("rb"))
-        stream = _Bounded(_decompressed(file, kind_of(path)), path, limits.total_bytes)
+        stream = _Bounded(_OPENERS[kind_of(path)](file), path, limits.total_bytes)
         archive = stack.enter_context(tarfile.open(fileobj=stream, mode="r|"))
         for info in archive:
             name = _safe_name(path, info.name)
@@ -209,14 +200,12 @@ def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
 _Stream = IO[bytes] | gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File
 
 
-def _decompressed(file: IO[bytes], kind: Kind) -> _Stream:
-    if kind == "tar.gz":
-        return gzip.GzipFile(fileobj=file)
-    if kind == "tar.xz":
-        return lzma.LZMAFile(file)
-    if kind == "tar.bz2":
-        return bz2.BZ2File(file)
-    return file
+_OPENERS: dict[Kind, Callable[[IO[bytes]], _Stream]] = {
+    "tar": lambda file: file,
+    "tar.gz": lambda file: gzip.GzipFile(fileobj=file),
+    "tar.xz": lzma.LZMAFile,
+    "tar.bz2": bz2.BZ2File,
+}
 
 
 class _Bounded(io.RawIOBase):
@@ -274,7 +263,7 @@ class _Budget:
 
 
 def _safe_name(path: pathlib.Path, name: str) -> str:
-    """Gives a member's name without a leading `./`; refuses one that leads elsewhere."""
+    """A member's name without a leading `./`; a name that leads out of the archive is refused."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\\" in name or name[1:2] == ":":
         raise DataError(f"{path}: the member name {shown(name)} leads out of the archive")
@@ -282,5 +271,5 @@ def _safe_name(path: pathlib.Path, name: str) -> str:
 
 
 def shown(name: str) -> str:
-    """Gives a name as one short printable line."""
+    """A name as one short printable line."""
     return repr(name if len(name) <= 100 else name[:97] + "...")

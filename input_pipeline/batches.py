@@ -36,7 +36,7 @@ class ExampleOrder:
     Philox4x64-10 with the key (seed, epoch): a published counter-based generator, whose raw stream,
     unlike NumPy's `permutation` and `shuffle`, never changes between versions. The lowest bits of a
     key are replaced by the example's number: then no two keys are equal, and every sorting
-    algorithm gives the same order.
+    algorithm makes the same order.
 
     The permutations last used are kept, so that walking through the steps makes each epoch once.
     One object belongs to one thread.
@@ -68,7 +68,7 @@ class ExampleOrder:
         self._permutations: dict[int, np.ndarray] = {}
 
     def steps(self, start: int, count: int) -> BatchIndices:
-        """Gives the examples of steps start to start + count - 1, in any order of calls.
+        """The examples of steps start to start + count - 1; calls may come in any order.
 
         Args:
           start: First step, counted from 0.
@@ -79,7 +79,7 @@ class ExampleOrder:
         return self.batches(start * self._batch_size, count, self._batch_size)
 
     def batches(self, first_position: int, count: int, batch_size: int) -> BatchIndices:
-        """Gives the examples of consecutive batches of any size, in any order of calls.
+        """The examples of consecutive batches of any size; calls may come in any order.
 
         Args:
           first_position: Where in the stream of examples the first batch begins, from 0.
@@ -122,9 +122,9 @@ def host_batch(
     indices: BatchIndices,
     rows: slice | np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Gives one process's part of batches, gathered on the host.
+    """Gathers one process's part of batches on the host.
 
-    It is for datasets that device memory cannot hold, and reads only the rows it gives, so the
+    It is for datasets that device memory cannot hold, and reads only the rows it returns, so the
     examples may be memory-mapped, or decoded on demand. `prefetch.Prefetch` gathers ahead of the
     device.
 
@@ -140,7 +140,7 @@ def host_batch(
     index, epoch = indices.index[:, rows], indices.epoch[:, rows]
     batch = {}
     for name, array in examples.items():
-        # A plain view: indexing a numpy.memmap gives memmap objects, which cost more to handle.
+        # A plain view: indexing a numpy.memmap makes memmap objects, which cost more to handle.
         source = array if isinstance(array, RowsOnDemand) else np.asarray(array)
         batch[name] = source[index]
     return {**batch, "index": np.ascontiguousarray(index), "epoch": np.ascontiguousarray(epoch)}

@@ -8,7 +8,6 @@ Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (
 """
 
 import dataclasses
-import os
 import pathlib
 from typing import ClassVar
 
@@ -17,18 +16,7 @@ import numpy as np
 from dawnjax.input_pipeline import cifar10_tfds, prepared
 from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Split
 
-CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 IMAGE_SHAPE = (32, 32, 3)
 NUM_EXAMPLES: dict[Split, int] = {"train": 50_000, "eval": 10_000}
 
@@ -51,7 +39,7 @@ class Cifar10:
     data_dir: str = ""
 
     def spec(self) -> DatasetSpec:
-        """Gives counts and shapes; reads metadata only.
+        """Counts and shapes; reads metadata only.
 
         Raises:
           DataError: Missing, half-converted, of another dataset, or with metadata damaged.
@@ -75,7 +63,7 @@ class Cifar10:
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Gives the images uint8 [N, 32, 32, 3] and labels int32 [N] of one split, verified.
+        """The images uint8 [N, 32, 32, 3] and labels int32 [N] of one split, verified.
 
         A prepared directory is memory-mapped and checked in about 0.1 s; a TFDS directory is
         decoded, which takes some seconds.
@@ -91,11 +79,11 @@ class Cifar10:
         return {"image": images, "label": labels.astype(np.int32)}
 
     def classes(self) -> tuple[str, ...]:
-        """Gives the name of each class; a label is a position in it."""
+        """The name of each class; a label is a position in it."""
         return CLASSES
 
     def _directory(self) -> pathlib.Path:
-        return pathlib.Path(self.data_dir).expanduser() if self.data_dir else default_directory()
+        return prepared.directory_of("cifar10", self.data_dir)
 
     def _tfds_version(self, directory: pathlib.Path) -> pathlib.Path | None:
         if prepared.is_prepared(directory):
@@ -108,11 +96,6 @@ class Cifar10:
                 "an .npz or a TFDS directory (--data.data_dir names another place)"
             )
         return version_directory
-
-
-def default_directory() -> pathlib.Path:
-    """Gives where CIFAR-10 is looked for unless a place is named."""
-    return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / "cifar10"
 
 
 def _read_description(directory: pathlib.Path) -> prepared.Description:

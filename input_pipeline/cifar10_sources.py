@@ -1,4 +1,4 @@
-"""CIFAR-10 in the forms in which it is found, read into memory for `dawnjax prepare`.
+"""CIFAR-10 in the forms that it comes in, read into memory for `dawnjax prepare`.
 
 The form is recognized by content, in a folder or an archive of it:
 
@@ -22,11 +22,12 @@ from typing import Literal
 
 import numpy as np
 
-from dawnjax.input_pipeline import archives, cifar10_tfds
-from dawnjax.input_pipeline.cifar10 import CLASSES
+from dawnjax.input_pipeline import archives, cifar10_tfds, prepared
+from dawnjax.input_pipeline.cifar10 import CLASSES, NUM_EXAMPLES
 from dawnjax.input_pipeline.dataset import DataError, Split
 from dawnjax.input_pipeline.image_files import decode_image
 from dawnjax.input_pipeline.pickled_batches import read_pickled_batch
+from dawnjax.input_pipeline.preparation import Preparation, Request, report_images
 from dawnjax.input_pipeline.prepared import Examples
 
 Form = Literal["python", "binary", "images", "arrays"]
@@ -51,11 +52,11 @@ _FORM_NAMES: dict[Form, str] = {
 
 
 def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> Examples:
-    """Gives all examples of a source, checked.
+    """Reads all examples of a source, checked.
 
     Args:
       path: A folder or an archive in one of the forms above.
-      progress: Called now and then with the number of examples read since the last call.
+      progress: Called with the number of examples read since its last call.
 
     Returns:
       The examples, in the order of the batches (original versions), of class and file name (image
@@ -98,7 +99,7 @@ def _examples(splits: Splits, source: dict[str, str]) -> Examples:
 
 
 def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Member]]:
-    """Gives the form of a source and its files of that form; other files are passed over."""
+    """The form of a source and its files of that form; other files are passed over."""
 
     def known() -> Iterator[tuple[Form, archives.Member]]:
         for member in archives.members(path):
@@ -106,8 +107,8 @@ def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Me
             if form is not None:
                 yield form, member
 
-    found = known()
-    first = next(found, None)
+    of_known_form = known()
+    first = next(of_known_form, None)
     if first is None:
         raise DataError(
             f"{path}: holds no known form of CIFAR-10 (data_batch_1 ..., data_batch_1.bin ..., "
@@ -115,7 +116,7 @@ def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Me
         )
 
     def members() -> Iterator[archives.Member]:
-        for form, member in itertools.chain([first], found):
+        for form, member in itertools.chain([first], of_known_form):
             if form != first[0]:
                 raise DataError(
                     f"{path}: mixes {_FORM_NAMES[first[0]]} ({first[1].name!r}) and "
@@ -127,7 +128,7 @@ def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Me
 
 
 def _form_of(name: str) -> Form | None:
-    """Gives the form that a file belongs to by its path; None for one that is not needed."""
+    """The form that a file belongs to by its path; None for a file that is not needed."""
     parts = name.split("/")
     file = parts[-1]
     if file.startswith(".") or "__MACOSX" in parts:
@@ -178,7 +179,7 @@ def _read_batches(
 
 
 def _read_binary_batch(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the pixels [n, 3072] and labels [n]: a record is a byte of label and the pixels."""
+    """The pixels [n, 3072] and labels [n]: a record is a byte of label and the pixels."""
     if len(content) % (1 + _PIXELS):
         raise DataError(f"is cut short: {len(content):,} bytes are no multiple of {1 + _PIXELS}")
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
@@ -188,7 +189,7 @@ def _read_binary_batch(content: bytes) -> tuple[np.ndarray, np.ndarray]:
 def _read_images(
     path: pathlib.Path, members: Iterator[archives.Member], progress: Progress
 ) -> Splits:
-    found: dict[Split, list[tuple[int, str, np.ndarray]]] = {"train": [], "eval": []}
+    decoded: dict[Split, list[tuple[int, str, np.ndarray]]] = {"train": [], "eval": []}
     root = None
     for member in members:
         *folders, split, label, file = member.name.split("/")
@@ -201,17 +202,17 @@ def _read_images(
             if label not in CLASSES:
                 raise DataError(f"is of no class of CIFAR-10 ({', '.join(CLASSES)})")
             image = decode_image(content, _SIDE, _SIDE)
-        found[_FOLDERS[split]].append((CLASSES.index(label), file, image))
+        decoded[_FOLDERS[split]].append((CLASSES.index(label), file, image))
         progress(1)
     splits: Splits = {}
     for folder, split in _FOLDERS.items():
-        lacking = set(range(len(CLASSES))) - {label for label, _, _ in found[split]}
+        lacking = set(range(len(CLASSES))) - {label for label, _, _ in decoded[split]}
         if lacking:
             names = ", ".join(f"{folder}/{CLASSES[label]}" for label in sorted(lacking))
             raise DataError(f"{path}: has no images in {names}")
-        found[split].sort(key=lambda item: item[:2])
-        images = np.stack([image for _, _, image in found[split]])
-        splits[split] = images, np.array([label for label, _, _ in found[split]])
+        decoded[split].sort(key=lambda item: item[:2])
+        images = np.stack([image for _, _, image in decoded[split]])
+        splits[split] = images, np.array([label for label, _, _ in decoded[split]])
     return splits
 
 
@@ -253,7 +254,7 @@ def _read_arrays(
 
 
 def _read_npy(content: bytes) -> np.ndarray:
-    """Gives the array in an .npy file; its size is compared with the file before it is made."""
+    """The array in an .npy file; its size is compared with the file before it is made."""
     file = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(file)
@@ -291,3 +292,28 @@ def _naming(member: archives.Member) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{member.source}: {archives.shown(member.name)} {error}") from None
+
+
+def _prepare(request: Request) -> str:
+    source, out = request.required_source(), request.out_for("cifar10")
+    written = prepared.write(
+        out,
+        lambda: read_source(source, request.progress.add),
+        dataset="cifar10",
+        overwrite=request.overwrite,
+    )
+    return report_images(request, out, written, ("CIFAR-10", NUM_EXAMPLES))
+
+
+PREPARATION = Preparation(
+    name="cifar10",
+    usage=("--from=PATH [--out=DIR] [--overwrite]",),
+    takes="""PATH is one of these:
+
+  the original archive   cifar-10-python.tar.gz or cifar-10-binary.tar.gz, or its folder
+  image files            train/<class>/*.jpg|png and test/<class>/*.jpg|png: a folder, or a .tar,
+                         .tar.gz, .tar.xz, .tar.bz2 or .zip of it
+  arrays                 an .npz of train_x, train_y, test_x, test_y
+  TensorFlow Datasets    a data directory with ArrayRecord files""",
+    run=_prepare,
+)

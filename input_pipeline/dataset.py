@@ -1,38 +1,102 @@
-"""What every dataset gives: a specification before the clock starts, verified arrays after it.
+"""The contract between a dataset and the code that trains on it.
 
-A dataset is a frozen config with two methods. `spec()` reads metadata only and never an example,
-so a run may call it before its clock starts. `load(split)` gives all examples of a split, verified,
-and belongs on the clock:
+A dataset is a frozen dataclass with a `TAG` and two methods (`Dataset`). `spec()` is called before
+a run's clock starts: it says how many examples there are and what they look like. `load(split)`
+reads them, verified, and belongs on the clock. A specification of any kind has what `DataSpec`
+lists. `DatasetSpec` describes labelled images, `TextSpec` parallel text, `ArraysSpec` arrays of any
+names; a task asks for the kind that it learns from.
 
-    {"image": uint8 [num_examples, height, width, channels], "label": int32 [num_examples]}
+What an image dataset has besides:
 
-of an image dataset; `TextSpec` says what parallel text gives.
+- `classes()`, the name of each label; `class_names` numbers the labels of a dataset without it;
+- `RESIZES = True` where files of photographs are cut and resized to squares, so that another set
+  to evaluate on is treated alike.
 """
 
 import dataclasses
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Protocol
 
 Split = Literal["train", "eval"]
+
+Shapes = dict[str, tuple[tuple[int, ...], str]]
+"""Shape and NumPy's dtype name of each array of one example, by the array's name."""
 
 
 class DataError(Exception):
     """Data that is missing, damaged or not what it should be; the message is one line."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DatasetSpec:
-    """The counts and shapes of an image dataset, known without reading an example.
+class DataSpec(Protocol):
+    """What the specification of any dataset has.
 
     Attributes:
       num_train_examples: Examples in the train split; an epoch is this many.
       num_eval_examples: Examples in the eval split.
+      fingerprint: Tells two contents of the same shape apart: equal for equal examples in equal
+        order, so that a run is not resumed on other data. 16 hex digits.
+    """
+
+    @property
+    def num_train_examples(self) -> int: ...
+
+    @property
+    def num_eval_examples(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def example_shapes(self, split: Split) -> Shapes:
+        """Shape and dtype of each array of one example, by name."""
+        ...
+
+    def batch_elements(self, batch_size: int) -> int:
+        """Elements of the largest array that any model needs for a batch."""
+        ...
+
+
+class Dataset(Protocol):
+    """What any dataset has.
+
+    Attributes:
+      TAG: Its name in flags (`--data=TAG`) and in records.
+    """
+
+    TAG: ClassVar[str]
+
+    def spec(self) -> DataSpec:
+        """Counts and shapes.
+
+        Raises:
+          DataError: The data are missing, or their description is damaged.
+          ValueError: A field is out of range, or does not fit the data.
+        """
+        ...
+
+    def load(self, split: Split) -> Mapping[str, Any]:
+        """All examples of a split: arrays [num_examples, ...], or `RowsOnDemand` in their place.
+
+        Raises:
+          DataError: The data are missing, damaged, or not those of `spec()`.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DatasetSpec:
+    """The counts and shapes of an image dataset, whose splits have two arrays:
+
+        {"image": uint8 [num_examples, height, width, channels], "label": int32 [num_examples]}
+
+    Attributes:
+      num_train_examples: As `DataSpec` says.
+      num_eval_examples: As `DataSpec` says.
       image_shape: (height, width, channels) in pixels; pixels are uint8.
       num_classes: Labels are 0 to num_classes - 1.
       mean: Per channel, of pixel / 255.
       std: Per channel, of pixel / 255. A normalized pixel is (pixel / 255 - mean) / std.
-      fingerprint: Tells two contents of the same shape apart: equal for equal examples in equal
-        order, so that a run is not resumed on other data. 16 hex digits.
+      fingerprint: As `DataSpec` says.
     """
 
     num_train_examples: int
@@ -43,13 +107,13 @@ class DatasetSpec:
     std: tuple[float, ...]
     fingerprint: str
 
-    def example_shapes(self, split: Split) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Gives shape and dtype of each array of one example."""
+    def example_shapes(self, split: Split) -> Shapes:
+        """Shape and dtype of each array of one example."""
         del split  # both are alike
         return {"image": (self.image_shape, "uint8"), "label": ((), "int32")}
 
     def batch_elements(self, batch_size: int) -> int:
-        """Gives the elements of the largest array that any model needs for a batch: its images."""
+        """Elements of a batch's images."""
         return batch_size * math.prod(self.image_shape)
 
 
@@ -75,7 +139,7 @@ class TextSpec:
       eval_target_length: The longest target sentence to evaluate, in tokens.
       vocabulary_size: Tokens of the joint vocabulary.
       end: The token that ends a sentence.
-      fingerprint: As that of `DatasetSpec`; it covers vocabulary and references too.
+      fingerprint: As `DataSpec` says; it covers vocabulary and references too.
     """
 
     num_train_examples: int
@@ -89,8 +153,8 @@ class TextSpec:
     end: int
     fingerprint: str
 
-    def example_shapes(self, split: Split) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Gives shape and dtype of each array of one example."""
+    def example_shapes(self, split: Split) -> Shapes:
+        """Shape and dtype of each array of one example."""
         if split == "eval":
             lengths = {"source": self.eval_source_length, "target": self.eval_target_length}
             return {name: ((length,), "uint16") for name, length in lengths.items()}
@@ -103,19 +167,55 @@ class TextSpec:
         }
 
     def batch_elements(self, batch_size: int) -> int:
-        """Gives the elements of the largest array that any model needs for a batch: its logits."""
+        """Elements of a batch's logits."""
         return batch_size * self.target_length * self.vocabulary_size
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArraysSpec:
+    """The counts and shapes of arrays of any names, such as `arrays.Arrays` has them.
+
+    Attributes:
+      num_train_examples: As `DataSpec` says.
+      num_eval_examples: As `DataSpec` says.
+      train_shapes: Shape and dtype of each array of a training example.
+      eval_shapes: The same of an example to evaluate.
+      fingerprint: As `DataSpec` says.
+    """
+
+    num_train_examples: int
+    num_eval_examples: int
+    train_shapes: Shapes
+    eval_shapes: Shapes
+    fingerprint: str
+
+    def example_shapes(self, split: Split) -> Shapes:
+        """Shape and dtype of each array of one example."""
+        return self.train_shapes if split == "train" else self.eval_shapes
+
+    def batch_elements(self, batch_size: int) -> int:
+        """Elements of a batch's largest array."""
+        shapes = [*self.train_shapes.values(), *self.eval_shapes.values()]
+        return batch_size * max(math.prod(shape) for shape, _ in shapes)
 
 
 AnySpec = DatasetSpec | TextSpec
 
 
-def num_bytes(spec: AnySpec) -> int:
-    """Gives the size of both splits in memory."""
+def num_bytes(spec: DataSpec) -> int:
+    """Size of both splits in memory."""
+    import numpy as np  # imported here: every command imports this file, and few need NumPy
+
     counts: dict[Split, int] = {"train": spec.num_train_examples, "eval": spec.num_eval_examples}
-    item_bytes = {"uint8": 1, "uint16": 2, "int32": 4}
     return sum(
-        count * math.prod(shape) * item_bytes[dtype]
+        count * math.prod(shape) * np.dtype(dtype).itemsize
         for split, count in counts.items()
         for shape, dtype in spec.example_shapes(split).values()
     )
+
+
+def class_names(dataset: Any, spec: DatasetSpec) -> tuple[str, ...]:
+    """Names of an image dataset's labels: its `classes()`, or "0", "1", ... where it has none."""
+    if hasattr(dataset, "classes"):
+        return tuple(dataset.classes())
+    return tuple(str(label) for label in range(spec.num_classes))

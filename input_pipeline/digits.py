@@ -4,8 +4,8 @@ The images are the test part of the UCI set "Optical Recognition of Handwritten 
 and Kaynak, 1998). scikit-learn carries them in its package, so nothing is downloaded.
 
 They are read from that file rather than through `sklearn.datasets`, whose import takes 0.8 s, as
-long as a whole run to the target; the split is computed here for the same reason and gives what
-`sklearn.model_selection.train_test_split` gives. The tests compare both with scikit-learn.
+long as a whole run to the target. For the same reason the split is computed here; it is the one of
+`sklearn.model_selection.train_test_split`. The tests compare both with scikit-learn.
 """
 
 import dataclasses
@@ -20,6 +20,9 @@ from typing import ClassVar
 import numpy as np
 
 from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Split
+
+WITHOUT_PREPARATION = "its images come with scikit-learn"
+"""Why `dawnjax prepare` has nothing to do."""
 
 NUM_EXAMPLES = 1797
 NUM_TRAIN_EXAMPLES = 900
@@ -52,7 +55,7 @@ class Digits:
     split_seed: int = 0
 
     def spec(self) -> DatasetSpec:
-        """Gives counts and shapes; constants, nothing is read.
+        """Counts and shapes; constants, nothing is read.
 
         Raises:
           ValueError: The seed lies outside 0 to 2**32 - 1.
@@ -71,7 +74,7 @@ class Digits:
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Gives the images uint8 [N, 8, 8, 1] and labels int32 [N] of one split.
+        """The images uint8 [N, 8, 8, 1] and labels int32 [N] of one split.
 
         Levels 0 to 16 become pixels 0 to 255 by pixel = (255 * level + 8) // 16, which is 255 / 16
         times the level, rounded half up. No two levels share a pixel, so no information is lost.
@@ -87,13 +90,13 @@ class Digits:
         return {"image": images[rows].reshape(-1, *IMAGE_SHAPE), "label": labels[rows]}
 
     def classes(self) -> tuple[str, ...]:
-        """Gives the name of each class; a label is a position in it."""
+        """The name of each class; a label is a position in it."""
         return tuple(str(digit) for digit in range(NUM_CLASSES))
 
 
 @functools.cache
 def _read_table() -> np.ndarray:
-    """Gives uint8 [1797, 65], read only: 64 levels from 0 to 16, row by row, and the label."""
+    """Reads uint8 [1797, 65], read only: 64 levels from 0 to 16, row by row, and the label."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         raise DataError("digits come with scikit-learn, which is not installed: pip install it")
@@ -115,8 +118,8 @@ def stratified_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Splits examples in two so that each class has its share of both parts.
 
-    Gives the rows that scikit-learn's `train_test_split(train_size=num_first, stratify=labels,
-    random_state=seed)` gives when the second part is all the rest. The random draws come from
+    They are the rows of scikit-learn's `train_test_split(train_size=num_first, stratify=labels,
+    random_state=seed)`, whose second part is all the rest. The random draws come from
     NumPy's `RandomState`, whose streams are frozen for good (NEP 19), so the split is the same
     under every version of NumPy and scikit-learn.
 

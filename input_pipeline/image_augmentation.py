@@ -1,9 +1,9 @@
 """Normalization, random changes and test-time views of images, inside the compiled step.
 
-All are pure functions on the device. What happens to an image depends on its own key, its epoch and
-its pixels alone, so it is the same on any number of devices and in any batch. Every random change
-of an image's geometry is one separable map: each row and column of the result names where in the
-image it comes from, and the pixels are then fetched or interpolated once.
+All are pure functions on the device. What happens to an image depends on its key, its epoch and
+its pixels alone, so it is the same on any number of devices and in any batch. All random changes of
+an image's geometry are one separable map: each row and column of the result has a coordinate in the
+image, and the pixels there are fetched or interpolated once.
 """
 
 import dataclasses
@@ -32,30 +32,30 @@ class ImageAugmentation:
     """Random changes of training images; the defaults change nothing.
 
     Attributes:
-      max_translation_pixels: Largest shift along each axis; all shifts up to it are as likely.
-      subpixel_translation: Whether shifts are any real number (bilinear) or whole pixels, of which
-        a limit that is not whole counts the part before the point.
+      max_translation_pixels: Largest shift along each axis; all shifts up to it are equally likely.
+      subpixel_translation: Whether shifts are real numbers (interpolated bilinearly). Otherwise
+        they are whole pixels, and so is the limit, rounded down.
       max_scale_fraction: Largest zoom s about the centre: factors are uniform in [1 - s, 1 + s].
       padding: What lies outside the image: `zeros` (after normalization, so the mean colour),
         `edge` (the nearest border pixel) or `reflect` (mirrored without repeating the border).
       flip: `random` mirrors left to right with probability 1/2 in each epoch; `alternating` draws
         once for each example and mirrors it in every other epoch, so that two epochs show both.
-      max_brightness_shift: Largest amount that is added to all of an image's normalized values; all
-        from minus to plus this are as likely.
-      max_contrast_change: Largest change c of the factor that they are then multiplied with; it is
+      max_brightness_shift: Largest amount b that is added to all of an image's normalized values;
+        the amount is uniform in [-b, b].
+      max_contrast_change: Largest change c of the factor that multiplies them then; the factor is
         uniform in [1 - c, 1 + c].
       cutout_pixels: Side of a square that is set to zero, centred on a random pixel and clipped at
         the border; 0 cuts nothing.
       crop_pixels: Side of the square images that the model sees: in training a random rectangle of
         the image, resized, in evaluation the middle. 0 takes images whole. It takes the place of
         translation and zoom.
-      center_fraction: In evaluation, which fraction of the image's shorter side the middle square
-        has that is resized to `crop_pixels`. 0 takes the middle `crop_pixels` as they are, which
-        cannot be more than the image has. 0.875 is 224 of 256 pixels.
-      crop_min_area: Least area of the rectangle, as a fraction of the image's; areas from it to the
-        whole are as likely.
+      center_fraction: In evaluation, side of the middle square that is resized to `crop_pixels`, as
+        a fraction of the image's shorter side: 0.875 is 224 of 256 pixels. 0 takes the middle
+        `crop_pixels` without resizing; the image must have as many.
+      crop_min_area: Least area of the rectangle, as a fraction of the image's; the area is uniform
+        from it to the whole.
       crop_max_aspect: Largest ratio of width to height, and of height to width; its logarithm is
-        uniform. A side that the drawn area and ratio make longer than the image becomes as long.
+        uniform. A side that would exceed the image's is cut to it.
 
     Source: random rectangles: Szegedy et al. 2015, "Going Deeper with Convolutions", section 6.
     Alternating flip: Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv
@@ -76,7 +76,7 @@ class ImageAugmentation:
     crop_max_aspect: float = 4 / 3
 
     def __post_init__(self) -> None:
-        """Refuses what no image could be changed by.
+        """Refuses values out of range.
 
         Raises:
           ValueError: Names the field, its value and the limit.
@@ -103,13 +103,13 @@ class ImageAugmentation:
 def model_image_shape(
     config: ImageAugmentation, image_shape: tuple[int, int, int]
 ) -> tuple[int, int, int]:
-    """Gives (height, width, channels) of what the model sees of images of `image_shape`."""
+    """(height, width, channels) of what the model sees of images of `image_shape`."""
     side = config.crop_pixels
     return (side, side, image_shape[-1]) if side else image_shape
 
 
 def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
-    """Gives what an evaluation sees of images [batch, height, width, channels]: the middle.
+    """Cuts out what an evaluation sees of images [batch, height, width, channels]: the middle.
 
     Returns:
       [batch, crop_pixels, crop_pixels, channels] in the images' dtype, or in float32 where they are
@@ -130,7 +130,7 @@ def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
 
 
 def normalize(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
-    """Gives (images / 255 - mean) / std.
+    """Computes (images / 255 - mean) / std.
 
     Args:
       images: uint8 [batch, height, width, channels], or float32 with values up to 255.
@@ -153,13 +153,13 @@ def augment(
     example_keys: jax.Array,
     epochs: jax.Array,
 ) -> jax.Array:
-    """Gives each image as its keys and epoch change it.
+    """Changes each image as its keys and epoch say.
 
     Args:
       config: What may change, and how far.
       images: float32 [batch, height, width, channels], normalized.
-      step_keys: PRNG keys [batch]; another one each time that an example is seen.
-      example_keys: PRNG keys [batch]; the same one each time.
+      step_keys: PRNG keys [batch]; a new key each time that an example is seen.
+      example_keys: PRNG keys [batch]; the same key each time.
       epochs: int32 [batch], the epoch that each example is seen in.
 
     Returns:
@@ -216,12 +216,12 @@ def augment(
 
 
 def views(kind: Views, images: jax.Array) -> list[tuple[float, jax.Array]]:
-    """Gives the views of images whose logits are averaged, each with its weight.
+    """The views of images whose logits are averaged, each with its weight.
 
     Args:
-      kind: `none`, `flip` (the image and its mirror image), or `flip_and_translate` (both, as they
-        are with half of the weight, and moved by one pixel to the lower right and to the upper left
-        with a quarter each, padded by reflection).
+      kind: `none`, `flip` (the image and its mirror image), or `flip_and_translate`: both
+        unmoved, with half of the weight, and both moved by one pixel to the lower right and to the
+        upper left, with a quarter each, padded by reflection.
       images: [batch, height, width, channels].
 
     Returns:
@@ -292,7 +292,7 @@ def _crop_coordinates(
 
 
 def _more_draws(keys: jax.Array, purpose: int, count: int) -> jax.Array:
-    """Uniform numbers apart from the other draws, which stay as they are: [batch, count]."""
+    """More uniform numbers [batch, count], without a change of the other draws."""
     return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, purpose), (count,)))(
         keys
     )
@@ -327,7 +327,7 @@ def _is_inside(coordinates: jax.Array, size: int) -> jax.Array:
 def _interpolate(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
     """The bilinear interpolation at any coordinates, as one product for each axis.
 
-    Beyond the border all weights are 0; paddings other than zeros never lead there.
+    Beyond the border all weights are 0; only the padding `zeros` has coordinates there.
     """
     row_weights = _linear_weights(rows, images.shape[1])
     return _weighted(images, row_weights, _linear_weights(columns, images.shape[2]))

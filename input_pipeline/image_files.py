@@ -1,7 +1,7 @@
 """JPEG and PNG files as arrays, refused before decoding where they are damaged or too large.
 
-OpenCV decodes what it can of a file that was cut short and gives grey for the rest, and makes an
-image of whatever size a header states. So the file's structure is looked at first.
+Of a file that was cut short, OpenCV decodes what it can and makes the rest grey. It allocates an
+image of whatever size a header states. So the file's structure is checked first.
 """
 
 import struct
@@ -26,7 +26,7 @@ LARGEST_PIXELS = 2**27
 
 
 def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
-    """Gives the RGB image uint8 [height, width, 3] in a JPEG or PNG file.
+    """Decodes a JPEG or PNG file of a known size to RGB, uint8 [height, width, 3].
 
     Args:
       content: The whole file; grey and 16-bit images become 8-bit RGB, transparency is dropped.
@@ -43,7 +43,7 @@ def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
 
 
 def decode_square(content: bytes, side: int) -> np.ndarray:
-    """Gives the middle square of an image of any size, resized: uint8 [side, side, 3].
+    """Decodes the middle square of an image of any size, resized: uint8 [side, side, 3].
 
     That is the same as resizing the shorter side and cutting off what the longer one has more. An
     image is averaged over areas where it shrinks and interpolated linearly where it grows.
@@ -77,7 +77,7 @@ def decode_square(content: bytes, side: int) -> np.ndarray:
 
 
 def _reduction(content: bytes, least: int, side: int) -> int:
-    """Gives by how much a JPEG's own transform may shrink it: twice the side must remain.
+    """The factor by which a JPEG's own transform may shrink it: twice the side must remain.
 
     Shrunk to less than that, photographs are sharper than averages over areas, by up to six of 255
     levels in the mean over one image of 300.
@@ -88,7 +88,7 @@ def _reduction(content: bytes, least: int, side: int) -> int:
 
 
 def image_size(content: bytes) -> tuple[int, int]:
-    """Gives (height, width) of a JPEG or PNG file, whatever its name; it must have its end.
+    """(height, width) of a JPEG or PNG file, whatever its name; it must have its end.
 
     Raises:
       DataError: Another format, cut short or damaged.
@@ -101,7 +101,7 @@ def image_size(content: bytes) -> tuple[int, int]:
 
 
 def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.ndarray:
-    """Gives the image as OpenCV has it: blue, green, red; sides over `reduction`, rounded up."""
+    """The image as OpenCV has it: blue, green, red; sides over `reduction`, rounded up."""
     import cv2  # here because every command would pay for the import, and few decode
 
     reduced = {
@@ -118,7 +118,7 @@ def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.nda
 
 
 def _png_size(content: bytes) -> tuple[int, int]:
-    """Gives (height, width); checks every chunk's checksum up to the end mark."""
+    """(height, width); checks every chunk's checksum up to the end mark."""
     size = None
     position = len(_PNG_START)
     while position + 12 <= len(content):
@@ -139,7 +139,7 @@ def _png_size(content: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(content: bytes) -> tuple[int, int]:
-    """Gives (height, width) from the frame header; the end mark must be there."""
+    """(height, width) from the frame header; the end mark must be there."""
     if _JPEG_END not in content[-64:]:
         raise DataError("is cut short")
     position = 2

@@ -1,18 +1,19 @@
 """Packing pairs of sentences into rows of one shape, with hardly any padding.
 
-A row has room for so many source and so many target tokens. Whole pairs are put into it, side by
-side, until both sides are nearly full: then one compiled program serves all batches, every batch
-holds nearly as many tokens, and a step's work is spent on tokens rather than on padding.
+A row has room for a number of source and a number of target tokens. Whole pairs are put into it,
+side by side, until both sides are nearly full. So one compiled program serves all batches, each
+batch holds nearly the same number of tokens, and little of a step's work is spent on padding.
 """
 
 import numpy as np
 
 PLAIN_PAIRS_LEFT = 2.8
-"""While a row has room for more mean pairs than this, pairs are taken by frequency; then by fit."""
+"""While a row has room for more pairs of mean length than this, the commonest lengths are taken;
+then those that fill the row."""
 
 
 def row_lengths(source_lengths: np.ndarray, target_lengths: np.ndarray, longer: int) -> tuple:
-    """Gives a row's room on both sides, in proportion to the tokens that there are.
+    """A row's room on both sides, in proportion to the tokens that there are.
 
     Args:
       source_lengths: int [pairs].
@@ -31,11 +32,11 @@ def row_lengths(source_lengths: np.ndarray, target_lengths: np.ndarray, longer: 
 def pack(
     source_lengths: np.ndarray, target_lengths: np.ndarray, source_room: int, target_room: int
 ) -> list[list[int]]:
-    """Gives the pairs of each row.
+    """Chooses the pairs of each row.
 
     A row begins with the largest pair that is left. Then come pairs of the commonest lengths that
-    keep both sides in balance. The last two are chosen together, so that they fill the row exactly
-    or but for a token; where no two do, one that leaves the least is taken.
+    keep both sides in balance. The last two are chosen together: they leave at most one token of
+    room on a side. Where no two pairs do, the pair that leaves the least room is taken.
 
     Args:
       source_lengths: int [pairs], each 1 to `source_room`.
@@ -98,7 +99,7 @@ def pack(
 
 
 def _last_two(counts: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Gives which lengths to take when a row has room for about two pairs more: the highest."""
+    """How much each pair of lengths is wanted where a row has room for about two pairs more."""
     there = counts > 0
     alone = np.where(there, size, -np.inf)
     if alone.max() >= size[-1, -1] - 0.02:  # one pair fills the row

@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 import pathlib
 from typing import Any, ClassVar
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from dawnjax.input_pipeline import vocabulary
 from dawnjax.input_pipeline.dataset import DataError, Split, TextSpec
-from dawnjax.input_pipeline.prepared import OTHER_DIRECTORY
+from dawnjax.input_pipeline.prepared import OTHER_DIRECTORY, directory_of
 
 SCHEMA_VERSION = 1
 DESCRIPTION_FILE = "dataset.json"
@@ -56,7 +55,7 @@ class ParallelText:
     data_dir: str = ""
 
     def spec(self) -> TextSpec:
-        """Gives counts and shapes; reads `dataset.json` and the files' sizes only.
+        """Counts and shapes; reads `dataset.json` and the files' sizes only.
 
         Raises:
           DataError: Missing or damaged.
@@ -66,17 +65,17 @@ class ParallelText:
         description = self._description()
         spec = spec_of(description)
         longer = max(spec.source_length, spec.target_length)
-        for name, found in (("vocabulary_size", spec.vocabulary_size), ("row_length", longer)):
+        for name, there in (("vocabulary_size", spec.vocabulary_size), ("row_length", longer)):
             wanted = getattr(self, name)
-            if found != wanted:
+            if there != wanted:
                 raise ValueError(
-                    f"data.{name}={wanted}, but {directory} was prepared with {found}; prepare it "
-                    f"with --{name}={wanted} --overwrite, or give --data.{name}={found}"
+                    f"data.{name}={wanted}, but {directory} was prepared with {there}; prepare it "
+                    f"with --{name}={wanted} --overwrite, or give --data.{name}={there}"
                 )
         return spec
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Gives the verified arrays of a split, memory-mapped and read only.
+        """The verified arrays of a split, memory-mapped and read only.
 
         Raises:
           DataError: A file that is missing, damaged, or holds a token out of range.
@@ -97,7 +96,7 @@ class ParallelText:
         return arrays
 
     def train_pair_lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Gives the tokens of every training pair, source and target, int64 [pairs] each.
+        """Counts the tokens of every training pair, source and target, int64 [pairs] each.
 
         Raises:
           DataError: As `load`.
@@ -106,7 +105,7 @@ class ParallelText:
         return pair_lengths(arrays["source_segments"], arrays["target_segments"])
 
     def vocabulary(self) -> vocabulary.Vocabulary:
-        """Gives the vocabulary, verified.
+        """The vocabulary, verified.
 
         Raises:
           DataError: It is missing or damaged.
@@ -114,7 +113,7 @@ class ParallelText:
         return _read_vocabulary(self._directory())
 
     def references(self) -> tuple[str, ...]:
-        """Gives the target sentences to evaluate, in the order of the split.
+        """The target sentences to evaluate, in the order of the split.
 
         Raises:
           DataError: They are missing or damaged.
@@ -122,9 +121,7 @@ class ParallelText:
         return _read_references(self._directory())
 
     def _directory(self) -> pathlib.Path:
-        if self.data_dir:
-            return pathlib.Path(self.data_dir).expanduser()
-        return default_directory(self.corpus)
+        return directory_of(self.corpus, self.data_dir)
 
     def _description(self) -> dict[str, Any]:
         directory = self._directory()
@@ -141,7 +138,7 @@ class ParallelText:
 def pair_lengths(
     source_segments: np.ndarray, target_segments: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the tokens of every pair of packed rows, source and target, int64 [pairs] each.
+    """Counts the tokens of every pair of packed rows, source and target, int64 [pairs] each.
 
     Args:
       source_segments: int [rows, length], the pair of each token, from 1; 0 for padding.
@@ -156,13 +153,8 @@ def pair_lengths(
     return sides[0].astype(np.int64), sides[1].astype(np.int64)
 
 
-def default_directory(corpus: str) -> pathlib.Path:
-    """Gives where a corpus is looked for unless a place is named."""
-    return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / corpus
-
-
 def read_description(directory: pathlib.Path) -> dict[str, Any]:
-    """Gives the content of `dataset.json`; all files are there, with the right sizes.
+    """Reads the content of `dataset.json`; all files are there, with the right sizes.
 
     Raises:
       DataError: Missing or damaged; one line that names the file.
@@ -174,8 +166,7 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
             raise DataError(
                 f"{path}: describes {body.get('dataset')}, not parallel text; {OTHER_DIRECTORY}"
             )
-        found = body.pop("sha256")
-        whole = found == digest_of(body)
+        whole = body.pop("sha256") == digest_of(body)
     except FileNotFoundError:
         raise DataError(f"{directory}: no prepared dataset there") from None
     except OSError as error:
@@ -203,12 +194,12 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
 
 
 def digest_of(body: dict[str, Any]) -> str:
-    """Gives the hash of a description, 64 hex digits."""
+    """Hash of a description, 64 hex digits."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def spec_of(description: dict[str, Any]) -> TextSpec:
-    """Gives the counts and shapes that a description holds."""
+    """The counts and shapes that a description holds."""
     content = {name: file["sha256"] for name, file in description["files"].items()}
     names = [field.name for field in dataclasses.fields(TextSpec)]
     counts = {name: description[name] for name in names if name in description}

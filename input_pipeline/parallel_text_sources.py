@@ -14,7 +14,7 @@ import pathlib
 import shutil
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +30,11 @@ from dawnjax.input_pipeline.parallel_text import (
     spec_of,
 )
 from dawnjax.input_pipeline.parallel_text_tfds import TfdsPairs
-from dawnjax.input_pipeline.prepared import with_overwrite
+from dawnjax.input_pipeline.preparation import DONE, Flag, FlagError, Preparation, Request
+from dawnjax.input_pipeline.prepared import Outcome, with_overwrite
 
 ROW_LENGTHS = (8, 510)
 """Shortest and longest row: segments are stored as uint8, and a sentence has two tokens or more."""
-
-Outcome = Literal["written", "unchanged"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,8 +122,7 @@ def prepare(
 
 def _holds(out: pathlib.Path, wanted: dict[str, Any], overwrite: bool) -> bool:
     try:
-        found = read_description(out)
-        same = spec_of(found) == spec_of(wanted)
+        same = spec_of(read_description(out)) == spec_of(wanted)
     except DataError as error:
         if not overwrite:
             raise DataError(with_overwrite(error)) from None
@@ -137,7 +135,7 @@ def _holds(out: pathlib.Path, wanted: dict[str, Any], overwrite: bool) -> bool:
 def _contents(
     corpus: Corpus, say: Callable[[str], None]
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Gives the files' contents, and what the description says of them."""
+    """Makes the files' contents, and what the description says of them."""
     counts_differ = len(corpus.train_sources) != len(corpus.train_targets)
     if counts_differ or not (corpus.train_sources or corpus.tfds):
         raise DataError(
@@ -147,7 +145,7 @@ def _contents(
     sources: list[str] = []
     targets: list[str] = []
     if corpus.tfds is not None:
-        sources, targets = corpus.tfds.train()
+        sources, targets = corpus.tfds.read("train")
     for files in zip(corpus.train_sources, corpus.train_targets, strict=True):
         source, target = read_pairs(*files)
         sources += source
@@ -156,18 +154,29 @@ def _contents(
     num_empty = len(sources) - len(whole)
     sources, targets = [sources[index] for index in whole], [targets[index] for index in whole]
     if not sources:
-        where = corpus.train_sources[0] if corpus.train_sources else corpus.tfds.directory
+        where = [*corpus.train_sources, corpus.tfds and corpus.tfds.directory][0]
         raise DataError(f"{where}: no sentence pairs")
     if corpus.eval_source is not None and corpus.eval_target is not None:
         eval_sources, eval_targets = read_pairs(corpus.eval_source, corpus.eval_target)
     elif corpus.tfds is not None:
-        eval_sources, eval_targets = corpus.tfds.evaluated()
+        names = [corpus.tfds.eval_split] if corpus.tfds.eval_split else ["validation", "test"]
+        eval_sources, eval_targets = corpus.tfds.read(*names)
     else:
         raise DataError("no sentence pairs to evaluate: two files, source and target, are needed")
     if not eval_sources:
         raise DataError(f"{corpus.eval_source}: no sentence pairs")
 
-    model = _vocabulary_model(corpus, [*sources, *targets], say)
+    if corpus.vocabulary_file is not None:
+        try:
+            model = corpus.vocabulary_file.read_bytes()
+        except OSError as error:
+            raise DataError(f"{corpus.vocabulary_file}: {error.strerror}") from None
+    else:
+        say(
+            f"training a vocabulary of {corpus.vocabulary_size:,} tokens on {2 * len(sources):,} "
+            "sentences"
+        )
+        model = vocabulary.train_vocabulary([*sources, *targets], corpus.vocabulary_size)
     words = vocabulary.Vocabulary(model)
     if words.size != corpus.vocabulary_size:
         raise DataError(
@@ -208,7 +217,7 @@ class EvaluatedText:
 def read_test_set(
     source: pathlib.Path, target: pathlib.Path, words: vocabulary.Vocabulary
 ) -> EvaluatedText:
-    """Gives two files of text as a split to evaluate, encoded by a vocabulary that there is.
+    """Reads two files of text as a split to evaluate, encoded by a vocabulary that there is.
 
     Raises:
       DataError: A file cannot be read, or they have different numbers of lines, or none.
@@ -224,32 +233,21 @@ def read_test_set(
 def _evaluated(
     sources: list[str], targets: list[str], words: vocabulary.Vocabulary
 ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Gives the arrays and references of a split to evaluate."""
+    """The arrays and references of a split to evaluate."""
     source_tokens, target_tokens = words.encode(sources), words.encode(targets)
     # Sentences of like length are translated together, so that a batch ends soon.
     order = sorted(range(len(source_tokens)), key=lambda row: (len(source_tokens[row]), row))
-    arrays = {
-        "source": _padded([source_tokens[row] for row in order]),
-        "target": _padded([target_tokens[row] for row in order]),
-    }
+    arrays = {}
+    for side, tokens in (("source", source_tokens), ("target", target_tokens)):
+        longest = max(len(sentence) for sentence in tokens)
+        arrays[side], _ = _filled([[tokens[row]] for row in order], longest)
     return arrays, tuple(targets[row] for row in order)
-
-
-def _vocabulary_model(corpus: Corpus, sentences: list[str], say: Callable[[str], None]) -> bytes:
-    if corpus.vocabulary_file is not None:
-        try:
-            return corpus.vocabulary_file.read_bytes()
-        except OSError as error:
-            raise DataError(f"{corpus.vocabulary_file}: {error.strerror}") from None
-    size = corpus.vocabulary_size
-    say(f"training a vocabulary of {size:,} tokens on {len(sentences):,} sentences")
-    return vocabulary.train_vocabulary(sentences, size)
 
 
 def _packed_rows(
     sources: list[np.ndarray], targets: list[np.ndarray], row_length: int
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Gives the arrays of the training split, and their counts."""
+    """The arrays of the training split, and their counts."""
     source_lengths = np.array([len(row) for row in sources])
     target_lengths = np.array([len(row) for row in targets])
     source_room, target_room = packing.row_lengths(source_lengths, target_lengths, row_length)
@@ -259,15 +257,8 @@ def _packed_rows(
     rows = packing.pack(source_lengths[fits], target_lengths[fits], source_room, target_room)
     arrays = {}
     for side, tokens, room in (("source", sources, source_room), ("target", targets, target_room)):
-        filled = np.zeros((len(rows), room), np.uint16)
-        segments = np.zeros((len(rows), room), np.uint8)
-        for number, row in enumerate(rows):
-            start = 0
-            for segment, position in enumerate(row, start=1):
-                sentence = tokens[fits[position]]
-                filled[number, start : start + len(sentence)] = sentence
-                segments[number, start : start + len(sentence)] = segment
-                start += len(sentence)
+        sentences = [[tokens[fits[position]] for position in row] for row in rows]
+        filled, segments = _filled(sentences, room)
         arrays[f"train_{side}.npy"], arrays[f"train_{side}_segments.npy"] = filled, segments
     num_tokens = [int(lengths[fits].sum()) for lengths in (source_lengths, target_lengths)]
     return arrays, {
@@ -284,7 +275,7 @@ def _packed_rows(
 
 
 def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], list[str]]:
-    """Gives the lines of two files, UTF-8 or gzip, of which one translates the other.
+    """Reads the lines of two files, UTF-8 or gzip, of which the second translates the first.
 
     Raises:
       DataError: A file cannot be read, or they have different numbers of lines.
@@ -292,14 +283,14 @@ def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], l
     sides = _read_lines(source), _read_lines(target)
     if len(sides[0]) != len(sides[1]):
         raise DataError(
-            f"{source} has {len(sides[0]):,} lines and {target} {len(sides[1]):,}; line n of one "
-            "must be the translation of line n of the other"
+            f"{source} has {len(sides[0]):,} lines and {target} {len(sides[1]):,}; line n of the "
+            "target must be the translation of line n of the source"
         )
     return sides
 
 
 def _read_lines(path: pathlib.Path) -> list[str]:
-    """Gives the lines, split at newlines only, each stripped of white space at its ends."""
+    """The lines, split at newlines only, each stripped of white space at its ends."""
     try:
         content = path.read_bytes()
         if content[:2] == b"\x1f\x8b":
@@ -316,11 +307,17 @@ def _read_lines(path: pathlib.Path) -> list[str]:
     return [line.strip() for line in lines]
 
 
-def _padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-    filled = np.zeros((len(rows), max(len(row) for row in rows)), np.uint16)
+def _filled(rows: Sequence[Sequence[np.ndarray]], room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sentences side by side, uint16 [rows, room], and the place of each in its row, from 1."""
+    filled = np.zeros((len(rows), room), np.uint16)
+    segments = np.zeros((len(rows), room), np.uint8)
     for number, row in enumerate(rows):
-        filled[number, : len(row)] = row
-    return filled
+        start = 0
+        for segment, sentence in enumerate(row, start=1):
+            end = start + len(sentence)
+            filled[number, start:end], segments[number, start:end] = sentence, segment
+            start = end
+    return filled, segments
 
 
 def _npy_bytes(array: np.ndarray) -> bytes:
@@ -330,7 +327,7 @@ def _npy_bytes(array: np.ndarray) -> bytes:
 
 
 def describe(description: dict[str, Any]) -> str:
-    """Gives one line that says what was prepared."""
+    """One line that says what was prepared."""
     spec: TextSpec = spec_of(description)
     padding = [description[f"{side}_padding_fraction"] for side in ("source", "target")]
     left_out = description["num_too_long_pairs"] + description["num_empty_pairs"]
@@ -340,3 +337,76 @@ def describe(description: dict[str, Any]) -> str:
         f"long or empty), padding {padding[0]:.2%} and {padding[1]:.2%}; "
         f"{spec.num_eval_examples:,} pairs to evaluate; vocabulary of {spec.vocabulary_size:,}"
     )
+
+
+def _prepare(request: Request) -> str:
+    values = {**request.flags, "out": request.out}
+    files = ["train_source", "train_target", "eval_source", "eval_target"]
+    needed = ["source_language", "target_language"] if request.source else files
+    for name in [*needed, "vocabulary_size", "row_length", "out"]:
+        if not values[name]:
+            raise FlagError(f"--{name} is missing: parallel_text needs it")
+    languages = [name for name in ("source_language", "target_language") if values[name]]
+    if languages and not request.source:
+        raise FlagError(f"--{languages[0]} is for a TFDS directory, given as --from=PATH")
+    if bool(values["eval_source"]) != bool(values["eval_target"]):
+        raise FlagError("--eval_source and --eval_target go together")
+
+    def paths(name: str) -> tuple[pathlib.Path, ...]:
+        parts = (values[name] or "").split(",")
+        return tuple(pathlib.Path(part).expanduser() for part in parts if part)
+
+    tfds = request.source and TfdsPairs(
+        directory=request.source,
+        source_language=values["source_language"],
+        target_language=values["target_language"],
+        eval_split=values["eval_split"] or "",
+    )
+    corpus = Corpus(
+        train_sources=paths("train_source"),
+        train_targets=paths("train_target"),
+        eval_source=next(iter(paths("eval_source")), None),
+        eval_target=next(iter(paths("eval_target")), None),
+        tfds=tfds,
+        vocabulary_size=values["vocabulary_size"],
+        row_length=values["row_length"],
+        vocabulary_file=next(iter(paths("vocabulary")), None),
+    )
+    progress = request.progress
+    description, outcome = prepare(
+        corpus, values["out"], overwrite=request.overwrite, say=progress.say
+    )
+    done = f"{DONE[outcome]} in {progress.seconds:.1f} s"
+    return f"{values['out']}: {done}: {describe(description)}"
+
+
+PREPARATION = Preparation(
+    name="parallel_text",
+    usage=(
+        "--train_source=FILES --train_target=FILES\n"
+        "--eval_source=FILE --eval_target=FILE --vocabulary_size=N --row_length=N --out=DIR\n"
+        "[--vocabulary=FILE] [--overwrite]",
+        "--from=TFDS_DIR --source_language=CODE\n"
+        "--target_language=CODE [--eval_split=NAME] --vocabulary_size=N --row_length=N --out=DIR\n"
+        "[--vocabulary=FILE] [--overwrite]",
+    ),
+    takes="""The files are UTF-8 or .gz, line n of the target being the translation of line n of the
+source. It trains a joint SentencePiece vocabulary on the training text, encodes, and packs whole
+pairs into rows of row_length tokens; --vocabulary takes one that was trained before
+(vocabulary.model in a prepared directory). Instead of files, or beside more files to train on,
+--from names a translation dataset of TensorFlow Datasets in ArrayRecord files, such as
+wmt14_translate/de-en, and the two languages' codes in it.""",
+    flags=(
+        Flag("source_language", "Code of the language to translate, such as en: with --from."),
+        Flag("target_language", "Code of the language to translate to, such as de: with --from."),
+        Flag("eval_split", "Split of --from to evaluate; without it, validation, or else test."),
+        Flag("train_source", "Files of source sentences to train on, separated by commas."),
+        Flag("train_target", "Files of their translations, in the same order."),
+        Flag("eval_source", "The file of source sentences to evaluate."),
+        Flag("eval_target", "The file of their reference translations."),
+        Flag("vocabulary", "A SentencePiece model to use instead of training one."),
+        Flag("vocabulary_size", "Tokens of the vocabulary.", int),
+        Flag("row_length", "Room of a packed row, in tokens of the side that has more.", int),
+    ),
+    run=_prepare,
+)

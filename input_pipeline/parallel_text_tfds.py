@@ -27,37 +27,19 @@ class TfdsPairs:
     target_language: str
     eval_split: str = ""
 
-    def train(self) -> tuple[list[str], list[str]]:
-        """Gives the sentences of the training split and their translations.
+    def read(self, *splits: str) -> tuple[list[str], list[str]]:
+        """Reads the sentences, and their translations, of the first split that there is.
 
         Raises:
           DataError: Missing, damaged, or without these languages.
         """
-        return self._read("train")
-
-    def evaluated(self) -> tuple[list[str], list[str]]:
-        """Gives the sentences to evaluate and their references.
-
-        Raises:
-          DataError: Missing, damaged, or without these languages.
-        """
-        names = [split["name"] for split in tfds_directory.read_info(self._version())["splits"]]
-        found = [name for name in ("validation", "test") if name in names]
-        if not (self.eval_split or found):
-            raise DataError(f"{self._version()}: has no split validation or test, only {names}")
-        return self._read(self.eval_split or found[0])
-
-    def _version(self) -> pathlib.Path:
         version = tfds_directory.find_version(self.directory)
         if version is None:
             raise DataError(f"{self.directory}: no TFDS dataset there; give DATASET/CONFIG in it")
-        return version
-
-    def _read(self, split: str) -> tuple[list[str], list[str]]:
-        version = self._version()
-        names = [item["name"] for item in tfds_directory.read_info(version)["splits"]]
-        if split not in names:
-            raise DataError(f"{version}: has no split {split}, only {', '.join(names)}")
+        split = tfds_directory.first_split(version, splits)
+        if split is None:
+            known = ", ".join(tfds_directory.num_examples(tfds_directory.read_info(version)))
+            raise DataError(f"{version}: has no split {' or '.join(splits)}, only {known}")
         builder = tfds_directory.open_version(version)
         languages = (self.source_language, self.target_language)
         for language in languages:

@@ -16,8 +16,8 @@ from typing import IO
 import numpy as np
 
 from dawnjax.input_pipeline import prepared
-from dawnjax.input_pipeline.dataset import DataError, Split
-from dawnjax.input_pipeline.imagenet_sources import Photographs, Source
+from dawnjax.input_pipeline.dataset import Split
+from dawnjax.input_pipeline.photographs import Photographs, Source
 
 JOURNAL_FILE = "prepare_journal"
 ROWS_AT_ONCE = 512
@@ -52,9 +52,14 @@ def write(
     """
     prepared.refuse_other_files(directory, overwrite)
     with prepared.only_writer(directory):
-        found = _finished(directory, source, dataset, side, overwrite)
-        if found is not None:
-            return found, "unchanged"
+        same = (dataset, (side, side, 3), source.listing)
+        there = prepared.held(
+            directory,
+            lambda it: (it.dataset, it.image_shape, it.source.get("listing")) == same,
+            overwrite,
+        )
+        if there is not None:
+            return there, "unchanged"
         with prepared.named_write_errors(directory):
             (directory / prepared.DESCRIPTION_FILE).unlink(missing_ok=True)
             done = _begin_or_resume(directory, source, side)
@@ -65,50 +70,18 @@ def write(
                     )
             arrays = {
                 name: np.load(directory / name, mmap_mode="r", allow_pickle=False)
-                for split in source.splits
-                for name in (f"{split}_images.npy", f"{split}_labels.npy")
+                for name in prepared.FILES
             }
-        mean, std = prepared.channel_statistics(arrays["train_images.npy"])
-        description = prepared.Description(
-            dataset=dataset,
-            classes=source.classes,
-            train_mean=mean,
-            train_std=std,
-            source={"kind": source.kind, "listing": source.listing},
-            files={name: prepared.record_of(array) for name, array in arrays.items()},
+        description = prepared.describe(
+            dataset, source.classes, arrays, {"kind": source.kind, "listing": source.listing}
         )
         prepared.write_description(directory, description)
         (directory / JOURNAL_FILE).unlink(missing_ok=True)
     return description, "written"
 
 
-def _finished(
-    directory: pathlib.Path, source: Source, dataset: str, side: int, overwrite: bool
-) -> prepared.Description | None:
-    """Gives the description of a directory that holds this source already, every byte checked."""
-    if not (directory / prepared.DESCRIPTION_FILE).exists():
-        return None
-    try:
-        description = prepared.read_description(directory)
-        for split in source.splits:
-            prepared.read_split(directory, description, split)
-    except DataError as error:
-        if overwrite:
-            return None
-        raise DataError(f"{error}, with --overwrite") from None
-    found = (description.dataset, description.image_shape, description.source.get("listing"))
-    if found == (dataset, (side, side, 3), source.listing):
-        return description
-    if overwrite:
-        return None
-    raise DataError(
-        f"{directory}: holds other content ({description.dataset}, from "
-        f"{description.source.get('kind', 'an unknown source')}); give --overwrite to replace it"
-    )
-
-
 def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict[Split, int]:
-    """Gives how many rows of each split are on disk; makes the files where none are."""
+    """Says how many rows of each split are on disk; makes the files where none are."""
     header = json.dumps({"listing": source.listing, "side": side})
     done: dict[Split, int] = {}
     for index, line in enumerate(_whole_lines(directory / JOURNAL_FILE)):
@@ -136,7 +109,7 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
 
 
 def _whole_lines(path: pathlib.Path) -> Iterator[str]:
-    """Gives the lines of a journal that end, of which a kill can leave the last one torn."""
+    """The whole lines of a journal; a kill can leave the last one torn."""
     if path.exists():
         for line in path.read_text(errors="replace").splitlines(keepends=True):
             if line.endswith("\n"):

@@ -1,8 +1,8 @@
 """The pickled batches of the original CIFAR-10, read without running what a pickle can run.
 
 A pickle is a program: it may call anything that it can name. Here it can name only the few things
-that a batch is made of, and each stands for a harmless description of the call, never for the call
-itself. Even NumPy's own array is built here, from a description that was checked.
+that a batch is made of, and calling them only records the call. The array is then built from that
+record, once it was checked.
 """
 
 import dataclasses
@@ -69,7 +69,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def read_pickled_batch(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the pixels uint8 [n, row] and labels int64 [n] of a pickled batch.
+    """Reads the pixels uint8 [n, row] and labels int64 [n] of a pickled batch.
 
     Raises:
       DataError: Damaged, or anything but a dictionary with `data` and `labels`.

@@ -15,7 +15,7 @@ CLOSE_SECONDS = 10.0
 class Prefetch(Generic[Item]):
     """An iterator whose items a background thread makes ahead of time, in their order.
 
-    With JAX, let the iterable give device arrays (`jax.make_array_from_process_local_data`), so
+    With JAX, let the iterable make device arrays (`jax.make_array_from_process_local_data`), so
     that the transfer too runs ahead.
 
     Attributes:
@@ -33,7 +33,7 @@ class Prefetch(Generic[Item]):
         """Starts the thread.
 
         Args:
-          items: What to give; only the thread touches it from now on.
+          items: What to iterate over; only the thread touches it from now on.
           depth: Items made ahead of the consumer at most, the one under way included; 1 or more.
         """
         if depth < 1:
@@ -54,7 +54,7 @@ class Prefetch(Generic[Item]):
         return self
 
     def __next__(self) -> Item:
-        """Gives the next item; an error of the iterable is raised here, after its last item."""
+        """The next item; an error of the iterable is raised here, after its last item."""
         with self._changed:
             if not self._ready and not self._made_all and not self._closed:
                 start = time.perf_counter()

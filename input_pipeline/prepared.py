@@ -41,6 +41,7 @@ BLOCK_BYTES = 8 * 2**20
 """A file has one checksum for each block of this size, so that damage is located."""
 
 _SPLITS: tuple[Split, ...] = ("train", "eval")
+FILES = tuple(f"{split}_{part}.npy" for split in _SPLITS for part in ("images", "labels"))
 _AGAIN = "run `dawnjax prepare` again"
 
 OTHER_DIRECTORY = "choose another directory"
@@ -91,7 +92,7 @@ class Description:
         return height, width, channels
 
     def num_examples(self, split: Split) -> int:
-        """Gives the number of examples of a split."""
+        """Number of examples of a split."""
         return self.files[f"{split}_labels.npy"].shape[0]
 
     @property
@@ -101,14 +102,20 @@ class Description:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+def directory_of(dataset: str, data_dir: str = "") -> pathlib.Path:
+    """Where a dataset lies: `data_dir`, or else `dataset` in $DAWNJAX_DATA or in `./data`."""
+    if data_dir:
+        return pathlib.Path(data_dir).expanduser()
+    return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / dataset
+
+
 def is_prepared(directory: pathlib.Path) -> bool:
     """Says whether this is a directory that `write` began, finished or not."""
-    names = {DESCRIPTION_FILE, UNFINISHED_FILE, *_file_names()}
-    return any((directory / name).exists() for name in names)
+    return any((directory / name).exists() for name in (DESCRIPTION_FILE, UNFINISHED_FILE, *FILES))
 
 
 def read_description(directory: pathlib.Path) -> Description:
-    """Gives the description of a prepared directory; the arrays are there, with the right shapes.
+    """Reads the description of a prepared directory; the arrays are there, with the right shapes.
 
     It reads `dataset.json`, and of the arrays only sizes and headers: less than a millisecond.
 
@@ -132,17 +139,27 @@ def read_description(directory: pathlib.Path) -> Description:
     return description
 
 
+LARGEST_VERIFIED_BYTES = 2**31
+"""What a run takes as `most_bytes` of `read_split`: 2 GiB."""
+
+
 def read_split(
-    directory: pathlib.Path, description: Description, split: Split
+    directory: pathlib.Path,
+    description: Description,
+    split: Split,
+    *,
+    most_bytes: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Gives the verified examples of a split, memory-mapped and read only.
+    """Maps the examples of a split into memory, read only, and verifies them.
 
     Every byte is read and compared with its checksum (about 0.07 s for 180 MB on two cores).
 
     Args:
       directory: The prepared directory.
-      description: What `read_description` gave for it.
+      description: What `read_description` returned for it.
       split: Which split.
+      most_bytes: Images in a larger file stay unread; `read_description` has compared its size and
+        header. None reads all.
 
     Returns:
       `image` uint8 [num_examples, height, width, channels] and `label` int32 [num_examples].
@@ -150,46 +167,11 @@ def read_split(
     Raises:
       DataError: A file that is missing, truncated, changed, or holds a label out of range.
     """
-    images = _read_array(directory, description, f"{split}_images.npy")
-    labels = _read_array(directory, description, f"{split}_labels.npy")
-    _check_labels(str(directory / f"{split}_labels.npy"), labels, len(description.classes))
-    return {"image": images, "label": labels}
-
-
-LARGEST_VERIFIED_BYTES = 2**31
-"""Images up to this size are read and compared with their checksums at each start."""
-
-
-def verified_split(
-    directory: pathlib.Path, description: Description, split: Split
-) -> dict[str, np.ndarray]:
-    """Gives the examples of a split, the images verified where they have no more than 2 GiB.
-
-    Raises:
-      DataError: As `read_split` and `map_split` do.
-    """
-    num_bytes = description.files[f"{split}_images.npy"].num_bytes
-    read = read_split if num_bytes <= LARGEST_VERIFIED_BYTES else map_split
-    return read(directory, description, split)
-
-
-def map_split(
-    directory: pathlib.Path, description: Description, split: Split
-) -> dict[str, np.ndarray]:
-    """Gives what `read_split` does, but images unread: for splits too large to read at each start.
-
-    Sizes and headers were compared by `read_description`; labels are verified here, images are not.
-
-    Raises:
-      DataError: Labels that are damaged or out of range, or images that cannot be mapped.
-    """
-    labels = _read_array(directory, description, f"{split}_labels.npy")
-    _check_labels(str(directory / f"{split}_labels.npy"), labels, len(description.classes))
-    path = directory / f"{split}_images.npy"
-    try:
-        images = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({error})") from None
+    name = f"{split}_images.npy"
+    is_read = most_bytes is None or description.files[name].num_bytes <= most_bytes
+    images = (_verified if is_read else _mapped)(directory, description, name)
+    labels = _verified(directory, description, f"{split}_labels.npy")
+    check_labels(f"{directory / f'{split}_labels.npy'}:", labels, len(description.classes))
     return {"image": images, "label": labels}
 
 
@@ -228,7 +210,7 @@ def write(
 
     Args:
       directory: Where to; made where it does not exist.
-      read_examples: Gives both splits; called once it is certain that the directory can be used.
+      read_examples: Returns both splits; called once the directory can surely be used.
       dataset: Name of the dataset.
       overwrite: Replace another content, or write beside other files.
 
@@ -243,16 +225,9 @@ def write(
     with only_writer(directory):
         examples = read_examples()
         arrays = _arrays(examples)
-        mean, std = channel_statistics(examples.images["train"])
-        description = Description(
-            dataset=dataset,
-            classes=examples.classes,
-            train_mean=mean,
-            train_std=std,
-            source=examples.source,
-            files={name: record_of(array) for name, array in arrays.items()},
-        )
-        if _holds(directory, description, overwrite):
+        description = describe(dataset, examples.classes, arrays, examples.source)
+        same = (description.dataset, description.fingerprint)
+        if held(directory, lambda there: (there.dataset, there.fingerprint) == same, overwrite):
             return description, "unchanged"
         # From here to the end no description exists, so a reader cannot mistake the files.
         with named_write_errors(directory / DESCRIPTION_FILE):
@@ -263,13 +238,41 @@ def write(
     return description, "written"
 
 
+def describe(
+    dataset: str, classes: tuple[str, ...], arrays: dict[str, np.ndarray], source: dict[str, str]
+) -> Description:
+    """The description of the four arrays, by name, as they are stored."""
+    mean, std = channel_statistics(arrays["train_images.npy"])
+    files = {}
+    for name, array in arrays.items():
+        blocks = list(_blocks(array))
+        files[name] = FileRecord(
+            dtype=array.dtype.name,
+            shape=array.shape,
+            num_bytes=sum(len(block) for block in blocks),
+            crc32=tuple(f"{zlib.crc32(block):08x}" for block in blocks),
+        )
+    return Description(
+        dataset=dataset,
+        classes=classes,
+        train_mean=mean,
+        train_std=std,
+        source=source,
+        files=files,
+    )
+
+
 def write_description(directory: pathlib.Path, description: Description) -> None:
     """Writes `dataset.json`, whole or not at all; the arrays must be on disk before."""
     partial = directory / f"{DESCRIPTION_FILE}.partial"
     _write_synced(partial, [_format(description)])
     with named_write_errors(directory / DESCRIPTION_FILE):
         os.replace(partial, directory / DESCRIPTION_FILE)
-        _sync_directory(directory)
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
@@ -279,10 +282,9 @@ def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
         raise DataError(f"{directory}: is not a directory")
     if overwrite or is_prepared(directory):
         return
-    other = next(directory.iterdir(), None)
-    if other is not None:
+    for file in directory.iterdir():
         raise DataError(
-            f"{directory}: holds other files ({other.name}); choose another directory, or give "
+            f"{directory}: holds other files ({file.name}); choose another directory, or give "
             "--overwrite to write beside them"
         )
 
@@ -310,7 +312,7 @@ def only_writer(directory: pathlib.Path) -> Iterator[None]:
             yield
         except Exception:
             whole = (directory / DESCRIPTION_FILE).exists()
-            begun = any((directory / name).exists() for name in _file_names())
+            begun = any((directory / name).exists() for name in FILES)
             if whole or not (was_unfinished or begun):
                 path.unlink(missing_ok=True)
             if not begun:
@@ -329,12 +331,8 @@ def named_write_errors(path: pathlib.Path) -> Iterator[None]:
         raise DataError(f"{path}: cannot be written ({error.strerror})") from None
 
 
-def _file_names() -> list[str]:
-    return [f"{split}_{part}.npy" for split in _SPLITS for part in ("images", "labels")]
-
-
 def _arrays(examples: Examples) -> dict[str, np.ndarray]:
-    """Gives the arrays of each file as they are stored, checked."""
+    """The arrays of each file as they are stored, checked."""
     arrays = {}
     for split in _SPLITS:
         images, labels = examples.images[split], examples.labels[split]
@@ -345,45 +343,61 @@ def _arrays(examples: Examples) -> dict[str, np.ndarray]:
             )
         if not len(images):
             raise DataError(f"{split}: no images")
-        _check_labels(f"{split} labels", labels, len(examples.classes))
+        check_labels(f"{split} labels:", labels, len(examples.classes))
         arrays[f"{split}_images.npy"] = np.ascontiguousarray(images)
         arrays[f"{split}_labels.npy"] = labels.astype("<i4")
     return arrays
 
 
-def _check_labels(where: str, labels: np.ndarray, num_classes: int) -> None:
+def check_labels(where: str, labels: np.ndarray, num_classes: int) -> None:
+    """Refuses labels outside 0 to num_classes - 1 by a DataError that begins with `where`."""
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if wrong.size:
         raise DataError(
-            f"{where}: label {labels[wrong[0]]} of example {wrong[0]} is out of range "
+            f"{where} label {labels[wrong[0]]} of example {wrong[0]} is out of range "
             f"0 to {num_classes - 1}"
         )
 
 
-def _holds(directory: pathlib.Path, wanted: Description, overwrite: bool) -> bool:
-    """Says whether the directory holds the same content; refuses another without `overwrite`."""
+def held(
+    directory: pathlib.Path, is_same: Callable[[Description], bool], overwrite: bool
+) -> Description | None:
+    """Reads what a directory to be written to holds already, every byte checked.
+
+    Args:
+      directory: The directory.
+      is_same: Says whether a description is of the content to be written.
+      overwrite: Whether other content may be replaced.
+
+    Returns:
+      The description of the same content; None where it is to be written.
+
+    Raises:
+      DataError: The directory holds other or damaged content that must stay.
+    """
     if not (directory / DESCRIPTION_FILE).exists():
-        return False
+        return None
     try:
-        found = read_description(directory)
+        description = read_description(directory)
         for split in _SPLITS:
-            read_split(directory, found, split)
+            read_split(directory, description, split)
     except DataError as error:
         if overwrite:
-            return False
+            return None
         raise DataError(with_overwrite(error)) from None
-    same = (found.dataset, found.fingerprint) == (wanted.dataset, wanted.fingerprint)
-    if not same and not overwrite:
-        counts = " + ".join(f"{found.num_examples(split):,}" for split in _SPLITS)
-        raise DataError(
-            f"{directory}: holds other content ({found.dataset}, {counts} examples, from "
-            f"{found.source.get('kind', 'an unknown source')}); give --overwrite to replace it"
-        )
-    return same
+    if is_same(description):
+        return description
+    if overwrite:
+        return None
+    counts = " + ".join(f"{description.num_examples(split):,}" for split in _SPLITS)
+    raise DataError(
+        f"{directory}: holds other content ({description.dataset}, {counts} examples, from "
+        f"{description.source.get('kind', 'an unknown source')}); give --overwrite to replace it"
+    )
 
 
 def with_overwrite(error: DataError) -> str:
-    """Gives the error of a directory to be written to, with the way to replace what it holds."""
+    """The error of a directory to be written to, with the way to replace what it holds."""
     text = str(error)
     if text.endswith(OTHER_DIRECTORY):
         return f"{text}, or give --overwrite to replace it"
@@ -391,7 +405,7 @@ def with_overwrite(error: DataError) -> str:
 
 
 def _blocks(array: np.ndarray) -> Iterator[bytes | memoryview]:
-    """Gives the .npy file of a C-ordered array, in blocks of `BLOCK_BYTES` but the last."""
+    """The .npy file of a C-ordered array, in blocks of `BLOCK_BYTES` but the last."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     data = memoryview(array.reshape(-1).view(np.uint8).data)
@@ -399,16 +413,6 @@ def _blocks(array: np.ndarray) -> Iterator[bytes | memoryview]:
     yield header.getvalue() + bytes(data[:first])
     for start in range(first, len(data), BLOCK_BYTES):
         yield data[start : start + BLOCK_BYTES]
-
-
-def record_of(array: np.ndarray) -> FileRecord:
-    blocks = list(_blocks(array))
-    return FileRecord(
-        dtype=array.dtype.name,
-        shape=array.shape,
-        num_bytes=sum(len(block) for block in blocks),
-        crc32=tuple(f"{zlib.crc32(block):08x}" for block in blocks),
-    )
 
 
 def _write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> None:
@@ -419,16 +423,11 @@ def _write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> N
         os.fsync(file.fileno())
 
 
-def _sync_directory(directory: pathlib.Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Gives mean and standard deviation of pixel / 255 per channel, from exact counts of levels."""
+    """Mean and standard deviation of pixel / 255 per channel, from exact counts of levels.
+
+    A channel of one level has no deviation to divide by; it is taken as 1.
+    """
     channels = images.shape[-1]
     counts = np.zeros((channels, 256), np.int64)
     for start in range(0, len(images), 1024):
@@ -438,12 +437,12 @@ def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[flo
     levels = np.arange(256) / 255
     mean = counts @ levels / counts.sum(axis=1)
     variance = counts @ levels**2 / counts.sum(axis=1) - mean**2
-    std = [math.sqrt(max(0.0, value)) for value in variance]
-    return tuple(round(float(v), 6) for v in mean), tuple(round(v, 6) for v in std)
+    std = [round(math.sqrt(max(0.0, value)), 6) or 1.0 for value in variance]
+    return tuple(round(float(value), 6) for value in mean), tuple(std)
 
 
 def _format(description: Description) -> bytes:
-    """Gives the text of `dataset.json`, which carries a checksum of itself."""
+    """The text of `dataset.json`, which carries a checksum of itself."""
     body = {
         "schema_version": SCHEMA_VERSION,
         **dataclasses.asdict(description),
@@ -463,11 +462,11 @@ def _parse(path: pathlib.Path, text: bytes) -> Description:
     try:
         body = json.loads(text)
         if "crc32" not in body and "sha256" in body:  # the checksum of parallel text
-            other = body.get("dataset")
-            raise DataError(f"{path}: describes {other}, no images; {OTHER_DIRECTORY}")
-        found = body.pop("crc32")
-        version = body["schema_version"]
-        intact = found == _body_crc32(body)
+            raise DataError(
+                f"{path}: describes {body.get('dataset')}, no images; {OTHER_DIRECTORY}"
+            )
+        crc32, version = body.pop("crc32"), body["schema_version"]
+        intact = crc32 == _body_crc32(body)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{path}: damaged (no complete description); {_AGAIN}") from None
     if version != SCHEMA_VERSION:
@@ -502,7 +501,7 @@ def _check_form(path: pathlib.Path, file: FileRecord) -> None:
         raise DataError(f"{path}: missing; {_AGAIN}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    form = _found_form(path)
+    form = _form_in_header(path)
     if form is not None and form != (file.dtype, file.shape):
         raise DataError(
             f"{path}: holds {form[0]} {form[1]}, but should hold {file.dtype} {file.shape}; "
@@ -514,8 +513,8 @@ def _check_form(path: pathlib.Path, file: FileRecord) -> None:
     raise DataError(f"{path}: {change} ({num_bytes:,} of {file.num_bytes:,} bytes); {_AGAIN}")
 
 
-def _found_form(path: pathlib.Path) -> tuple[str, tuple[int, ...]] | None:
-    """Gives dtype and shape as a file's header has them, or None where it has no header."""
+def _form_in_header(path: pathlib.Path) -> tuple[str, tuple[int, ...]] | None:
+    """Dtype and shape as a file's header has them, or None where it has no header."""
     try:
         with path.open("rb") as file, warnings.catch_warnings(action="ignore"):
             np.lib.format.read_magic(file)
@@ -526,7 +525,18 @@ def _found_form(path: pathlib.Path) -> tuple[str, tuple[int, ...]] | None:
         return None
 
 
-def _read_array(directory: pathlib.Path, description: Description, name: str) -> np.ndarray:
+def _mapped(directory: pathlib.Path, description: Description, name: str) -> np.ndarray:
+    """An array file in memory, unread; it has the right size and header."""
+    path = directory / name
+    _check_form(path, description.files[name])
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from None
+
+
+def _verified(directory: pathlib.Path, description: Description, name: str) -> np.ndarray:
+    """An array file in memory, all of it compared with its checksums."""
     path, file = directory / name, description.files[name]
     _check_form(path, file)
     try:
@@ -536,14 +546,14 @@ def _read_array(directory: pathlib.Path, description: Description, name: str) ->
     starts = range(0, file.num_bytes, BLOCK_BYTES)
     # zlib lets other threads run, and one thread's checksums are slower than the memory.
     with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        found = threads.map(
+        checksums = threads.map(
             lambda start: f"{zlib.crc32(content[start : start + BLOCK_BYTES].data):08x}", starts
         )
-        for start, crc32, expected in zip(starts, found, file.crc32, strict=True):
+        for start, crc32, expected in zip(starts, checksums, file.crc32, strict=True):
             if crc32 != expected:
                 end = min(start + BLOCK_BYTES, file.num_bytes)
                 raise DataError(
                     f"{path}: damaged between bytes {start:,} and {end:,} (checksum {crc32}, "
                     f"should be {expected}); {_AGAIN}"
                 )
-    return np.load(path, mmap_mode="r", allow_pickle=False)
+    return _mapped(directory, description, name)

@@ -1,8 +1,8 @@
 """An array whose rows are made when they are asked for, by several threads.
 
-It stands where a memory map would: a batch indexes it by the positions of its examples, and only
+It takes the place of a memory map: a batch indexes it by the positions of its examples, and only
 those are read and decoded. What a row holds depends on its position alone, so a batch is the same
-whoever asks, in whatever order, as often as they like.
+in any process, in any order and each time.
 """
 
 import concurrent.futures
@@ -33,10 +33,10 @@ class RowsOnDemand:
         """Makes no row yet.
 
         Args:
-          num_rows: How many there are.
-          row_shape: Shape of one.
+          num_rows: Number of rows.
+          row_shape: Shape of a row.
           dtype: NumPy's name of the dtype.
-          make_row: Gives the row at a position; called by several threads at once.
+          make_row: Returns the row at a position; called by several threads at once.
           num_threads: How many; None takes one for each core of this machine.
         """
         self.shape = (num_rows, *row_shape)
@@ -49,7 +49,7 @@ class RowsOnDemand:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Makes rows; one that is asked for several times, as padding is, is made once.
+        """Makes rows; a row that is asked for several times, as padding is, is made once.
 
         Args:
           rows: Positions in an array of any shape, or a slice.

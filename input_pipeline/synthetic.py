@@ -13,6 +13,9 @@ import numpy as np
 
 from dawnjax.input_pipeline.dataset import DatasetSpec, Split
 
+WITHOUT_PREPARATION = "its images are made from a seed"
+"""Why `dawnjax prepare` has nothing to do."""
+
 CELLS = 4
 """A pattern has this many cells along each side of the image."""
 
@@ -51,7 +54,7 @@ class Synthetic:
     seed: int = 0
 
     def spec(self) -> DatasetSpec:
-        """Gives counts and shapes.
+        """Counts and shapes.
 
         Raises:
           ValueError: A count below its least value, or a negative seed.
@@ -72,7 +75,7 @@ class Synthetic:
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Gives the images uint8 [N, height, width, channels] and labels int32 [N] of one split."""
+        """Makes the images uint8 [N, height, width, channels] and labels int32 [N] of one split."""
         spec = self.spec()
         height, width, channels = spec.image_shape
         patterns = _random_bytes(
@@ -91,12 +94,12 @@ class Synthetic:
         return {"image": images, "label": labels}
 
     def classes(self) -> tuple[str, ...]:
-        """Gives the name of each class: its number."""
+        """The name of each class: its number."""
         return tuple(str(number) for number in range(self.num_classes))
 
 
 def _random_bytes(seed: int, stream: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Gives uniform uint8 of `shape`; the raw output of Philox, the same under any NumPy."""
+    """Uniform uint8 of `shape`: the raw output of Philox, the same under any NumPy."""
     size = int(np.prod(shape))
     words = np.random.Philox(key=np.array([seed, stream], np.uint64)).random_raw(-(-size // 8))
     return words.astype("<u8", copy=False).view(np.uint8)[:size].reshape(shape)

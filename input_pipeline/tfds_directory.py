@@ -4,6 +4,7 @@
 directory: `NAME/[CONFIG/]VERSION/` with `dataset_info.json` and the files of each split.
 """
 
+import hashlib
 import json
 import pathlib
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ INFO_FILE = "dataset_info.json"
 
 
 def find_version(directory: pathlib.Path, name: str = "*") -> pathlib.Path | None:
-    """Gives the directory of the newest version of a dataset, or None where there is none.
+    """The directory of the newest version of a dataset, or None where there is none.
 
     Args:
       directory: A TFDS data directory, the dataset's in it, its configuration's, or a version.
@@ -33,7 +34,7 @@ def _version_key(path: pathlib.Path) -> list[int]:
 
 
 def read_info(version: pathlib.Path) -> dict[str, Any]:
-    """Gives the metadata of a version: at least `name`, and `splits`, each with its `name`.
+    """Reads the metadata of a version: at least `name`, and `splits`, each with its `name`.
 
     Raises:
       DataError: Damaged, or in a format that only TensorFlow reads.
@@ -42,8 +43,7 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
     try:
         info = json.loads(path.read_bytes())
         file_format, _ = info.get("fileFormat", "tfrecord"), info["name"]
-        for split in info["splits"]:
-            sum(int(length) for length in split["shardLengths"]), str(split["name"])
+        num_examples(info)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -56,8 +56,26 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
     return info
 
 
+def num_examples(info: dict[str, Any]) -> dict[str, int]:
+    """Number of examples of each split that a version's metadata name."""
+    return {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
+
+
+def first_split(version: pathlib.Path, names: Sequence[str]) -> str | None:
+    """The first of some splits that a version has; raises what `read_info` does."""
+    known = num_examples(read_info(version))
+    return next((name for name in names if name in known), None)
+
+
+def fingerprint(version: pathlib.Path, *more: str) -> str:
+    """Hash of a version's metadata, which has the size of each split but no checksum: 16 digits."""
+    info = read_info(version)
+    content = [info["name"], info.get("version"), info["splits"], *more]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def open_version(version: pathlib.Path) -> Any:
-    """Gives the builder of a version, whose `info` and `as_data_source` read it.
+    """Opens the builder of a version, whose `info` and `as_data_source` read it.
 
     Raises:
       DataError: TFDS is not installed, or it cannot read the directory.
@@ -74,13 +92,13 @@ def open_version(version: pathlib.Path) -> Any:
 def open_split(
     version: pathlib.Path, builder: Any, split: str, undecoded: Sequence[str] = ()
 ) -> Any:
-    """Gives the examples of a split, to be read by position.
+    """Opens the examples of a split, to be read by position.
 
     Args:
       version: The directory, for messages.
-      builder: What `open_version` gave for it.
+      builder: What `open_version` returned for it.
       split: TFDS's name of the split.
-      undecoded: Features that are given as the bytes on disk.
+      undecoded: Features that are read as the bytes on disk.
 
     Raises:
       DataError: Files are missing or damaged, as far as that shows without reading them.
@@ -98,7 +116,7 @@ def open_split(
 
 
 def import_tfds(version: pathlib.Path) -> Any:
-    """Gives the module, an optional dependency.
+    """Imports the module, an optional dependency.
 
     Raises:
       DataError: It is not installed.
@@ -111,7 +129,7 @@ def import_tfds(version: pathlib.Path) -> Any:
 
 
 def not_installed(version: pathlib.Path, error: ImportError) -> DataError:
-    """Gives the error that says what to install."""
+    """The error that says what to install."""
     return DataError(
         f"{version}: reading TensorFlow Datasets needs packages that are not installed ({error}): "
         "pip install 'dawnjax[tfds]'"
@@ -119,6 +137,6 @@ def not_installed(version: pathlib.Path, error: ImportError) -> DataError:
 
 
 def damaged(where: str, error: Exception) -> DataError:
-    """Gives one line for the many kinds of errors that ArrayRecord and TFDS raise."""
+    """The one line for the many kinds of errors that ArrayRecord and TFDS raise."""
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     return DataError(f"{where}: damaged or cut short: {reason}")

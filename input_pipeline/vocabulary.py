@@ -1,6 +1,6 @@
 """The joint vocabulary of source and target: SentencePiece, byte-pair encoding, lossless.
 
-Text goes in as it is and comes out as it was, but for white space: it is not normalized, and a
+Decoding returns the encoded text unchanged but for white space: text is not normalized, and a
 character that the vocabulary lacks becomes its UTF-8 bytes. So a translation needs no
 detokenization before it is scored.
 
@@ -41,7 +41,7 @@ class Vocabulary:
           where: Its name in errors.
 
         Raises:
-          DataError: It is none, or its first tokens are others than those of this module.
+          DataError: It is no model, or its first tokens are not those of this module.
         """
         self._processor = _sentencepiece().SentencePieceProcessor()
         try:
@@ -49,10 +49,10 @@ class Vocabulary:
         except Exception:  # a RuntimeError of the C++ library, or a TypeError of its wrapper
             raise DataError(f"{where}: is no SentencePiece model") from None
         processor = self._processor
-        found = (processor.pad_id(), processor.eos_id(), processor.unk_id())
-        if found != (PAD, END, UNKNOWN):
+        first = (processor.pad_id(), processor.eos_id(), processor.unk_id())
+        if first != (PAD, END, UNKNOWN):
             raise DataError(
-                f"{where}: padding, end and unknown are tokens {found}, wanted "
+                f"{where}: padding, end and unknown are tokens {first}, wanted "
                 f"{(PAD, END, UNKNOWN)}; train it with `dawnjax prepare`"
             )
 
@@ -62,12 +62,12 @@ class Vocabulary:
         return self._processor.GetPieceSize()
 
     def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
-        """Gives the tokens of each sentence, uint16, `END` last."""
+        """The tokens of each sentence, uint16, `END` last."""
         rows: Any = self._processor.Encode(list(sentences), add_eos=True, num_threads=1)
         return [np.array(row, np.uint16) for row in rows]
 
     def decode(self, tokens: np.ndarray) -> list[str]:
-        """Gives the text of each row up to its end; padding and tokens after the end are left out.
+        """The text of each row up to its end; padding and tokens after the end are left out.
 
         Args:
           tokens: int [sentences, length].
@@ -80,7 +80,7 @@ class Vocabulary:
 
 
 def train_vocabulary(sentences: Sequence[str], size: int) -> bytes:
-    """Gives the model of a vocabulary trained on sentences of both languages.
+    """Trains a vocabulary on sentences of both languages.
 
     Args:
       sentences: All training text.
@@ -122,7 +122,7 @@ def train_vocabulary(sentences: Sequence[str], size: int) -> bytes:
 
 
 def _reason(message: str) -> str:
-    """Gives what SentencePiece's trainer says of a size that does not fit, with the size that does.
+    """What SentencePiece's trainer says of a size that does not fit, with the size that does.
 
     Source: SentencePiece, src/trainer_interface.cc, whose two messages name the limits.
     """

@@ -46,7 +46,7 @@ class RecordNet:
 
     TAG: ClassVar[str] = "record_net"
     takes_moment: ClassVar[bool] = True
-    num_initialization_images: ClassVar[int] = 5000
+    num_initialization_examples: ClassVar[int] = 5000
 
     group_widths: tuple[int, ...] = (64, 256, 256)
     activation: Activation = "gelu"

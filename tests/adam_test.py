@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dawnjax.config.experiment import Adam, Constant, InverseSquareRoot
+from dawnjax.config.experiment_flags import load_experiment
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import Adam, Constant, InverseSquareRoot
-from dawnjax.experiment_flags import load_experiment
-from dawnjax.optimizers import make_optimizer, relative_schedule
+from dawnjax.optim.optimizers import make_optimizer, relative_schedule
 
 
 def experiment_with(**fields):

@@ -15,9 +15,9 @@ from quick_compilation import QUICK
 
 from benchmarks import digits, harness, record
 from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import pure_model
 from dawnjax.models.resnet import ResNet
 from dawnjax.models.transformer import Transformer
-from dawnjax.pure_model import pure_model
 
 TOP = Path(__file__).resolve().parent.parent
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -142,7 +142,7 @@ def test_pointwise_convolutions_as_products_are_the_same_network():
         )
         if not params:
             params, stats = jax.jit(pure.init)(jax.random.key(1))
-        run = jax.jit(lambda p, s, pure=pure: pure.apply(p, s, images, True)[0])
+        run = jax.jit(lambda p, s, pure=pure: pure.apply(p, s, images, train=True)[0])
         lowered = run.lower(params, stats)
         found = np.asarray(lowered.compile()(params, stats))
         outputs.append((found, lowered.as_text().count("stablehlo.convolution")))

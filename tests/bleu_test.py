@@ -5,7 +5,7 @@ import math
 import pytest
 
 pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
-from dawnjax.bleu import corpus_bleu
+from dawnjax.tasks.bleu import corpus_bleu
 
 
 def test_a_value_by_hand():

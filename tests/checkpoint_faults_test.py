@@ -32,7 +32,7 @@ from saved_states import (
     restore,
 )
 
-from dawnjax import checkpoint
+from dawnjax.checkpoints import store
 from dawnjax.errors import CheckpointError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -204,13 +204,13 @@ def one_of_two(index, port, directory):
     def too_large(*_, **__):
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 
-    write_manifest = checkpoint.write_manifest
+    write_manifest = store.write_manifest
     for step, failing, part in ((4, "0", "data"), (6, "1", "data"), (8, "0", "manifest")):
         if index == failing:
             if part == "data":
                 limit_space(None, "file_size", 1000)
             else:
-                checkpoint.write_manifest = too_large
+                store.write_manifest = too_large
         checkpoints.save(step, device_state(step, 4), metadata_of(step))
         started = time.monotonic()
         checkpoints.wait()
@@ -220,7 +220,7 @@ def one_of_two(index, port, directory):
         assert "File too large" in warnings[0], warnings
         warnings.clear()
         free_space(None, "file_size")
-        checkpoint.write_manifest = write_manifest
+        store.write_manifest = write_manifest
         assert_exact(checkpoints.restore_newest(abstract_state(4)), step - 1, 4)
         checkpoints.save(step + 1, device_state(step + 1, 4), metadata_of(step + 1))
         checkpoints.wait()
@@ -251,7 +251,7 @@ def one_of_two(index, port, directory):
         checkpoints.restore_newest(other)
     checkpoints.close()
 
-    checkpoint._VISIBLE_WITHIN_SECONDS = 0.2
+    store._VISIBLE_WITHIN_SECONDS = 0.2
     with pytest.raises(CheckpointError, match="not one: process 1: it does not see"):
         open_checkpoints(Path(directory) / f"private_{index}")
     print("done", flush=True)

@@ -28,7 +28,7 @@ from saved_states import (
     truncate,
 )
 
-from dawnjax.checkpoint import MANIFEST, Checkpoints, refuse_unwritable
+from dawnjax.checkpoints.store import MANIFEST, Checkpoints, refuse_unwritable
 from dawnjax.errors import CheckpointError, ConfigError
 
 

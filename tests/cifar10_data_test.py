@@ -32,7 +32,7 @@ from cifar10_files import (
     write_zip,
 )
 
-from dawnjax.experiment_flags import load_experiment
+from dawnjax.config.experiment_flags import load_experiment
 from dawnjax.feed import InputShapes
 from dawnjax.input_pipeline import cifar10_tfds, image_files, labelled_images, prepared
 from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10
@@ -283,7 +283,7 @@ def test_the_model_looks_at_images_of_all_classes_first(prepared_directory: path
             experiment, dataclasses.replace(spec, num_train_examples=num_examples), "device", 10
         )
         assert list(shapes.initialization_rows) == list(expected)
-        assert shapes.initialization_images.shape == (len(expected), 32, 32, 3)
+        assert shapes.initialization_examples["image"].shape == (len(expected), 32, 32, 3)
 
 
 def test_fingerprint_is_of_the_content(prepared_directory: pathlib.Path, tmp_path) -> None:

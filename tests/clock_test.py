@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-PRINT_AGE = "from dawnjax.clock import RunClock; print(RunClock().now())"
+PRINT_AGE = "from dawnjax.runs.clock import RunClock; print(RunClock().now())"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")

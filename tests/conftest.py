@@ -19,7 +19,8 @@ import jax
 import pytest
 from quick_compilation import QUICK
 
-from dawnjax import compilation, programs
+from dawnjax import programs
+from dawnjax.machine import compilation
 
 # For this process alone: commands in processes of their own compile as they do for a user.
 with pytest.MonkeyPatch.context() as only_here:

@@ -6,8 +6,8 @@ import pytest
 
 import dawnjax
 from dawnjax.errors import ConfigError
-from dawnjax.hardware import find_device
 from dawnjax.machine import data_tables
+from dawnjax.machine.hardware import find_device
 
 PACKAGE = Path(dawnjax.__file__).parent
 TABLES = sorted(path for path in PACKAGE.rglob("*.csv"))

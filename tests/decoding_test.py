@@ -10,9 +10,9 @@ import pytest
 from flax import nnx
 from multiply_adds import multiply_adds
 
-from dawnjax.decoding import Decoded, beam_search, greedy_search, length_penalty, maxima
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import Transformer, TransformerModule
+from dawnjax.tasks.decoding import Decoded, beam_search, greedy_search, length_penalty, maxima
 
 END = 1
 

@@ -18,9 +18,9 @@ os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICK}"
 import jax
 import numpy as np
 
-from dawnjax.experiment_flags import parse_request
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.mesh import make_mesh, place, replicated
+from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 

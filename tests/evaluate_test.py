@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 
-from dawnjax import generalization, inference, processes
+from dawnjax import inference
 from dawnjax.__main__ import main
+from dawnjax.analysis import generalization
+from dawnjax.cluster import processes
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.official import dawnbench, export_dawnbench
+from dawnjax.tasks.task import Answering
 
 DATA = Synthetic(num_train_examples=200, num_eval_examples=90, image_channels=3)
 CLASSES = [str(number) for number in range(10)]
@@ -208,31 +211,33 @@ def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
 def test_a_translator_may_search_with_another_beam(text_run, capsys):
     run, folder = text_run
     own = json.loads((run / "result.json").read_text())["evaluations"][-1]
-    beam, penalty = "--evaluation.decoding.num_beams=3", "--evaluation.decoding.length_penalty=3"
+    beam, penalty = "--task.decoding.num_beams=3", "--task.decoding.length_penalty=3"
     found = {}
     for flags in ([], [beam], [beam, penalty]):
         capsys.readouterr()
         assert main(["evaluate", str(run), *flags]) == 0
         found[len(flags)] = json.loads(capsys.readouterr().out)
     assert found[0]["bleu"] == own["bleu"] and found[0]["reached"] is False
-    assert "decoding" not in found[0]
+    assert "evaluation_fields" not in found[0]
     # Each search finds other translations of this half-trained model.
     assert len({row["bleu"] for row in found.values()}) == 3
-    assert found[2]["decoding"] == {"num_beams": 3, "length_penalty": 3.0, "max_extra_tokens": 4}
+    decoding = {"num_beams": 3, "length_penalty": 3.0, "max_extra_tokens": 4}
+    assert found[2]["evaluation_fields"] == {"decoding": decoding}
     for row in (found[1], found[2]):
         assert row["reached"] is None and row["reached_reason"]
         assert row["loss"] == pytest.approx(own["loss"], rel=1e-5)  # of the references
     # Another set beside the own one: both are searched with the beam, and the file is another.
     sides = [f"--data.source={folder / 'eval.a'}", f"--data.target={folder / 'eval.b'}"]
     assert main(["evaluate", str(run), *sides, "--name=beams", beam, penalty]) == 0
-    assert "3 beams, length penalty 3" in capsys.readouterr().out
-    (file,) = (run / "evaluations").glob("beams-step*-beams3-penalty3.json")
+    assert "num_beams: 3, length_penalty: 3.0" in capsys.readouterr().out
+    (file,) = (run / "evaluations").glob("beams-step*-num_beams3-length_penalty3.0.json")
     record = json.loads(file.read_text())
-    assert record["own"]["source"] == "measured now" and record["decoding"]["num_beams"] == 3
+    assert record["own"]["source"] == "measured now"
+    assert record["evaluation_fields"]["decoding"]["num_beams"] == 3
     for side in ("own", "other"):
         assert record[side]["metrics"]["bleu"] == found[2]["bleu"]
     for flags, message in (
-        (["--evaluation.decoding.num_beams=0", "--data.source=a"], "must lie in 1 to 64"),
+        (["--task.decoding.num_beams=0", "--data.source=a"], "must lie in 1 to 64"),
         ([penalty], "is for beam search"),
     ):
         assert main(["evaluate", str(run), *flags]) == 2
@@ -304,14 +309,16 @@ def test_examples_come_from_all_over_the_split():
         asked.append(position)
         return position * 10
 
-    task = inference.Task(lambda position: position, answer, 100, lambda *_: {}, "")
-    seconds, answers, positions = inference.measure(task, 30, 5)
+    model = Answering(
+        example=lambda position: position, answer=answer, quality=lambda *_: {}, timed=""
+    )
+    seconds, answers, positions = inference.measure(model, 100, 30, 5)
     assert (len(seconds), len(asked), len(set(positions))) == (30, 35, 30)
     assert answers == [position * 10 for position in positions] == [p * 10 for p in asked[5:]]
     assert 30 < np.mean(positions) < 70  # of 30 random ones of 0 to 99, four deviations wide
-    assert inference.measure(task, 30, 5)[2] == positions
+    assert inference.measure(model, 100, 30, 5)[2] == positions
     # All of them and then some: each is answered, and counts once for the quality.
-    seconds, answers, positions = inference.measure(task, 130, 0)
+    seconds, answers, positions = inference.measure(model, 100, 130, 0)
     assert (len(seconds), sorted(positions)) == (130, list(range(100)))
 
 

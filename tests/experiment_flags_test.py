@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from made_runs import write_run
 
-from dawnjax.commands import command_line, list_experiments
-from dawnjax.config_json import from_json, to_json
+from dawnjax.commands import list_experiments
+from dawnjax.config import command_line
+from dawnjax.config.config_json import from_json, to_json
+from dawnjax.config.experiment import Experiment, Muon, Sgd, WarmupLinear
+from dawnjax.config.experiment_flags import experiment_names, load_experiment, parse_request
+from dawnjax.config.field_checks import check_model
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import Experiment, Muon, Sgd, WarmupLinear
-from dawnjax.experiment_flags import experiment_names, load_experiment, parse_request
-from dawnjax.field_checks import check_model
 from dawnjax.models.resnet import ResNet
 from dawnjax.models.transformer import Transformer
 
@@ -99,10 +100,10 @@ def test_a_variant_is_chosen_and_has_its_own_flags():
         (["--experiment=digits", "--tensorboard=maybe"], "--tensorboard=maybe must be true or"),
         (["--experiment=digits", "--optimizer.sgd_momentum=1"], "unknown flag"),
         (
-            ["--experiment=digits", "--augmentation.max_translation_pixels=-1"],
+            ["--experiment=digits", "--task.augmentation.max_translation_pixels=-1"],
             "augmentation.max_translation_pixels=-1.0 must be 0 or more",
         ),
-        (["--experiment=digits", "--augmentation.max_scale_fraction=1"], "lie in"),
+        (["--experiment=digits", "--task.augmentation.max_scale_fraction=1"], "lie in"),
     ],
 )
 def test_wrong_use_is_one_line_that_names_it(argv, message):
@@ -125,7 +126,7 @@ def test_wrong_use_is_one_line_that_names_it(argv, message):
         (["--evaluation.every_epochs=0"], "every_epochs"),
         (["--evaluation.first_epoch=1000"], "first_epoch"),
         (["--optimizer.momentum=1"], "optimizer.momentum"),
-        (["--label_smoothing=1"], "label_smoothing"),
+        (["--task.label_smoothing=1"], "label_smoothing"),
     ],
 )
 def test_impossible_combinations_are_refused(argv, message):
@@ -175,9 +176,9 @@ def derived(file, **changes):
     text = ", ".join(f"{name}={value}" for name, value in changes.items())
     file.write_text(
         "import dataclasses\n"
-        "from dawnjax.experiment import Adam, Observation, Target\n"
+        "from dawnjax.config.experiment import Adam, Observation, Target\n"
         "from dawnjax.experiments import digits\n"
-        "from dawnjax.tiny import tiny\n"
+        "from dawnjax.config.tiny import tiny\n"
         f"EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, {text})\n"
         "TINY = tiny(EXPERIMENT, image_side=8, image_channels=1)\n"
     )

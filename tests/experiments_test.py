@@ -10,14 +10,13 @@ import pytest
 from dataset_specs import CIFAR10, IMAGENET
 
 from dawnjax.__main__ import main
-from dawnjax.config_json import from_json, to_json
-from dawnjax.experiment import Experiment, Sgd
-from dawnjax.experiment_flags import experiment_names, load_experiment
+from dawnjax.config.config_json import from_json, to_json
+from dawnjax.config.experiment import Experiment, Sgd
+from dawnjax.config.experiment_flags import experiment_names, load_experiment
+from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.mesh import make_mesh
-from dawnjax.optimizers import whitening_learns
-from dawnjax.profile.model_flops import train_flops_per_example
-from dawnjax.run_options import MeshShape
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.optim.optimizers import whitening_learns
 from dawnjax.train_step import make_recipe
 
 ON_IMAGES = [
@@ -71,8 +70,9 @@ def test_the_full_size_is_valid_and_has_its_parameters(name, spec, num_params):
 
 
 def test_the_model_flops_of_resnet_50_are_the_published_ones():
-    flops = train_flops_per_example(load_experiment("imagenet_resnet50"), IMAGENET)
-    assert flops == pytest.approx(24.1e9, rel=0.03)
+    mesh = make_mesh(MeshShape(), jax.devices()[:1])
+    recipe = make_recipe(load_experiment("imagenet_resnet50"), IMAGENET, mesh)
+    assert recipe.train_flops_per_example() == pytest.approx(24.1e9, rel=0.03)
 
 
 def test_a_whitenings_bias_learns_for_its_epochs_alone():

@@ -22,7 +22,7 @@ from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
 from dawnjax.commands.check import check_run
-from dawnjax.run_log import log_path, read_events
+from dawnjax.runs.log import log_path, read_events
 
 pytestmark = pytest.mark.faults
 

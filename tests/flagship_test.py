@@ -10,21 +10,21 @@ from jax import monitoring
 
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
-from dawnjax.experiment_flags import parse_request
-from dawnjax.run_log import read_events
-from dawnjax.run_options import RunOptions
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.run_options import RunOptions
+from dawnjax.runs.log import read_events
 
 
 @pytest.mark.parametrize(
     "flag",
     [
         *(f"--compute_dtype={dtype}" for dtype in ("float32", "float16")),
-        *("--global_batch_size=4096", "--schedule.warmup_epochs=8", "--label_smoothing=0"),
+        *("--global_batch_size=4096", "--schedule.warmup_epochs=8", "--task.label_smoothing=0"),
         *("--schedule=cyclic", "--schedule=one_cycle", "--schedule=piecewise_step"),
         *("--ema_decay=0.9999", "--batch_norm_group_size=64", "--accumulation_steps=4"),
         *("--model.stem=imagenet_space_to_depth", "--model.last_scale=1"),
         *("--optimizer.nesterov=false", "--optimizer.decay_norm_and_bias=true"),
-        *("--augmentation.crop_pixels=192", "--augmentation.crop_min_area=0.25"),
+        *("--task.augmentation.crop_pixels=192", "--task.augmentation.crop_min_area=0.25"),
         *("--xla_options=xla_tpu_enable_latency_hiding_scheduler=true", "--weight_update_sharding"),
     ],
 )

@@ -15,10 +15,11 @@ from pathlib import Path
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.setdefault("NPROC", "16")
 
-from dawnjax import compilation, launched, processes
-from dawnjax import watchdog as watchdog_module
+from dawnjax.cluster import launched, processes
+from dawnjax.cluster import watchdog as watchdog_module
+from dawnjax.cluster.preemption import Preemption
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.preemption import Preemption
+from dawnjax.machine import compilation
 
 
 def main(settings: dict) -> int:

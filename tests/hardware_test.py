@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dawnjax.hardware import GIB, executed_dtype, find_device
+from dawnjax.machine.hardware import GIB, executed_dtype, find_device
 
 
 @pytest.mark.parametrize(
@@ -112,5 +112,5 @@ def test_float32_is_multiplied_in_what_the_device_multiplies_in():
 
 
 def test_no_jax_is_needed():
-    script = "import dawnjax.hardware, sys; sys.exit('jax' in sys.modules)"
+    script = "import dawnjax.machine.hardware, sys; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

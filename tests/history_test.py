@@ -3,8 +3,8 @@
 import pytest
 from made_logs import Log, lost_log, recompiling_run
 
-from dawnjax.analysis.history import History
-from dawnjax.analysis.run_summary import history_of, knows_more, run_started, summarize
+from dawnjax.runs.history import History
+from dawnjax.runs.summary import history_of, knows_more, run_started, summarize
 
 
 def test_compilation_of_a_lost_log_is_carried():

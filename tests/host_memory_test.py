@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from dawnjax import host_memory
+from dawnjax.machine import host_memory
 
 CALLS = 24
 TEMPORARY_BYTES = 3000 * 3000 * 4

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dawnjax.device_counters import DeviceCounters
-from dawnjax.hosts import HostSampler, visible_cores
+from dawnjax.machine.device_counters import DeviceCounters
+from dawnjax.machine.hosts import HostSampler, visible_cores
 
 
 def test_a_sample_holds_what_this_process_used():

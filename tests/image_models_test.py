@@ -18,10 +18,10 @@ from dawnjax.models.amoebanet import AmoebaNetD, drop_path_keep
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.models.pooling import average_pool, max_pool
 from dawnjax.models.preactivation_resnet import PreactivationResNet
+from dawnjax.models.pure_model import PureModel, pure_model
 from dawnjax.models.resnet import ResNet, cifar_resnet, imagenet_resnet
 from dawnjax.models.resnet9 import ResNet9
 from dawnjax.models.wide_resnet import WideResNet
-from dawnjax.pure_model import PureModel, pure_model
 
 IMAGENET, CIFAR = (224, 224, 3), (32, 32, 3)
 
@@ -62,7 +62,7 @@ def counts(config: Any, image_shape: tuple[int, ...], num_classes: int) -> tuple
     model = pure(config, image_shape, num_classes, platform="tpu")
     params, stats = jax.eval_shape(model.init, jax.random.key(0))
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
-    jaxpr = jax.make_jaxpr(lambda *args: model.apply(*args, False))(params, stats, image)
+    jaxpr = jax.make_jaxpr(lambda *args: model.apply(*args, train=False))(params, stats, image)
     assert jaxpr.out_avals[0].shape == (1, num_classes)
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)), multiply_adds(
         jaxpr.jaxpr
@@ -126,7 +126,7 @@ def test_amoebanet_d_has_the_published_counts(
 
 def stem_kernel(model: PureModel, images: Any, params: Any, stats: Any) -> tuple[int, int]:
     """Gives the height and input channels of the first convolution's kernel."""
-    jaxpr = jax.make_jaxpr(lambda *args: model.apply(*args, False))(params, stats, images)
+    jaxpr = jax.make_jaxpr(lambda *args: model.apply(*args, train=False))(params, stats, images)
     first = next(e for e in jaxpr.eqns if e.primitive.name == "conv_general_dilated")
     height, _, channels, _ = first.invars[1].aval.shape
     return height, channels
@@ -148,7 +148,7 @@ def test_space_to_depth_is_the_same_function_of_the_same_parameters():
         results.append(
             run_once(
                 jax.value_and_grad(
-                    lambda p, m=model: jnp.square(m.apply(p, stats, images, False)[0]).sum()
+                    lambda p, m=model: jnp.square(m.apply(p, stats, images, train=False)[0]).sum()
                 ),
                 params,
             )
@@ -163,14 +163,16 @@ def test_space_to_depth_is_the_same_function_of_the_same_parameters():
 def test_a_gpus_stem_leaves_odd_images_as_they_are():
     model = pure(ResNet(stem="imagenet"), (33, 32, 3), 10)
     params, stats = jax.eval_shape(model.init, jax.random.key(0))
-    jax.eval_shape(lambda p, s: model.apply(p, s, jnp.zeros((1, 33, 32, 3)), False), params, stats)
+    jax.eval_shape(
+        lambda p, s: model.apply(p, s, jnp.zeros((1, 33, 32, 3)), train=False), params, stats
+    )
 
 
 def test_space_to_depth_refuses_odd_images():
     model = pure(ResNet(stem="imagenet_space_to_depth"), (33, 32, 3), 10)
     params, stats = jax.eval_shape(model.init, jax.random.key(0))
     with pytest.raises(ValueError, match="33x32 have no whole 2x2 blocks"):
-        model.apply(params, stats, jnp.zeros((1, 33, 32, 3)), False)
+        model.apply(params, stats, jnp.zeros((1, 33, 32, 3)), train=False)
 
 
 @pytest.mark.parametrize("depth", [19, 51])
@@ -191,10 +193,10 @@ def test_a_zero_last_scale_starts_bottleneck_blocks_as_their_shortcut():
         assert not block["norm_3"]["scale"].any() and block["norm_2"]["scale"].all()
     # The second block's shortcut is its input: it changes nothing.
     images = jax.random.normal(jax.random.key(1), (4, 8, 8, 3))
-    whole, _ = model.apply(params, stats, images, False)
+    whole, _ = model.apply(params, stats, images, train=False)
     del params["blocks"]["stage_1_block_2"], stats["blocks"]["stage_1_block_2"]
     shorter = pure(dataclasses.replace(config, stage_sizes=(1,)), (8, 8, 3), 10)
-    np.testing.assert_array_equal(whole, shorter.apply(params, stats, images, False)[0])
+    np.testing.assert_array_equal(whole, shorter.apply(params, stats, images, train=False)[0])
 
 
 def test_pooling_ignores_what_lies_outside():
@@ -288,7 +290,7 @@ def test_values_and_gradients_are_those_of_pytorch_in_float64(name):
     weights = rng.standard_normal((batch, 7)).astype(np.float32)
 
     def weighted_sum(params: Any) -> Any:
-        logits, _ = model.apply(params, stats, images, True)
+        logits, _ = model.apply(params, stats, images, train=True)
         return (logits * weights).sum(), logits
 
     gradients, logits = run_once(jax.grad(weighted_sum, has_aux=True), params)
@@ -362,7 +364,7 @@ def test_amoebanet_is_that_of_pytorch_in_float64():
     params, stats = drawn(model, rng)
     images = rng.standard_normal((batch, *image_shape)).astype(np.float32)
     moment = TrainingMoment(jax.random.split(jax.random.key(1), batch), jnp.float32(0.5))
-    heads = run_once(lambda p: model.apply(p, stats, images, True, moment)[0], params)
+    heads = run_once(lambda p: model.apply(p, stats, images, train=True, moment=moment)[0], params)
     nchw = torch.tensor(images.astype(np.float64)).permute(0, 3, 1, 2)
     with torch.no_grad():
         wanted = pytorch_models.amoebanet_d(pytorch_models.tensors(params), nchw, 6)

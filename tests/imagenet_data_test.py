@@ -20,7 +20,7 @@ from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.image_files import decode_square
 from dawnjax.input_pipeline.imagenet import ImageNet
-from dawnjax.input_pipeline.imagenet_sources import open_source
+from dawnjax.input_pipeline.photographs import open_source
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 
 
@@ -119,7 +119,7 @@ def test_other_content_is_not_replaced_unasked(folders, tmp_path, capsys):
 
 def test_a_killed_prepare_goes_on_where_it_was(folders, tmp_path, monkeypatch):
     monkeypatch.setattr(photograph_writer, "ROWS_AT_ONCE", 2)
-    source = open_source(folders)
+    source = open_source(folders, "ImageNet")
     whole, out = tmp_path / "whole", tmp_path / "out"
     description, _ = photograph_writer.write(whole, source, dataset="imagenet", side=256)
     seen: list[int] = []
@@ -162,12 +162,12 @@ def test_another_source_does_not_go_on_with_the_first_ones_parts(folders, tmp_pa
 
     with pytest.raises(KeyboardInterrupt):
         photograph_writer.write(
-            out, open_source(folders), dataset="imagenet", side=256, progress=stop
+            out, open_source(folders, "ImageNet"), dataset="imagenet", side=256, progress=stop
         )
     (folders / "train/n00000000/image_0.JPEG").write_bytes(jpeg(300, 300, 99))
     done: list[int] = []
     photograph_writer.write(
-        out, open_source(folders), dataset="imagenet", side=256, progress=done.append
+        out, open_source(folders, "ImageNet"), dataset="imagenet", side=256, progress=done.append
     )
     assert sum(done) == 10
 
@@ -241,7 +241,7 @@ def test_a_cmyk_photograph_is_converted():
 def test_folders_that_are_not_whole_are_refused(folders, break_it, message):
     break_it(folders)
     with pytest.raises(DataError, match=message):
-        open_source(folders)
+        open_source(folders, "ImageNet")
 
 
 def test_rows_on_demand_are_the_rows_of_an_array():
@@ -295,7 +295,7 @@ def test_photographs_as_they_are_give_the_batches_of_prepared_ones(folders, tmp_
 
 def test_a_damaged_photograph_ends_a_run_in_one_line(folders, tmp_path, capsys, compile_cache):
     argv = ["train", "--experiment=imagenet_resnet_tiny", "--data=imagenet"]
-    argv += [f"--data.data_dir={folders}", "--augmentation.crop_pixels=16", "--num_epochs=2"]
+    argv += [f"--data.data_dir={folders}", "--task.augmentation.crop_pixels=16", "--num_epochs=2"]
     argv += ["--global_batch_size=4", "--batch_norm_group_size=4", "--model.stage_sizes=1"]
     argv += ["--model.stage_widths=4", "--schedule.warmup_epochs=0.5"]
     argv += ["--evaluation.global_batch_size=4"]
@@ -310,7 +310,7 @@ def test_large_images_are_mapped_unread_and_labels_checked(folders, tmp_path):
     out = tmp_path / "out"
     prepare(folders, out)
     description = prepared.read_description(out)
-    mapped = prepared.map_split(out, description, "train")
+    mapped = prepared.read_split(out, description, "train", most_bytes=0)
     assert isinstance(mapped["image"], np.memmap)
     np.testing.assert_array_equal(
         mapped["image"], prepared.read_split(out, description, "train")["image"]
@@ -319,7 +319,7 @@ def test_large_images_are_mapped_unread_and_labels_checked(folders, tmp_path):
     content[-4] ^= 1
     (out / "train_labels.npy").write_bytes(content)
     with pytest.raises(DataError, match="train_labels.npy: damaged"):
-        prepared.map_split(out, description, "train")
+        prepared.read_split(out, description, "train", most_bytes=0)
 
 
 def crops(images: np.ndarray, **fields) -> np.ndarray:

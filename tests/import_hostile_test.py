@@ -371,6 +371,7 @@ def test_markup_and_formulas_stay_text(tmp_path):
     (entry,) = import_results([tmp_path]).entries
     assert "<script>alert(1)</script>" in entry.submitter  # a page escapes it; here it is data
     assert entry.submitter.isprintable()
+    assert any("version is '=HYPERLINK" in warning for warning in entry.warnings)
     assert all(warning.isprintable() for warning in entry.warnings)
 
 

@@ -566,7 +566,7 @@ def test_servers_of_the_job_are_counted_in_its_log(tmp_path):
     assert any("'poc_email' is given twice" in warning for warning in entry.warnings)
     assert entry.summary is not None
     assert entry.summary.score_seconds == pytest.approx(102)
-    assert "a@b.c" not in json.dumps(entry.to_json())
+    assert "@" not in json.dumps(entry.to_json())
 
 
 def test_a_batch_that_the_log_does_not_tell_is_null(tmp_path):

@@ -139,7 +139,9 @@ def test_the_summary_is_that_of_the_trials(tmp_path):
 
 
 def test_official_summaries_are_those_of_their_trials(test_data):
-    for entry in official_entries(test_data):
+    entries = official_entries(test_data)
+    assert entries
+    for entry in entries:
         assert with_summary_of_trials(entry) == entry
 
 

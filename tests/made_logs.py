@@ -1,6 +1,6 @@
 """Logs for tests, made event by event at moments that a reader can add up."""
 
-from dawnjax.analysis.run_summary import history_of
+from dawnjax.runs.summary import history_of
 
 EXPERIMENT = {
     "name": "x",

@@ -6,7 +6,7 @@ from typing import Any
 
 from made_logs import EXPERIMENT, Log
 
-from dawnjax.run_log import encode_line
+from dawnjax.runs.log import encode_line
 
 
 def write_run(

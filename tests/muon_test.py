@@ -8,8 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from dawnjax import muon
-from dawnjax.experiment import Muon
+from dawnjax.config.experiment import Muon
+from dawnjax.optim import muon
 
 CONFIG = Muon(
     base_learning_rate=0.25,

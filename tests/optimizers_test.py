@@ -10,9 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from dawnjax.config_json import from_json, to_json
-from dawnjax.errors import ConfigError
-from dawnjax.experiment import (
+from dawnjax.config.config_json import from_json, to_json
+from dawnjax.config.experiment import (
     Constant,
     Cyclic,
     Experiment,
@@ -28,8 +27,9 @@ from dawnjax.experiment import (
     ScheduleConfig,
     Sgd,
 )
-from dawnjax.experiment_flags import load_experiment
-from dawnjax.optimizers import make_optimizer, peak_learning_rate, relative_schedule
+from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.errors import ConfigError
+from dawnjax.optim.optimizers import make_optimizer, peak_learning_rate, relative_schedule
 
 DIGITS = load_experiment("digits")
 SPEC = dataclasses.replace(DIGITS.data.spec(), num_train_examples=1000)

@@ -1,5 +1,6 @@
 """Run directories as entries: grouped by experiment and system, failures counted."""
 
+import dataclasses
 import json
 import zlib
 
@@ -10,7 +11,8 @@ from dawnjax.__main__ import run_command
 from dawnjax.analysis import entry_tables, our_runs
 from dawnjax.analysis.cost import training_cost
 from dawnjax.errors import RunError
-from dawnjax.run_log import decode_line, encode_line, read_events
+from dawnjax.runs.log import decode_line, encode_line, read_events
+from dawnjax.runs.stages import make_spans
 
 
 def entries_of(*paths):
@@ -177,8 +179,8 @@ def test_a_batch_that_changes_in_the_run_is_none_with_the_reason(tmp_path):
     events, _ = read_events(log)
     for event in events:
         if event["event"] == "experiment":
-            stages = {"boundary_epochs": [1.0], "global_batch_size": [5]}
-            event["experiment"] |= {"num_epochs": 4.0, "stages": stages, "augmentation": {}}
+            spans = make_spans((1.0,), (event["experiment"]["global_batch_size"], 5), 4.0, 100)
+            event["spans"] = [{**dataclasses.asdict(span), "values": {}} for span in spans]
     log.write_bytes(b"".join(map(encode_line, events)))
     (entry,) = entries_of(tmp_path / "a")
     assert entry.global_batch_size is None

@@ -123,7 +123,9 @@ def test_made_entries_agree_or_not():
 
 def test_without_entries_nothing_agrees():
     tables = paper.paper_tables([])
-    for row in by_cell(tables).values():
+    rows = by_cell(tables)
+    assert ("Table 2", "SSD", "quality target") in rows
+    for row in rows.values():
         assert row["verdict"] == paper.NO_LOGS and row["recomputed"] is None
     assert paper.errata(tables).rows == ()
 

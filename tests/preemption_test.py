@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from dawnjax.preemption import Preemption
+from dawnjax.cluster.preemption import Preemption
 
 
 class MemoryBoard:

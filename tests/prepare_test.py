@@ -12,6 +12,7 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.commands import prepare
+from dawnjax.input_pipeline import cifar10_sources
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import DataError
 
@@ -100,6 +101,25 @@ def test_default_place_is_where_a_run_looks(source: pathlib.Path, capsys, monkey
         (("--dataset=synthetic",), "needs no preparation: its images are made from a seed"),
         (("--dataset=cifar10", "a.zip"), "unexpected argument 'a.zip'; the source is given as"),
         (("--dataset=cifar10", "--from=x", "--overwrite=maybe"), "--overwrite=maybe"),
+        (("--dataset",), "--dataset is missing; known: cifar10, imagenet, images, parallel_text"),
+        (
+            ("--from", "x", "--dataset", "cifar10", "--image_side=64"),
+            "--image_side is for imagenet and images, not cifar10",
+        ),
+        (("--dataset=imagenet", "--row_length=9"), "--row_length is for parallel_text, not image"),
+        (("--dataset=parallel_text", "--name=x"), "--name is for images, not parallel_text"),
+        (("--dataset=images", "--from=x"), "--name is missing: what the images shall be called"),
+        (("--dataset=images", "--name=x"), "--from is missing"),
+        (("--dataset=images", "--from=x", "--name=cifar10"), "is the name of another dataset"),
+        (("--dataset=images", "--from=x", "--name=../x"), "--name=../x must be up to 80 letters"),
+        (
+            ("--dataset=images", "--from=x", "--name=x", "--image_side=2"),
+            "--image_side=2 must lie in [8, 1024]",
+        ),
+        (
+            ("--dataset=images", "--from=x.npz", "--name=x", "--image_side=64"),
+            "--image_side is for photographs",
+        ),
     ],
 )
 def test_wrong_use_is_one_line(arguments: tuple[str, ...], message: str, capsys) -> None:
@@ -129,6 +149,28 @@ def test_help(capsys) -> None:
     assert status == 0 and text.startswith("usage: dawnjax prepare ")
     for flag in ("--dataset", "--from", "--out", "--overwrite"):
         assert flag in text
+    # It lists what there is; a dataset's own flags come with its name.
+    for name in prepare.PREPARATIONS:
+        assert f"--dataset={name} " in text and f"\n{name}:\n" in text
+    assert "--row_length  <int>" not in text
+
+
+@pytest.mark.parametrize("name", prepare.PREPARATIONS)
+def test_help_of_a_dataset_has_its_own_flags(name: str, capsys) -> None:
+    status, text, _ = run(capsys, f"--dataset={name}", "--help")
+    assert status == 0
+    for other, preparation in prepare.PREPARATIONS.items():
+        for flag in preparation.flags:
+            is_own = flag.name in {item.name for item in prepare.PREPARATIONS[name].flags}
+            assert (f"\n  --{flag.name}  <" in text) == is_own
+        assert (f"--dataset={other} " in text) == (other == name)
+
+
+def test_help_loads_no_decoder() -> None:
+    script = "import sys; from dawnjax.__main__ import main; main(['prepare', '--help']); "
+    script += "print([name for name in ('cv2', 'jax', 'sentencepiece') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
 def test_what_an_interrupt_left_half_made_is_silent(
@@ -143,7 +185,7 @@ def test_what_an_interrupt_left_half_made_is_silent(
         raise KeyboardInterrupt(id(archive))
 
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
-    monkeypatch.setattr(prepare, "_prepare_cifar10", read)
+    monkeypatch.setattr(cifar10_sources, "read_source", read)
     command = ["--dataset=cifar10", f"--from={tmp_path}", f"--out={tmp_path / 'out'}"]
     assert prepare.main(command) == 5
     assert capsys.readouterr().err == (

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from dawnjax import processes
+from dawnjax.cluster import processes
+from dawnjax.cluster.processes import Meeting, ProcessOptions, find_meeting
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.processes import Meeting, ProcessOptions, find_meeting
 
 WORKER = Path(__file__).parent / "group_worker.py"
 HEARTBEAT_SECONDS = 5
@@ -260,6 +260,7 @@ def test_a_group_agrees_and_parts_together(group):
         [json.loads(event[5:]) for event in pair.events(process_id) if event.startswith("turn")]
         for process_id in (0, 1)
     ]
+    assert [waits for waits, *_ in turns[0]] == [True, False]
     for (waits, _, first_ended), (_, second_began, _) in zip(*turns, strict=True):
         assert (second_began >= first_ended) == waits
 

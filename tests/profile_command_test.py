@@ -11,18 +11,18 @@ import jax
 import numpy as np
 import pytest
 
+from dawnjax import twin
 from dawnjax.__main__ import main
+from dawnjax.capture import make_plan
 from dawnjax.commands.check import check_run
-from dawnjax.experiment_flags import parse_request
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.run_options import ProfileOptions
 from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.mesh import make_mesh, place, replicated
-from dawnjax.profile import twin
-from dawnjax.profile.capture import make_plan
+from dawnjax.machine.measured_peaks import measured_peaks
+from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.profile.host_profile import newest_captures, read_profile, windows
-from dawnjax.profile.measured_peaks import measured_peaks
 from dawnjax.programs import compile_training
-from dawnjax.run_log import read_events
-from dawnjax.run_options import ProfileOptions
+from dawnjax.runs.log import read_events
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
 ROOT = Path(__file__).parents[1]

@@ -6,15 +6,16 @@ from dataset_specs import SMALL_IMAGES
 from made_logs import one_attempt, recompiling_run
 from rich.console import Console
 
-from dawnjax.analysis.run_summary import summarize
+from dawnjax.config.experiment_flags import load_experiment
 from dawnjax.progress import closing_table
+from dawnjax.runs.summary import summarize
 
 
 def shown(events) -> dict[str, tuple[str, str]]:
     """Gives the closing table of a run: value and what it holds, by quantity."""
     written = io.StringIO()
     console = Console(file=written, width=300)
-    console.print(closing_table(summarize(events), SMALL_IMAGES))
+    console.print(closing_table(summarize(events), load_experiment("digits"), SMALL_IMAGES))
     rows = [line.split("│")[1:4] for line in written.getvalue().splitlines() if "│" in line]
     return {name.strip(): (value.strip(), note.strip()) for name, value, note in rows}
 

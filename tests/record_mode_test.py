@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
-from dawnjax.experiment_flags import parse_request
 
 SMALL = [
     "--experiment=cifar10_record",
@@ -79,9 +79,8 @@ def test_a_seed_that_diverged_is_counted(record):
     from dawnjax.record_mode import SeedResult, summary
 
     fine = SeedResult(**record[1]["seeds"][0])
-    assert (
-        summary([fine, dataclasses.replace(fine, first_nonfinite_step=3)], 1.0)["num_diverged"] == 1
-    )
+    diverged = dataclasses.replace(fine, first_nonfinite_step=3)
+    assert summary([fine, diverged], "top_1_accuracy", 1.0)["num_diverged"] == 1
 
 
 def test_its_time_is_never_called_a_time_to_accuracy(record):

@@ -10,8 +10,8 @@ import pytest
 from dawnjax.models.activations import activate
 from dawnjax.models.execution import Execution, TrainingMoment
 from dawnjax.models.pooling import max_pool_side_by_side
+from dawnjax.models.pure_model import pure_model
 from dawnjax.models.record_net import RecordNet, whitening_kernel
-from dawnjax.pure_model import pure_model
 
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=4)
 
@@ -93,7 +93,7 @@ def test_the_whitening_kernel_gets_no_gradient_and_all_else_does(initial):
     @jax.jit
     @jax.grad
     def gradient(params):
-        return jnp.square(model.apply(params, batch_stats, images, True)[0] - 1).sum()
+        return jnp.square(model.apply(params, batch_stats, images, train=True)[0] - 1).sum()
 
     gradients = gradient(params)
     assert not np.asarray(gradients["whitening"].pop("kernel")).any()
@@ -137,7 +137,9 @@ def test_a_bias_that_no_longer_learns_has_no_gradient_and_all_others_keep_theirs
         moment = TrainingMoment(jax.random.split(jax.random.key(2), 4), jnp.zeros(()), learns)
 
         def loss(params):
-            return jnp.square(model.apply(params, batch_stats, images, True, moment)[0] - 1).sum()
+            return jnp.square(
+                model.apply(params, batch_stats, images, train=True, moment=moment)[0] - 1
+            ).sum()
 
         return jax.grad(loss)(params)
 
@@ -161,7 +163,7 @@ def test_a_gpus_network_is_the_same_function(activation):
         params, stats = model.init(jax.random.key(0))
 
         def loss(params):
-            logits = model.apply(params, stats, images, True)[0]
+            logits = model.apply(params, stats, images, train=True)[0]
             return jnp.square(logits).sum(), logits
 
         return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
@@ -198,11 +200,11 @@ def test_images_that_are_too_small_are_refused():
 def test_bfloat16_gives_float32_logits_near_those_of_float32(initial):
     params, batch_stats = initial
     images = jax.random.normal(jax.random.key(1), (4, 32, 32, 3))
-    exact, _ = jax.jit(lambda p: model_of().apply(p, batch_stats, images, True))(params)
+    exact, _ = jax.jit(lambda p: model_of().apply(p, batch_stats, images, train=True))(params)
     half = Execution(platform="cpu", compute_dtype="bfloat16", batch_norm_group_size=4)
-    rounded, _ = jax.jit(lambda p: model_of(execution=half).apply(p, batch_stats, images, True))(
-        params
-    )
+    rounded, _ = jax.jit(
+        lambda p: model_of(execution=half).apply(p, batch_stats, images, train=True)
+    )(params)
     assert rounded.dtype == jnp.float32
     # Eight bits of mantissa through seven layers.
     assert np.abs(rounded - exact).max() < 0.05 * np.abs(exact).max()

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from dawnjax.clock import RunClock
 from dawnjax.errors import RunError
-from dawnjax.run_log import RunLog, condense, decode_line, encode_line, read_events
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.log import RunLog, condense, decode_line, encode_line, read_events
 
 START = {"schema_version": 1, "run_id": "r", "process_index": 0, "boot_id": "b", "versions": {}}
 
@@ -119,9 +119,9 @@ def fail(*_):
     raise OSError(5, "Input/output error")
 {before}
 from pathlib import Path
-from dawnjax.clock import RunClock
+from dawnjax.runs.clock import RunClock
 from dawnjax.errors import RunError
-from dawnjax.run_log import RunLog
+from dawnjax.runs.log import RunLog
 path = Path(sys.argv[1])
 log = RunLog(path, RunClock())
 log.append("checkpoint", step=1)

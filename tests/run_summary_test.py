@@ -3,9 +3,9 @@
 import pytest
 from made_logs import Log, interrupted_run, one_attempt, recompiling_run
 
-from dawnjax.analysis.run_summary import summarize
 from dawnjax.errors import RunError
-from dawnjax.run_log import condense
+from dawnjax.runs.log import condense
+from dawnjax.runs.summary import summarize
 
 
 def test_one_attempt():

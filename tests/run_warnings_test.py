@@ -3,7 +3,7 @@
 import pytest
 from made_logs import Log, interrupted_run, one_attempt
 
-from dawnjax.analysis.run_summary import history_of, summarize
+from dawnjax.runs.summary import history_of, summarize
 
 
 def test_redone_evaluations_are_reported_once_and_a_difference_is_said():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from dawnjax.checkpoint import Checkpoints
+from dawnjax.checkpoints.store import Checkpoints
 
 ROWS = 1024  # Of the largest array; 256 KiB of random bits, which do not compress.
 

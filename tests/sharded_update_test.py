@@ -13,14 +13,14 @@ import jax
 import numpy as np
 import pytest
 
+from dawnjax import twin
 from dawnjax.__main__ import main
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
-from dawnjax.experiment_flags import parse_request
 from dawnjax.feed import input_shapes
-from dawnjax.mesh import make_mesh
-from dawnjax.profile import twin
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import compile_training, options_for_size, state_shapes, xla_options
-from dawnjax.run_log import read_events
+from dawnjax.runs.log import read_events
 from dawnjax.train_step import Recipe, make_recipe
 
 SMALL = [

@@ -3,8 +3,8 @@
 import pytest
 from made_logs import Log, lost_log
 
-from dawnjax.analysis.spent import spent
-from dawnjax.run_log import condense
+from dawnjax.runs.log import condense
+from dawnjax.runs.spent import spent
 
 
 def missed(price=None):

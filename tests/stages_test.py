@@ -14,20 +14,18 @@ from made_logs import Log
 from trained import evaluations_of, final_state_of, result_of
 
 from dawnjax.__main__ import main
-from dawnjax.analysis.stage_rates import stage_rows
+from dawnjax.cluster.preemption import Preemption
+from dawnjax.config.experiment import Muon, Stages
+from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import Muon, Stages
-from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.batches import ExampleOrder
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation, center_crop
-from dawnjax.mesh import make_mesh
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.amoebanet import AmoebaNetD
-from dawnjax.optimizers import learning_rate
-from dawnjax.preemption import Preemption
-from dawnjax.profile.model_flops import train_flops_per_example
-from dawnjax.run_options import MeshShape, RunOptions
-from dawnjax.staged_programs import compile_stages
-from dawnjax.stages import (
+from dawnjax.optim.optimizers import learning_rate
+from dawnjax.runs.stage_rates import stage_rows
+from dawnjax.runs.stages import (
     Span,
     examples_before,
     make_spans,
@@ -35,6 +33,8 @@ from dawnjax.stages import (
     span_of_next,
     step_of_epoch,
 )
+from dawnjax.staged_programs import compile_stages
+from dawnjax.tasks.classification import Classification, ImageStages
 from dawnjax.train_step import make_recipe
 
 SPEC = dataclasses.replace(CIFAR10, num_train_examples=1000, num_eval_examples=50)
@@ -42,8 +42,10 @@ BASE = dataclasses.replace(
     load_experiment("synthetic_image"),
     num_epochs=4.0,
     global_batch_size=64,
-    augmentation=ImageAugmentation(crop_pixels=16),
+    task=Classification(augmentation=ImageAugmentation(crop_pixels=16)),
 )
+
+NO_CHANGE = ImageStages()
 
 
 def test_steps_examples_and_epochs_are_those_counted_by_hand():
@@ -74,7 +76,8 @@ def test_a_killed_attempt_s_steps_count_with_their_seconds():
     log.train(10.0, 10, 10).add("stage", 10.0, index=1).train(12.0, 20, 10)
     log.add("host_sample", 13.0)  # and killed
     spans = (Span(0, 0, 10, 0, 5), Span(1, 10, 40, 50, 5))
-    rows = stage_rows({"stages": {}, "augmentation": {}}, spans, [log.events])
+    record = {"spans": [{**dataclasses.asdict(span), "values": {}} for span in spans]}
+    rows = stage_rows(record, [log.events])
     assert [(row["steps_made"], row["train_seconds"]) for row in rows] == [(10, 2.0), (10, 3.0)]
 
 
@@ -114,7 +117,8 @@ def test_the_rates_of_the_progressive_recipe_are_its_sources():
         span = span_of_next(spans, step)
         schedule = learning_rate(experiment.in_stage(span.index), spec, span.step_shift)
         np.testing.assert_allclose(schedule(step), rate, rtol=2e-3, err_msg=str(epoch))
-    sides = [experiment.in_stage(index).augmentation for index in range(3)]
+    tasks: list[Any] = [experiment.in_stage(index).task for index in range(3)]
+    sides = [task.augmentation for task in tasks]
     assert [(a.crop_pixels, a.crop_min_area) for a in sides] == [
         (128, 0.08),
         (224, 0.08),
@@ -123,31 +127,51 @@ def test_the_rates_of_the_progressive_recipe_are_its_sources():
 
 
 @pytest.mark.parametrize(
-    ("stages", "message"),
+    ("stages", "images", "message"),
     [
-        (Stages(boundary_epochs=(2.0, 1.0)), r"stages.boundary_epochs=\(2.0, 1.0\) must ascend"),
-        (Stages(boundary_epochs=(4.0,)), r"between 0 and the run's 4 epochs"),
         (
-            Stages(boundary_epochs=(1.0, 2.0), crop_pixels=(24,)),
-            r"stages.crop_pixels=\(24,\) must be empty \(nothing changes\) or have 2 values",
+            Stages(boundary_epochs=(2.0, 1.0)),
+            NO_CHANGE,
+            r"stages.boundary_epochs=\(2.0, 1.0\) must ascend",
+        ),
+        (Stages(boundary_epochs=(4.0,)), NO_CHANGE, r"between 0 and the run's 4 epochs"),
+        (
+            Stages(boundary_epochs=(1.0, 2.0)),
+            ImageStages(crop_pixels=(24,)),
+            r"task.stages.crop_pixels=\(24,\) must be empty \(nothing changes\) or have 2 values",
         ),
         (
-            Stages(boundary_epochs=(1.0,), crop_pixels=(48,)),
-            "in the stage from epoch 1 on: augmentation.crop_pixels=48 must lie in 0",
+            Stages(boundary_epochs=(1.0,)),
+            ImageStages(crop_pixels=(48,)),
+            "in the stage from epoch 1 on: task.augmentation.crop_pixels=48 must lie in 0",
         ),
         (
             Stages(boundary_epochs=(1.0,), global_batch_size=(40,)),
-            "in the stage from epoch 1 on: batch_norm_group_size=16 must divide the global batch",
+            NO_CHANGE,
+            "in the stage from epoch 1 on: batch_norm_group_size=16 must be 0 .* or divide",
         ),
-        (Stages(boundary_epochs=(1.0,), crop_min_area=(2.0,)), "from epoch 1 on: crop_min_area=2"),
-        (Stages(boundary_epochs=(1.0, 1.001), global_batch_size=(64, 32)), "no step to stage 2"),
+        (
+            Stages(boundary_epochs=(1.0,)),
+            ImageStages(crop_min_area=(2.0,)),
+            "from epoch 1 on: crop_min_area=2",
+        ),
+        (
+            Stages(boundary_epochs=(1.0, 1.001), global_batch_size=(64, 32)),
+            NO_CHANGE,
+            "no step to stage 2",
+        ),
         # The first stage's one step of 64 ends beyond where the second, of 16, would.
-        (Stages(boundary_epochs=(0.01, 0.02), global_batch_size=(16, 16)), "no step to stage 2"),
+        (
+            Stages(boundary_epochs=(0.01, 0.02), global_batch_size=(16, 16)),
+            NO_CHANGE,
+            "no step to stage 2",
+        ),
     ],
 )
-def test_impossible_stages_end_in_one_line(stages, message):
+def test_impossible_stages_end_in_one_line(stages, images, message):
+    task = dataclasses.replace(BASE.task, stages=images)
     with pytest.raises(ConfigError, match=message) as error:
-        dataclasses.replace(BASE, stages=stages).validate(SPEC)
+        dataclasses.replace(BASE, stages=stages, task=task).validate(SPEC)
     assert "\n" not in str(error.value)
 
 
@@ -162,8 +186,11 @@ def test_what_cannot_change_is_refused():
     experiment = dataclasses.replace(
         BASE,
         model=AmoebaNetD(num_cells=3, num_filters=16, stem_width=4),
-        augmentation=ImageAugmentation(crop_pixels=136),
-        stages=Stages(boundary_epochs=(1.0,), crop_pixels=(200,)),
+        task=Classification(
+            augmentation=ImageAugmentation(crop_pixels=136),
+            stages=ImageStages(crop_pixels=(200,)),
+        ),
+        stages=Stages(boundary_epochs=(1.0,)),
     )
     experiment.validate(spec)
     mesh = make_mesh(MeshShape(), jax.devices()[:1])
@@ -200,11 +227,11 @@ STAGED = [
     "--schedule.warmup_epochs=0.5",
     "--model.stage_sizes=1",
     "--model.stage_widths=8",
-    "--augmentation.crop_pixels=12",
-    "--augmentation.center_fraction=0.8",
+    "--task.augmentation.crop_pixels=12",
+    "--task.augmentation.center_fraction=0.8",
     "--stages.boundary_epochs=1.5",
-    "--stages.crop_pixels=20",
-    "--stages.crop_min_area=0.5",
+    "--task.stages.crop_pixels=20",
+    "--task.stages.crop_min_area=0.5",
     "--stages.global_batch_size=32",
     "--optimizer.reference_batch_size=16",
     "--targets.0.value=1.0",
@@ -246,14 +273,21 @@ def test_a_run_in_two_stages_gives_the_figures_of_each(uninterrupted):
 
 def test_the_profile_is_that_of_the_stage_it_was_taken_in(uninterrupted):
     used = result_of(uninterrupted)["hosts"][0]["utilization"]
-    assert used["stage"] == {"number": 2, "global_batch_size": 32, "crop_pixels": 20}
+    assert used["stage"] == {
+        "number": 2,
+        "global_batch_size": 32,
+        "crop_pixels": 20,
+        "crop_min_area": 0.5,
+    }
     made = json.loads((uninterrupted / "experiment.json").read_text())["experiment"]
-    assert made["stages"]["crop_pixels"] == [20]
+    assert made["task"]["stages"]["crop_pixels"] == [20]
     spec = dataclasses.replace(SPEC, image_shape=(20, 20, 1), mean=(0.5,), std=(0.25,))
     model: Any = dataclasses.replace(BASE.model, stage_sizes=(1,), stage_widths=(8,))
-    second = dataclasses.replace(BASE, model=model, augmentation=ImageAugmentation(crop_pixels=20))
+    task = Classification(augmentation=ImageAugmentation(crop_pixels=20))
+    second = dataclasses.replace(BASE, model=model, task=task)
+    recipe = make_recipe(second, spec, make_mesh(MeshShape(), jax.devices()[:1]))
     # A quarter of the batch on each of four devices.
-    assert used["model_flops_per_step"] == train_flops_per_example(second, spec) * 32 / 4
+    assert used["model_flops_per_step"] == recipe.train_flops_per_example() * 32 / 4
 
 
 @pytest.mark.parametrize("stopped_after", [4, 9, 12])

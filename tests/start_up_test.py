@@ -9,9 +9,9 @@ import jax
 import pytest
 from quick_compilation import QUICK
 
-from dawnjax import compilation
 from dawnjax.errors import ConfigError
-from dawnjax.run_log import log_path
+from dawnjax.machine import compilation
+from dawnjax.runs.log import log_path
 
 SLOW = ("jax", "flax", "optax", "orbax", "cv2", "sklearn", "scipy", "pandas", "matplotlib", "torch")
 
@@ -49,7 +49,7 @@ def test_the_log_loads_no_pytorch_where_there_is_one(tmp_path):
     (tmp_path / "torch.py").write_text("is_loaded = True")
     loaded = loaded_by(
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from pathlib import Path; from dawnjax.scalars import ScalarWriter\n"
+        "from pathlib import Path; from dawnjax.runs.scalars import ScalarWriter\n"
         f"writer = ScalarWriter(Path({str(tmp_path / 'scalars')!r}), print)\n"
         "writer.write(1, {'train/loss': 1.0}); writer.close()"
     )

@@ -16,8 +16,9 @@ from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.input_pipeline.image_files import decode_square
 from dawnjax.input_pipeline.imagenet import ImageNet
-from dawnjax.input_pipeline.imagenet_sources import open_source
+from dawnjax.input_pipeline.images import Images
 from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.photographs import open_source
 
 CLASSES = ("n01440764", "n01443537", "n01484850")
 
@@ -89,6 +90,27 @@ def test_imagenet_is_read_as_it_is(imagenet_directory, below):
         assert found == known and labels.dtype == np.int32
 
 
+def test_any_labelled_images_are_read_under_their_name(imagenet_directory, tmp_path, capsys):
+    dataset = imagenet_directory / "imagenet2012"  # whose directory says what it is, not its name
+    data = Images(name="fish", data_dir=str(dataset), image_side=64)
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples) == (9, 5)
+    assert spec.image_shape == (64, 64, 3) and data.classes() == CLASSES
+    out = tmp_path / "fish"
+    argv = ["prepare", "--dataset=images", "--name=fish", "--image_side=64", f"--out={out}"]
+    assert main([*argv, f"--from={dataset}"]) == 0
+    assert "5 eval images 64x64x3 in 3 classes, from TensorFlow Data" in capsys.readouterr().out
+    ready = Images(name="fish", data_dir=str(out))
+    for split in ("train", "eval"):
+        for name, array in ready.load(split).items():
+            np.testing.assert_array_equal(np.asarray(data.load(split)[name]), array)
+    # Of a data directory with many datasets, the one of the name is read.
+    with pytest.raises(DataError, match="no fish there, neither prepared"):
+        Images(name="fish", data_dir=str(imagenet_directory), image_side=64).spec()
+    assert main([*argv, f"--from={imagenet_directory}"]) == 1
+    assert "holds no known form of fish" in capsys.readouterr().err
+
+
 def test_imagenet_prepared_gives_the_same_batches(imagenet_directory, tmp_path):
     out = tmp_path / "out"
     argv = ["prepare", "--dataset=imagenet", f"--from={imagenet_directory}", f"--out={out}"]
@@ -123,11 +145,11 @@ def test_a_damaged_imagenet_is_refused_in_one_line(imagenet_directory, tmp_path,
     ):
         info_file.write_text(json.dumps(info | change))
         with pytest.raises(DataError, match=f"dataset_info.json: .*{message}"):
-            open_source(copy)
+            open_source(copy, "ImageNet", "imagenet2012")
     info_file.write_text(json.dumps(info))
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(DataError, match=r"pip install 'dawnjax\[tfds\]'"):
-        open_source(copy)
+        open_source(copy, "ImageNet", "imagenet2012")
 
 
 def test_a_photograph_that_is_none_is_named(tfds, tmp_path):

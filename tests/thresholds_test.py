@@ -141,7 +141,9 @@ curves = st.lists(
 def test_a_curve_lies_within_its_trials(rows, against):
     trials = [make_trial(1.0, curve=curve) for curve in rows]
     values = [value for curve in rows for _, _, value in curve]
-    for point in learning_curve(trials, against, least_trials=1):
+    points = learning_curve(trials, against, least_trials=1)
+    assert points
+    for point in points:
         assert min(values) - 1e-9 <= point.low <= point.median <= point.high <= max(values) + 1e-9
         assert 1 <= point.trials <= len(trials)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from traces import US, PlaneMaker, gpu_trace, new_space, tpu_trace, write
 
+from dawnjax.capture import trace_window
 from dawnjax.profile import trace
-from dawnjax.profile.capture import trace_window
 from dawnjax.profile.trace import (
     TraceError,
     collective_kind,

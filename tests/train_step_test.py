@@ -2,23 +2,26 @@
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from dataset_specs import SMALL_IMAGES
+from flax import nnx
 
-from dawnjax import loss_scaling
+from dawnjax.config.experiment import Constant, Experiment, Sgd
+from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError
-from dawnjax.experiment import Constant, Experiment, Sgd
-from dawnjax.experiment_flags import load_experiment
 from dawnjax.input_pipeline.dataset import DatasetSpec
-from dawnjax.mesh import make_mesh, replicated
+from dawnjax.machine.mesh import make_mesh, replicated
 from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.models.execution import TrainingMoment
 from dawnjax.models.resnet import ResNet
-from dawnjax.run_options import MeshShape
+from dawnjax.optim import loss_scaling
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
 SPEC = dataclasses.replace(SMALL_IMAGES, num_train_examples=32)
@@ -151,28 +154,74 @@ def test_the_loss_scale_doubles_after_2000_finite_steps_and_halves_at_an_overflo
     assert not bool(are_finite) and float(state["scale"]) == 4.0
 
 
-def test_a_model_that_draws_is_told_the_examples_keys_and_the_progress():
-    spec = dataclasses.replace(SPEC, image_shape=(131, 131, 3), mean=(0.5,) * 3, std=(0.25,) * 3)
-    model = AmoebaNetD(num_cells=3, num_filters=16, stem_width=4, drop_path_keep=0.5)
+Told = tuple[jax.Array, jax.Array] | None
+"""Keys, and the progress of the run; None where a model is called without them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe(AmoebaNetD):
+    """A model that tells what it is told in training, and whose heads give logits made by hand."""
+
+    tell: Callable[[Told], None] = lambda told: None
+    has_auxiliary_head: bool = False
+
+    def build(self, *, num_classes: int, **_: Any) -> nnx.Module:
+        return ProbeModule(self, num_classes)
+
+
+class ToldNothing(Probe):
+    takes_moment: ClassVar[bool] = False
+
+
+class ProbeModule(nnx.Module):
+    def __init__(self, config: Probe, num_classes: int):
+        self.config = config
+        self.bias = nnx.Param(jnp.zeros(num_classes))
+
+    def __call__(
+        self, images: jax.Array, *, train: bool, moment: TrainingMoment | None = None
+    ) -> jax.Array | tuple[jax.Array, jax.Array]:
+        tell = self.config.tell
+        if moment is None:
+            tell(None)
+        else:
+            keys = jax.random.key_data(moment.keys)
+            jax.debug.callback(lambda *told: tell(told), keys, moment.progress)
+        logits = jnp.broadcast_to(self.bias[...], (len(images), len(self.bias)))
+        # Half of the probability is class 0's.
+        return (
+            (logits, logits.at[:, 0].add(np.log(9))) if self.config.has_auxiliary_head else logits
+        )
+
+
+def step_of(model: Probe, step: int = 0) -> float:
+    """The loss of one step of a model, on four examples of class 0, of which two are the same."""
     experiment = dataclasses.replace(BASE, model=model, global_batch_size=4, num_epochs=1)
-    recipe = recipe_of(experiment, 2, spec)
+    recipe = recipe_of(experiment)
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
-    index = jnp.asarray([3, 9, 3, 5])
-    moment = recipe._moment(jnp.int32(2), index, key)
-    assert moment is not None and float(moment.progress) == 2 / 8
-    rows = [tuple(row) for row in np.asarray(jax.random.key_data(moment.keys))]
-    assert rows[0] == rows[2] and len(set(rows)) == 3
-    later = recipe._moment(jnp.int32(3), index, key)
-    assert later is not None
-    assert not (jax.random.key_data(later.keys) == jax.random.key_data(moment.keys)).all(1).any()
-    assert recipe_of(BASE)._moment(jnp.int32(2), index, key) is None
+    state = dataclasses.replace(recipe.initial_state(key), step=jnp.int32(step))
+    chosen = {"index": np.array([3, 9, 3, 5], np.int32), "label": np.zeros(4, np.int32)}
+    _, loss = jax.jit(recipe.train_step)(state, batch(size=4) | chosen, key)
+    jax.effects_barrier()
+    return float(loss)
+
+
+def test_a_model_that_draws_is_told_the_examples_keys_and_the_progress():
+    told: list[Told] = []
+    for step in (2, 3):
+        step_of(Probe(tell=told.append), step)
+    (keys, progress), (later_keys, later_progress) = filter(None, told)
+    # Of 32 examples, four a step.
+    assert (progress, later_progress) == (2 / 8, 3 / 8)
+    rows = list(map(tuple, np.asarray(keys)))
+    assert len(rows) == 4 and rows[0] == rows[2] and len(set(rows)) == 3
+    assert not set(rows) & set(map(tuple, np.asarray(later_keys)))
+    told.clear()
+    step_of(ToldNothing(tell=told.append), 2)
+    assert told and all(moment is None for moment in told)
 
 
 def test_an_auxiliary_heads_loss_is_added_with_its_weight():
-    spec = dataclasses.replace(SPEC, image_shape=(131, 131, 3), mean=(0.5,) * 3, std=(0.25,) * 3)
-    model = AmoebaNetD(num_cells=3, num_filters=16, stem_width=4)
-    recipe = recipe_of(dataclasses.replace(BASE, model=model), 1, spec)
-    logits, labels = jnp.zeros((1, 10)), jnp.zeros(1, jnp.int32)
-    both, one = recipe._losses((logits, logits), labels), recipe._losses(logits, labels)
-    np.testing.assert_allclose(both, 1.4 * np.log(10), rtol=1e-6)
-    np.testing.assert_allclose(one, np.log(10), rtol=1e-6)
+    np.testing.assert_allclose(step_of(Probe()), np.log(10), rtol=1e-6)
+    both = step_of(Probe(has_auxiliary_head=True))
+    np.testing.assert_allclose(both, np.log(10) + 0.4 * np.log(2), rtol=1e-6)

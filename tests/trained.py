@@ -7,12 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from dawnjax.checkpoint import Checkpoints
-from dawnjax.config_json import from_json
-from dawnjax.experiment import Experiment
-from dawnjax.mesh import make_mesh
+from dawnjax.checkpoints.store import Checkpoints
+from dawnjax.config.run_options import MeshShape
+from dawnjax.earlier_run import read_run
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import state_shapes
-from dawnjax.run_options import MeshShape
 from dawnjax.train_step import make_recipe
 
 
@@ -29,12 +28,11 @@ def evaluations_of(run_dir: Path) -> list[tuple[int, dict[str, float]]]:
     ]
 
 
-def final_state_of(run_dir: Path) -> tuple[int, np.ndarray]:
-    """Gives the newest checkpoint's step, and all of its arrays' bytes as one vector."""
-    record = json.loads((run_dir / "experiment.json").read_text())
-    experiment = from_json(Experiment, record["experiment"])
+def final_state_of(run_dir: Path, experiment_file: str = "") -> tuple[int, np.ndarray]:
+    """The newest checkpoint's step, and all of its arrays' bytes as one vector."""
+    run = read_run(run_dir, experiment_file=experiment_file)
     mesh = make_mesh(MeshShape(), jax.devices()[:1])
-    recipe = make_recipe(experiment, experiment.data.spec(), mesh)
+    recipe = make_recipe(run.experiment, run.spec, mesh)
     checkpoints = Checkpoints(str(run_dir / "checkpoints"), keep=2, warn=print)
     restored = checkpoints.restore_newest(state_shapes(recipe))
     checkpoints.close()

@@ -21,23 +21,22 @@ pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[t
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 from trained import final_state_of
 
-from dawnjax import bleu
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallQueue
+from dawnjax.config.experiment_flags import load_experiment, parse_request
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.experiment import Decoding
-from dawnjax.experiment_flags import load_experiment, parse_request
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.mesh import make_mesh, place, replicated
+from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.models.cross_entropy import token_losses
 from dawnjax.programs import compile_evaluation, compile_training
-from dawnjax.run_options import RunOptions
+from dawnjax.tasks import bleu
+from dawnjax.tasks.translation import decoder_inputs
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
-from dawnjax.translation import TranslationRecipe, decoder_inputs
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = [
@@ -135,7 +134,6 @@ def test_full_sizes_by_shape_evaluation(name, parameters):
     )
     experiment.validate(spec)
     recipe = make_recipe(experiment, spec, make_mesh(RunOptions().mesh, jax.devices()))
-    assert isinstance(recipe, TranslationRecipe)
     shapes = input_shapes(experiment, spec, RunOptions(), recipe.mesh)
     key = jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
     state = jax.eval_shape(recipe.initial_state, key)
@@ -212,7 +210,7 @@ def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics(t
 
 
 def test_the_loss_is_the_mean_over_tokens_and_not_over_rows(text):
-    recipe, _ = build(text, 1, "--label_smoothing=0", "--model.dropout_rate=0")
+    recipe, _ = build(text, 1, "--task.label_smoothing=0", "--model.dropout_rate=0")
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
     state = jax.jit(recipe.initial_state)(key)
     rows = {
@@ -373,10 +371,10 @@ def test_resume_in_the_middle_changes_nothing(train, tmp_path, monkeypatch, caps
     [
         (["--targets.0.metric=top_1_accuracy"], "known metrics: bleu, loss"),
         (["--targets.0.value=0.35"], "BLEU is no fraction"),
-        (["--evaluation.decoding.num_beams=0"], "num_beams=0 must lie in 1 to 64"),
+        (["--task.decoding.num_beams=0"], "num_beams=0 must lie in 1 to 64"),
         (["--model.num_heads=3"], "must be a multiple of twice the 3 heads"),
-        (["--evaluation.test_time_augmentation=flip"], "is for images"),
-        (["--augmentation.flip=random"], "augmentation changes images"),
+        (["--task.test_time_augmentation=flip"], "task.test_time_augmentation"),
+        (["--task.augmentation.flip=random"], "task.augmentation.flip"),
         (["--optimizer.beta_2=1.0"], "beta_2=1.0 must lie in"),
         (["--data.row_length=99"], "prepared with 24"),
     ],
@@ -387,12 +385,11 @@ def test_what_does_not_fit_is_one_line(train, capsys, flags, message):
     assert status == 2 and message in error and "Traceback" not in error
 
 
-def test_decoding_and_the_transformer_are_for_translation_only():
+def test_a_task_refuses_another_tasks_model_and_data():
     translator = load_experiment("multi30k_transformer").model
     digits = load_experiment("digits")
-    with pytest.raises(ConfigError, match="model=transformer does not fit data=digits"):
+    with pytest.raises(ConfigError, match="model=transformer does not fit task=classif"):
         dataclasses.replace(digits, model=translator).validate(digits.data.spec())
-    evaluation = dataclasses.replace(digits.evaluation, decoding=Decoding(num_beams=4))
-    wrong = dataclasses.replace(digits, evaluation=evaluation)
-    with pytest.raises(ConfigError, match="an image has none"):
+    wrong = dataclasses.replace(digits, task=load_experiment("multi30k_transformer").task)
+    with pytest.raises(ConfigError, match="task=translation needs arrays source, .* image, label"):
         wrong.validate(digits.data.spec())

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 from traces import US, gpu_trace, tpu_trace
 
-from dawnjax.experiment_flags import load_experiment
+from dawnjax.config.experiment_flags import load_experiment
 from dawnjax.input_pipeline.parallel_text import pair_lengths
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import pure_model
 from dawnjax.models.transformer import Transformer
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.model_flops import (
     TRAINING_FACTOR,
     product_flops,
-    train_flops_per_example,
-    translation_train_flops,
 )
 from dawnjax.profile.trace import read_trace
 from dawnjax.profile.utilization import (
@@ -24,7 +25,8 @@ from dawnjax.profile.utilization import (
     is_tensor_core_kernel,
     tensor_core_fraction,
 )
-from dawnjax.pure_model import pure_model
+from dawnjax.tasks.translation import train_flops
+from dawnjax.train_step import make_recipe
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,8 @@ def test_model_flops_of_digits_by_hand():
     first = 2 * 64 * 9 * 32 * 32
     second = 16 * 9 * 32 * 64 + 16 * 9 * 64 * 64 + 16 * 32 * 64
     forward = stem + first + second + 64 * 10
-    assert train_flops_per_example(experiment, spec) == 3 * 2 * forward
+    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
+    assert recipe.train_flops_per_example() == 3 * 2 * forward
 
 
 def test_model_flops_of_packed_sentences_by_hand():
@@ -143,7 +146,7 @@ def test_model_flops_of_packed_sentences_by_hand():
     # its own tokens and 2 of each of the source's 3, and 3 x 2 + 1 x 1 scores.
     decoder = 4 * (64 + 48) + 2 * 10 * 4 + 4 * 32 + 3 * 32 + 2 * 7 * 4
     logits = 4 * 4 * 11
-    assert translation_train_flops(model, *lengths, 11) == 3 * 2 * (encoder + decoder + logits)
+    assert train_flops(model, *lengths, 11) == 3 * 2 * (encoder + decoder + logits)
 
 
 def test_model_flops_of_multi30k_against_the_compiler_and_the_traced_model():
@@ -163,7 +166,7 @@ def test_model_flops_of_multi30k_against_the_compiler_and_the_traced_model():
         hidden = module(source, source_segments, inputs, segments)
         return module.loss_and_count(hidden, inputs, segments > 0, 0.1)[0]
 
-    flops = translation_train_flops(model, np.full(rows, source), np.full(rows, target), vocabulary)
+    flops = train_flops(model, np.full(rows, source), np.full(rows, target), vocabulary)
     forward = jax.make_jaxpr(loss)(params, *tokens)
     assert flops == TRAINING_FACTOR * product_flops(forward.jaxpr)
     cost = jax.jit(jax.grad(loss)).lower(params, *tokens).cost_analysis()

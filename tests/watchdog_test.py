@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from dawnjax import launched, watchdog
-from dawnjax.board import Board
-from dawnjax.roll_call import Progress, RollCall, Verdict
-from dawnjax.watchdog import Watchdog, is_broken_connection
+from dawnjax.cluster import launched, watchdog
+from dawnjax.cluster.board import Board
+from dawnjax.cluster.roll_call import Progress, RollCall, Verdict
+from dawnjax.cluster.watchdog import Watchdog, is_broken_connection
 
 SILENCE_SECONDS = 10.0
 DEADLINE_SECONDS = 100.0

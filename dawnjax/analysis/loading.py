@@ -12,7 +12,7 @@ from dawnjax.analysis.entry_checks import check, with_summary_of_trials
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import importer
 from dawnjax.results.entries import Entry, Trial, read_entries, set_apart, write_entries
-from dawnjax.run_directory import RECORD_FILE, is_record_file
+from dawnjax.runs.directory import RECORD_FILE, is_record_file
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]

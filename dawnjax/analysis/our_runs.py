@@ -13,15 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dawnjax.analysis import run_summary
-from dawnjax.analysis.logged_run import FINAL_STATUSES
-from dawnjax.analysis.run_summary import RunResult
-from dawnjax.analysis.spent import Spent, spent
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.results.entries import Entry, Evaluation, Target, Trial, day_of, set_apart, summary_of
-from dawnjax.run_directory import RunDirectory, flatten, read_record
-from dawnjax.run_log import log_path, read_events
-from dawnjax.run_options import RunOptions
+from dawnjax.runs import summary
+from dawnjax.runs.directory import RunDirectory, flatten, read_record
+from dawnjax.runs.log import log_path, read_events
+from dawnjax.runs.logged_run import FINAL_STATUSES
+from dawnjax.runs.spent import Spent, spent
+from dawnjax.runs.summary import RunResult
 
 _PROCESSOR_CLASSES = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 
@@ -136,7 +136,7 @@ def read_run(path: Path) -> OurRun:
         run = _our_run(path.resolve().name, events, len(damaged))
         _refuse_impossible_results(run.result)
     except (RunError, LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        why = str(error) if isinstance(error, RunError) else run_summary.of_another_kind(error)
+        why = str(error) if isinstance(error, RunError) else summary.of_another_kind(error)
         raise RunError(f"{path}: the log of process 0 cannot be summarized: {why}") from None
     if run.result.identity != record["identity"]:
         raise RunError(f"{path}: the log is of another experiment than experiment.json")
@@ -144,7 +144,7 @@ def read_run(path: Path) -> OurRun:
 
 
 def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) -> OurRun:
-    result = run_summary.summarize(events)
+    result = summary.summarize(events)
     all_devices = [event for event in events if event["event"] == "devices"]
     records = [event for event in events if event["event"] == "experiment"]
     options = [_timed_options(event["run_options"]) for event in records]

@@ -7,18 +7,12 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax.analysis import run_summary
-from dawnjax.commands import command_line
-from dawnjax.config_json import identity_of
+from dawnjax.config import command_line
+from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.run_directory import (
-    RECORD_FILE,
-    RunDirectory,
-    flatten,
-    is_record_file,
-    read_record,
-)
-from dawnjax.run_log import Event, log_path, read_events
+from dawnjax.runs import summary
+from dawnjax.runs.directory import RECORD_FILE, RunDirectory, flatten, is_record_file, read_record
+from dawnjax.runs.log import Event, log_path, read_events
 
 
 def main(argv: list[str]) -> int:
@@ -141,7 +135,7 @@ def _result_faults(
     directory: RunDirectory, record: dict[str, Any], events: list[Event], notes: list[str]
 ) -> list[str]:
     try:
-        expected = run_summary.summarize_log(events).to_json()
+        expected = summary.summarize_log(events).to_json()
     except RunError as error:
         return [str(error)]
     if expected["identity"] != record["identity"]:
@@ -186,7 +180,7 @@ def _up_to_attempt_of(written: dict[str, Any], events: list[Event]) -> dict[str,
     the attempt that a written result is of."""
     for last in sorted({event["attempt"] for event in events})[:-1]:
         try:
-            result = run_summary.summarize([e for e in events if e["attempt"] <= last])
+            result = summary.summarize([e for e in events if e["attempt"] <= last])
         except RunError:
             continue
         if result.status != "running" and result.interruptions == written.get("interruptions"):

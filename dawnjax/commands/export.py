@@ -5,7 +5,7 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax.commands import command_line
+from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.official import export_dawnbench, export_mlperf
 from dawnjax.official.exported_run import read_run

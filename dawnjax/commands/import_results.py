@@ -5,7 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
-from dawnjax.commands import command_line
+from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
 from dawnjax.official.outcome import Imported, printable

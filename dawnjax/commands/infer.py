@@ -8,12 +8,12 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax.commands import command_line
+from dawnjax.config import command_line
+from dawnjax.config.experiment_flags import FlagTree
+from dawnjax.config.run_options import MeshShape, RunOptions
+from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.experiment_flags import FlagTree
-from dawnjax.restored_run import EarlierRun, read_run, restore
-from dawnjax.run_directory import write_json
-from dawnjax.run_options import MeshShape, RunOptions
+from dawnjax.runs.directory import write_json
 
 SCHEMA_VERSION = 1
 
@@ -32,9 +32,7 @@ _OPTIONS = ("checkpoint", "compile_cache_dir", "price_per_hour_usd")
 def main(argv: list[str]) -> int:
     """Runs the command; gives its exit status."""
     flag_values = flags.FlagValues()
-    flags.DEFINE_string(
-        "data_dir", "", "Where the data lies, if not where the run had it.", flag_values=flag_values
-    )
+    add_run_flags(flag_values)
     flags.DEFINE_integer(
         "examples",
         1000,
@@ -52,7 +50,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"one run directory is needed, {len(paths)} given")
     run_options = options.value(flag_values)
     run_options.validate()
-    run = read_run(Path(paths[0]), str(flag_values["data_dir"].value))
+    data_dir, file = (str(flag_values[name].value or "") for name in ("data_dir", "experiment"))
+    run = read_run(Path(paths[0]), data_dir, file)
     count, warm_up = (int(flag_values[name].value) for name in ("examples", "warm_up"))  # pyright: ignore[reportArgumentType]
     return _infer(run, run_options, count, warm_up)
 
@@ -61,9 +60,11 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
     # Imported here: wrong use is answered before JAX is loaded to compute.
     import jax
 
-    from dawnjax import compilation, inference, versions
+    from dawnjax import inference
     from dawnjax.evaluation import reaches
-    from dawnjax.mesh import all_devices, make_mesh
+    from dawnjax.machine import compilation
+    from dawnjax.machine.mesh import all_devices, make_mesh
+    from dawnjax.runs import versions
     from dawnjax.train_step import platform_of
 
     experiment = run.experiment
@@ -71,16 +72,17 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
     device = all_devices()[0]
     mesh = make_mesh(MeshShape(), [device])
     recipe, restored = restore(run, mesh, options, "infer")
-    task = inference.make_task(recipe, restored.state, {**experiment.data.load("eval")})
+    in_split = run.spec.num_eval_examples
+    examples = {**experiment.data.load("eval")}
+    answering = inference.make_answering(recipe, restored.state, examples)
     load_before = os.getloadavg()[0]
-    seconds, answers, positions = inference.measure(task, num_examples, warm_up)
+    seconds, answers, positions = inference.measure(answering, in_split, num_examples, warm_up)
     load_after = os.getloadavg()[0]
     latency = inference.latency(seconds)
     mean = sum(seconds) / len(seconds)
     price = options.price_per_hour_usd
     cost = inference.cost_usd(mean, price)
-    quality = task.quality(answers, positions)
-    in_split = run.spec.num_eval_examples
+    quality = answering.quality(answers, positions)
     whole_split = len(answers) == in_split
     has_all = all(target.metric in quality for target in experiment.targets)
     reasons = {}
@@ -120,7 +122,7 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
             "load_before": load_before,
             "load_after": load_after,
         },
-        "timed": task.timed,
+        "timed": answering.timed,
         "examples": num_examples,
         "warm_up_examples": warm_up,
         "latency_seconds": latency,
@@ -168,7 +170,7 @@ def _shown(record: dict[str, Any]) -> str:
     quality = ", ".join(
         f"{name} {value:.4f}"
         for name, value in record["quality"].items()
-        if name != "bleu_signature"
+        if isinstance(value, float)
     )
     lines = [
         f"{record['experiment']}, seed {record['seed']}, step {record['step']}, "

@@ -19,10 +19,10 @@ from typing import IO, Any
 
 from absl import flags
 
-from dawnjax import launched
-from dawnjax.commands import command_line
+from dawnjax.cluster import launched
+from dawnjax.cluster.processes import ProcessOptions
+from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.processes import ProcessOptions
 
 _POLL_SECONDS = 0.05
 
@@ -91,8 +91,19 @@ def main(argv: list[str]) -> int:
         stop_seconds=float(flag_values["stop_seconds"].value or 0.0),
         heartbeat_timeout_seconds=_heartbeat_timeout_seconds(command),
         launch_command=shlex.join(["dawnjax", "launch", *own, "--"]),
+        program=_program(),
     )
     return launch(plan)
+
+
+def _program() -> tuple[str, ...]:
+    """The command line of the package that runs now.
+
+    Python looks for the module of `-m` in the working directory first, which may be a checkout that
+    is not the installed package; `-P` keeps it from that.
+    """
+    runs_from_here = Path(__file__).parents[2].samefile(".")
+    return (sys.executable, *(() if runs_from_here else ("-P",)), "-m", "dawnjax")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +128,7 @@ class Plan:
     stop_seconds: float
     heartbeat_timeout_seconds: float
     launch_command: str
-    program: tuple[str, ...] = (sys.executable, "-m", "dawnjax")
+    program: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)

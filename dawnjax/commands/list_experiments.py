@@ -8,11 +8,11 @@ from absl import flags
 from rich.console import Console
 from rich.table import Table
 
-from dawnjax.commands import command_line
-from dawnjax.config_json import to_json
+from dawnjax.config import command_line
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment import Experiment, Observation
+from dawnjax.config.experiment_flags import experiment_names, load_experiment
 from dawnjax.errors import ExitStatus
-from dawnjax.experiment import Experiment, Observation
-from dawnjax.experiment_flags import experiment_names, load_experiment
 
 
 def main(argv: list[str]) -> int:

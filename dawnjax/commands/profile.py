@@ -5,7 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
-from dawnjax.commands import command_line
+from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.profile import figures, host_profile
 
@@ -46,13 +46,13 @@ def main(argv: list[str]) -> int:
 
 
 def _fresh(argv: list[str], with_figures: bool) -> int:
-    from dawnjax.experiment_flags import parse_request
+    from dawnjax.config.experiment_flags import parse_request
 
     request, positional = parse_request("profile", argv)
     if positional:
         raise ConfigError(f"{positional[0]!r}: give a run directory or --experiment, not both")
     # Imported here: wrong use is answered before JAX is loaded to compute.
-    from dawnjax.profile.fresh import profile_experiment
+    from dawnjax.fresh_profile import profile_experiment
 
     run_dir, is_first = profile_experiment(request)
     return show(run_dir, with_figures) if is_first else ExitStatus.DONE

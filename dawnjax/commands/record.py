@@ -5,8 +5,8 @@ from typing import cast
 
 from absl import flags
 
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.experiment_flags import parse_request
 
 _OPTIONS = ("mesh", "compile_cache_dir")
 """The run options that record mode has."""
@@ -47,23 +47,22 @@ def main(argv: list[str]) -> int:
         f"{runs.setup_seconds:.2f} s",
         flush=True,
     )
-    results = []
+    results, metric = [], facts["metric"]
     for seed in range(request.seed, request.seed + trials):
         result = runs.run(seed)
         results.append(result)
         record_mode.write(path, facts, results)
         print(
-            f"seed {seed:4}  {result.time_seconds:8.4f} s  "
-            f"top-1 {result.metrics['top_1_accuracy']:.4f}",
+            f"seed {seed:4}  {result.time_seconds:8.4f} s  {metric} {result.metrics[metric]:.4f}",
             flush=True,
         )
-    found = record_mode.summary(results, runs.compile_seconds)
+    totals = record_mode.summary(results, metric, runs.compile_seconds)
     print(
         f"{trials} seeds, training time in record mode (not a time to accuracy): mean "
-        f"{found['time_mean_seconds']:.4f} s, with compilation "
-        f"{found['time_with_compilation_seconds']:.2f} s; top-1 mean "
-        f"{found['top_1_accuracy_mean']:.4f}, target reached by {found['num_reached']}\n{path}"
+        f"{totals['time_mean_seconds']:.4f} s, with compilation "
+        f"{totals['time_with_compilation_seconds']:.2f} s; mean {metric} "
+        f"{totals[f'{metric}_mean']:.4f}, target reached by {totals['num_reached']}\n{path}"
     )
-    if found["num_diverged"]:
+    if totals["num_diverged"]:
         return ExitStatus.DIVERGED
-    return ExitStatus.DONE if found["num_reached"] else ExitStatus.BUDGET_SPENT
+    return ExitStatus.DONE if totals["num_reached"] else ExitStatus.BUDGET_SPENT

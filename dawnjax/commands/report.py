@@ -5,7 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
-from dawnjax.commands import command_line
+from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 
 USAGE = "dawnjax report FILE|RUN_DIR... --out=DIR [--source=PATH] [--until=YYYY-MM-DD] [--paper]"

@@ -1,8 +1,8 @@
 """`dawnjax train`: one trial of an experiment, to its target."""
 
-from dawnjax.clock import RunClock
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
-from dawnjax.experiment_flags import parse_request
+from dawnjax.runs.clock import RunClock
 
 
 def main(argv: list[str]) -> int:

@@ -1,1 +1,1 @@
-"""The machine: published numbers of devices and what they cost, as tables with sources."""
+"""The hardware of a run: tables of devices and prices, counters, memory, compiled programs."""

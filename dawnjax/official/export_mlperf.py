@@ -18,7 +18,7 @@ from typing import Any
 from dawnjax.errors import ConfigError
 from dawnjax.official.exported_run import ExportedRun, checked_name, write_folder
 from dawnjax.official.outcome import printable
-from dawnjax.run_log import Event
+from dawnjax.runs.log import Event
 
 MAX_INITIALIZATION_SECONDS = 240 * 60.0
 """The open division's cap on the time from the start of a process to run_start."""

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dawnjax.analysis import run_summary
-from dawnjax.analysis.logged_run import FINAL_STATUSES
-from dawnjax.analysis.run_summary import RunResult
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
-from dawnjax.run_directory import RunDirectory, read_record
-from dawnjax.run_log import Event, log_path, read_events
+from dawnjax.runs import summary
+from dawnjax.runs.directory import RunDirectory, read_record
+from dawnjax.runs.log import Event, log_path, read_events
+from dawnjax.runs.logged_run import FINAL_STATUSES
+from dawnjax.runs.summary import RunResult
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
 """Names that may become part of a path: they cannot lead to another folder."""
@@ -94,7 +94,7 @@ def read_run(path: Path) -> ExportedRun:
         raise ConfigError(f"{path} is no run directory: experiment.json is missing")
     events, damaged = read_events(log_path(path, 0))
     try:
-        result = run_summary.summarize_log(events)
+        result = summary.summarize_log(events)
     except RunError as error:
         raise RunError(f"{path}: {error}") from None
     if damaged:

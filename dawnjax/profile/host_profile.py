@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.hardware import find_device
+from dawnjax.machine.hardware import find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.communication import (
     PICOSECONDS,

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from dawnjax.analysis.our_runs import OurRun
 from dawnjax.analysis.tables import Cell, Column, Table, row_of
-from dawnjax.clock import PHASES
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Section
 from dawnjax.report.table_view import CellView, HeadView, TableView, view
 from dawnjax.results.entries import Target
+from dawnjax.runs.clock import PHASES
 
 MOST_BARS = 30
 

@@ -1,0 +1,1 @@
+"""What is saved of a run, and whether it verifies."""

@@ -1,0 +1,539 @@
+"""Checkpoints that are either whole or not used.
+
+A checkpoint is the folder `<directory>/<step>/`: the arrays as Orbax writes them, and
+`manifest.json`, written last and in one piece, with the size and the BLAKE2b hash of every other
+file, the path, shape and dtype of every array, and the caller's metadata. Orbax alone restores
+silently past some missing files and takes the dtype of the target for that of the data; here a
+folder without a manifest that verifies is not a checkpoint, and what is restored is what was saved,
+bit for bit.
+
+Several processes save and restore together, into one directory that they all see (a network file
+system or `gs://`). Process 0 alone hashes, verifies and deletes, and tells the others what it
+chose; a process that fails to write its part tells all others (`checkpoint_agreement`).
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from dawnjax.checkpoints.agreement import TIMEOUT_MS, Assent, RefusedError, from_process_zero
+from dawnjax.checkpoints.manifest import (
+    MANIFEST,
+    MANIFEST_VERSION,
+    DamageError,
+    UnfinishedError,
+    delete,
+    files_of,
+    fingerprint,
+    one_line,
+    verified_manifest,
+    write_manifest,
+)
+from dawnjax.checkpoints.orbax_noise import mute_orbax
+from dawnjax.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    # With Orbax it takes 0.15 to 0.3 s to import; who opens no checkpoints does not pay that.
+    from etils import epath
+
+_UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
+"""Folders of saves that Orbax has not committed."""
+
+_VISIBLE_WITHIN_SECONDS = 10.0
+"""How late a network file system may show a new file to other hosts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A checkpoint that was read back.
+
+    Attributes:
+      step: The step that it was saved at.
+      state: The tree of arrays, with the structure and the shardings that were asked for.
+      metadata: What `save` was given.
+      skipped: Newer steps that do not verify, newest first, each with the reason.
+    """
+
+    step: int
+    state: Any
+    metadata: dict[str, Any]
+    skipped: tuple[tuple[int, str], ...]
+
+
+def refuse_unwritable(directory: str) -> None:
+    """Refuses a directory in which no checkpoint could be saved, before a run relies on it.
+
+    A local one is made where it is absent. A remote one is only looked at when it is opened.
+
+    Raises:
+      ConfigError: It cannot be written; says why.
+    """
+    if "://" in directory:
+        return
+    try:
+        _try_to_write(directory)
+    except OSError as error:
+        raise ConfigError(
+            f"checkpoints cannot be written to {directory}: {one_line(error)}; choose another "
+            "--checkpoint.directory"
+        ) from None
+
+
+class Checkpoints:
+    """Saves and restores the checkpoints of one directory; one thread uses it.
+
+    Every method is called by all processes in the same order.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        keep: int,
+        warn: Callable[[str], None],
+        before_manifest: Callable[[], None] = lambda: None,
+    ):
+        """Opens a directory of checkpoints; a single process writes nothing until it saves.
+
+        Imports Orbax, here rather than at the first save, where a training loop would wait for it.
+
+        Args:
+          directory: A local path or a `gs://` one; made at the first save.
+          keep: Checkpoints to keep, 1 or more. 2 or more let a damaged one be stepped over.
+          warn: Called with one line for each thing that went wrong and was survived, on the
+            caller's thread.
+          before_manifest: Called by the thread that writes, before it makes a save a checkpoint:
+            what must be on disk no later than that.
+
+        Raises:
+          CheckpointError: There are several processes and they do not share the directory, or a
+            remote one cannot be reached (`gs://` needs the package gcsfs).
+        """
+        from etils import epath
+
+        if keep < 1:
+            raise ValueError(f"keep={keep}: keep 1 checkpoint or more")
+        self._remote = "://" in directory
+        self._directory = epath.Path(directory if self._remote else os.path.abspath(directory))
+        self._keep = keep
+        self._warn = warn
+        self._before_manifest = before_manifest
+        self._assent = Assent()
+        self._thread: threading.Thread | None = None
+        self._failures: list[str] = []  # Of the thread that finishes a save; told by wait().
+        # Steps that were saved or restored here, and that were seen to be damaged; every process
+        # knows the same.
+        self._whole: set[int] = set()
+        self._damaged: set[int] = set()
+        if self._remote:
+            self._check_reachable()
+        elif jax.process_count() > 1:
+            self._check_shared()
+        self._checkpointer = self._open_checkpointer()
+
+    def save(self, step: int, state: Any, metadata: dict[str, Any]) -> None:
+        """Starts to save a state, after the save before it has ended.
+
+        Returns once the arrays are copied to the host (on a CPU, once they are held, and a donated
+        one is copied by the step that wants its memory): donating them then is safe. Writing,
+        hashing and the deletion of old checkpoints happen on another thread. A save that fails,
+        such as on a full disk, is a warning of a later call; its remains are deleted, and older
+        checkpoints and later saves are as if it had not been tried. A step that is already saved is
+        not saved again.
+
+        Args:
+          step: Its number, 0 or more.
+          state: A tree of `jax.Array`, without PRNG key arrays.
+          metadata: What JSON can say; it is read back equal.
+
+        Raises:
+          ValueError: The step is below 0.
+          TypeError: A leaf is not a numeric `jax.Array`, or the metadata is not JSON.
+        """
+        if step < 0:
+            raise ValueError(f"step={step}: steps are counted from 0")
+        arrays = _by_path(state)
+        for path, array in arrays.items():
+            if not isinstance(array, jax.Array) or jax.dtypes.issubdtype(
+                array.dtype, jax.dtypes.extended
+            ):
+                raise TypeError(f"{'/'.join(path)} is a {type(array).__name__}, not a plain array")
+        content = {
+            "manifest_version": MANIFEST_VERSION,
+            "step": step,
+            "metadata": metadata,
+            "arrays": {"/".join(path): _signature(array) for path, array in arrays.items()},
+        }
+        content = json.loads(json.dumps(content))  # The caller may change its metadata afterwards.
+
+        self.wait()
+        if step in self._whole:
+            return
+        self._assent = Assent(replaces=self._assent.name)
+        obstacle = from_process_zero(lambda: self._clear_way(step))
+        if obstacle:
+            # Orbax is not asked: its threads would wait 5 minutes for a folder that never comes,
+            # and keep the other processes from going on, and the program from ending.
+            self._note_failure(step, obstacle)
+            return
+        try:
+            self._checkpointer.save(self._directory / str(step), args=_save_args(arrays))
+        except Exception as error:  # Orbax names no set of errors; none of them may end the run.
+            self._save_failed(step, error)
+            return
+        self._thread = threading.Thread(
+            target=self._finish, args=(step, content), name=f"checkpoint-{step}"
+        )
+        self._thread.start()
+
+    def holds(self, step: int) -> bool:
+        """Tells whether a state was saved or restored here; waits for a save that goes on."""
+        self.wait()
+        return step in self._whole
+
+    def wait(self) -> None:
+        """Waits until the last save is on disk, manifest and all, or has failed; then it warns."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        while self._failures:
+            self._warn(self._failures.pop(0))
+
+    def restore_newest(self, like: Any) -> Restored | None:
+        """Gives the newest checkpoint that verifies; steps over damaged ones with a warning each.
+
+        A file that is missing, added, cut or changed makes a checkpoint damaged. The devices and
+        the mesh may differ from those that saved.
+
+        Args:
+          like: A tree of `jax.ShapeDtypeStruct` with shardings: what to restore.
+
+        Returns:
+          The checkpoint, or None where there is none, or none but saves that were cut off before
+          their manifest was written, which is where a run was killed in its first save.
+
+        Raises:
+          TypeError: A leaf of `like` has no sharding.
+          CheckpointError: There are checkpoints and none verifies: to start anew is then for a
+            person to decide, as it would overwrite what may still be saved by other means. Or the
+            newest holds another model, and the message names the first path that differs. Or the
+            directory cannot be read.
+        """
+        wanted = _by_path(like)
+        for path, leaf in wanted.items():
+            if getattr(leaf, "sharding", None) is None:
+                raise TypeError(f"{'/'.join(path)}: what to restore has no sharding")
+        self.wait()
+        found = from_process_zero(self._find_newest)
+        skipped = tuple((step, reason) for step, reason in found["skipped"])
+        for step, reason in skipped:
+            self._warn(f"checkpoint {self._directory / str(step)} is not used: {reason}")
+            self._whole.discard(step)
+            self._damaged.add(step)
+        content = found["content"]
+        if content is None:
+            return None
+        step, path = content["step"], self._directory / str(content["step"])
+        _check_same_structure(path, content["arrays"], wanted)
+        try:
+            arrays = self._read(path, wanted)
+        except Exception as error:
+            raise CheckpointError(
+                f"checkpoint {path} verifies but Orbax cannot read it: {one_line(error)}"
+            ) from error
+        self._whole.add(step)
+        leaves = [arrays[key] for key in wanted]
+        state = jax.tree.unflatten(jax.tree.structure(like), leaves)
+        return Restored(step, state, content["metadata"], skipped)
+
+    def close(self) -> None:
+        """Waits for the last save and ends Orbax's threads."""
+        self.wait()
+        self._checkpointer.close()
+
+    def _open_checkpointer(self) -> Any:
+        import orbax.checkpoint as ocp
+
+        mute_orbax()
+        # Orbax's default splits replicated arrays among the replicas, which compiles a program for
+        # each shape and device at the first save: 15 s for 100 shapes on four devices.
+        handler = ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
+        registry = ocp.type_handlers.create_type_handler_registry((jax.Array, handler))
+        processes = ocp.options.MultiprocessingOptions()
+        if jax.process_count() > 1:
+            # Named, they meet at the coordination service instead of on their devices.
+            processes = ocp.options.MultiprocessingOptions(
+                active_processes=set(range(jax.process_count())),
+                barrier_sync_key_prefix="dawnjax",
+            )
+        return ocp.AsyncCheckpointer(
+            ocp.PyTreeCheckpointHandler(
+                type_handler_registry=registry, multiprocessing_options=processes
+            ),
+            multiprocessing_options=processes,
+            async_options=ocp.options.AsyncOptions(
+                timeout_secs=TIMEOUT_MS // 1000, barrier_sync_fn=self._meet
+            ),
+        )
+
+    def _meet(self, *, key: str, timeout_ms: int) -> None:
+        """Waits, as Orbax asks at each stage of a save, until all processes have come so far."""
+        self._assent.give(timeout_ms)
+
+    def _clear_way(self, step: int) -> str:
+        """Deletes what would stand in the way of a save; never a checkpoint that may be whole.
+
+        Returns:
+          Why the directory cannot be written, or nothing.
+        """
+        path = self._directory / str(step)
+        try:
+            if self._remote:
+                self._directory.mkdir(parents=True, exist_ok=True)
+            else:
+                _try_to_write(os.fspath(self._directory))
+        except OSError as error:
+            return one_line(error)
+        with contextlib.suppress(OSError):  # Orbax then fails for the same reason, and says it.
+            self._delete_unfinished()  # No save is under way: they are of a killed attempt.
+            if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
+                delete(path)
+        return ""
+
+    def _delete_unfinished(self) -> bool:
+        """Deletes the folders that Orbax has not committed; says whether there were any."""
+        unfinished = [p for p in self._directory.iterdir() if _UNFINISHED.fullmatch(p.name)]
+        for path in unfinished:
+            path.rmtree()
+        return bool(unfinished)
+
+    def _finish(self, step: int, content: dict[str, Any]) -> None:
+        """Completes a save; runs on its own thread."""
+        path = self._directory / str(step)
+        try:
+            self._checkpointer.wait_until_finished()
+            self._before_manifest()
+            if jax.process_index() == 0:
+                files = {name: fingerprint(path / name, sync=True) for name in files_of(path)}
+                write_manifest(path, {**content, "files": files}, remote=self._remote)
+            self._assent.give(TIMEOUT_MS)
+        except Exception as error:  # As in save().
+            self._save_failed(step, error)
+            return
+        self._whole.add(step)
+        self._damaged.discard(step)
+        self._delete_old()
+
+    def _save_failed(self, step: int, error: Exception) -> None:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # No answer within the time.
+            self._assent.refuse(one_line(error), TIMEOUT_MS)
+        self._note_failure(step, one_line(error))
+        # A new one, so that nothing of the failure stays behind in it.
+        with contextlib.suppress(Exception):  # It may raise the same again.
+            self._checkpointer.close()
+        self._checkpointer = self._open_checkpointer()
+        if jax.process_index() == 0:
+            self._delete_remains(self._directory / str(step))
+
+    def _note_failure(self, step: int, reason: str) -> None:
+        self._failures.append(
+            f"checkpoint {self._directory / str(step)} could not be saved: {reason}; the run goes "
+            "on with the checkpoints that it has"
+        )
+
+    def _delete_remains(self, path: "epath.Path") -> None:
+        """Deletes what a failed save left, until nothing comes back.
+
+        Other arrays of that save may still be on their way to the disk, and Orbax no longer knows
+        of them. They would mix with another attempt at the same step. What cannot be deleted is
+        left to the next save, which tries it again: the run does not wait for it.
+        """
+        deadline = time.monotonic() + 10.0
+        looks_clean = 0
+        while looks_clean < 4 and time.monotonic() < deadline:
+            came_back = False
+            with contextlib.suppress(OSError):
+                came_back = self._delete_unfinished()
+                if path.exists() and not (path / MANIFEST).exists():
+                    delete(path)
+            looks_clean = 0 if came_back else looks_clean + 1
+            time.sleep(0.05)
+
+    def _delete_old(self) -> None:
+        """Deletes all that is older than the `keep` newest checkpoints known to be whole."""
+        if len(self._whole) < self._keep:
+            return
+        oldest = sorted(self._whole)[-self._keep]
+        self._whole = {step for step in self._whole if step >= oldest}
+        if jax.process_index() > 0:
+            return
+        try:
+            for step in _steps(self._directory):
+                if step < oldest:
+                    delete(self._directory / str(step))
+        except OSError as error:
+            self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
+
+    def _find_newest(self) -> dict[str, Any]:
+        """Gives the manifest of the newest checkpoint that verifies, and what was skipped."""
+        skipped: list[tuple[int, str]] = []
+        only_unfinished = True
+        try:
+            for step in sorted(_steps(self._directory), reverse=True):
+                try:
+                    content = verified_manifest(self._directory / str(step), step)
+                except UnfinishedError as error:
+                    skipped.append((step, str(error)))
+                    continue
+                except DamageError as error:
+                    only_unfinished = False
+                    skipped.append((step, str(error)))
+                    continue
+                del content["files"]  # The other processes have no use for them.
+                return {"content": content, "skipped": skipped}
+        except OSError as error:
+            raise CheckpointError(f"cannot read {self._directory}: {one_line(error)}") from error
+        if only_unfinished:
+            return {"content": None, "skipped": skipped}
+        reasons = "; ".join(f"step {step}: {reason}" for step, reason in skipped)
+        raise CheckpointError(
+            f"no checkpoint in {self._directory} verifies ({reasons}); bring back a copy of one, "
+            "or delete that directory to start from the beginning"
+        )
+
+    def _read(self, path: "epath.Path", wanted: dict[tuple[str, ...], Any]) -> dict[Any, jax.Array]:
+        import orbax.checkpoint as ocp
+
+        tree = _nest({key: leaf for key, leaf in wanted.items() if math.prod(leaf.shape)})
+        restore_args = ocp.checkpoint_utils.construct_restore_args(tree)
+        args = ocp.args.PyTreeRestore(item=tree, restore_args=restore_args)
+        read = _by_path(self._checkpointer.restore(path, args=args))
+        for key, leaf in wanted.items():
+            if not math.prod(leaf.shape):
+                read[key] = _empty(leaf)
+        return read
+
+    def _check_reachable(self) -> None:
+        try:
+            self._directory.exists()
+        except Exception as error:  # Of whichever package opens the connection.
+            raise CheckpointError(f"cannot reach {self._directory}: {one_line(error)}") from error
+
+    def _check_shared(self) -> None:
+        """Finds out whether all processes see one directory."""
+
+        def put_mark() -> str:
+            mark = f".shared-{secrets.token_hex(8)}"
+            try:
+                self._directory.mkdir(parents=True, exist_ok=True)
+                (self._directory / mark).write_bytes(b"")
+            except OSError as error:
+                raise CheckpointError(
+                    f"cannot write {self._directory}: {one_line(error)}"
+                ) from error
+            return mark
+
+        mark = self._directory / from_process_zero(put_mark)
+        assent = Assent()
+        deadline = time.monotonic() + _VISIBLE_WITHIN_SECONDS
+        while not (seen := mark.exists()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        try:
+            if not seen:
+                reason = "it does not see the directory of process 0"
+                assent.refuse(reason, TIMEOUT_MS)
+                raise RefusedError(f"process {jax.process_index()}: {reason}")
+            assent.give(TIMEOUT_MS)
+        except RefusedError as error:
+            raise CheckpointError(
+                f"checkpoints need a directory that all processes share, such as gs://BUCKET/PATH "
+                f"or a network file system, and {self._directory} is not one: {error}"
+            ) from None
+        finally:
+            if jax.process_index() == 0:
+                mark.unlink(missing_ok=True)
+
+
+def _try_to_write(directory: str) -> None:
+    """Makes a local directory, and a folder in it for a moment, as a save does.
+
+    Raises:
+      OSError: Either cannot be made.
+    """
+    os.makedirs(directory, exist_ok=True)
+    folder = os.path.join(directory, f".writable-{secrets.token_hex(8)}")
+    os.mkdir(folder)
+    os.rmdir(folder)
+
+
+def _by_path(tree: Any) -> dict[tuple[str, ...], Any]:
+    """Gives the leaves of a tree by their path, in the order of `jax.tree.leaves`.
+
+    Lists, tuples and dataclasses become dicts of strings, so that what is on disk does not depend
+    on the classes of this program.
+    """
+    leaves = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        key = tuple(jax.tree_util.keystr((entry,), simple=True) for entry in path)
+        if leaves.setdefault(key, leaf) is not leaf:
+            raise TypeError(f"two leaves have the path {'/'.join(key)}")
+    return leaves
+
+
+def _nest(leaves: dict[tuple[str, ...], Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        node = tree
+        for name in path[:-1]:
+            node = node.setdefault(name, {})
+        node[path[-1]] = leaf
+    return tree
+
+
+def _save_args(arrays: dict[tuple[str, ...], jax.Array]) -> Any:
+    import orbax.checkpoint as ocp
+
+    # Orbax refuses arrays without elements; their shape and dtype are in the manifest.
+    return ocp.args.PyTreeSave(_nest({key: array for key, array in arrays.items() if array.size}))
+
+
+def _empty(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    empty = np.zeros(leaf.shape, leaf.dtype)
+    assert leaf.sharding is not None
+    return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: empty[index])
+
+
+def _signature(leaf: Any) -> str:
+    """Gives dtype and shape as text, such as `bfloat16[3,3,64]`."""
+    return f"{np.dtype(leaf.dtype).name}[{','.join(str(size) for size in leaf.shape)}]"
+
+
+def _check_same_structure(
+    path: "epath.Path", saved: dict[str, str], wanted: dict[tuple[str, ...], Any]
+) -> None:
+    asked = {"/".join(key): _signature(leaf) for key, leaf in wanted.items()}
+    for name in [*asked, *saved]:
+        if asked.get(name) != saved.get(name):
+            raise CheckpointError(
+                f"checkpoint {path} is of another model or optimizer: {name} is "
+                f"{saved.get(name, 'absent')} in it and {asked.get(name, 'absent')} in this run"
+            )
+
+
+def _steps(directory: "epath.Path") -> list[int]:
+    """Gives the steps that have a folder, in no order."""
+    if not directory.exists():
+        return []
+    names = [path.name for path in directory.iterdir()]
+    return [int(name) for name in names if name.isdecimal() and name == str(int(name))]

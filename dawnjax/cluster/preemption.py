@@ -1,0 +1,207 @@
+"""Stopping when asked to: SIGTERM or SIGINT to any process ends all of them at the same step.
+
+A cluster that takes a machine back, and a person who presses Ctrl-C, want the run to save and end.
+With several processes all must stop after the same step, or the others wait in a collective for the
+one that stopped. So the processes agree: each that hears of the wish holds still at its next step
+boundary and says which step it came from, and all go on to the first boundary after the latest.
+
+Source: the agreement is that of `jax.experimental.multihost_utils.reached_preemption_sync_point`,
+which knows no SIGINT, and swallows a SIGTERM that comes before the first step.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from types import FrameType
+from typing import Any
+
+from dawnjax.cluster.board import Board
+from dawnjax.cluster.watchdog import Watchdog
+from dawnjax.errors import ExitStatus
+
+_FOLDER = "dawnjax/preemption"
+
+_POLL_SECONDS = 1.0
+"""How often a process looks whether another was asked to stop."""
+
+_AGREEMENT_POLL_SECONDS = 0.02
+"""How often it looks while all hold still; times the number of processes over 16 beyond that, since
+each then reads what each said."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Preemption:
+    """Whether this run was asked to stop, and at which step boundary all processes do.
+
+    A request before the first step has nothing to save and ends all processes at once. A second
+    SIGINT ends this process at once.
+
+    Attributes:
+      holding: A stop was asked for: `stops_at` is to be asked at each step boundary from now on.
+        Before, a boundary costs the loop one look at this.
+    """
+
+    def __init__(self, watchdog: Watchdog):
+        """Args:
+        watchdog: This process's watchdog, which knows the others and ends them.
+        """
+        self._watchdog = watchdog
+        self._board: Board | None = watchdog.board
+        self._begun_after: int | None = None
+        self._has_ended = False
+        self._wanted = ""
+        self._interrupts = 0
+        self.holding = False
+        self._agreed = threading.Event()
+        self._own_step: int | None = None
+        self._stop_at = 0
+        self._closed = threading.Event()
+        self._wake = threading.Event()  # Set when there is something for the agreement to do.
+        self._previous: dict[signal.Signals, Any] = {}
+        self._previous_wakeup = -1
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._threads = [threading.Thread(target=self._signal_loop, daemon=True)]
+        if self._board is not None:
+            self._threads.append(threading.Thread(target=self._agreement_loop, daemon=True))
+
+    def install(self) -> None:
+        """Takes over SIGTERM and SIGINT; does nothing for them outside the main thread."""
+        # The interpreter writes a signal's number to the socket at once, also while the main
+        # thread stands in a computation, where no Python handler would run.
+        with contextlib.suppress(ValueError):
+            self._previous_wakeup = signal.set_wakeup_fd(
+                self._writer.fileno(), warn_on_full_buffer=False
+            )
+            self._previous = _take_signals()
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Gives the signals back; a second call does nothing."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._wake.set()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        if self._previous:
+            signal.set_wakeup_fd(self._previous_wakeup)
+        self._writer.close()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=5.0)
+        self._reader.close()
+
+    def begin(self, step: int) -> None:
+        """Says that the steps begin.
+
+        Args:
+          step: Steps done before; there is something to save once the watchdog's `step` is above.
+        """
+        self._begun_after = step
+        if self._previous:
+            # Loading an accelerator's runtime may have taken the signals away since `install`.
+            _take_signals()
+
+    def end(self) -> None:
+        """Says that the steps are over: what a request ends from now on is the profile."""
+        self._has_ended = True
+
+    def is_asked(self) -> bool:
+        """Tells whether this process knows of a request to stop."""
+        return self.holding or bool(self._wanted)
+
+    def stops_at(self, step: int) -> bool:
+        """Tells whether all processes stop at this step boundary.
+
+        All processes must have the same boundaries, and must have set their watchdog's `step` to a
+        boundary's before they come to it and look whether they are `holding`.
+
+        Args:
+          step: Steps handed to the devices.
+        """
+        if not self.holding:
+            return False
+        if self._board is None:
+            return True
+        # The others answer from a thread of their own, whatever their main threads do; should one
+        # of them be gone, the watchdog ends this process while it waits.
+        if not self._agreed.is_set():
+            self._watchdog.report("agree to stop", step)
+            self._agreed.wait()
+        return step >= self._stop_at
+
+    def ask(self, number: signal.Signals) -> None:
+        """Asks for a stop, as that signal does."""
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1:
+            what = "after its last step" if self._has_ended else "without saving"
+            self._watchdog.end(f"was interrupted twice, {what},", ExitStatus.INTERRUPTED)
+        if self._begun_after is None or self._watchdog.step <= self._begun_after:
+            self._watchdog.end(f"was told to stop by {number.name}", ExitStatus.INTERRUPTED)
+        if self._wanted:
+            return
+        self._wanted = number.name
+        once_more = "; once more ends it at once" if number == signal.SIGINT else ""
+        what = "saving and stopping after this step"
+        if self._has_ended:
+            what = "the steps are over; their profile is left out"
+        message = f"dawnjax: {number.name}: {what}{once_more}\n"
+        os.write(2, message.encode())
+        if self._board is None:
+            self.holding = True
+        self._wake.set()
+
+    def _signal_loop(self) -> None:
+        while True:
+            try:
+                numbers = self._reader.recv(16)
+            except OSError:
+                return
+            if not numbers:
+                return  # closed
+            for number in numbers:
+                if number in _SIGNALS:
+                    self.ask(signal.Signals(number))
+
+    def _agreement_loop(self) -> None:
+        board = self._board
+        assert board is not None
+        while not self._closed.is_set():
+            # The service may be gone, which is the watchdog's matter.
+            with contextlib.suppress(Exception):
+                if self._wanted:
+                    board.put_first(f"{_FOLDER}/wanted", self._wanted)
+                if self._wanted or "wanted" in board.read(_FOLDER):
+                    self._agree(board)
+                    return
+            if self._wake.wait(_POLL_SECONDS):
+                self._closed.wait(_AGREEMENT_POLL_SECONDS)  # what failed is tried again, not hotly
+
+    def _agree(self, board: Board) -> None:
+        self._wanted = self._wanted or "another host"
+        # In this order: the main thread cannot pass a boundary after the step that is read here,
+        # and after a failed message this process must not say another.
+        self.holding = True
+        if self._own_step is None:
+            self._own_step = self._watchdog.step
+        folder = f"{_FOLDER}/steps"
+        board.put(f"{folder}/{board.process_index}", str(self._own_step))
+        while len(told := board.read(folder)) < board.num_processes:
+            if self._closed.wait(_AGREEMENT_POLL_SECONDS * max(1, board.num_processes // 16)):
+                return
+        self._stop_at = max(int(step) for step in told.values()) + 1
+        self._agreed.set()
+
+
+def _take_signals() -> dict[signal.Signals, Any]:
+    """Makes the signals known to the interpreter; gives the handlers before. Main thread only."""
+    return {number: signal.signal(number, _noted) for number in _SIGNALS}
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """Does nothing: where there is a handler, the interpreter writes the number to the socket."""

@@ -1,0 +1,78 @@
+"""Configs as plain JSON values, and back: frozen dataclasses of numbers, texts and each other."""
+
+import dataclasses
+import hashlib
+import json
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from dawnjax.errors import ConfigError
+
+
+def to_json(value: Any) -> Any:
+    """Gives a config as plain JSON values; a tagged choice gains its `tag`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        hints = typing.get_type_hints(type(value))
+        fields = {}
+        for field in dataclasses.fields(value):
+            item = getattr(value, field.name)
+            # 15 and 15.0 epochs are one experiment, so they must be one text.
+            is_float = hints[field.name] is float and isinstance(item, int)
+            fields[field.name] = float(item) if is_float else to_json(item)
+        tag = getattr(value, "TAG", None)
+        return {"tag": tag, **fields} if tag else fields
+    if isinstance(value, tuple):
+        return [to_json(item) for item in value]
+    return value
+
+
+def identity_of(fields: dict[str, Any]) -> str:
+    """Gives the hash of plain JSON values that says whether two runs are of one experiment."""
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def from_json(cls: type, value: Any, classes: Mapping[str, type] | None = None) -> Any:
+    """The config that `to_json` was given.
+
+    Args:
+      cls: A config class.
+      value: What `to_json` gave for an instance of it.
+      classes: Classes of an experiment's own file, by tag.
+
+    Raises:
+      ConfigError: A field is unknown, missing or of another kind; another version wrote it.
+    """
+    fields = {field.name for field in dataclasses.fields(cls)}
+    unknown = [name for name in value if name not in fields and name != "tag"]
+    if unknown:
+        raise ConfigError(f"{cls.__name__} has no field {unknown[0]!r}; another version wrote it")
+    hints = typing.get_type_hints(cls)
+    try:
+        return cls(
+            **{
+                name: _leaf(hints[name], item, classes or {})
+                for name, item in value.items()
+                if name != "tag"
+            }
+        )
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(f"cannot read {cls.__name__}: {error}") from None
+
+
+def _leaf(hint: Any, value: Any, classes: Mapping[str, type]) -> Any:
+    variants: list[Any] = [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
+    if dataclasses.is_dataclass(hint):
+        return from_json(typing.cast(type, hint), value, classes)
+    if typing.get_origin(hint) is tuple:
+        return tuple(_leaf(typing.get_args(hint)[0], item, classes) for item in value)
+    if variants:
+        by_tag = {**classes, **{variant.TAG: variant for variant in variants}}
+        if value.get("tag") not in by_tag:
+            raise ConfigError(
+                f"{value.get('tag')!r} is none of {', '.join(by_tag)}; if it is a class of the "
+                "experiment's own file, name that file: --experiment=FILE"
+            )
+        return from_json(by_tag[value["tag"]], value, classes)
+    return value

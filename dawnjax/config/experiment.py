@@ -1,0 +1,485 @@
+"""What an experiment is: frozen, typed, validated before anything is compiled.
+
+`Experiment` holds the mathematics, the data, the evaluation and the target: all that decides what
+a run computes. `run_options.RunOptions` holds how this machine does it: mesh, intervals, deadlines.
+A run may be resumed with other run options, never with another experiment; `Experiment.identity`
+gives the hash that tells.
+"""
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+from dawnjax.config.config_json import identity_of, to_json
+from dawnjax.config.field_checks import check_model, check_optimizer, check_schedule, require
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.cifar10 import Cifar10
+from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.input_pipeline.digits import Digits
+from dawnjax.input_pipeline.imagenet import ImageNet
+from dawnjax.input_pipeline.images import Images
+from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.models.execution import ComputeDtype
+from dawnjax.models.preactivation_resnet import PreactivationResNet
+from dawnjax.models.record_net import RecordNet
+from dawnjax.models.resnet import ResNet
+from dawnjax.models.resnet9 import ResNet9
+from dawnjax.models.transformer import Transformer
+from dawnjax.models.wide_resnet import WideResNet
+from dawnjax.optim.update_rules import (
+    Adam,
+    Constant,
+    Cyclic,
+    Exponential,
+    InverseSquareRoot,
+    Lamb,
+    Lars,
+    Muon,
+    OneCycle,
+    PiecewiseLinear,
+    PiecewiseStep,
+    Polynomial,
+    RmsProp,
+    Sgd,
+    WarmupCosine,
+    WarmupLinear,
+)
+from dawnjax.runs.stages import Span, Stages, examples_before, make_spans, step_of_epoch
+from dawnjax.tasks.classification import Classification
+from dawnjax.tasks.task import check_task, find_metric
+from dawnjax.tasks.translation import Translation
+
+DatasetConfig = Digits | Cifar10 | ImageNet | Images | Synthetic | ParallelText
+ModelConfig = (
+    ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD | Transformer
+)
+
+
+MOST_EPOCHS = 10_000.0
+"""Where a run ends whose length `max_seconds` alone gives."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """A quality that an evaluation must reach.
+
+    Attributes:
+      metric: A metric that the evaluation gives, such as `top_1_accuracy`.
+      value: The bound, in the metric's own unit (accuracies are fractions from 0 to 1).
+      direction: Whether the metric must be at least or at most the value; equal is reached. Both
+        sides are compared as float32, the precision that a metric is computed in.
+    """
+
+    metric: str = "top_1_accuracy"
+    value: float
+    direction: Literal["at_least", "at_most"] = "at_least"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """When and how the evaluation split is measured; it always covers the whole split.
+
+    Attributes:
+      every_epochs: Epochs between evaluations; the end of training is always evaluated.
+      every_steps: Steps between evaluations, in place of epochs; 0 counts epochs.
+      first_epoch: No evaluation before this many epochs.
+      weights: The raw parameters or their exponential moving average.
+      global_batch_size: Examples in one evaluation batch over all devices; the last is padded and
+        the padding is masked out of every metric.
+      stop_at_target: End the run at the first evaluation that reaches the target.
+    """
+
+    every_epochs: float = 1.0
+    every_steps: int = 0
+    first_epoch: float = 0.0
+    weights: Literal["raw", "ema"] = "raw"
+    global_batch_size: int = 1000
+    stop_at_target: bool = True
+
+
+TaskConfig = Classification | Translation
+
+OptimizerConfig = Sgd | Muon | Adam | Lars | Lamb | RmsProp
+
+ScheduleConfig = (
+    WarmupCosine
+    | WarmupLinear
+    | Constant
+    | InverseSquareRoot
+    | Polynomial
+    | Exponential
+    | PiecewiseStep
+    | PiecewiseLinear
+    | OneCycle
+    | Cyclic
+)
+
+
+_NEED_LENGTH = (WarmupCosine, WarmupLinear, Polynomial, OneCycle)
+"""Schedules that end where the run does."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What trials of an experiment gave somewhere: shown by `dawnjax list`, no part of identity.
+
+    A recipe that is made from another, by flags or in a file, does not keep the other's.
+
+    Attributes:
+      hardware: The machine, as a person would name it.
+      trials: How many trials were run; all of them count.
+      reached: How many of them reached the target.
+      mean_time_to_accuracy_seconds: Mean over those that reached; None where none did.
+      quality: Mean of the target metric at the end, over all trials.
+      date: Day of the measurement, ISO 8601.
+    """
+
+    hardware: str
+    trials: int
+    reached: int
+    mean_time_to_accuracy_seconds: float | None
+    quality: float
+    date: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One recipe: what is trained, on what, how, and to which quality.
+
+    Attributes:
+      name: The name of the experiment's module.
+      task: What is learnt and how that is scored, one of `TaskConfig`.
+      model: Architecture, one of `ModelConfig`.
+      data: Dataset, one of `DatasetConfig`.
+      optimizer: Update rule, one of `OptimizerConfig`.
+      schedule: Learning rate over the run relative to the peak, one of `ScheduleConfig`.
+      num_epochs: Length of the run in epochs: the budget, should the target not be reached. 0 where
+        `max_steps` or `max_examples` gives the length, or `max_seconds` alone.
+      max_steps: Length of the run in steps; 0 where another field gives it.
+      max_examples: Length of the run in examples; 0 where another field gives it.
+      global_batch_size: Examples a step, over all devices and hosts. Of packed text they are rows.
+      batch_norm_group_size: Consecutive examples of the global batch that share normalization
+        statistics. It is part of the mathematics, so the number of devices does not change the
+        result; devices that hold whole groups need no communication inside layers. 0 says that
+        the model has no such normalization.
+      compute_dtype: Dtype of activations and products; all else is float32. float16 has dynamic
+        loss scaling with it.
+      stages: When the run changes its batch, or what its task changes; the other fields are those
+        of its first stage.
+      accumulation_steps: Parts that a batch's gradient is computed in, one after the other, to
+        need less memory for activations. The result is the same but for rounding: each part has
+        whole normalization groups.
+      ema_decay: Decay a step of the moving average of the parameters; 0 keeps none.
+      ema_has_warmup: Whether the decay is no more than (1 + n) / (10 + n) after n steps, so that
+        the average forgets its start.
+      max_seconds: Time after `run_start` at which the run ends, found at the next end of an epoch
+        or evaluation; 0 sets no limit.
+      xla_options: Options of XLA's compiler as `name=value`, for the train and evaluation programs,
+        such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. One that the
+        platform does not know is an error.
+      targets: All must hold at one evaluation.
+      target_note: How the target was chosen, where that could flatter the result. A recipe made
+        from another keeps it only with the other's targets and kind of data.
+      evaluation: When and how the evaluation split is measured.
+      mlperf_benchmark: The MLPerf benchmark that a run may be exported as, such as `resnet`; empty
+        if it is none. No part of the mathematics, and no flag: it is a claim about the recipe.
+      observations: What trials gave, and where.
+    """
+
+    name: str
+    task: TaskConfig = Classification()
+    model: ModelConfig
+    data: DatasetConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    num_epochs: float = 0.0
+    max_steps: int = 0
+    max_examples: int = 0
+    global_batch_size: int
+    batch_norm_group_size: int = 0
+    compute_dtype: ComputeDtype = "float32"
+    stages: Stages = Stages()
+    accumulation_steps: int = 1
+    ema_decay: float = 0.0
+    ema_has_warmup: bool = False
+    max_seconds: float = 0.0
+    xla_options: tuple[str, ...] = ()
+    targets: tuple[Target, ...]
+    target_note: str = ""
+    evaluation: Evaluation = Evaluation()
+    mlperf_benchmark: str = ""
+    observations: tuple[Observation, ...] = ()
+
+    def steps_per_epoch(self, spec: AnySpec) -> float:
+        """Gives the first stage's steps in an epoch; a fraction where its batch does not divide."""
+        return spec.num_train_examples / self.global_batch_size
+
+    def length_in_epochs(self, spec: AnySpec) -> float:
+        """The run's length in epochs, whichever field gives it."""
+        if self.max_steps:
+            return self.max_steps * self.global_batch_size / spec.num_train_examples
+        if self.max_examples:
+            return self.max_examples / spec.num_train_examples
+        return self.num_epochs or MOST_EPOCHS
+
+    def spans(self, spec: AnySpec) -> tuple[Span, ...]:
+        """The steps of each stage; a run in which nothing changes has one."""
+        boundaries = self.stages.boundary_epochs
+        sizes = self.stages.global_batch_size or (self.global_batch_size,) * len(boundaries)
+        batch_sizes = (self.global_batch_size, *sizes[: len(boundaries)])
+        length = self.length_in_epochs(spec)
+        return make_spans(boundaries, batch_sizes, length, spec.num_train_examples)
+
+    def spans_to_json(self, spec: AnySpec) -> list[dict[str, Any]]:
+        """The stages for the log: their steps, and what the task changes from one to the next."""
+        return [
+            {**dataclasses.asdict(span), "values": self.in_stage(span.index).task.stage_values()}
+            for span in self.spans(spec)
+        ]
+
+    def in_stage(self, index: int) -> "Experiment":
+        """The experiment of one stage, from 0, as one in which nothing changes."""
+        if not self.stages.boundary_epochs:
+            return self
+        sizes, batch = self.stages.global_batch_size, self.global_batch_size
+        return dataclasses.replace(
+            self,
+            stages=Stages(),
+            task=self.task.in_stage(index),
+            global_batch_size=sizes[index - 1] if index and sizes else batch,
+        )
+
+    def num_steps(self, spec: AnySpec) -> int:
+        """Gives the steps of the whole run; the last one may reach a little past `num_epochs`."""
+        return self.spans(spec)[-1].last_step
+
+    def epoch_of_step(self, step: int, spec: AnySpec) -> float:
+        """Gives the epochs seen after `step` steps."""
+        return examples_before(self.spans(spec), step) / spec.num_train_examples
+
+    def step_of_epoch(self, epoch: float, spec: AnySpec) -> int:
+        """Gives the first step after which `epoch` epochs were seen, at most the run's last."""
+        return step_of_epoch(self.spans(spec), epoch, spec.num_train_examples)
+
+    def evaluation_steps(self, spec: AnySpec) -> list[int]:
+        """The steps after which the evaluation split is measured, ascending."""
+        evaluation, last = self.evaluation, self.num_steps(spec)
+        first = self.step_of_epoch(evaluation.first_epoch, spec)
+        if evaluation.every_steps:
+            steps = set(range(evaluation.every_steps, last, evaluation.every_steps))
+        else:
+            length, every = self.length_in_epochs(spec), evaluation.every_epochs
+            counts = range(1, math.floor(length / every + 1e-9) + 1)
+            steps = {self.step_of_epoch(count * every, spec) for count in counts}
+        return sorted({step for step in steps if step >= first} | {last})
+
+    def recipe_fields(self) -> dict[str, Any]:
+        """Gives all that decides what a run computes but what is in the data, as JSON values."""
+        fields = to_json(self)
+        for name in ("name", "observations", "target_note", "mlperf_benchmark"):
+            del fields[name]
+        # What the data is, not where it lies.
+        fields["data"].pop("data_dir", None)
+        return fields
+
+    def identity_fields(self, spec: AnySpec) -> dict[str, Any]:
+        """Gives all that decides what a run computes, as plain JSON values."""
+        fields = self.recipe_fields()
+        fields["data"]["fingerprint"] = spec.fingerprint
+        return fields
+
+    def identity(self, spec: AnySpec) -> str:
+        """Gives the hash of the mathematics, data, evaluation and target; 16 hex digits."""
+        return identity_of(self.identity_fields(spec))
+
+    def validate(self, spec: AnySpec) -> None:
+        """Refuses impossible values and combinations.
+
+        Args:
+          spec: The dataset's shapes and counts.
+
+        Raises:
+          ConfigError: Names the field, its value, the limit and the way out.
+        """
+        self._validate_length(spec)
+        batch = self.global_batch_size
+        require(batch >= 1, "global_batch_size", batch, "be 1 or more")
+        require(
+            batch <= spec.num_train_examples,
+            "global_batch_size",
+            batch,
+            f"not exceed the {spec.num_train_examples} training examples",
+        )
+        check_task(self.task, self.model, spec)
+        if isinstance(self.model, ModelConfig):  # one of an experiment's own file checks itself
+            check_model(self.model)
+        self._validate_groups()
+        require(0 <= self.ema_decay < 1, "ema_decay", self.ema_decay, "lie in [0, 1)")
+        self._validate_xla_options()
+        warmup, length = self.schedule.warmup_epochs, self.length_in_epochs(spec)
+        require(
+            0 <= warmup < length,
+            "schedule.warmup_epochs",
+            warmup,
+            f"be shorter than the run of {length:g} epochs",
+        )
+        if isinstance(self.schedule, InverseSquareRoot):
+            require(warmup > 0, "schedule.warmup_epochs", warmup, "be above 0 for this schedule")
+        check_schedule(self.schedule)
+        check_optimizer(self.optimizer)
+        self._validate_evaluation(spec)
+        self._validate_stages(spec)
+
+    def _validate_length(self, spec: AnySpec) -> None:
+        for name in ("num_epochs", "max_steps", "max_examples", "max_seconds"):
+            value = getattr(self, name)
+            require(value >= 0, name, value, "be 0 (not set) or more")
+        lengths = {
+            name: getattr(self, name) for name in ("num_epochs", "max_steps", "max_examples")
+        }
+        given = [f"{name}={value:g}" for name, value in lengths.items() if value]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} both give the run's length; set one of them")
+        if not given and not self.max_seconds:
+            raise ConfigError(
+                "num_epochs=0 gives the run no length; set num_epochs, max_steps, max_examples or "
+                "max_seconds"
+            )
+        if not given and isinstance(self.schedule, _NEED_LENGTH):
+            raise ConfigError(
+                f"schedule={self.schedule.TAG} needs the run's length, and max_seconds gives none; "
+                "set num_epochs, max_steps or max_examples, or schedule=constant"
+            )
+        if self.max_steps and self.stages.boundary_epochs:
+            raise ConfigError("max_steps is for runs of one stage; give their length in num_epochs")
+        num_steps = self.length_in_epochs(spec) * spec.num_train_examples / self.global_batch_size
+        if num_steps >= 2**31:
+            raise ConfigError(f"the run's length makes {num_steps:.3g} steps, more than 2**31 - 1")
+
+    def _validate_groups(self) -> None:
+        group, batch = self.batch_norm_group_size, self.global_batch_size
+        require(
+            group == 0 or group >= 1 and batch % group == 0,
+            "batch_norm_group_size",
+            group,
+            f"be 0 (the model has none) or divide the global batch of {batch}",
+        )
+        if group == 0 and getattr(self.model, "has_batch_norm_groups", False):
+            raise ConfigError(
+                f"batch_norm_group_size=0: model={self.model.TAG} normalizes over groups; give a "
+                f"size that divides the global batch of {batch}"
+            )
+        parts, num_groups = self.accumulation_steps, batch // max(1, group)
+        require(
+            parts >= 1 and num_groups % parts == 0,
+            "accumulation_steps",
+            parts,
+            f"divide the {num_groups} normalization groups of a batch"
+            if group
+            else f"divide the global batch of {batch}",
+        )
+
+    def _validate_xla_options(self) -> None:
+        names = []
+        for option in self.xla_options:
+            name, separator, value = option.partition("=")
+            has_form = name.startswith("xla_") and name.isidentifier() and separator and value
+            require(bool(has_form), "xla_options", option, "be written xla_NAME=VALUE")
+            require(name not in names, "xla_options", option, "name each option once")
+            names.append(name)
+
+    def _validate_stages(self, spec: AnySpec) -> None:
+        stages, boundaries = self.stages, self.stages.boundary_epochs
+        if not boundaries:
+            return
+        is_ascending = list(boundaries) == sorted(set(boundaries))
+        length = self.length_in_epochs(spec)
+        is_inside = boundaries[0] > 0 and boundaries[-1] < length
+        require(
+            is_ascending and is_inside,
+            "stages.boundary_epochs",
+            boundaries,
+            f"ascend between 0 and the run's {length:g} epochs",
+        )
+        task_stages = getattr(self.task, "stages", None)
+        changes = {"stages.global_batch_size": stages.global_batch_size}
+        if task_stages is not None:
+            changes |= {f"task.stages.{name}": value for name, value in vars(task_stages).items()}
+        for name, values in changes.items():
+            require(
+                len(values) in (0, len(boundaries)),
+                name,
+                values,
+                f"be empty (nothing changes) or have {len(boundaries)} values, as many as "
+                "stages.boundary_epochs",
+            )
+        if isinstance(self.optimizer, Muon) and stages.global_batch_size:
+            raise ConfigError(
+                "optimizer=muon cannot change its batch in a run: stages.global_batch_size must be "
+                "empty"
+            )
+        for span in self.spans(spec):
+            if span.last_step <= span.first_step:
+                raise ConfigError(
+                    f"stages.boundary_epochs={boundaries!r} leave no step to stage "
+                    f"{span.index + 1} of {len(boundaries) + 1}"
+                )
+            try:
+                if span.index:
+                    self.in_stage(span.index).validate(spec)
+            except (ConfigError, ValueError) as error:
+                place = f"in the stage from epoch {boundaries[span.index - 1]:g} on"
+                raise ConfigError(f"{place}: {error}") from None
+
+    def _validate_evaluation(self, spec: AnySpec) -> None:
+        evaluation = self.evaluation
+        require(
+            evaluation.every_epochs >= 0.001,
+            "evaluation.every_epochs",
+            evaluation.every_epochs,
+            "be above 0",
+        )
+        every = evaluation.every_steps
+        require(every >= 0, "evaluation.every_steps", every, "be 0 (epochs count) or more")
+        require(
+            evaluation.global_batch_size >= 1,
+            "evaluation.global_batch_size",
+            evaluation.global_batch_size,
+            "be 1 or more",
+        )
+        require(
+            0 <= evaluation.first_epoch <= self.length_in_epochs(spec),
+            "evaluation.first_epoch",
+            evaluation.first_epoch,
+            f"not lie after the run of {self.length_in_epochs(spec):g} epochs",
+        )
+        if evaluation.weights == "ema" and self.ema_decay == 0:
+            raise ConfigError("evaluation.weights=ema needs ema_decay above 0, such as 0.999")
+        if not self.targets:
+            raise ConfigError("targets is empty: a run needs at least one (metric, value) to reach")
+        for index, target in enumerate(self.targets):
+            self._validate_target(f"targets.{index}", target, spec)
+
+    def _validate_target(self, name: str, target: Target, spec: AnySpec) -> None:
+        metric = find_metric(self.task, target.metric)
+        if metric is None:
+            known = ", ".join(metric.name for metric in self.task.metrics)
+            raise ConfigError(
+                f"{name}.metric={target.metric!r} is not measured by task={self.task.TAG}; "
+                f"known metrics: {known}"
+            )
+        if target.direction != metric.direction:
+            better = "higher" if metric.direction == "at_least" else "lower"
+            raise ConfigError(
+                f"{name}.direction={target.direction}: {better} {metric.title} is better; "
+                f"use {metric.direction}"
+            )
+        if not metric.least <= target.value <= metric.most:
+            hint = f" (did you mean {target.value / 100:g}?)" if metric.is_proportion else ""
+            raise ConfigError(
+                f"{name}.value={target.value:g} must lie in {metric.least:g} to {metric.most:g}, "
+                f"the range of {metric.title}{hint}"
+            )
+        self.task.validate_target(name, target, spec)

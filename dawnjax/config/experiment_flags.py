@@ -1,0 +1,498 @@
+"""One typed flag for each leaf field of an experiment and of the run options.
+
+`--optimizer.base_learning_rate=0.2` sets that field; `--optimizer=muon` chooses another variant,
+whose own fields become the flags. Parsing therefore has two phases: the experiment and the variants
+are read first, then the flags that they have.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import math
+import pkgutil
+import re
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from dawnjax import experiments
+from dawnjax.config import command_line
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.run_options import RunOptions
+from dawnjax.errors import ConfigError
+from dawnjax.runs.directory import flatten, names_a_file
+
+_FIXED = ("name", "observations", "target_note", "mlperf_benchmark")
+"""Fields of an experiment that say what it is and cannot be overridden. What they say of a recipe
+and a target ends where those are."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a command line asks for.
+
+    Attributes:
+      experiment: The experiment with its overrides.
+      overrides: The flags that were given, with their values as JSON. Where a file's experiment has
+        a built-in one's name, also the fields in which the two differ.
+      seed: The trial's seed.
+      options: How to run it.
+    """
+
+    experiment: Experiment
+    overrides: dict[str, Any]
+    seed: int
+    options: RunOptions
+
+
+def experiment_names() -> list[str]:
+    """Gives the names of the built-in experiments, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(experiments.__path__))
+
+
+def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
+    """Gives an experiment by its name, or from a Python file that defines `EXPERIMENT`.
+
+    Args:
+      name: Name or path.
+      is_tiny: Whether to give its variant `TINY`, which takes two steps.
+
+    Raises:
+      ConfigError: There is none of that name (with the nearest), or the file does not define one.
+    """
+    if is_file(name):
+        module = _module_of_file(Path(name))
+    elif name in experiment_names():
+        module = importlib.import_module(f"dawnjax.experiments.{name}")
+    else:
+        near = command_line.closest(name, experiment_names())
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(experiment_names())}"
+        raise ConfigError(
+            f"no experiment {name!r}; {hint} (or give a path to a .py file that defines EXPERIMENT)"
+        )
+    constant = "TINY" if is_tiny else "EXPERIMENT"
+    experiment = getattr(module, constant, None)
+    if not isinstance(experiment, Experiment):
+        if is_tiny:
+            raise ConfigError(f"{name} has no tiny variant: its module defines no {constant}")
+        raise ConfigError(f"{name} does not define {constant} = Experiment(...)")
+    if not is_file(name):
+        return experiment
+    if not names_a_file(experiment.name):
+        raise ConfigError(
+            f"{name}: name={experiment.name!r} must be up to 80 letters, digits, '_', '.' and '-', "
+            "and begin with a letter or digit: it names run directories"
+        )
+    # A file may make its experiment from a built-in one, and what was said of that one with it.
+    return _with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
+
+
+def classes_of_file(name: str) -> dict[str, type]:
+    """The classes of an experiment file that choices may name, by tag.
+
+    Raises:
+      ConfigError: The file cannot be executed.
+    """
+    classes = filter(inspect.isclass, vars(_module_of_file(Path(name))).values())
+    tagged = {
+        getattr(item, "TAG", None): item for item in classes if dataclasses.is_dataclass(item)
+    }
+    return {tag: item for tag, item in tagged.items() if isinstance(tag, str)}
+
+
+def is_file(name: str) -> bool:
+    """Says whether the name of an experiment is a path to a file."""
+    return name.endswith(".py") or "/" in name
+
+
+def _with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Experiment:
+    """Gives an experiment without what it says that is true only of others it was made from.
+
+    Observations were made with one recipe; how a target was chosen is said of it and of its data.
+    """
+
+    def targets(one: Experiment) -> Any:
+        return one.targets, one.data.TAG
+
+    recipe = experiment.recipe_fields()
+    sources = [other for other in others if other.observations == experiment.observations]
+    if sources and all(other.recipe_fields() != recipe for other in sources):
+        experiment = dataclasses.replace(experiment, observations=())
+    sources = [other for other in others if other.target_note == experiment.target_note]
+    if sources and all(targets(other) != targets(experiment) for other in sources):
+        experiment = dataclasses.replace(experiment, target_note="")
+    return experiment
+
+
+def _differences(experiment: Experiment, *, is_tiny: bool) -> dict[str, Any]:
+    """Gives the fields in which a file's experiment is not the built-in one of its name."""
+    name = experiment.name.removesuffix("_tiny") if is_tiny else experiment.name
+    if name not in experiment_names():
+        return {}
+    built_in = flatten(load_experiment(name, is_tiny=is_tiny).recipe_fields())
+    own = flatten(experiment.recipe_fields())
+    return {
+        field.removesuffix(".tag"): own.get(field)
+        for field in sorted(own.keys() | built_in.keys())
+        if own.get(field) != built_in.get(field)
+    }
+
+
+def _module_of_file(path: Path) -> types.ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"no experiment file {path}")
+    spec = importlib.util.spec_from_file_location(f"_experiment_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is no Python file; an experiment file ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever the user's file does wrong, say where
+        text = " ".join(str(error).split())
+        raise ConfigError(
+            f"{path}{_line_in(path, error)}: {type(error).__name__}: {text}"
+        ) from None
+    return module
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def parse_request(
+    command: str,
+    argv: list[str],
+    *,
+    only: tuple[str, ...] | None = None,
+    more: flags.FlagValues | None = None,
+    description: str | None = None,
+) -> tuple[Request, list[str]]:
+    """Reads a command line that runs an experiment.
+
+    Args:
+      command: The command's name.
+      argv: Arguments without the program's and the command's names.
+      only: The run options that the command has; None for all.
+      more: Flags of the command's own; their values are set in it.
+      description: What the command does, for its help; None for that of training.
+
+    Returns:
+      The request, and the positional arguments.
+
+    Raises:
+      command_line.HelpRequested: `--help`; its argument is the text.
+      ConfigError: A wrong name, type or value.
+    """
+    name = _value_in(argv, "experiment")
+    flag_values = flags.FlagValues() if more is None else more
+    flags.DEFINE_string(
+        "experiment",
+        None,
+        "The experiment: a name that `dawnjax list` shows, or a path to a .py file.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "seed",
+        0,
+        "The trial's seed: initial parameters, order, augmentation.",
+        lower_bound=0,
+        upper_bound=2**31 - 1,
+        flag_values=flag_values,
+    )
+    flags.DEFINE_boolean(
+        "tiny",
+        False,
+        "Take the experiment's tiny variant: two steps on made-up data, to try a machine.",
+        flag_values=flag_values,
+    )
+    options = FlagTree(RunOptions, RunOptions(), argv, only=only)
+    options.define(flag_values)
+    recipe, experiment, is_tiny = None, None, False
+    if name is not None:
+        is_tiny = _is_set(argv, "tiny")
+        experiment = load_experiment(name, is_tiny=is_tiny)
+        try:
+            recipe = FlagTree(Experiment, experiment, argv)
+            recipe.define(flag_values)
+        except (TypeError, AttributeError, flags.Error) as error:
+            text = " ".join(str(error).split())
+            raise ConfigError(f"{name}: a field of EXPERIMENT has the wrong type: {text}") from None
+    fields = "" if name else "\n\n--experiment=NAME --help shows the experiment's own flags too."
+    usage = f"dawnjax {command} --experiment=NAME [--FLAG=VALUE...]"
+    positional = command_line.parse(
+        command, flag_values, argv, usage, (description or _DESCRIPTION) + fields
+    )
+    if recipe is None or experiment is None or name is None:
+        raise ConfigError(f"--experiment is missing; known: {', '.join(experiment_names())}")
+    changed: Experiment = recipe.value(flag_values)
+    if not is_tiny:  # what a tiny variant says of its target speaks of its two steps
+        changed = _with_own_claims(changed, [experiment])
+    overrides = _differences(changed, is_tiny=is_tiny) if is_file(name) else {}
+    overrides |= {
+        flag: to_json(flag_values[flag].value)
+        for flag in recipe.flag_names()
+        if flag_values[flag].present
+    }
+    request = Request(
+        experiment=changed,
+        overrides=overrides,
+        seed=typing.cast(int, flag_values["seed"].value),
+        options=options.value(flag_values),
+    )
+    return request, positional
+
+
+_DESCRIPTION = (
+    "Trains one trial of an experiment to its target quality and reports how long it took."
+)
+
+
+class FlagTree:
+    """A config whose leaves become flags, and which is made again from their values."""
+
+    def __init__(
+        self,
+        cls: type,
+        default: Any,
+        argv: list[str],
+        prefix: str = "",
+        only: tuple[str, ...] | None = None,
+    ):
+        """Reads the class's fields.
+
+        Args:
+          cls: A dataclass.
+          default: An instance, or None where a variant was chosen that the experiment has not; its
+            fields then have the class's defaults, and those without one must be given.
+          argv: The command line, for the variants that it chooses.
+          prefix: What the flags' names begin with.
+          only: The fields that become flags; the others keep their default. None takes all.
+        """
+        self._cls, self._prefix = cls, prefix
+        self._leaves: dict[str, tuple[str, Any, Any, str]] = {}
+        self._children: dict[str, Any] = {}
+        self._tags: dict[str, tuple[str, list[str], str]] = {}
+        self._fixed: dict[str, Any] = {}
+        helps = _attribute_docs(cls)
+        hints = typing.get_type_hints(cls)
+        for name in (field.name for field in dataclasses.fields(cls)):
+            hint = hints[name]
+            if (cls is Experiment and name in _FIXED) or (only is not None and name not in only):
+                self._fixed[name] = getattr(default, name)
+                continue
+            value = getattr(default, name) if default is not None else _class_default(cls, name)
+            flag = prefix + name
+            variants = _variants(hint)
+            if len(variants) > 1:
+                variants = _with_own_variant(flag, value, variants)
+                chosen = self._choose(flag, name, variants, value, argv)
+                kept = value if type(value) is chosen else None
+                self._children[name] = FlagTree(chosen, kept, argv, flag + ".")
+            elif variants:
+                if value is not None and type(value) is not variants[0]:
+                    raise ConfigError(
+                        f"{flag} must be a {variants[0].__name__}, not a {type(value).__name__}"
+                    )
+                self._children[name] = FlagTree(variants[0], value, argv, flag + ".")
+            elif typing.get_origin(hint) is tuple and dataclasses.is_dataclass(_item(hint)):
+                self._children[name] = [
+                    FlagTree(_item(hint), item, argv, f"{flag}.{index}.")
+                    for index, item in enumerate(value)
+                ]
+            else:
+                self._leaves[name] = (flag, hint, value, helps.get(name, ""))
+
+    def _choose(self, flag: str, name: str, variants: list, value: Any, argv: list[str]) -> type:
+        by_tag = {variant.TAG: variant for variant in variants}
+        current = getattr(value, "TAG", None)
+        tag = _value_in(argv, flag) or current
+        if tag not in by_tag:
+            raise ConfigError(f"--{flag}={tag} is unknown; choose one of {', '.join(by_tag)}")
+        self._tags[name] = (flag, list(by_tag), str(current))
+        return by_tag[tag]
+
+    def define(self, flag_values: flags.FlagValues) -> None:
+        """Defines a flag for each leaf and each choice."""
+        for flag, tags, current in self._tags.values():
+            flags.DEFINE_enum(
+                flag, current, tags, "The variant; its fields follow.", flag_values=flag_values
+            )
+        for flag, hint, default, doc in self._leaves.values():
+            _define_leaf(flag, hint, default, doc, flag_values)
+        for child in self._all_children():
+            child.define(flag_values)
+
+    def flag_names(self) -> list[str]:
+        """Gives the names of all flags below."""
+        names = [flag for flag, *_ in self._tags.values()]
+        names += [flag for flag, *_ in self._leaves.values()]
+        return names + [name for child in self._all_children() for name in child.flag_names()]
+
+    def value(self, flag_values: flags.FlagValues) -> Any:
+        """Gives the config with the values of the flags."""
+        fields = dict(self._fixed)
+        for name, (flag, hint, default, _) in self._leaves.items():
+            value: Any = flag_values[flag].value
+            if value is None and default is dataclasses.MISSING:
+                raise ConfigError(f"--{flag} is missing: {self._cls.TAG} has no default for it")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"--{flag}={value} must be a finite number")
+            is_tuple = typing.get_origin(hint) is tuple
+            fields[name] = tuple(typing.cast(Any, value)) if is_tuple else value
+        for name, child in self._children.items():
+            is_list = isinstance(child, list)
+            fields[name] = (
+                tuple(item.value(flag_values) for item in child)
+                if is_list
+                else child.value(flag_values)
+            )
+        try:
+            return self._cls(**fields)
+        except ValueError as error:  # a config that checks its own fields
+            raise ConfigError(f"{self._prefix}{error}") from None
+
+    def _all_children(self) -> list["FlagTree"]:
+        children = []
+        for child in self._children.values():
+            children += child if isinstance(child, list) else [child]
+        return children
+
+
+class _TupleParser(flags.ArgumentParser):
+    """Reads `1,2,3` as a tuple of one type."""
+
+    def __init__(self, item: type):
+        self._item = item
+        self.syntactic_help = f"{item.__name__}s separated by commas"
+
+    def parse(self, argument: Any) -> tuple:
+        if not isinstance(argument, str):
+            return tuple(argument)
+        try:
+            return tuple(self._item(part) for part in argument.split(",") if part.strip())
+        except ValueError:
+            raise ValueError(f"expected {self.syntactic_help}") from None
+
+    def flag_type(self) -> str:
+        return f"{self._item.__name__},..."
+
+
+class _TupleSerializer(flags.ArgumentSerializer):
+    def serialize(self, value: Any) -> str:
+        return ",".join(map(str, value))
+
+
+def _define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.FlagValues) -> None:
+    default = None if default is dataclasses.MISSING else default
+    optional = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType) and len(optional) == 1:
+        hint = optional[0]
+    if typing.get_origin(hint) is typing.Literal:
+        flags.DEFINE_enum(flag, default, list(typing.get_args(hint)), doc, flag_values=values)
+    elif typing.get_origin(hint) is tuple:
+        parser = _TupleParser(_item(hint))
+        flags.DEFINE(parser, flag, default, doc, values, _TupleSerializer())
+    else:
+        define = {
+            bool: flags.DEFINE_boolean,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+            str: flags.DEFINE_string,
+        }[hint]
+        define(flag, default, doc, flag_values=values)
+
+
+def _variants(hint: Any) -> list[type]:
+    """Gives the dataclasses that a field may hold: several for a choice, none for a leaf."""
+    if dataclasses.is_dataclass(hint):
+        return [typing.cast(type, hint)]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        arguments = typing.get_args(hint)
+        return [typing.cast(type, arg) for arg in arguments if dataclasses.is_dataclass(arg)]
+    return []
+
+
+def _with_own_variant(flag: str, value: Any, variants: list[type]) -> list[type]:
+    """Adds the class of a value that an experiment's own file defines.
+
+    Raises:
+      ConfigError: It could be taken for one of the others.
+    """
+    own = type(value)
+    if value is None or value is dataclasses.MISSING or own in variants:
+        return variants
+    if not dataclasses.is_dataclass(own) or own.__dict__.get("TAG") in (
+        None,
+        *(variant.TAG for variant in variants),
+    ):
+        raise ConfigError(
+            f"{flag} is a {own.__name__}, a class of the experiment's own: make it a dataclass "
+            'with a TAG: ClassVar[str] = "..." of its own'
+        )
+    return [*variants, own]
+
+
+def _item(hint: Any) -> Any:
+    return typing.get_args(hint)[0]
+
+
+def _class_default(cls: type, name: str) -> Any:
+    field = next(field for field in dataclasses.fields(cls) if field.name == name)
+    return field.default
+
+
+def _value_in(argv: list[str], name: str) -> str | None:
+    """Gives the last value that `--name=value` or `--name value` has on a command line."""
+    value = None
+    for index, argument in enumerate(argv):
+        if argument == "--":
+            break
+        text = argument.lstrip("-") if argument.startswith("-") else ""
+        if text.startswith(name + "="):
+            value = text[len(name) + 1 :]
+        elif text == name and index + 1 < len(argv):
+            value = argv[index + 1]
+    return value
+
+
+def _is_set(argv: list[str], name: str) -> bool:
+    """Says whether a command line sets a boolean flag, as absl reads it."""
+    is_set = False
+    for argument in argv:
+        if argument == "--":
+            break
+        text = argument.lstrip("-") if argument.startswith("-") else ""
+        if text in (name, f"no{name}"):
+            is_set = text == name
+        elif text.startswith(name + "="):
+            is_set = text[len(name) + 1 :].lower() in ("true", "t", "1")
+    return is_set
+
+
+def _attribute_docs(cls: type) -> dict[str, str]:
+    """Gives what the `Attributes:` section of a class says of each field."""
+    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    docs: dict[str, str] = {}
+    name, inside = "", False
+    for line in lines:
+        if line and not line.startswith(" "):
+            inside = line == "Attributes:"
+        elif inside and (match := re.match(r"  (\w+): (.*)", line)):
+            name = match[1]
+            docs[name] = match[2]
+        elif inside and name and line.strip():
+            docs[name] += " " + line.strip()
+    return docs

@@ -1,0 +1,139 @@
+"""How a machine runs an experiment: mesh, intervals, deadlines, what is seen of where time goes.
+
+Nothing here is part of an experiment's identity: a run may be resumed with other options.
+"""
+
+import dataclasses
+from typing import Literal
+
+from dawnjax.cluster.processes import ProcessOptions
+from dawnjax.config.field_checks import require
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh_shape import MeshShape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """When the state is saved; saving is asynchronous and counts as time of the run.
+
+    Attributes:
+      directory: Where checkpoints go; empty takes `checkpoints` in the run directory. It must be
+        one place for all hosts (a shared disk, or `gs://...`).
+      every_seconds: Save at the first end of an epoch, or evaluation, after this many seconds since
+        the last save; 0 turns it off.
+      every_steps: Save after each multiple of this many steps, evaluations apart; 0 turns it off.
+      keep: How many checkpoints stay.
+    """
+
+    directory: str = ""
+    every_seconds: float = 60.0
+    every_steps: int = 0
+    keep: int = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """What is seen of where the time goes.
+
+    Attributes:
+      after_run: Take a profile when the run has ended: outside the time to accuracy, as its own
+        phase.
+      steps: Windows inside the run to trace too, such as `100:110,500:520`: from after step 100 to
+        after step 110. They count as time of the run, and the result says that there were some.
+      seconds: About how long the trace after the run shall be; it has 2 to 20 steps.
+      twin: Time the step against its ablation twin, which needs one more compilation.
+      measured_peaks: Measure the device's peaks where they are not known from before.
+      slow_process: A process that is slowed on purpose, to see a straggler; -1 slows none.
+      slow_seconds: By how much each of its calls is slowed.
+    """
+
+    after_run: bool = True
+    steps: str = ""
+    seconds: float = 1.0
+    twin: bool = True
+    measured_peaks: bool = True
+    slow_process: int = -1
+    slow_seconds: float = 0.0
+
+    def windows(self) -> list[tuple[int, int]]:
+        """Gives the windows inside the run, ascending.
+
+        Raises:
+          ConfigError: One is not written as FIRST:LAST, or overlaps another.
+        """
+        windows = []
+        for part in filter(None, self.steps.split(",")):
+            first, _, last = part.partition(":")
+            if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
+                raise ConfigError(
+                    f"profile.steps={self.steps!r}: {part!r} must be FIRST:LAST, such as 100:110"
+                )
+            windows.append((int(first), int(last)))
+        windows.sort()
+        for (_, end), (begin, _) in zip(windows, windows[1:], strict=False):
+            require(end <= begin, "profile.steps", self.steps, "have windows that do not overlap")
+        return windows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How this machine runs an experiment; no part of the experiment's identity.
+
+    Attributes:
+      run_dir: Directory of the run's log, result and checkpoints; empty makes a new one under
+        `runs/`. An existing run of the same experiment and seed is resumed.
+      mesh: Arrangement of the devices.
+      weight_update_sharding: Split the optimizer's state and each update over all devices, while
+        the parameters stay whole on each; the mathematics stays the same. `mesh.fsdp` splits the
+        parameters too and does not go with it.
+      steps_per_call: Steps in one call of the compiled program; 0 chooses by dataset, model and
+        platform.
+      data_placement: Keep the dataset on each device, feed each batch from the host, or choose
+        by size.
+      checkpoint: When the state is saved.
+      tensorboard: Write scalars for TensorBoard.
+      price_per_hour_usd: Price of one host; the cost is null without it.
+      compile_cache_dir: Directory of compiled programs, kept between runs; empty takes
+        `~/.cache/dawnjax/compiled`, `none` keeps nothing.
+      processes: How this process finds the others, and when it gives them up.
+      profile: What is seen of where the time goes.
+    """
+
+    run_dir: str = ""
+    mesh: MeshShape = MeshShape()
+    weight_update_sharding: bool = False
+    steps_per_call: int = 0
+    data_placement: Literal["auto", "device", "host"] = "auto"
+    checkpoint: CheckpointOptions = CheckpointOptions()
+    tensorboard: bool = True
+    price_per_hour_usd: float | None = None
+    compile_cache_dir: str = ""
+    processes: ProcessOptions = ProcessOptions()
+    profile: ProfileOptions = ProfileOptions()
+
+    def validate(self) -> None:
+        """Refuses impossible values.
+
+        Raises:
+          ConfigError: Names the option, its value and the limit.
+        """
+        steps = self.steps_per_call
+        require(0 <= steps <= 1000, "steps_per_call", steps, "lie in 0 (chosen) to 1000")
+        price = self.price_per_hour_usd
+        require(price is None or price >= 0, "price_per_hour_usd", price, "be 0 or more")
+        keep, every = self.checkpoint.keep, self.checkpoint.every_steps
+        require(keep >= 1, "checkpoint.keep", keep, "be 1 or more")
+        require(every >= 0, "checkpoint.every_steps", every, "be 0 (never) or more")
+        seconds = self.checkpoint.every_seconds
+        require(seconds >= 0, "checkpoint.every_seconds", seconds, "be 0 (never) or more")
+        self.profile.windows()
+        seconds = self.profile.seconds
+        require(0 < seconds <= 60, "profile.seconds", seconds, "lie above 0, up to 60")
+        slow = self.profile.slow_seconds
+        require(slow >= 0, "profile.slow_seconds", slow, "be 0 or more")
+        if self.weight_update_sharding and self.mesh.fsdp > 1:
+            raise ConfigError(
+                f"mesh.fsdp={self.mesh.fsdp} splits the optimizer's state already; take it or "
+                "weight_update_sharding"
+            )
+        require(self.mesh.model == 1, "mesh.model", self.mesh.model, "be 1: no layer is split")

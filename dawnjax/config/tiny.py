@@ -1,0 +1,76 @@
+"""Tiny variants: an experiment's optimizer, schedule and dtype on made-up data, for two steps.
+
+`dawnjax train --experiment=NAME --tiny` runs the constant TINY of the experiment's module: a
+minute's proof that the whole of a recipe compiles, steps and evaluates on this machine.
+"""
+
+import dataclasses
+from typing import Any
+
+from dawnjax.config.experiment import DatasetConfig, Experiment, ModelConfig, TaskConfig
+from dawnjax.input_pipeline.synthetic import Synthetic
+
+GLOBAL_BATCH_SIZE = 16
+NUM_STEPS = 2
+
+
+def tiny_images(side: int = 32, channels: int = 3) -> Synthetic:
+    """Made-up images for two steps.
+
+    Args:
+      side: Height and width.
+      channels: Channels.
+    """
+    return Synthetic(
+        num_train_examples=NUM_STEPS * GLOBAL_BATCH_SIZE,
+        num_eval_examples=20,  # no whole number of batches
+        image_height=side,
+        image_width=side,
+        image_channels=channels,
+    )
+
+
+def tiny(
+    experiment: Experiment,
+    *,
+    data: DatasetConfig,
+    model: ModelConfig | None = None,
+    task: TaskConfig | None = None,
+) -> Experiment:
+    """The tiny variant of an experiment, two steps in one epoch.
+
+    Args:
+      experiment: The experiment.
+      data: Made-up data of 32 training examples.
+      model: A small model of the same kind; None keeps the experiment's.
+      task: In place of the experiment's, whose crops may be too large, say.
+    """
+    return dataclasses.replace(
+        experiment,
+        name=f"{experiment.name}_tiny",
+        task=task or experiment.task,
+        model=model or experiment.model,
+        data=data,
+        schedule=_in_one_epoch(experiment.schedule, experiment.num_epochs),
+        num_epochs=1.0,
+        global_batch_size=GLOBAL_BATCH_SIZE,
+        batch_norm_group_size=GLOBAL_BATCH_SIZE // 4 if experiment.batch_norm_group_size else 0,
+        evaluation=dataclasses.replace(
+            experiment.evaluation, every_epochs=1.0, first_epoch=0.0, global_batch_size=16
+        ),
+        target_note="two steps: whatever they reach says nothing",
+        observations=(),
+    )
+
+
+def _in_one_epoch(schedule: Any, num_epochs: float) -> Any:
+    """A schedule whose epochs are fractions of the whole run."""
+    shorter = {}
+    for field in dataclasses.fields(schedule):
+        if field.name.endswith("_epochs"):
+            value = getattr(schedule, field.name)
+            is_tuple = isinstance(value, tuple)
+            shorter[field.name] = (
+                tuple(item / num_epochs for item in value) if is_tuple else value / num_epochs
+            )
+    return dataclasses.replace(schedule, **shorter)

@@ -1,0 +1,141 @@
+"""A finished or stopped run: its experiment, data and saved state."""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from dawnjax.config.config_json import from_json
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment_flags import classes_of_file
+from dawnjax.config.run_options import RunOptions
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.models.execution import Execution
+from dawnjax.runs.directory import RunDirectory, read_record
+from dawnjax.tasks.task import Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class EarlierRun:
+    """A run directory and what was trained in it.
+
+    Attributes:
+      directory: The run directory.
+      record: Its `experiment.json`.
+      experiment: The experiment, its data where they lie now.
+      spec: The data's shapes and counts: those that it was trained on.
+    """
+
+    directory: RunDirectory
+    record: dict[str, Any]
+    experiment: Experiment
+    spec: AnySpec
+
+    @property
+    def setting(self) -> Setting:
+        """What the task asks for the run's data and texts, before there is a machine."""
+        execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+        experiment = self.experiment
+        return Setting(
+            model=experiment.model, data=experiment.data, spec=self.spec, execution=execution
+        )
+
+
+def add_run_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of a command that reads an earlier run."""
+    flags.DEFINE_string(
+        "data_dir",
+        "",
+        "Where the run's own data lie, if not where the run had them.",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_string(
+        "experiment",
+        "",
+        "The file of a run whose experiment has classes of its own; it is executed.",
+        flag_values=flag_values,
+    )
+
+
+def run_argument(argv: Sequence[str]) -> EarlierRun | None:
+    """The run that a command line names, before its flags are known; None where it names none."""
+    values = {}
+    for name in ("data_dir", "experiment"):
+        given = [text.split("=", 1)[1] for text in argv if text.lstrip("-").startswith(f"{name}=")]
+        values[name] = given[-1] if given else ""
+    for text in argv:
+        if not text.startswith("-") and (Path(text) / "experiment.json").is_file():
+            return read_run(Path(text), values["data_dir"], values["experiment"])
+    return None
+
+
+def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> EarlierRun:
+    """Reads a run directory; it loads no state.
+
+    Args:
+      path: The directory.
+      data_dir: Where its data lie, if not where the run had them.
+      experiment_file: The file of a run whose experiment has classes of its own. It is executed.
+
+    Raises:
+      ConfigError: It is no run directory, the data are not the run's, or the file is missing.
+      DataError: The data are missing or damaged.
+    """
+    directory = RunDirectory(path)
+    record = read_record(directory)
+    if record is None:
+        raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
+    classes = classes_of_file(experiment_file) if experiment_file else {}
+    experiment = from_json(Experiment, record["experiment"], classes)
+    if data_dir and not hasattr(experiment.data, "data_dir"):
+        raise ConfigError(f"--data_dir: {experiment.data.TAG} is read from no directory")
+    if data_dir:
+        data: Any = dataclasses.replace(experiment.data, data_dir=data_dir)
+        experiment = dataclasses.replace(experiment, data=data)
+    spec = experiment.data.spec()
+    if experiment.identity(spec) != record["identity"]:
+        raise ConfigError(
+            f"{directory.path} was trained on other data or by another version of the experiment"
+        )
+    return EarlierRun(directory, record, experiment, spec)
+
+
+def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tuple[Any, Any]:
+    """The newest checkpoint that verifies, on other devices than the run's if need be.
+
+    Args:
+      run: The run.
+      mesh: The devices.
+      options: Where the checkpoints are, if not in the run directory.
+      command: Whose warnings they are.
+
+    Returns:
+      The `Recipe` as the run itself evaluated at that step, where its image size changes on the
+      way, and the `checkpoint.Restored`.
+
+    Raises:
+      RunError: There is none.
+    """
+    from dawnjax.checkpoints.store import Checkpoints
+    from dawnjax.programs import state_shapes
+    from dawnjax.runs.stages import span_of_last
+    from dawnjax.train_step import make_recipe
+
+    checkpoints = Checkpoints(
+        options.checkpoint.directory or str(run.directory.checkpoints),
+        keep=1,
+        warn=lambda message: print(f"dawnjax {command}: warning: {message}", file=sys.stderr),
+    )
+    # What the run's own compiler was asked for need not be known where this runs.
+    experiment = dataclasses.replace(run.experiment, xla_options=())
+    recipe = make_recipe(experiment, run.spec, mesh)
+    restored = checkpoints.restore_newest(state_shapes(recipe))
+    checkpoints.close()
+    if restored is None:
+        raise RunError(f"{run.directory.path} has no checkpoint")
+    span = span_of_last(run.experiment.spans(run.spec), restored.step)
+    return make_recipe(experiment, run.spec, mesh, span.index), restored

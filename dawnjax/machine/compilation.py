@@ -1,0 +1,223 @@
+"""The cache of compiled programs, whether it was used, and the memory that they compute in."""
+
+import contextlib
+import dataclasses
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
+from jax.sharding import Sharding
+
+from dawnjax.cluster import processes
+from dawnjax.errors import ConfigError
+from dawnjax.machine import host_memory
+from dawnjax.runs.clock import boot_id
+
+DEFAULT_CACHE_DIR = "~/.cache/dawnjax/compiled"
+
+
+def configure(cache_dir: str, batch_elements: int = 0) -> None:
+    """Keeps compiled programs between runs, and readies this process for them.
+
+    To be called before JAX's first use of a device.
+
+    Args:
+      cache_dir: The directory; empty takes `DEFAULT_CACHE_DIR`, `none` keeps nothing.
+      batch_elements: Of the largest array that a step is known to need, as the data's
+        specification says.
+
+    Raises:
+      ConfigError: The directory cannot be made, or is none.
+    """
+    global _directory
+    host_memory.prepare(batch_elements)
+    _directory = None
+    # JAX decides at its first program, and would hold to that for later commands of a process.
+    compilation_cache.reset_cache()
+    jax.config.update("jax_enable_compilation_cache", cache_dir != "none")
+    if cache_dir == "none":
+        return
+    if "://" in cache_dir:
+        raise ConfigError(
+            f"compile_cache_dir={cache_dir}: compiled programs need a directory, here or mounted, "
+            "and no address; give another, or none"
+        )
+    try:
+        directory = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"cannot keep compiled programs: {error}; give another --compile_cache_dir, or none"
+        ) from None
+    _directory = directory
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    # Small programs too: a run compiles few, and each then starts at once the second time.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+_directory: Path | None = None
+"""Where programs are kept now."""
+
+_waits_for_first = False
+"""Whether processes other than the first wait for it to compile."""
+
+
+def share_between_processes() -> None:
+    """Sees to it that the processes of a run find compiled programs together, or none does.
+
+    Of several processes only process 0 keeps what it compiled (JAX's rule). Where the others do not
+    see its cache, or would not find their programs in it (CPUs of several machines), all do
+    without: process 0 would have to wait for them anyway, and on GPUs they for it, since XLA
+    divides the search for the fastest kernels among all that compile. On CPUs of one machine the
+    others wait for process 0 in `compile_in_turn`, and read what it compiled; there each compiles
+    alone, and all at once would take each other's cores.
+
+    To be called by all processes alike, once they have joined, before anything is compiled.
+    """
+    global _waits_for_first
+    _waits_for_first = False
+    if jax.process_count() == 1:
+        return
+    own = {"boot": boot_id(), "devices": _name_of_devices()}
+    all_find = _all_see_cache_of_first()
+    told = processes.gather(own)
+    on_cpu = jax.default_backend() == "cpu"
+    if on_cpu:
+        all_find &= all(None not in each.values() for each in told)
+        all_find &= len({each["boot"] for each in told}) == 1
+    if not all_find:
+        compilation_cache.reset_cache()
+        jax.config.update("jax_enable_compilation_cache", False)
+    elif on_cpu:
+        _waits_for_first = True
+        if own["devices"] != told[0]["devices"]:
+            _take_name_of_devices(bytes.fromhex(told[0]["devices"]))
+
+
+def _all_see_cache_of_first() -> bool:
+    """Tells whether what process 0 leaves in its cache's directory is there for all processes."""
+    own_name = f".seen-by-all-{uuid.uuid4().hex}"
+    name = processes.same_text(own_name)
+    mark = None if _directory is None else _directory / name
+    owned = mark if name == own_name else None
+    with contextlib.suppress(OSError):
+        if owned is not None:
+            owned.touch()
+    processes.gather("marked")
+    all_see = all(processes.gather(mark is not None and mark.exists()))
+    with contextlib.suppress(OSError):
+        if owned is not None:
+            owned.unlink()
+    return all_see
+
+
+class _Recorder:
+    """Takes what is to be hashed, instead of a hash."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def update(self, data: bytes) -> None:
+        self.data += data
+
+
+def _name_of_devices() -> str | None:
+    """Gives what stands for all CPUs in JAX's key of a program, in hexadecimal digits."""
+    if jax.default_backend() != "cpu":
+        return None
+    recorder = _Recorder()
+    with contextlib.suppress(ImportError, AttributeError, TypeError, jax.errors.JaxRuntimeError):
+        from jax._src import cache_key
+
+        cache_key._hash_accelerator_config(recorder, np.array(jax.devices()))
+    return recorder.data.hex() or None
+
+
+def _take_name_of_devices(name: bytes) -> None:
+    """Names the devices of all processes as process 0 does, in JAX's key of a program.
+
+    On CPUs the fingerprint of the same devices differs between processes (jax 0.10 and 0.11), so
+    that none would find what another has kept.
+    """
+    from jax._src import cache_key
+
+    hash_devices = cache_key._hash_accelerator_config
+
+    def hash_as_first(hash_object: Any, devices: np.ndarray) -> None:
+        if len({device.process_index for device in devices.flat}) == jax.process_count():
+            hash_object.update(name)
+        else:
+            hash_devices(hash_object, devices)
+
+    cache_key._hash_accelerator_config = hash_as_first
+
+
+@contextmanager
+def compile_in_turn(arguments: Any, results: Any) -> Iterator[float]:
+    """Lets process 0 compile a program first, where the others read it from the cache then.
+
+    A program of a process's own devices is compiled at once.
+
+    Args:
+      arguments: Of the program, or their shapes, with their shardings.
+      results: Shardings of the results; None where they follow from the arguments.
+
+    Yields:
+      The seconds that this process has waited.
+    """
+    leaves = jax.tree.leaves((arguments, results))
+    shardings = [getattr(leaf, "sharding", leaf) for leaf in leaves]
+    if all(s.is_fully_addressable for s in shardings if isinstance(s, Sharding)):
+        yield 0.0
+        return
+    arrived = time.perf_counter()
+    with processes.first_goes_first(_waits_for_first):
+        yield time.perf_counter() - arrived
+
+
+@dataclasses.dataclass
+class CacheUse:
+    """Whether a program came from the cache.
+
+    Attributes:
+      state: `warm` (read back), `cold` (compiled; process 0 keeps it) or `off`.
+    """
+
+    state: str = "off"
+
+
+_EVENTS = {
+    "/jax/compilation_cache/compile_requests_use_cache": "cold",  # a hit follows, or none
+    "/jax/compilation_cache/cache_hits": "warm",
+}
+_watching: list[CacheUse] = []
+
+
+@contextmanager
+def watch_cache() -> Iterator[CacheUse]:
+    """Tells of the program that a block compiles whether it came from the cache."""
+    if not _listens:
+        jax.monitoring.register_event_listener(_note)
+        _listens.append(True)
+    use = CacheUse()
+    _watching.append(use)
+    try:
+        yield use
+    finally:
+        _watching.remove(use)
+
+
+_listens: list[bool] = []
+
+
+def _note(event: str, **_: object) -> None:
+    if event in _EVENTS:
+        for use in _watching:
+            use.state = _EVENTS[event]

@@ -1,0 +1,136 @@
+"""Peak FLOP/s, memory and links of devices, each with the data sheet that says so.
+
+Numbers are per JAX device. A TPU v2, v3 or v7x chip is two devices, so a device has half of the
+chip's. Arithmetic is dense: figures that a data sheet gives for sparse matrices are halved. A
+device that is not listed has no numbers here, and the reason is said; there is no default.
+
+The numbers are in `hardware.csv`: one row a product, in TFLOP/s and GB/s of a whole chip,
+with its source. `pattern` matches what JAX calls the device (`device_kind`); the first row that
+matches is taken.
+
+Each figure was compared on 2026-11-21 with its source, or with a published transcription of it
+(Composer `speed_monitor.py`, Lightning `throughput.py`, torchtitan `tools/utils.py`, which cite the
+data sheets; XLA's `target_config/specs`, which hold what the driver says of the device), but for
+those that the column `unchecked` names. A link of PCI Express has what its generation has.
+"""
+
+import dataclasses
+import functools
+import re
+
+from dawnjax.machine import data_tables
+
+TERA, GIGA = 10**12, 10**9
+GIB = 2**30
+
+_DTYPES = ("bfloat16", "float16", "tensorfloat32", "float32", "float8", "int8")
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """One JAX device.
+
+    Attributes:
+      name: The product.
+      platform: `tpu` or `gpu`.
+      peak_flops_per_second: Peak of dense matrix products, by dtype: `bfloat16`, `float16`,
+        `tensorfloat32`, `float32`, `float8`, `int8`. A dtype that is absent is not published.
+      memory_bytes_per_second: Peak bandwidth of the device's memory.
+      memory_bytes: Size of the device's memory.
+      link_bytes_per_second: Bandwidth to other devices, both directions together: inter-chip
+        interconnect or NVLink; PCI Express where there is no other.
+      source: The data sheet.
+      cores_per_device: Units that run kernels side by side: streaming multiprocessors of a GPU,
+        tensor cores of a TPU; 0 where it does not matter.
+      unchecked: Which figures were not compared with a copy of their source: `memory`, `link`, or
+        a dtype.
+    """
+
+    name: str
+    platform: str
+    peak_flops_per_second: dict[str, float]
+    memory_bytes_per_second: float
+    memory_bytes: int
+    link_bytes_per_second: float
+    source: str
+    cores_per_device: int = 0
+    unchecked: tuple[str, ...] = ()
+
+    def peak(self, dtype: str) -> float | None:
+        """Peak FLOP/s of one dtype; None where it is not published."""
+        return self.peak_flops_per_second.get(dtype)
+
+    def cited(self, dtype: str) -> str:
+        """Source of a dtype's peak and of the memory's bandwidth, and what was not compared."""
+        unsure = [name for name in (dtype, "memory") if name in self.unchecked]
+        note = f"; not compared with it: {', '.join(unsure)}" if unsure else ""
+        return f"{self.source} ({dtype}){note}"
+
+
+@functools.cache
+def _devices() -> tuple[tuple[re.Pattern[str], Device], ...]:
+    """Reads the table: the pattern of each row's device kind, and its device."""
+    devices = []
+    for _, row in data_tables.rows(
+        data_tables.FOLDER / "hardware.csv", ("device", "platform", "pattern", "source")
+    ):
+        count = int(row["devices_per_chip"])
+        size, unit = row["memory"].split()
+        device = Device(
+            name=row["device"],
+            platform=row["platform"],
+            peak_flops_per_second={
+                dtype: float(row[dtype]) * TERA / count for dtype in _DTYPES if row[dtype]
+            },
+            memory_bytes_per_second=float(row["memory_gb_per_second"]) * GIGA / count,
+            memory_bytes=int(size) * {"GB": GIGA, "GiB": GIB}[unit] // count,
+            link_bytes_per_second=float(row["link_gb_per_second"]) * GIGA / count,
+            source=row["source"],
+            cores_per_device=int(row["cores_per_device"]),
+            unchecked=tuple(row["unchecked"].split("; ")) if row["unchecked"] else (),
+        )
+        devices.append((re.compile(rf"(?:^|[\s-]){row['pattern']}"), device))
+    return tuple(devices)
+
+
+def find_device(device_kind: str) -> tuple[Device | None, str]:
+    """Finds a device by what JAX calls it.
+
+    Args:
+      device_kind: `jax.Device.device_kind`, such as `TPU v5 lite` or `NVIDIA H200`.
+
+    Returns:
+      The device and an empty reason; or None and why it has no numbers.
+    """
+    for pattern, device in _devices():
+        if pattern.search(device_kind):
+            return device, ""
+    if device_kind == "cpu":
+        return None, "a CPU has no data sheet here; its peak is measured"
+    return None, f"no data sheet is known here for the device kind {device_kind!r}"
+
+
+def executed_dtype(platform: str, dtype: str, device_kind: str = "") -> str:
+    """Dtype in which a device multiplies, by default, arrays of a dtype.
+
+    A TPU multiplies float32 in passes of bfloat16; an NVIDIA GPU from the A100 on multiplies
+    float32 as tensorfloat32, unless a higher precision was asked for.
+
+    Args:
+      platform: `cpu`, `gpu` or `tpu`.
+      dtype: The arrays' dtype, by XLA's or by NumPy's name.
+      device_kind: The device; an older GPU has no tensorfloat32.
+
+    Source: JAX, `jax.lax.Precision`; XLA, `xla_gpu_enable_tf32` behaviour of cuBLAS and cuDNN
+    calls.
+    """
+    names = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "s8": "int8", "u8": "int8"}
+    dtype = names.get(dtype, "float8" if dtype.startswith("f8") else dtype)
+    if dtype != "float32":
+        return dtype
+    if platform == "tpu":
+        return "bfloat16"
+    device, _ = find_device(device_kind)
+    if platform == "gpu" and device is not None and device.peak("tensorfloat32"):
+        return "tensorfloat32"
+    return dtype

@@ -1,0 +1,190 @@
+"""What a run uses of its host: CPU, memory, network and device memory, sampled once a second.
+
+A sample is also the heartbeat of the event log: between two of them at most a second passes, so a
+log that ends abruptly tells to within a second when its process did.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+
+from dawnjax.machine.device_counters import DeviceCounters, energy_joules
+
+_LOOPBACK = ("lo", "lo0")
+
+
+class HostSampler:
+    """Samples this process and its host, from a thread and whenever it is asked to.
+
+    A sample holds:
+      cpu_seconds: User and system time of this process since its start, all threads.
+      memory_bytes: Resident memory of this process.
+      cores: CPU cores that this process may run on.
+      network_bytes: Bytes `sent` and `received` since the machine's start by all interfaces but
+        the loopback one; `machine_wide` is true, as these count for every process of the machine
+        and must not be summed over them. Null where the system does not tell.
+      device_memory_peak_bytes: The most device memory in use so far, on the fullest device of this
+        process; null where the platform does not tell, as on CPU.
+      device_counters: One row a device of the machine, as `DeviceCounters.read` gives it; absent
+        without a driver that counts.
+
+    Attributes:
+      devices: This process's devices, whose memory is sampled; none until they are known, since
+        asking JAX for them starts its backend.
+      failed_records: Samples that `record` refused, such as on a full disk.
+    """
+
+    def __init__(
+        self,
+        record: Callable[[dict[str, Any]], object],
+        *,
+        period_seconds: float = 1.0,
+        devices: Sequence[Any] = (),
+        counters: DeviceCounters | None = None,
+    ):
+        """Makes a sampler that is not yet running.
+
+        Args:
+          record: Takes each sample, in the thread that took it. Whatever it raises is counted and
+            dropped: a full disk must not end the heartbeat that a later record may resume.
+          period_seconds: The longest time between two samples.
+          devices: See the attribute.
+          counters: What the driver counts, if it does; closed by `stop`.
+        """
+        self._counters = counters
+        self.devices = devices
+        self.failed_records = 0
+        self._record = record
+        self._period_seconds = period_seconds
+        self._process = psutil.Process()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="host_sampler", daemon=True)
+
+    def start(self) -> None:
+        """Takes a sample now and starts the thread."""
+        self.sample()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; a second call does nothing."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._counters is not None:
+            self._counters.close()
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether a driver counts what the devices do."""
+        return self._counters is not None and bool(self._counters.source)
+
+    def sample(self) -> dict[str, Any]:
+        """Takes a sample, records it and gives it."""
+        with self._lock:
+            sample = {
+                "cpu_seconds": round(time.process_time(), 6),
+                "memory_bytes": self._process.memory_info().rss,
+                "cores": visible_cores(),
+                "network_bytes": _network_bytes(),
+                "device_memory_peak_bytes": _device_memory_peak_bytes(self.devices),
+            }
+            if self._counters is not None and self._counters.source:
+                sample["device_counters"] = self._counters.read()
+            try:
+                self._record(sample)
+            except Exception:
+                self.failed_records += 1
+        return sample
+
+    def summary(
+        self, first: dict[str, Any], last: dict[str, Any], seconds: float
+    ) -> dict[str, Any]:
+        """Gives what was used between two samples.
+
+        Args:
+          first: The earlier sample.
+          last: The later sample.
+          seconds: The time between them.
+
+        Returns:
+          cpu_fraction: CPU time over the time that the visible cores had; 1 is all cores busy.
+          memory_bytes, cores, device_memory_peak_bytes: As in the later sample.
+          network_bytes: `sent` and `received` in between; `machine_wide` is true.
+          energy_joules: With counters: of all devices of the machine, whichever processes use them;
+            None where no driver counts it, and then `energy_reason` says why.
+        """
+        cpu_seconds = last["cpu_seconds"] - first["cpu_seconds"]
+        network = None
+        if first["network_bytes"] is not None and last["network_bytes"] is not None:
+            network = {
+                # An interface that went away takes its count with it.
+                name: max(0, last["network_bytes"][name] - first["network_bytes"][name])
+                for name in ("sent", "received")
+            } | {"machine_wide": True}
+        return {
+            "cpu_fraction": round(cpu_seconds / (seconds * last["cores"]), 6) if seconds else None,
+            "memory_bytes": last["memory_bytes"],
+            "cores": last["cores"],
+            "device_memory_peak_bytes": last["device_memory_peak_bytes"],
+            "network_bytes": network,
+            **self._energy(first, last),
+        }
+
+    def _energy(self, first: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
+        if self._counters is None:
+            return {}
+        rows = [sample.get("device_counters", []) for sample in (first, last)]
+        energy = energy_joules(*rows)
+        if energy is not None:
+            return {"energy_joules": energy}
+        return {
+            "energy_joules": None,
+            "energy_reason": self._counters.reason or "the driver does not count energy",
+        }
+
+    def _run(self) -> None:
+        # A tenth is kept for a thread that wakes late, so that the period is the longest gap.
+        step = 0.9 * self._period_seconds
+        next_sample = time.perf_counter() + step
+        while not self._stopped.wait(max(0.0, next_sample - time.perf_counter())):
+            # A failing probe (a process table that cannot be read) ends the thread no more than
+            # a failing record does.
+            with contextlib.suppress(Exception):
+                self.sample()
+            # After a suspension there is one sample, not one for each period that was missed.
+            next_sample = max(next_sample + step, time.perf_counter())
+
+
+def visible_cores() -> int:
+    """Gives the number of CPU cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _network_bytes() -> dict[str, Any] | None:
+    try:
+        interfaces = psutil.net_io_counters(pernic=True, nowrap=False)
+    except (OSError, RuntimeError):
+        return None
+    counters = [counter for name, counter in interfaces.items() if name not in _LOOPBACK]
+    return {
+        "sent": sum(counter.bytes_sent for counter in counters),
+        "received": sum(counter.bytes_recv for counter in counters),
+        "machine_wide": True,
+    }
+
+
+def _device_memory_peak_bytes(devices: Sequence[Any]) -> int | None:
+    peaks = []
+    for device in devices:
+        stats = device.memory_stats()
+        if stats and "peak_bytes_in_use" in stats:
+            peaks.append(stats["peak_bytes_in_use"])
+    return max(peaks, default=None)

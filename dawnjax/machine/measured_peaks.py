@@ -1,0 +1,174 @@
+"""What a device really reaches: matrix products and copies, measured once and kept.
+
+A data sheet says what a device could do; this says what a large matrix product and a large copy
+reach through the same compiler. It is the only peak of a CPU, whose simulated devices all share
+one machine: their peak is that of the machine.
+"""
+
+import dataclasses
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dawnjax.machine.hosts import visible_cores
+
+DEFAULT_CACHE = "~/.cache/dawnjax/peaks.json"
+
+STEADY_SPREAD = 0.25
+"""Repetitions that differ by more than this say that other work ran on the machine."""
+
+_REPETITIONS = 7
+
+_METHOD = "copy in place"
+"""Part of the key: figures measured in another way are not taken for these."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredPeaks:
+    """What was measured, and whether it can be trusted.
+
+    Attributes:
+      key: Device kind, processor, cores, JAX's version and dtype: what it holds for.
+      flops_per_second: The best large matrix product, in the dtype.
+      bytes_per_second: The best large copy in place, reads and writes together.
+      spread: How much longer the median repetition took than the best, as a fraction.
+      measured_unix_seconds: When.
+    """
+
+    key: str
+    flops_per_second: float
+    bytes_per_second: float
+    spread: float
+    measured_unix_seconds: float
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether nothing else seems to have run on the machine."""
+        return self.spread <= STEADY_SPREAD
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives the fields as plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> MeasuredPeaks:
+    """Gives the measured peaks of a device, from the cache where they are valid.
+
+    They are valid for the same device kind, processor, number of cores, JAX and dtype. Unsteady
+    ones are measured again, and the best figures of all measurements are kept.
+
+    Args:
+      device: A JAX device.
+      dtype: The matrices' dtype.
+      cache: The file; empty takes `DEFAULT_CACHE`, `none` keeps nothing.
+    """
+    known_by = [device.device_kind, _processor(device), str(_threads(device)), jax.__version__]
+    key = "|".join([*known_by, dtype, _METHOD])
+    path = None if cache == "none" else Path(cache or DEFAULT_CACHE).expanduser()
+    known = _read(path).get(key)
+    old = None
+    if known is not None:
+        try:
+            old = MeasuredPeaks(**known)
+        except TypeError:
+            old = None  # another version wrote it
+    if old is not None and old.is_steady:
+        return old
+    new = _measure(device, dtype, key)
+    if old is not None:
+        new = dataclasses.replace(
+            new,
+            flops_per_second=max(new.flops_per_second, old.flops_per_second),
+            bytes_per_second=max(new.bytes_per_second, old.bytes_per_second),
+        )
+    _write(path, key, new)
+    return new
+
+
+def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
+    is_cpu = device.platform == "cpu"
+    side, elements = (1536, 2**25) if is_cpu else (8192, 2**28)
+    with jax.default_device(device):
+        matrix = jnp.ones((side, side), dtype)
+        # A second operand that depends on nothing else keeps the product from being simplified.
+        multiply = jax.jit(lambda a, b: a @ b).lower(matrix, matrix).compile()
+        seconds, spread = _best(lambda: multiply(matrix, matrix))
+        flops = 2 * side**3 / seconds
+        vector = jnp.ones(elements, jnp.float32)
+        copy = jax.jit(lambda a: a + 1, donate_argnums=0).lower(vector).compile()
+
+        def copy_in_place() -> Any:
+            # A new result would have the machine find and clear its memory, page by page, which on
+            # a CPU takes five times as long as the copy.
+            nonlocal vector
+            vector = copy(vector)
+            return vector
+
+        copy_seconds, copy_spread = _best(copy_in_place)
+    return MeasuredPeaks(
+        key=key,
+        flops_per_second=round(flops),
+        bytes_per_second=round(2 * vector.nbytes / copy_seconds),
+        spread=round(max(spread, copy_spread), 4),
+        measured_unix_seconds=round(time.time(), 3),
+    )
+
+
+def _best(run: Callable[[], Any]) -> tuple[float, float]:
+    """Gives the shortest time of some repetitions, and how much longer the median took."""
+    jax.block_until_ready(run())
+    times = []
+    for _ in range(_REPETITIONS):
+        started = time.perf_counter()
+        jax.block_until_ready(run())
+        times.append(time.perf_counter() - started)
+    best = min(times)
+    return best, float(np.median(times)) / best - 1
+
+
+def _threads(device: Any) -> int:
+    return visible_cores() if device.platform == "cpu" else 0
+
+
+def _processor(device: Any) -> str:
+    if device.platform != "cpu":
+        return ""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return ""
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        known = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _write(path: Path | None, key: str, peaks: MeasuredPeaks) -> None:
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({**_read(path), key: peaks.to_json()}, indent=1)
+        # Whole or not at all: other processes may write it at the same time.
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    except OSError:
+        return  # a disk that cannot be written costs a measurement the next time

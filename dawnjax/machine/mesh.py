@@ -1,0 +1,163 @@
+"""The device mesh, and where each array lies on it.
+
+Axes `data`, `fsdp`, `model`, in that order. A batch is split over `data` and `fsdp`; parameters and
+optimizer state are split over `fsdp` where a dimension divides, and are whole on each device
+elsewhere.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.machine.mesh_shape import MeshShape
+
+BATCH_AXES = ("data", "fsdp")
+
+SMALLEST_SHARDED_SIZE = 2**14
+"""Arrays below this many elements stay whole: splitting them saves less than it costs to gather."""
+
+
+def all_devices() -> list[Any]:
+    """Gives the devices of all processes.
+
+    Raises:
+      RunError: JAX finds none of the platform that it was told to use.
+    """
+    try:
+        return jax.devices()
+    except (RuntimeError, AssertionError) as error:  # asserted: that a platform has its plugin
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        why = str(error) or (
+            f"no plugin here gives it JAX_PLATFORMS={asked}; install dawnjax[gpu] or dawnjax[tpu], "
+            "or unset the variable"
+        )
+        raise RunError(f"JAX finds no devices to use: {why.splitlines()[0]}") from None
+
+
+def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
+    """Gives the mesh over all devices of all processes.
+
+    Args:
+      shape: The axes' sizes.
+      devices: JAX devices, those of process 0 first.
+
+    Raises:
+      ConfigError: The axes do not multiply to the number of devices.
+    """
+    others = shape.fsdp * shape.model
+    if min(shape.fsdp, shape.model) < 1 or shape.data < 0:
+        raise ConfigError(f"mesh {shape} has an axis below 1 (mesh.data=0 takes all that is left)")
+    data = shape.data or len(devices) // others
+    if data * others != len(devices):
+        raise ConfigError(
+            f"mesh.data={data} x mesh.fsdp={shape.fsdp} x mesh.model={shape.model} is "
+            f"{data * others}, but there are {len(devices)} devices"
+        )
+    return jax.make_mesh(
+        (data, shape.fsdp, shape.model),
+        ("data", "fsdp", "model"),
+        axis_types=(AxisType.Auto,) * 3,
+        devices=devices,
+    )
+
+
+def batch_shards(mesh: Mesh) -> int:
+    """Gives the number of parts that a global batch is split into."""
+    return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Gives the sharding of what is whole on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def batch_sharding(mesh: Mesh, batch_axis: int) -> NamedSharding:
+    """Gives the sharding of an array whose axis `batch_axis` counts the examples of a batch."""
+    return NamedSharding(mesh, PartitionSpec(*[None] * batch_axis, BATCH_AXES))
+
+
+def state_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
+    """Gives the sharding of one array of the training state.
+
+    Args:
+      mesh: The mesh.
+      shape: The array's shape. Its largest dimension that `fsdp` divides is split over it.
+    """
+    return _split(mesh, shape, ("fsdp",))
+
+
+def update_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
+    """Gives the sharding of what makes up an update, where every device makes its part of it.
+
+    Args:
+      mesh: The mesh.
+      shape: The array's shape. Its largest dimension that the devices of a batch divide is split.
+    """
+    return _split(mesh, shape, BATCH_AXES)
+
+
+def _split(mesh: Mesh, shape: tuple[int, ...], names: tuple[str, ...]) -> NamedSharding:
+    parts = math.prod(mesh.shape[name] for name in names)
+    if parts == 1 or math.prod(shape) < SMALLEST_SHARDED_SIZE:
+        return replicated(mesh)
+    divisible = [axis for axis, size in enumerate(shape) if size % parts == 0]
+    if not divisible:
+        return replicated(mesh)
+    axis = max(divisible, key=lambda candidate: shape[candidate])
+    split = names if len(names) > 1 else next(iter(names))
+    return NamedSharding(mesh, PartitionSpec(*[None] * axis, split))
+
+
+def place(arrays: Any, sharding: NamedSharding) -> Any:
+    """Puts an array, or a tree of them, that every process holds whole onto the devices.
+
+    Each process uploads the parts of its own devices only.
+    """
+    if jax.process_count() == 1:
+        return jax.device_put(arrays, sharding)
+
+    def put(array: np.ndarray) -> jax.Array:
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+    return jax.tree.map(put, arrays)
+
+
+def place_local(
+    rows: np.ndarray, sharding: NamedSharding, global_shape: tuple[int, ...]
+) -> jax.Array:
+    """Makes a global array of the rows that each process has read for its own devices.
+
+    Args:
+      rows: This process's part, in the order of the global array.
+      sharding: The global array's sharding.
+      global_shape: Its shape.
+    """
+    return jax.make_array_from_process_local_data(sharding, rows, global_shape)
+
+
+def local_rows(sharding: NamedSharding, num_rows: int) -> slice:
+    """Gives the rows of a batch that this process's devices hold.
+
+    Raises:
+      ConfigError: They are no single run of rows; the host-fed input needs them so.
+    """
+    parts = sharding.addressable_devices_indices_map((num_rows,)).values()
+    spans = sorted({index[0].indices(num_rows)[:2] for index in parts if index})
+    for (_, stop), (start, _) in zip(spans, spans[1:], strict=False):
+        if stop != start:
+            raise ConfigError(
+                "the mesh gives this process rows of the batch that do not follow each other; use "
+                "--data_placement=device or another mesh"
+            )
+    return slice(spans[0][0], spans[-1][1])
+
+
+def shardings_of(mesh: Mesh, tree: Any) -> Any:
+    """Gives `state_sharding` for each array of a tree of shapes."""
+    return jax.tree.map(lambda leaf: state_sharding(mesh, leaf.shape), tree)

@@ -1,0 +1,1 @@
+"""How parameters are updated: update rules, schedules, loss scaling."""

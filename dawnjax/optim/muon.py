@@ -1,0 +1,249 @@
+"""Muon: momentum whose updates are made orthogonal, and SGD for all that is not a matrix.
+
+This is the optimizer of the CIFAR-10 speed record, with its own ways: kernels are scaled back to a
+fixed norm before each update, and the whitening layer's bias has a schedule of its own.
+
+Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"
+(https://kellerjordan.github.io/posts/muon), and the record itself, `airbench94_muon.py` in
+https://github.com/KellerJordan/cifar10-airbench.
+"""
+
+import math
+from collections import defaultdict
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from dawnjax.optim.update_rules import Muon
+
+Coefficients = tuple[float, float, float]
+
+
+def muon(
+    config: Muon,
+    relative_schedule: optax.Schedule,
+    steps_per_epoch: float,
+    global_batch_size: int,
+) -> optax.GradientTransformationExtraArgs:
+    """Gives the transformation from gradients of the mean loss to parameter updates.
+
+    Kernels are orthogonalized. A classifier's kernel and one-dimensional parameters get SGD with
+    Nesterov momentum, a `whitening` layer's bias the same with a rate that falls linearly to 0,
+    and a `whitening` layer's kernel nothing.
+
+    Args:
+      config: Rates and decays.
+      relative_schedule: The rate as a fraction of its peak, from the count of steps already done.
+      steps_per_epoch: Steps in an epoch, for the whitening bias's schedule.
+      global_batch_size: Examples in a step; SGD's rates are for the sum of their losses.
+    """
+    whitening_steps = num_whitening_steps(config, steps_per_epoch)
+
+    def sgd(peak: float, relative: optax.Schedule) -> optax.GradientTransformation:
+        if peak == 0:
+            return optax.set_to_zero()
+        return optax.chain(
+            optax.scale(global_batch_size),
+            optax.add_decayed_weights(config.sgd_weight_decay / peak),
+            optax.sgd(lambda count: peak * relative(count), config.sgd_momentum, nesterov=True),
+        )
+
+    return optax.partition(
+        {
+            "kernel": optax.chain(
+                optax.trace(config.momentum, nesterov=True),
+                orthogonalize(config.newton_schulz_steps, config.newton_schulz_coefficients),
+                optax.scale_by_learning_rate(
+                    lambda count: config.base_learning_rate * relative_schedule(count)
+                ),
+                renormalize_kernels(),
+            ),
+            "classifier": sgd(config.head_learning_rate, relative_schedule),
+            "one_dimensional": sgd(config.bias_learning_rate, relative_schedule),
+            "whitening_bias": sgd(
+                config.bias_learning_rate if whitening_steps else 0.0,
+                optax.linear_schedule(1.0, 0.0, max(1, whitening_steps)),
+            ),
+            "fixed": optax.set_to_zero(),
+        },
+        parameter_kinds,
+    )
+
+
+def num_whitening_steps(config: Muon, steps_per_epoch: float) -> int:
+    """Gives after how many steps a `whitening` layer's bias changes no more."""
+    return math.ceil(round(config.whitening_bias_epochs * steps_per_epoch, 6))
+
+
+def parameter_kinds(params: optax.Params) -> optax.Params:
+    """Gives for each parameter the name of the rule that `muon` updates it by."""
+
+    def kind(path: tuple, leaf: jax.Array) -> str:
+        names = [str(getattr(entry, "key", entry)) for entry in path]
+        if "whitening" in names:
+            return "fixed" if names[-1] == "kernel" else "whitening_bias"
+        if leaf.ndim < 2:
+            return "one_dimensional"
+        return "classifier" if "classifier" in names else "kernel"
+
+    return jax.tree_util.tree_map_with_path(kind, params)
+
+
+def orthogonalize(num_steps: int, coefficients: Coefficients) -> optax.GradientTransformation:
+    """Replaces each update by a near-orthogonal matrix with the same singular vectors.
+
+    An array is a matrix of its last axis (outputs) by all others. Matrices that `chains` puts
+    together go through one chain of batched products.
+
+    Args:
+      num_steps: Iterations of `newton_schulz`.
+      coefficients: Its quintic's.
+    """
+
+    def update(updates: optax.Updates) -> optax.Updates:
+        leaves, structure = jax.tree.flatten(updates)
+        matrices = [leaf.reshape(-1, leaf.shape[-1]) for leaf in leaves]
+        results = lax.platform_dependent(
+            matrices,
+            cpu=lambda matrices: orthogonalized(matrices, num_steps, coefficients, 0),
+            default=lambda matrices: orthogonalized(matrices, num_steps, coefficients, SPARE_FLOPS),
+        )
+        return jax.tree.unflatten(
+            structure,
+            [result.reshape(leaf.shape) for result, leaf in zip(results, leaves, strict=True)],
+        )
+
+    return optax.stateless(lambda updates, _: update(updates))
+
+
+SPARE_FLOPS = 1e10
+"""What a chain of products may waste on zeros to take in another matrix shape, on an accelerator.
+
+A chain of its own has some 15 small kernels, each at least 4 us from launch to launch, so about
+60 us; these FLOPs take 25 us at 400 TFLOP/s, half of an H100's peak. By arithmetic, not measured.
+"""
+
+
+def orthogonalized(
+    matrices: list[jax.Array], num_steps: int, coefficients: Coefficients, spare_flops: float
+) -> list[jax.Array]:
+    """Applies `newton_schulz` to matrices of any shapes, in as few chains of products as pays.
+
+    Padding with zeros changes no norm and no product, so it changes no result.
+
+    Args:
+      matrices: float32 [rows, columns] each.
+      num_steps: Iterations.
+      coefficients: The quintic's.
+      spare_flops: See `chains`.
+    """
+    # Tall, as most kernels are: the transpose of the result is the result of the transpose.
+    is_wide = [matrix.shape[0] < matrix.shape[1] for matrix in matrices]
+    tall = [m.T if wide else m for m, wide in zip(matrices, is_wide, strict=True)]
+    results: list[jax.Array] = list(matrices)
+    for places in chains([m.shape for m in tall], num_steps, spare_flops):
+        rows, columns = (max(tall[place].shape[axis] for place in places) for axis in (0, 1))
+        stack = jnp.stack(
+            [
+                jnp.pad(m, ((0, rows - m.shape[0]), (0, columns - m.shape[1])))
+                for m in (tall[place] for place in places)
+            ]
+        )
+        for place, result in zip(
+            places, newton_schulz(stack, num_steps, coefficients), strict=True
+        ):
+            own = result[: tall[place].shape[0], : tall[place].shape[1]]
+            results[place] = own.T if is_wide[place] else own
+    return results
+
+
+def chains(shapes: list[tuple[int, ...]], num_steps: int, spare_flops: float) -> list[list[int]]:
+    """Says which matrices go through one chain of batched products.
+
+    Those of one shape do. Another shape joins the largest that has room for it, if its FLOPs at
+    that size are no more than `spare_flops` above its own.
+
+    Args:
+      shapes: (rows, columns) of each, rows being the longer.
+      num_steps: Iterations of `newton_schulz`.
+      spare_flops: 0 joins nothing.
+
+    Returns:
+      Lists of places in `shapes`.
+    """
+
+    def flops(rows: int, columns: int) -> float:
+        return num_steps * (4 * columns * columns * rows + 2 * columns**3)
+
+    places = defaultdict(list)
+    for place, shape in enumerate(shapes):
+        places[shape].append(place)
+    joined: dict[tuple[int, ...], list[int]] = {}
+    for shape in sorted(places, key=lambda shape: flops(*shape), reverse=True):
+        host = next(
+            (
+                other
+                for other in joined
+                if other[0] >= shape[0]
+                and other[1] >= shape[1]
+                and len(places[shape]) * (flops(*other) - flops(*shape)) <= spare_flops
+            ),
+            None,
+        )
+        if host is None:
+            joined[shape] = list(places[shape])
+        else:
+            joined[host] += places[shape]
+    return list(joined.values())
+
+
+def newton_schulz(matrices: jax.Array, num_steps: int, coefficients: Coefficients) -> jax.Array:
+    """Brings all singular values of matrices near 1 and leaves the singular vectors.
+
+    Divides by the Frobenius norm, so that no singular value exceeds 1, and maps each singular value
+    by the quintic `num_steps` times. Accelerators compute in bfloat16, which is enough for an
+    update's direction, CPUs in float32.
+
+    Args:
+      matrices: float32 [..., rows, columns].
+      num_steps: How often the quintic is applied. With 3, singular values above a fiftieth of the
+        norm end between 0.68 and 1.21; with 5, those above a two-hundredth.
+
+    Returns:
+      float32, same shape; zeros for zeros.
+    """
+    a, b, c = coefficients
+
+    def iterate(x: jax.Array) -> jax.Array:
+        for _ in range(num_steps):
+            # The Gram matrix of the shorter side: the products are smaller and the result is equal.
+            if x.shape[-2] < x.shape[-1]:
+                gram = x @ x.mT
+                x = a * x + (b * gram + c * gram @ gram) @ x
+            else:
+                gram = x.mT @ x
+                x = a * x + x @ (b * gram + c * gram @ gram)
+        return x
+
+    norms = jnp.linalg.norm(matrices, axis=(-2, -1), keepdims=True)
+    return lax.platform_dependent(
+        matrices / (norms + 1e-7),
+        cpu=iterate,
+        default=lambda x: iterate(x.astype(jnp.bfloat16)).astype(jnp.float32),
+    )
+
+
+def renormalize_kernels() -> optax.GradientTransformation:
+    """Adds to each update what scales the parameter to norm sqrt(outputs): 1 for a mean filter.
+
+    What is under a BatchNorm does not depend on its kernel's scale; fixing the scale fixes what a
+    step of a given size changes.
+    """
+
+    def add(update: jax.Array, param: jax.Array) -> jax.Array:
+        norm = jnp.linalg.norm(param.reshape(-1))
+        return update + param * (math.sqrt(param.shape[-1]) / norm - 1)
+
+    return optax.stateless(lambda updates, params: jax.tree.map(add, updates, params))

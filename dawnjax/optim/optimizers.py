@@ -1,0 +1,265 @@
+"""The update rules and learning rate schedules of an experiment, as Optax transformations."""
+
+import math
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.optim import muon
+from dawnjax.optim.update_rules import (
+    Adam,
+    Constant,
+    Cyclic,
+    Exponential,
+    InverseSquareRoot,
+    Lamb,
+    Lars,
+    Muon,
+    OneCycle,
+    PiecewiseLinear,
+    PiecewiseStep,
+    Polynomial,
+    RmsProp,
+    Sgd,
+    WarmupCosine,
+    WarmupLinear,
+)
+
+
+class Plan(Protocol):
+    """What of an experiment decides its updates."""
+
+    @property
+    def optimizer(self) -> Any: ...
+
+    @property
+    def schedule(self) -> Any: ...
+
+    @property
+    def global_batch_size(self) -> int: ...
+
+    @property
+    def compute_dtype(self) -> str: ...
+
+    def steps_per_epoch(self, spec: Any) -> float: ...
+
+    def num_steps(self, spec: Any) -> int: ...
+
+
+def relative_schedule(experiment: Plan, spec: AnySpec) -> optax.Schedule:
+    """Gives the learning rate as a fraction of its peak, from the count of steps already done."""
+    config = experiment.schedule
+    steps_per_epoch = experiment.steps_per_epoch(spec)
+    num_steps = experiment.num_steps(spec)
+    warmup_steps = round(config.warmup_epochs * steps_per_epoch)
+    rest = max(1, num_steps - warmup_steps)
+    match config:
+        case PiecewiseLinear():
+            return _piecewise_linear(config, steps_per_epoch)
+        case Cyclic():
+            return _cyclic(config, steps_per_epoch)
+        case OneCycle():
+            up = _half_cosine(config.initial_fraction, 1.0, max(1, warmup_steps))
+            down = _half_cosine(1.0, config.final_fraction, rest)
+            return optax.join_schedules([up, down], [warmup_steps])
+        case WarmupCosine():
+            decay = optax.cosine_decay_schedule(1.0, rest, alpha=config.final_fraction)
+        case WarmupLinear():
+            decay = optax.linear_schedule(1.0, config.final_fraction, rest)
+        case Constant():
+            decay = optax.constant_schedule(1.0)
+        case Polynomial():
+            decay = optax.polynomial_schedule(1.0, config.final_fraction, config.power, rest)
+        case Exponential():
+            decay = _exponential(config, warmup_steps, steps_per_epoch)
+        case PiecewiseStep():
+            decay = _piecewise_step(config, warmup_steps, steps_per_epoch)
+        case InverseSquareRoot():
+            steps = max(1, warmup_steps)
+            # `join_schedules` asks for the steps before it too, and does not use the answer.
+            decay = lambda count: (steps / (steps + jnp.maximum(count, 0))) ** 0.5  # noqa: E731
+        case _:  # a schedule of an experiment's own file
+            decay = config.build(num_steps=rest, steps_per_epoch=steps_per_epoch)
+    if warmup_steps == 0:
+        return decay
+    warmup = optax.linear_schedule(config.initial_fraction, 1.0, warmup_steps)
+    return optax.join_schedules([warmup, decay], [warmup_steps])
+
+
+def _exponential(config: Exponential, warmup_steps: int, steps_per_epoch: float) -> optax.Schedule:
+    def decay(count: Any) -> Any:
+        intervals = (count + warmup_steps) / (config.every_epochs * steps_per_epoch)
+        if config.is_staircase:
+            # Without the offset a quotient a rounding below a whole number counts one less.
+            intervals = jnp.floor(intervals + 1e-5)
+        return jnp.maximum(jnp.power(config.rate, intervals), config.final_fraction)
+
+    return decay
+
+
+def _piecewise_step(
+    config: PiecewiseStep, warmup_steps: int, steps_per_epoch: float
+) -> optax.Schedule:
+    boundaries = jnp.asarray([round(epoch * steps_per_epoch) for epoch in config.boundary_epochs])
+    factors = jnp.asarray(config.factors, jnp.float32)
+    return lambda count: jnp.prod(jnp.where(count + warmup_steps >= boundaries, factors, 1.0))
+
+
+def _piecewise_linear(config: PiecewiseLinear, steps_per_epoch: float) -> optax.Schedule:
+    knots = [epoch * steps_per_epoch for epoch in config.knot_epochs]
+    # Of two equal knots the earlier moves back by less than a step.
+    places = [
+        knot - (0.5 if index + 1 < len(knots) and knots[index + 1] == knot else 0.0)
+        for index, knot in enumerate(knots)
+    ]
+    xs, ys = jnp.asarray(places, jnp.float32), jnp.asarray(config.fractions, jnp.float32)
+    return lambda count: jnp.interp(jnp.asarray(count, jnp.float32), xs, ys)
+
+
+def _cyclic(config: Cyclic, steps_per_epoch: float) -> optax.Schedule:
+    length = config.cycle_epochs * steps_per_epoch
+
+    def triangles(count: Any) -> Any:
+        cycle = jnp.floor(count / length)
+        height = 1 - jnp.abs(2 * (count / length - cycle) - 1)
+        swing = (1 - config.least_fraction) * jnp.power(config.height_factor, cycle)
+        return config.least_fraction + swing * height
+
+    return triangles
+
+
+def _half_cosine(start: float, end: float, num_steps: int) -> optax.Schedule:
+    def schedule(count: Any) -> Any:
+        progress = jnp.clip(count / num_steps, 0, 1)
+        return end + (start - end) * (1 + jnp.cos(math.pi * progress)) / 2
+
+    return schedule
+
+
+def peak_learning_rate(experiment: Plan) -> float:
+    """Gives the schedule's peak rate at the experiment's batch size."""
+    config = experiment.optimizer
+    reference = getattr(config, "reference_batch_size", 0)
+    if reference:
+        scale = experiment.global_batch_size / reference
+        return config.base_learning_rate * scale
+    return config.base_learning_rate
+
+
+def learning_rate(experiment: Plan, spec: AnySpec, step_shift: float = 0.0) -> optax.Schedule:
+    """Gives the learning rate of a stage, from the count of the run's steps already done.
+
+    Args:
+      experiment: The experiment, of one stage.
+      spec: The dataset's shapes and counts.
+      step_shift: What to add to a step, since earlier stages had steps of another size.
+    """
+    relative, peak = relative_schedule(experiment, spec), peak_learning_rate(experiment)
+    return lambda count: peak * relative(count + step_shift if step_shift else count)
+
+
+def make_optimizer(
+    experiment: Plan, spec: AnySpec, step_shift: float = 0.0
+) -> optax.GradientTransformation:
+    """Gives the transformation from gradients to parameter updates.
+
+    Args:
+      experiment: The experiment, of one stage.
+      spec: The dataset's shapes and counts.
+      step_shift: What to add to a step, since earlier stages had steps of another size.
+    """
+    config = experiment.optimizer
+    rate = learning_rate(experiment, spec, step_shift)
+    match config:
+        case Sgd():
+            return optax.chain(
+                optax.add_decayed_weights(
+                    config.weight_decay, None if config.decay_norm_and_bias else _is_matrix
+                ),
+                optax.sgd(rate, momentum=config.momentum, nesterov=config.nesterov),
+            )
+        case Lars():
+            return optax.chain(
+                scale_by_lars(config),
+                optax.scale_by_learning_rate(rate),
+                optax.trace(config.momentum),
+            )
+        case Lamb():
+            return optax.lamb(
+                rate,
+                config.first_decay,
+                config.second_decay,
+                config.epsilon,
+                weight_decay=config.weight_decay,
+                mask=_is_matrix,
+            )
+        case RmsProp():
+            clip = config.clip_global_norm
+            return optax.chain(
+                optax.add_decayed_weights(config.weight_decay, _is_matrix),
+                optax.clip_by_global_norm(clip) if clip else optax.identity(),
+                optax.rmsprop(
+                    rate,
+                    config.decay,
+                    config.epsilon,
+                    initial_scale=1.0,
+                    eps_in_sqrt=True,
+                    momentum=config.momentum,
+                ),
+            )
+        case Adam():
+            return optax.adamw(
+                rate,
+                b1=config.beta_1,
+                b2=config.beta_2,
+                eps=config.epsilon,
+                weight_decay=config.weight_decay,
+                mask=_is_matrix,
+            )
+        case Muon():
+            return muon.muon(
+                config,
+                relative_schedule(experiment, spec),
+                steps_per_epoch=experiment.steps_per_epoch(spec),
+                global_batch_size=experiment.global_batch_size,
+            )
+        case _:  # an optimizer of an experiment's own file
+            return config.build(rate)
+
+
+def whitening_learns(experiment: Plan, spec: AnySpec, step: jax.Array) -> jax.Array:
+    """Says whether the step after `step` earlier ones may change a `whitening` layer's bias: bool.
+
+    In float16 a step may be left out, which the optimizer does not count: there it always may.
+    """
+    if not isinstance(experiment.optimizer, Muon) or experiment.compute_dtype == "float16":
+        return jnp.array(True)
+    return step < muon.num_whitening_steps(experiment.optimizer, experiment.steps_per_epoch(spec))
+
+
+def scale_by_lars(config: Lars) -> optax.GradientTransformation:
+    """Adds weight decay and multiplies each parameter's update by its trust ratio.
+
+    Optax's own divides by the norm of the decayed gradient; the paper divides by the sum of the
+    norms of gradient and decay.
+
+    Source: You, Gitman and Ginsburg 2017 (arXiv 1708.03888), equation 6 and algorithm 1.
+    """
+
+    def scale(gradient: jax.Array, param: jax.Array) -> jax.Array:
+        if param.ndim <= 1:
+            return gradient
+        norm = jnp.linalg.norm(param.reshape(-1))
+        total = jnp.linalg.norm(gradient.reshape(-1)) + config.weight_decay * norm + config.epsilon
+        is_defined = (norm > 0) & (total > 0)
+        ratio = config.trust_coefficient * norm / jnp.where(is_defined, total, 1.0)
+        return jnp.where(is_defined, ratio, 1.0) * (gradient + config.weight_decay * param)
+
+    return optax.stateless(lambda updates, params: jax.tree.map(scale, updates, params))
+
+
+def _is_matrix(params: optax.Params) -> optax.Params:
+    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)

@@ -1,0 +1,209 @@
+"""The directory of a run: its record, log, checkpoints, scalars and result."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.runs.log import SCHEMA_VERSION
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDirectory:
+    """The files of one run.
+
+    Attributes:
+      path: The directory.
+    """
+
+    path: Path
+
+    @property
+    def experiment_file(self) -> Path:
+        """What is run: written once, before anything else."""
+        return self.path / "experiment.json"
+
+    @property
+    def result_file(self) -> Path:
+        """What came out: written at the end of each attempt."""
+        return self.path / "result.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The saved states, one folder a step."""
+        return self.path / "checkpoints"
+
+    @property
+    def profile(self) -> Path:
+        """The profiles, one folder a process."""
+        return self.path / "profile"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The scalars for TensorBoard."""
+        return self.path / "tensorboard"
+
+
+def names_a_file(text: str) -> bool:
+    """Says whether a name that a user chose is safe as the name of a file or folder."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", text) is not None
+
+
+RECORD_TYPE = "record_mode"
+"""What a file of `dawnjax record` calls itself."""
+
+RECORD_FILE = (
+    "this is a file of `dawnjax record`, not a run: its training time is not a time to accuracy"
+)
+
+
+def is_record_file(path: Path) -> bool:
+    """Says whether `dawnjax record` wrote a file; no other command reads one."""
+    try:
+        with path.open("rb") as file:  # archives of results may be large
+            return file.read(1) == b"{" and _record_type(path.read_bytes()) == RECORD_TYPE
+    except OSError:
+        return False
+
+
+def _record_type(text: bytes) -> Any:
+    try:
+        return json.loads(text).get("record_type")
+    except (ValueError, RecursionError):
+        return None
+
+
+def new_run_id(experiment_name: str, seed: int) -> str:
+    """Gives a name that no other run has: experiment, seed, time (UTC) and a random end."""
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return f"{experiment_name}-s{seed}-{moment}-{secrets.token_hex(2)}"
+
+
+def read_record(directory: RunDirectory) -> dict[str, Any] | None:
+    """Gives `experiment.json`, or None where the directory holds no run yet.
+
+    Raises:
+      ConfigError: The directory holds something else, or the file is damaged.
+    """
+    file = directory.experiment_file
+    if not file.exists():
+        if directory.path.is_dir():
+            # A killed first attempt may leave the log's folder, or a file not yet renamed.
+            others = [
+                p.name
+                for p in directory.path.iterdir()
+                if p.name not in ("log", "checkpoints") and not p.name.startswith(".")
+            ]
+            if others:
+                raise ConfigError(
+                    f"{directory.path} holds {sorted(others)[0]!r} but no experiment.json; choose "
+                    "an empty or new --run_dir"
+                )
+        for path in (directory.path, *directory.path.parents):
+            if is_record_file(path):
+                raise ConfigError(f"{path}: {RECORD_FILE}")
+            if path.exists() and not path.is_dir():
+                raise ConfigError(f"{path} is no directory; choose another --run_dir")
+        return None
+    try:
+        record = json.loads(file.read_text())
+        if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
+        if not all(name in record for name in ("run_id", "seed", "identity", "identity_fields")):
+            raise ValueError("it lacks what names the run")
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"cannot read {file} ({error}); restore it or choose another --run_dir"
+        ) from None
+    return record
+
+
+def refuse_undecodable(path: Path) -> None:
+    """Refuses a path for checkpoints that has bytes which are no characters in this locale.
+
+    Orbax hands it on as UTF-8: every save would fail, and the run end without a checkpoint.
+
+    Raises:
+      ConfigError: Shows the path, and what makes it readable.
+    """
+    shown = str(path.absolute())
+    try:
+        shown.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{shown} has bytes that are no characters in this locale; set LC_ALL=C.UTF-8 or "
+            "PYTHONUTF8=1, or choose another --run_dir"
+        ) from None
+
+
+def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
+    """Refuses a run directory that belongs to another experiment or seed.
+
+    Args:
+      directory: The directory.
+      record: Its `experiment.json`.
+      new: The record of the run that is asked for.
+
+    Raises:
+      ConfigError: Names what differs.
+    """
+    old_fields = {"seed": record["seed"], **flatten(record["identity_fields"])}
+    new_fields = {"seed": new["seed"], **flatten(new["identity_fields"])}
+    if old_fields == new_fields:
+        return
+    names = sorted(
+        name
+        for name in old_fields.keys() | new_fields.keys()
+        if old_fields.get(name) != new_fields.get(name)
+    )
+    shown = ", ".join(
+        f"{name} is {old_fields.get(name, 'absent')!r} there and "
+        f"{new_fields.get(name, 'absent')!r} here"
+        for name in names[:3]
+    )
+    more = f" (and {len(names) - 3} more)" if len(names) > 3 else ""
+    raise ConfigError(
+        f"{directory.path} belongs to another run: {shown}{more}; choose another --run_dir"
+    )
+
+
+def flatten(fields: Any, prefix: str = "") -> dict[str, Any]:
+    """Gives nested JSON as one dict from dotted names to leaves."""
+    if isinstance(fields, dict):
+        items = fields.items()
+    elif isinstance(fields, list) and any(isinstance(item, dict) for item in fields):
+        items = enumerate(fields)
+    else:
+        return {prefix: fields}
+    flat: dict[str, Any] = {}
+    for name, value in items:
+        flat |= flatten(value, f"{prefix}.{name}" if prefix else str(name))
+    return flat
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Writes a file whole or not at all: a reader sees the old content or the new.
+
+    Raises:
+      RunError: It cannot be written; what was there stays.
+    """
+    # Pods that share a disk may all be process 1, so the name is drawn.
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w") as stream:
+            json.dump(value, stream, indent=2, allow_nan=False)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # nor can it be where there is no such folder
+            temporary.unlink()
+        raise RunError(f"cannot write {file}: {error.strerror}; what was there stays") from None

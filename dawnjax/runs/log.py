@@ -1,0 +1,283 @@
+"""The event log of one process: the only truth about a run.
+
+Each process of a run appends to its own file, `log/process_00000.jsonl`, one JSON object a line.
+An attempt is one process lifetime; attempts of one trial follow each other in one file. A line ends
+with the CRC-32 of what is before it, so that a torn or damaged line is told from a whole one. The
+file is only ever appended to; of a line that a full disk cuts short, the start is cut off again.
+
+Every event has:
+  event: Its name, one of `EVENTS`.
+  attempt: The attempt that wrote it, counted from 1.
+  t: Seconds since that process's program started, from a clock that only goes forward.
+  boot_seconds: The machine's clock since boot, which no one sets; null where there is none.
+  unix_seconds: The wall clock, for people; no duration is computed from it where the machine's
+    own clock can tell.
+"""
+
+import fcntl
+import json
+import math
+import os
+import threading
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import RunError
+from dawnjax.runs.clock import RunClock
+
+Event = dict[str, Any]
+"""A line of a log, decoded."""
+
+SCHEMA_VERSION = 1
+
+EVENTS = {
+    "attempt_start": ("schema_version", "run_id", "process_index", "boot_id", "versions"),
+    "experiment": (
+        "experiment",
+        "identity",
+        "overrides",
+        "seed",
+        "num_train_examples",
+        "num_eval_examples",
+        "run_options",
+    ),
+    "devices": ("device_kind", "platform", "num_devices", "num_processes", "mesh"),
+    "phase": ("name",),
+    "compiled": ("program", "seconds", "cache"),
+    "run_start": (),
+    "stage": ("index",),
+    "restored": ("step",),
+    "train": ("step", "epoch", "loss", "steps", "input_wait_seconds"),
+    "first_losses": ("start_step", "losses"),
+    "evaluation": ("step", "epoch", "metrics", "reached"),
+    "checkpoint": ("step",),
+    "host_sample": ("cpu_seconds", "memory_bytes"),
+    "host_summary": ("hosts",),
+    "diverged": ("step",),
+    "warning": ("message",),
+    "attempt_end": ("status", "step"),
+}
+"""The events, each with the fields that it always has."""
+
+
+def log_path(run_dir: Path, process_index: int) -> Path:
+    """Gives the log file of one process."""
+    return run_dir / "log" / f"process_{process_index:05d}.jsonl"
+
+
+class RunLog:
+    """Appends events to the log of one process; safe to use from several threads.
+
+    Attributes:
+      path: The file.
+      attempt: The attempt that writes, counted from 1.
+      earlier_events: The events of earlier attempts, condensed.
+      events: Those and the ones of this attempt, condensed: all that a summary needs.
+      damaged_lines: Numbers of the lines that were torn or damaged when the log was opened.
+    """
+
+    def __init__(self, path: Path, clock: RunClock):
+        """Opens the log, alone, and starts the next attempt in it.
+
+        Args:
+          path: The log file; made, with its folder, where it is absent.
+          clock: The clock of this attempt.
+
+        Raises:
+          RunError: Another process has the log open, or it cannot be written.
+        """
+        self.path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._fd = -1
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            size = os.fstat(self._fd).st_size
+            self._at_line_start = size == 0 or os.pread(self._fd, 1, size - 1) == b"\n"
+            earlier, self.damaged_lines = read_events(path)
+        except BlockingIOError:
+            raise RunError(
+                f"{path} is in use: another job runs in this run directory; wait for it to end "
+                "or choose another --run_dir"
+            ) from None
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error.strerror}") from None
+        self.attempt = max((event["attempt"] for event in earlier), default=0) + 1
+        self.earlier_events = condense(earlier)
+        self.events = list(self.earlier_events)
+
+    def append(self, event: str, *, durable: bool = False, **fields: Any) -> None:
+        """Writes one event.
+
+        Args:
+          event: One of `EVENTS`.
+          durable: Wait until the line is on disk, for events that a power failure must not lose.
+          **fields: The event's fields, as JSON values; NaN and infinities become strings.
+
+        Raises:
+          RunError: The line could not be written whole, such as on a full disk. What was written
+            before stays valid and a later call may succeed.
+        """
+        missing = [name for name in EVENTS[event] if name not in fields]
+        if missing:
+            raise ValueError(f"event {event!r} lacks {missing}")
+        record = {"event": event, "attempt": self.attempt, **self._clock.moment()}
+        record |= _finite(fields)
+        line = encode_line(record)
+        with self._lock:
+            if self._fd < 0:
+                return
+            # A torn line before this one is ended first, so that it spoils itself alone.
+            data = line if self._at_line_start else b"\n" + line
+            written = 0
+            try:
+                while written < len(data):
+                    written += os.write(self._fd, data[written:])
+                if durable:
+                    os.fsync(self._fd)
+            except OSError as error:
+                if 0 < written < len(data):
+                    written -= self._take_back(written)
+                raise RunError(
+                    f"cannot write {self.path}: {error.strerror}; what is written stays valid: "
+                    "make room and run the same command again to resume"
+                ) from None
+            finally:
+                if written:
+                    self._at_line_start = data[written - 1 : written] == b"\n"
+            _append_condensed(self.events, record)
+
+    def _take_back(self, num_bytes: int) -> int:
+        """Cuts off the start of a line that did not fit; gives the bytes that are gone."""
+        try:
+            os.ftruncate(self._fd, os.fstat(self._fd).st_size - num_bytes)
+        except OSError:
+            return 0  # the next line ends it, and it is told as damaged
+        return num_bytes
+
+    def sync(self) -> None:
+        """Waits until all that was written is on disk; other threads may write meanwhile.
+
+        Raises:
+          OSError: The disk failed.
+        """
+        with self._lock:
+            if self._fd < 0:
+                return
+            fd = os.dup(self._fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Closes the file and gives up the lock; later events are dropped."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+
+def condense(events: Iterable[Event]) -> list[Event]:
+    """Gives the events with each attempt's heartbeats and train events merged into the last ones.
+
+    A summary of the condensed events is that of the whole; a day's run has 170,000 of the others.
+    """
+    kept: list[Event] = []
+    for event in events:
+        _append_condensed(kept, event)
+    return kept
+
+
+def _append_condensed(kept: list[Event], event: Event) -> None:
+    if event["event"] in ("host_sample", "train"):
+        for index in range(len(kept) - 1, -1, -1):
+            before = kept[index]
+            # The steps of two stages are not alike: each keeps its own.
+            if before["attempt"] != event["attempt"] or before["event"] == "stage":
+                break
+            if before["event"] == event["event"]:
+                del kept[index]
+                if event["event"] == "train":
+                    event = {**event, "steps": before["steps"] + event["steps"]}
+                break
+    kept.append(event)
+
+
+def encode_line(record: dict[str, Any]) -> bytes:
+    """Gives an event as one line that ends with the CRC-32 of what is before it."""
+    body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
+    return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
+
+
+_CRC_LENGTH = len(b',"crc32":"00000000"}')
+
+
+def decode_line(line: bytes) -> dict[str, Any] | None:
+    """Gives the event of one line without its newline, or None if it is torn or damaged."""
+    body, tail = line[:-_CRC_LENGTH], line[-_CRC_LENGTH:]
+    if tail != b',"crc32":"%08x"}' % zlib.crc32(body):
+        return None
+    try:
+        record = json.loads(body + b"}")
+    except (ValueError, RecursionError):
+        return None
+    return record if _is_event(record) else None
+
+
+def read_events(path: Path) -> tuple[list[Event], list[int]]:
+    """Reads a log.
+
+    Args:
+      path: The log file.
+
+    Returns:
+      The whole events in the order written, and the numbers (from 1) of the lines that are torn or
+      damaged; a torn line is what a kill or a full disk leaves and harms no other.
+
+    Raises:
+      RunError: The file cannot be read, or is of another version of this format.
+    """
+    events, damaged = [], []
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                event = decode_line(line.rstrip(b"\n"))
+                if event is not None:
+                    events.append(event)
+                elif line.strip():
+                    damaged.append(number)
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from None
+    for event in events:
+        if event["event"] == "attempt_start" and event["schema_version"] != SCHEMA_VERSION:
+            raise RunError(
+                f"{path} is a log of schema {event['schema_version']!r} and this version reads "
+                f"{SCHEMA_VERSION}: read it with the version of dawnjax that wrote it"
+            )
+    return events, damaged
+
+
+def _is_event(record: Any) -> bool:
+    return (
+        isinstance(record, dict)
+        and record.get("event") in EVENTS
+        and isinstance(record.get("attempt"), int)
+        and isinstance(record.get("t"), int | float)
+        and all(name in record for name in EVENTS[record["event"]])
+    )
+
+
+def _finite(value: Any) -> Any:
+    """Replaces what JSON cannot say: NaN and infinities, by NaN, Infinity, -Infinity as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

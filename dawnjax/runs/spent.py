@@ -1,0 +1,63 @@
+"""What a trial took of time and money until its training ended, whether it reached or not."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dawnjax.runs.log import Event
+from dawnjax.runs.logged_run import FINAL_STATUSES, LoggedRun, events_of, last_event
+
+
+class Spent(NamedTuple):
+    """What a trial took, reached or not; an entry's expected time and cost are made of it.
+
+    Attributes:
+      seconds: On the run's clock until the training ended: the end of the last step or evaluation,
+        before the last save and the profile. Of an attempt that was killed or failed while it
+        trained, until its last event. None if the clock never started.
+      cost_usd: Of the time to accuracy, or of `seconds` where the target was not reached; each
+        attempt's part at its own price. None if that is not known.
+      hourly_prices: What the systems of the attempts cost an hour, each once; None among them where
+        an attempt has no price.
+    """
+
+    seconds: float | None
+    cost_usd: float | None
+    hourly_prices: tuple[float | None, ...]
+
+
+def spent(events: Sequence[Event]) -> Spent:
+    """Gives what a run took until its training ended."""
+    run = LoggedRun.from_events(events)
+    end = _training_end(run)
+    if end is None:  # all of it is in a log that was lost
+        seconds, cost = run.history.run_seconds, run.history.cost_usd
+    else:
+        seconds, cost = run.run_seconds(end), run.run_cost(end)[0]
+    if run.history.reached or run.reached is not None:
+        cost = run.cost_to_target()[0]
+    prices = dict.fromkeys(attempt.usd_per_hour for attempt in run.attempts)
+    return Spent(None if seconds is None else round(seconds, 6), cost, tuple(prices))
+
+
+def _training_end(run: LoggedRun) -> Event | None:
+    """Gives the moment at which training ended; None if that was in a log that was lost."""
+    last = run.attempts[-1]
+    trained = [
+        event
+        for attempt in run.attempts
+        for event in attempt.events
+        if event["event"] in ("train", "evaluation", "diverged")
+    ]
+    end = last_event(last.events, "attempt_end")
+    status = None if end is None else end["status"]
+    profiled = any(event["name"] == "profile" for event in events_of(last.events, "phase"))
+    if trained and trained[-1]["attempt"] == last.number:
+        ended = profiled or status not in (None, "failed")
+    else:
+        # It only took up what an earlier attempt had finished, or it did not come to train.
+        ended = profiled or status in FINAL_STATUSES
+    if not ended:
+        return last.events[-1]
+    if trained:
+        return trained[-1]
+    return None if run.history.run_started else last.events[-1]

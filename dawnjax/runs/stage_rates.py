@@ -1,0 +1,67 @@
+"""How fast each stage of a run was, from its log. Needs no JAX."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from dawnjax.runs.log import Event
+from dawnjax.runs.stages import Span, make_spans
+
+
+def spans_of(record: dict[str, Any]) -> tuple[Span, ...]:
+    """The steps of each stage of a logged experiment; one stage where nothing changes.
+
+    Args:
+      record: The event `experiment`.
+    """
+    if "spans" in record:
+        fields = [field.name for field in dataclasses.fields(Span)]
+        return tuple(Span(**{name: span[name] for name in fields}) for span in record["spans"])
+    experiment = record["experiment"]  # an older log, whose run had one stage
+    return make_spans(
+        (),
+        [experiment["global_batch_size"]],
+        experiment.get("num_epochs", 1),
+        record["num_train_examples"],
+    )
+
+
+def stage_rows(record: dict[str, Any], attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]:
+    """Gives what a result says of each stage; nothing where there is one.
+
+    Args:
+      record: The event `experiment`.
+      attempts: The events of each attempt; `stage` says which stage the next steps are of.
+    """
+    spans = spans_of(record)
+    if len(spans) == 1:
+        return []
+    seconds, steps = [0.0] * len(spans), [0] * len(spans)
+    for events in attempts:
+        phase, stage, begin = "setup", 0, 0.0
+        for event in events:
+            if event["event"] == "train":
+                steps[stage] += event["steps"]
+            if event["event"] in ("phase", "stage", "attempt_end"):
+                if phase == "train":
+                    seconds[stage] += event["t"] - begin
+                begin = event["t"]
+                phase = event.get("name", phase)
+                stage = event.get("index", stage)
+        if phase == "train" and events[-1]["event"] != "attempt_end":
+            seconds[stage] += max(event["t"] for event in events) - begin  # killed in it
+    rows = []
+    for span, own_seconds, made in zip(spans, seconds, steps, strict=True):
+        rate = made * span.global_batch_size / own_seconds if made and own_seconds else None
+        rows.append(
+            {
+                "first_step": span.first_step,
+                "last_step": span.last_step,
+                "global_batch_size": span.global_batch_size,
+                **record["spans"][span.index]["values"],
+                "steps_made": made,
+                "train_seconds": round(own_seconds, 6),
+                "examples_per_second": None if rate is None else round(rate, 6),
+            }
+        )
+    return rows

@@ -1,0 +1,441 @@
+"""From the log of a run to its result; the log is the truth, and this is the one reading of it."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from dawnjax.errors import RunError
+from dawnjax.runs import stage_rates
+from dawnjax.runs.history import History, attempt_starts, carried_history
+from dawnjax.runs.log import SCHEMA_VERSION, Event
+from dawnjax.runs.logged_run import (
+    HEARTBEAT_SECONDS,
+    NO_RUN_START,
+    NOT_REACHED,
+    LoggedAttempt,
+    LoggedRun,
+    events_of,
+    last_event,
+)
+from dawnjax.runs.stages import examples_before
+from dawnjax.runs.warnings import run_warnings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """The result of one trial, as `result.json` holds it. Times are seconds, fractions 0 to 1.
+
+    Attributes:
+      schema_version: Version of these fields.
+      run_id: The trial's name, the same in all its attempts.
+      experiment: The experiment's name.
+      identity: Hash of the mathematics, data, evaluation and target.
+      overrides: Flags that changed the experiment.
+      seed: The trial's seed.
+      status: How the last attempt ended: `reached`, `not_reached` (the budget is spent),
+        `diverged`, `interrupted` (it can be resumed), `failed`, or `running` where the log has no
+        end.
+      reached: Whether an evaluation reached every target, however the last attempt ended. A log
+        that ends in `reached` counts even if the line of that evaluation is damaged; then no time
+        to the target is known.
+      target: What was to be reached: metric, direction, value.
+      target_note: How the target was chosen, where that could flatter the result.
+      best: The best value of each target's metric over all evaluations.
+      time_to_accuracy_seconds: From `run_start` to the end of the first evaluation that reached
+        the target, without the gaps between attempts; None if not reached.
+      elapsed_seconds_to_accuracy: The same with the gaps.
+      total_seconds_to_accuracy: From the start of the first process, compilation included, without
+        the gaps.
+      total_seconds: Lifetimes of all attempts; the phases sum to it.
+      time_uncertainty_seconds: By how much the times may be too short, because an attempt was
+        killed after its last heartbeat: for each the second between two of them, which a busy disk
+        or busy cores have been seen to double; None if a log was lost.
+      train_seconds: The train phase alone, of all attempts.
+      compile_seconds: The compile phase, of all attempts.
+      compile_seconds_before_run_start: The part of it before the run's clock; None if the clock
+        has not started, or if it was in a log that was lost.
+      compile_seconds_in_time_to_accuracy: The part of it in `time_to_accuracy_seconds`, made by
+        attempts after the one that started the clock; None if not reached or not known.
+      compile_cache: For each program of the compile phase whether it was `cold` (compiled), `warm`
+        (read back) or `off` (compiled, without a cache) when the run first had it.
+      interruptions: Attempts before the last one.
+      phases: Seconds in each phase.
+      first_losses: The losses of the first ten steps.
+      epochs: Epochs that the newest state was trained.
+      steps: Steps of the newest state; fewer than an attempt made before, if it lost some.
+      diverged_step: The first step with a NaN or infinite loss.
+      examples_per_second: Examples of all train steps made, over `train_seconds`.
+      global_batch_size: Examples a step; None where it changes in the run.
+      stages: For each stage of a run whose images or batch change: its steps, what is particular to
+        it, the steps made (those made again included), their seconds and examples a second. Empty
+        where nothing changes.
+      num_processes: JAX processes.
+      num_devices: Devices of all processes.
+      device_kind: What the devices call themselves.
+      platform: `cpu`, `gpu` or `tpu`.
+      cost_usd: `time_to_accuracy_seconds`, each attempt's part at its own price and number of
+        hosts; None if one has no price.
+      allocated_cost_usd: The same of `total_seconds`.
+      evaluations: Step, epoch, seconds since `run_start` and metrics of each evaluation.
+      hosts: For each process, what its host saw in the last attempt; `communication` and
+        `utilization` say where the time of its steps went.
+      straggler: The host that the others waited for in the profile, and what that cost each of them
+        a step; None without one.
+      versions: Python, jax and the other libraries of the last attempt; where an earlier one ran
+        with others, a warning names them.
+      run_options: How the last attempt was run.
+      reasons: Why a field is None.
+      warnings: What a reader of the numbers should know.
+    """
+
+    schema_version: int
+    run_id: str
+    experiment: str
+    identity: str
+    overrides: dict[str, Any]
+    seed: int
+    status: str
+    reached: bool
+    target: list[dict[str, Any]]
+    target_note: str
+    best: dict[str, float]
+    time_to_accuracy_seconds: float | None
+    elapsed_seconds_to_accuracy: float | None
+    total_seconds_to_accuracy: float | None
+    total_seconds: float
+    time_uncertainty_seconds: float | None
+    train_seconds: float
+    compile_seconds: float
+    compile_seconds_before_run_start: float | None
+    compile_seconds_in_time_to_accuracy: float | None
+    compile_cache: dict[str, str]
+    interruptions: int
+    phases: dict[str, float]
+    first_losses: list[float]
+    epochs: float
+    steps: int
+    diverged_step: int | None
+    examples_per_second: float | None
+    global_batch_size: int | None
+    stages: list[dict[str, Any]]
+    num_processes: int
+    num_devices: int
+    device_kind: str
+    platform: str
+    cost_usd: float | None
+    allocated_cost_usd: float | None
+    evaluations: list[dict[str, Any]]
+    hosts: list[dict[str, Any]]
+    straggler: dict[str, Any] | None
+    versions: dict[str, str]
+    run_options: dict[str, Any]
+    reasons: dict[str, str]
+    warnings: list[str]
+
+    @property
+    def compiled(self) -> str:
+        """`cold` if a program or more was compiled, `warm` if all were read back; else empty."""
+        states = set(self.compile_cache.values())
+        return "" if not states else "warm" if states == {"warm"} else "cold"
+
+    @property
+    def epochs_to_target(self) -> float | None:
+        """Epochs trained at the evaluation that first reached the target; None if none did."""
+        seconds = self.time_to_accuracy_seconds
+        found = (r["epoch"] for r in self.evaluations if r["seconds_since_run_start"] == seconds)
+        return None if seconds is None else next(found, None)
+
+    @property
+    def trained_on(self) -> bool:
+        """Whether training went on after the target: `epochs` and `train_seconds` hold that too."""
+        return self.epochs_to_target is not None and self.epochs > self.epochs_to_target
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives the result as plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+_DAMAGED_TARGET = (
+    "the evaluation that reached the target is damaged in the log, which ends in `reached`"
+)
+_COMPILED_IN_LOST_LOG = "an earlier log was lost, and its checkpoint does not tell"
+
+
+def summarize(events: Sequence[Event]) -> RunResult:
+    """Gives the result of a run from the events of process 0.
+
+    Args:
+      events: The events in the order written, of all attempts.
+
+    Raises:
+      RunError: The log lacks what every run writes first.
+    """
+    run = LoggedRun.from_events(events)
+    warnings = run_warnings(events, run)  # those of all attempts
+    attempts, history, events = run.attempts, run.history, run.events
+    record = last_event(events, "experiment")
+    devices = last_event(events, "devices")
+    if record is None or devices is None:
+        raise RunError("the log ends before the run described itself; nothing can be summarized")
+    experiment = record["experiment"]
+    evaluations = _evaluations(events, run)
+    phases = {name: round(seconds, 6) for name, seconds in run.phase_seconds().items()}
+    end = last_event(attempts[-1].events, "attempt_end")
+    diverged = last_event(events, "diverged")
+    steps = _newest_step(attempts)
+    spans = stage_rates.spans_of(record)
+    sizes = {span.global_batch_size for span in spans}
+    batch = sizes.pop() if len(sizes) == 1 else None
+    stages = stage_rates.stage_rows(record, [own.events for own in attempts])
+    made: int | None = sum(row["steps_made"] * row["global_batch_size"] for row in stages)
+    if batch is not None:
+        made = batch * (
+            sum(event["steps"] for event in events_of(events, "train")) + history.steps_made
+        )
+    elif history.steps_made:
+        made = None
+    killed = sum(not attempt.ended for attempt in attempts)
+    start = next((attempt.start for attempt in reversed(attempts) if attempt.start), {})
+    host_summary = last_event(attempts[-1].events, "host_summary")
+    reached = run.reached
+    ends_reached = any(event["status"] == "reached" for event in events_of(events, "attempt_end"))
+    unknown = NO_RUN_START
+    if reached is None and not history.reached:
+        unknown = _DAMAGED_TARGET if ends_reached else NOT_REACHED
+    cost, cost_reason = run.cost_to_target()
+    allocated, allocated_reason = run.allocated_cost()
+    compiled_before = run.compile_seconds_before_run_start()
+    if history.reached:
+        tta = history.time_to_accuracy_seconds
+        elapsed = history.elapsed_seconds_to_accuracy
+        total = history.total_seconds_to_accuracy
+        compiled_within = history.compile_seconds_in_time_to_accuracy
+    elif reached is not None:
+        tta, elapsed = run.run_seconds(reached), run.elapsed_seconds(reached)
+        total = run.total_seconds(reached)
+        compiled_within = None
+        if tta is not None and compiled_before is not None:
+            compiled_within = run.compile_seconds(reached) - compiled_before
+    else:
+        tta = elapsed = total = compiled_within = None
+        cost_reason = allocated_reason or unknown
+    reasons: dict[str, str] = {}
+    for name, value in (
+        ("time_to_accuracy_seconds", tta),
+        ("elapsed_seconds_to_accuracy", elapsed),
+        ("total_seconds_to_accuracy", total),
+    ):
+        if value is None:
+            reasons[name] = unknown
+    if cost is None:
+        reasons["cost_usd"] = cost_reason
+    if compiled_before is None:
+        reasons["compile_seconds_before_run_start"] = (
+            _COMPILED_IN_LOST_LOG if history.run_started else NO_RUN_START
+        )
+    if compiled_within is None:
+        reasons["compile_seconds_in_time_to_accuracy"] = (
+            _COMPILED_IN_LOST_LOG if tta is not None else reasons["time_to_accuracy_seconds"]
+        )
+    if batch is None:
+        reasons["global_batch_size"] = "it changes in the run; stages has each"
+    if made is None:
+        reasons["examples_per_second"] = "a log was lost, and with it which stage its steps were of"
+    if allocated is None:
+        reasons["allocated_cost_usd"] = allocated_reason
+    if history.attempts:
+        reasons["time_uncertainty_seconds"] = (
+            "an earlier log or its end was lost: how long its last attempt went on after its last "
+            "checkpoint is not known"
+        )
+    if host_summary is None:
+        reasons["hosts"] = "the last attempt ended before the hosts were summed up"
+    return RunResult(
+        schema_version=SCHEMA_VERSION,
+        run_id=start.get("run_id", ""),
+        experiment=experiment["name"],
+        identity=record["identity"],
+        overrides=record["overrides"],
+        seed=record["seed"],
+        status="running" if end is None else end["status"],
+        reached=history.reached or reached is not None or ends_reached,
+        target=experiment["targets"],
+        target_note=experiment["target_note"],
+        best=_best(experiment["targets"], evaluations),
+        time_to_accuracy_seconds=_rounded(tta),
+        elapsed_seconds_to_accuracy=_rounded(elapsed),
+        total_seconds_to_accuracy=_rounded(total),
+        total_seconds=round(history.total_seconds + sum(a.seconds for a in attempts), 6),
+        time_uncertainty_seconds=None if history.attempts else killed * HEARTBEAT_SECONDS,
+        train_seconds=phases["train"],
+        compile_seconds=phases["compile"],
+        compile_seconds_before_run_start=_rounded(compiled_before),
+        compile_seconds_in_time_to_accuracy=_rounded(compiled_within),
+        compile_cache=_compile_cache(attempts, history),
+        interruptions=len(attempts) - 1 + history.attempts,
+        phases=phases,
+        first_losses=_first_losses(events, history),
+        epochs=round(examples_before(spans, steps) / record["num_train_examples"], 6),
+        steps=steps,
+        diverged_step=None if diverged is None else diverged["step"],
+        examples_per_second=_rounded(
+            made / phases["train"] if phases["train"] and made is not None else None
+        ),
+        global_batch_size=batch,
+        stages=stages,
+        num_processes=devices["num_processes"],
+        num_devices=devices["num_devices"],
+        device_kind=devices["device_kind"],
+        platform=devices["platform"],
+        cost_usd=_rounded(cost),
+        allocated_cost_usd=_rounded(allocated),
+        evaluations=evaluations,
+        hosts=[] if host_summary is None else host_summary["hosts"],
+        straggler=None if host_summary is None else host_summary.get("straggler"),
+        versions=start.get("versions", {}),
+        run_options=record["run_options"],
+        reasons=reasons,
+        warnings=warnings,
+    )
+
+
+def summarize_log(events: Sequence[Event]) -> RunResult:
+    """Gives the result of a log that may be damaged or made elsewhere.
+
+    Raises:
+      RunError: It says too little, or a field is not of its kind.
+    """
+    try:
+        for attempt in LoggedRun.from_events(events).attempts:
+            if attempt.price_fault:
+                raise RunError(attempt.price_fault)
+        return summarize(events)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(of_another_kind(error)) from None
+
+
+def of_another_kind(error: Exception) -> str:
+    """Says that a log could not be read because of this error at one of its fields."""
+    return f"a field of the log is missing or of another kind ({type(error).__name__}: {error})"
+
+
+def run_started(events: Sequence[Event]) -> bool:
+    """Tells whether the run's clock has started, in this log or in the past that it carries."""
+    return bool(events_of(events, "run_start")) or carried_history(events).run_started
+
+
+def knows_more(past: dict[str, Any], events: Sequence[Event]) -> bool:
+    """Tells whether a checkpoint knows more of the run's clock than the log does.
+
+    Args:
+      past: What the checkpoint carries, as `history_of` gave it.
+      events: The events of the attempts before.
+    """
+    if not run_started(events):
+        return True
+    run, history = LoggedRun.from_events(events), History.from_json(past)
+    starts = attempt_starts(events)
+    last = max(run.attempts[-1].events, key=lambda event: event["t"])
+    known = [
+        seconds
+        for attempt, seconds in run.run_parts(last) or []
+        if starts[attempt.number] in history.attempt_starts
+    ]
+    return bool(known) and history.run_seconds > run.history.run_seconds + sum(known)
+
+
+def history_of(events: Sequence[Event]) -> dict[str, Any]:
+    """Gives what a checkpoint carries of a run's past, as the JSON of a `History`.
+
+    Args:
+      events: The events so far, of a run whose clock has started.
+    """
+    result, run = summarize(events), LoggedRun.from_events(events)
+    now = run.attempts[-1].events[-1]
+    cost = result.cost_usd
+    if not result.reached:
+        cost = _rounded(run.run_cost(now)[0])
+    start_unix_seconds = run.history.run_start_unix_seconds
+    if run.run_start is not None:
+        start_unix_seconds = run.run_start["unix_seconds"]
+    return History(
+        attempts=result.interruptions + 1,
+        attempt_starts=list(attempt_starts(events).values()),
+        run_started=run_started(events),
+        run_seconds=run.run_seconds(now) or 0.0,
+        total_seconds=result.total_seconds,
+        steps_made=sum(e["steps"] for e in events_of(run.events, "train")) + run.history.steps_made,
+        run_start_unix_seconds=start_unix_seconds,
+        phases=result.phases,
+        first_losses=result.first_losses,
+        evaluations=result.evaluations,
+        reached=result.reached,
+        time_to_accuracy_seconds=result.time_to_accuracy_seconds,
+        elapsed_seconds_to_accuracy=result.elapsed_seconds_to_accuracy,
+        total_seconds_to_accuracy=result.total_seconds_to_accuracy,
+        compile_seconds_before_run_start=result.compile_seconds_before_run_start,
+        compile_seconds_in_time_to_accuracy=result.compile_seconds_in_time_to_accuracy,
+        compile_cache=result.compile_cache,
+        cost_usd=cost,
+        allocated_cost_usd=result.allocated_cost_usd,
+        versions=result.versions,
+    ).to_json()
+
+
+def _newest_step(attempts: list[LoggedAttempt]) -> int:
+    """Gives the step of the newest state: an attempt may go on from before the last one's end."""
+    for attempt in reversed(attempts):
+        for event in reversed(attempt.events):
+            name, step = event["event"], event.get("step")
+            # An attempt that fails before it has a state ends at step 0; the state is an older one.
+            if name in _STATE_EVENTS or (name == "attempt_end" and step):
+                return event["step"]
+    return 0
+
+
+_STATE_EVENTS = ("train", "evaluation", "restored", "checkpoint")
+
+
+def _compile_cache(attempts: list[LoggedAttempt], history: History) -> dict[str, str]:
+    """Gives each program's state when the run first had it: a restart finds it in the cache."""
+    states = dict(history.compile_cache)
+    for attempt in attempts:
+        states = attempt.first_compiled() | states
+    return states
+
+
+def _evaluations(events: Sequence[Event], run: LoggedRun) -> list[dict[str, Any]]:
+    """Gives one row a step: the first measurement, where an attempt did work again."""
+    rows = {row["step"]: row for row in run.history.evaluations}
+    for event in events_of(events, "evaluation"):
+        row = {
+            "step": event["step"],
+            "epoch": event["epoch"],
+            "seconds_since_run_start": _rounded(run.run_seconds(event)),
+            **event["metrics"],
+        }
+        rows.setdefault(event["step"], row)
+    return [rows[step] for step in sorted(rows)]
+
+
+def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
+    best = {}
+    for target in targets:
+        values = [row[target["metric"]] for row in evaluations if target["metric"] in row]
+        values = [value for value in values if isinstance(value, int | float)]
+        if values:
+            choose = max if target["direction"] == "at_least" else min
+            best[target["metric"]] = choose(values)
+    return best
+
+
+def _first_losses(events: Sequence[Event], history: History) -> list[float]:
+    losses = dict(enumerate(history.first_losses))
+    for event in events_of(events, "first_losses"):
+        for index, loss in enumerate(event["losses"], start=event["start_step"]):
+            losses.setdefault(index, loss)
+    return [losses[index] for index in range(len(losses)) if index in losses]
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)

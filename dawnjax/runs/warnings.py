@@ -1,0 +1,70 @@
+"""What a reader of a run's numbers should know: what was logged, and what its log gives away."""
+
+from collections.abc import Sequence
+
+from dawnjax.runs.history import History
+from dawnjax.runs.log import Event
+from dawnjax.runs.logged_run import HEARTBEAT_SECONDS, LoggedRun, events_of
+
+
+def run_warnings(events: Sequence[Event], run: LoggedRun) -> list[str]:
+    """Gives the warnings of a run, of all its attempts.
+
+    Args:
+      events: All events of the log, those of attempts that a carried past tells of too.
+      run: The run of these events.
+    """
+    messages = [event["message"] for event in events_of(events, "warning")]
+    if run.history.attempts:
+        messages.append(
+            "an earlier log or its end was lost and its past is that of a checkpoint: what its "
+            "last attempt did after that checkpoint is in no time and no cost here"
+        )
+    for attempt in run.attempts:
+        if not attempt.start:
+            messages.append(
+                f"the log lacks the start of attempt {attempt.number}, as if its line were "
+                "damaged; its seconds count"
+            )
+        if attempt.price_fault:
+            messages.append(f"{attempt.price_fault}; it is ignored")
+        first, last = attempt.events[0], attempt.events[-1]
+        if None not in (first["boot_seconds"], last["boot_seconds"]):
+            slept = (last["boot_seconds"] - first["boot_seconds"]) - (last["t"] - first["t"])
+            if slept > HEARTBEAT_SECONDS:
+                messages.append(
+                    f"the machine was suspended for {slept:.0f} s in attempt "
+                    f"{attempt.number}; no time here counts them"
+                )
+    messages += _differing_versions(events, run.history)
+    metrics: dict[int, dict] = {}
+    for event in events_of(events, "evaluation"):
+        if metrics.setdefault(event["step"], event["metrics"]) != event["metrics"]:
+            messages.append(
+                f"the evaluation at step {event['step']} was made again after a restart and gave "
+                "other values; the first is reported"
+            )
+    return messages
+
+
+def _differing_versions(events: Sequence[Event], history: History) -> list[str]:
+    """Says which attempt ran with which version, for each that was not the same in all."""
+    versions = {
+        f"attempt {e['attempt']}": e["versions"] for e in events_of(events, "attempt_start")
+    }
+    if history.versions and history.versions not in versions.values():
+        versions = {"an attempt whose log was lost": history.versions, **versions}
+    differences = []
+    for name in dict.fromkeys(name for installed in versions.values() for name in installed):
+        ran_with: dict[str, list[str]] = {}
+        for attempt, installed in versions.items():
+            ran_with.setdefault(installed.get(name, "none"), []).append(attempt)
+        if len(ran_with) > 1:
+            told = (f"{version} ({', '.join(who)})" for version, who in ran_with.items())
+            differences.append(f"{name} {', '.join(told)}")
+    if not differences:
+        return []
+    return [
+        f"the attempts did not run with the same versions: {'; '.join(differences)}; the result "
+        "names those of the last alone"
+    ]

@@ -1,0 +1,1 @@
+"""What is learnt, and how that is scored: one file a task."""

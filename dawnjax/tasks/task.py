@@ -1,0 +1,393 @@
+"""What a task gives to a run: the loss it trains, the totals it evaluates, and its metrics.
+
+A task is a frozen dataclass that an experiment names, like its optimizer. The loop, the step and
+the evaluation call it and know no task by name. `docs/extending.md` shows one from a file of a
+user's own.
+"""
+
+import abc
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from dawnjax.errors import ConfigError
+from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import PureModel, pure_model
+from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
+from dawnjax.tasks.metric import Metric
+
+Arrays = dict[str, jax.Array]
+
+# Purposes of random numbers: key = fold_in(root, purpose, step, global example index).
+INITIALIZATION, AUGMENTATION, EXAMPLE, MODEL = range(4)
+
+GUIDE = "docs/extending.md shows how"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a task works on; it stays the same in a stage of a run.
+
+    Attributes:
+      model: The model's config.
+      data: The dataset's config.
+      spec: The dataset's shapes and counts.
+      execution: How layers compute.
+      mesh: The devices; None where a program is only traced.
+    """
+
+    model: Any
+    data: Any
+    spec: Any
+    execution: Execution
+    mesh: Mesh | None = None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """When in a run a batch is trained, and the random numbers of that step.
+
+    Attributes:
+      root_key: The trial's key.
+      step: int32, the steps done before.
+      progress: float32, the steps done as a fraction of the run's, from 0 to 1.
+      part: int32, which part of the batch this is; None where the batch is computed at once.
+      whitening_learns: bool, whether the optimizer still changes a whitening layer's bias.
+    """
+
+    root_key: jax.Array
+    step: jax.Array
+    progress: jax.Array
+    part: jax.Array | None = None
+    whitening_learns: jax.Array | bool = True
+
+    def key(self, purpose: int) -> jax.Array:
+        """A key for all of this step, or for this part of it."""
+        key = jax.random.fold_in(jax.random.fold_in(self.root_key, purpose), self.step)
+        return key if self.part is None else jax.random.fold_in(key, self.part)
+
+    def keys(self, purpose: int, index: jax.Array) -> jax.Array:
+        """A key for each example of this step, whatever the number of devices: keys [batch].
+
+        Args:
+          purpose: What is drawn, such as `AUGMENTATION`.
+          index: int32 [batch], the examples' positions in the training split.
+        """
+        key = jax.random.fold_in(jax.random.fold_in(self.root_key, purpose), self.step)
+        return _fold_in_each(key, index)
+
+    def lasting_keys(self, index: jax.Array) -> jax.Array:
+        """A key for each example that is the same at every step of the run: keys [batch]."""
+        return _fold_in_each(jax.random.fold_in(self.root_key, EXAMPLE), index)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledSet:
+    """Another labelled set than the run's own, for `dawnjax evaluate`.
+
+    Attributes:
+      kind: What it was read from, in words.
+      spec: The run's specification with this set as the split to evaluate.
+      data: What `Task.metrics_of` asks for texts and names; None where that is the run's own data.
+      examples: Its arrays.
+      fingerprint: Hash of its content.
+      notes: What a reader of the numbers should know.
+    """
+
+    kind: str
+    spec: Any
+    examples: dict[str, Any]
+    fingerprint: str
+    data: Any = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answering:
+    """A model that answers one example at a time, for `dawnjax infer`.
+
+    Attributes:
+      example: From a position in the split to the example on the host, which is not timed.
+      answer: From that to its answer on the host, which is.
+      quality: From answers and the positions of their examples to metrics: they show that what was
+        timed is the model that was evaluated. Empty where the task measures none.
+      timed: What is timed, in words.
+    """
+
+    example: Callable[[int], Any]
+    answer: Callable[[Any], Any]
+    quality: Callable[[list[Any], list[int]], dict[str, Any]]
+    timed: str
+
+
+Compiled = Callable[
+    [Callable[[Any, Arrays], Any], Mapping[str, np.ndarray]],
+    Callable[[Mapping[str, np.ndarray]], Any],
+]
+"""Compiles a function of the trained module and arrays, for arrays of the given shapes. The result
+takes the arrays alone, from the host, and returns what the function returns, on the host."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(abc.ABC):
+    """A kind of work: what is learnt, and how that is scored.
+
+    Its fields are those of the experiment that this task alone understands. Each array of a batch
+    is [batch, ...] and has the name that the dataset gives it; every batch has `index` int32, the
+    examples' positions in their split; a training batch has `epoch` int32 too, and an evaluation
+    batch `mask` bool, False for padding.
+
+    Attributes:
+      TAG: The name of the choice, as `--task=TAG`.
+      metrics: What `metrics_of` measures.
+      arrays: Names of the arrays that a training example must have.
+      inputs: Names of those that an answer is computed from; the others are what to answer.
+      example_unit: What an example is called, in the plural.
+      evaluation_fields: Fields that `dawnjax evaluate` may change, since training ignores them.
+      other_set_flags: Flags of `dawnjax evaluate` that name another labelled set, each with its
+        help; the first is the set's own path.
+    """
+
+    TAG: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    arrays: ClassVar[tuple[str, ...]] = ()
+    inputs: ClassVar[tuple[str, ...]] = ()
+    example_unit: ClassVar[str] = "examples"
+    evaluation_fields: ClassVar[tuple[str, ...]] = ()
+    other_set_flags: ClassVar[Mapping[str, str]] = {}
+
+    @abc.abstractmethod
+    def loss(
+        self, module: Any, batch: Arrays, moment: Moment, setting: Setting
+    ) -> tuple[jax.Array, jax.Array | int]:
+        """The loss of a training batch, not yet divided.
+
+        Args:
+          module: The model in training mode.
+          batch: The arrays of a training batch, or of a part of one.
+          moment: When it is trained.
+          setting: What the task works on.
+
+        Returns:
+          The loss as a sum, float32 [], or as each example's, float32 [batch]; and the count that
+          the sum is divided by in the end: a number where it is known before the batch is seen.
+          Sums and counts are added over parts and devices first, so that the mean is right for
+          any number of them.
+        """
+
+    @abc.abstractmethod
+    def zero_totals(self, setting: Setting) -> Arrays:
+        """The totals of no examples: arrays that `add_batch` adds to."""
+
+    @abc.abstractmethod
+    def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
+        """The totals with an evaluation batch added; rows with a False `mask` count nowhere."""
+
+    @abc.abstractmethod
+    def metrics_of(
+        self, totals: Mapping[str, np.ndarray], setting: Setting
+    ) -> dict[str, float | str]:
+        """The metrics of an evaluation, computed on the host.
+
+        Args:
+          totals: The totals on the host, and `examples`, how many were evaluated.
+          setting: What the task works on.
+
+        Returns:
+          A number for each of `metrics` that the data allows, and texts that say how it was
+          computed.
+        """
+
+    def validate(self, model: Any, spec: Any) -> None:
+        """Refuses fields that do not fit the model or the data.
+
+        Raises:
+          ConfigError: Names the field, its value and the limit.
+        """
+        del model, spec
+
+    def validate_evaluation(self, changed: Mapping[str, Any]) -> None:
+        """Refuses changes of `evaluation_fields` that have no effect.
+
+        Args:
+          changed: The fields that were set, by dotted name, such as `decoding.num_beams`.
+
+        Raises:
+          ConfigError: Names the field and what it needs.
+        """
+        del changed
+
+    def validate_target(self, name: str, target: Any, spec: Any) -> None:
+        """Refuses a target that says nothing on this data; its range is checked already.
+
+        Args:
+          name: The target's field, such as `targets.0`.
+          target: Its `metric`, `value` and `direction`.
+          spec: The dataset's shapes and counts.
+
+        Raises:
+          ConfigError: Says why.
+        """
+        del name, target, spec
+
+    def model_arguments(self, spec: Any) -> dict[str, Any]:
+        """What the model's `build` is given by name, besides `rngs` and, if it takes it,
+        `execution`: the whole `spec`, unless a task says more narrowly what it needs."""
+        return {"spec": spec}
+
+    def initialize_from_data(self, params: Any, examples: Arrays, setting: Setting) -> Any:
+        """The parameters with those set that look at training examples, where the model has
+        `initialize_from_data` and `num_initialization_examples`."""
+        return setting.model.initialize_from_data(params, examples)
+
+    def in_stage(self, index: int) -> "Task":
+        """The task of a stage of the run, from 0, as one in which nothing changes."""
+        del index
+        return self
+
+    def stage_values(self) -> dict[str, Any]:
+        """What can differ from stage to stage, for the result's rows."""
+        return {}
+
+    def parts_of_examples(self, spec: Any) -> dict[str, float]:
+        """What an example holds several of, such as sentence pairs: names and mean counts."""
+        del spec
+        return {}
+
+    def train_flops_per_example(self, setting: Setting) -> float:
+        """Model FLOPs of one example in a train step: three times those of the loss.
+
+        Every matrix product and convolution of `loss` counts, so a task whose loss makes some that
+        are none of the model's overrides this.
+
+        Raises:
+          ValueError: The loss holds a loop whose number of rounds is not known.
+        """
+        rows = max(1, setting.execution.batch_norm_group_size)
+        model = make_model(self, setting)
+        params, batch_stats = jax.eval_shape(model.init, jax.random.key(0))
+        batch = {
+            name: jax.ShapeDtypeStruct((rows, *shape), dtype)
+            for name, (shape, dtype) in setting.spec.example_shapes("train").items()
+        }
+        batch |= {name: jax.ShapeDtypeStruct((rows,), np.int32) for name in ("index", "epoch")}
+
+        def forward(params: Any, batch_stats: Any, batch: Arrays) -> Any:
+            moment = Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0))
+            module = model.bind(params, batch_stats, moment.key(MODEL))
+            return self.loss(module, batch, moment, setting)[0]
+
+        jaxpr = jax.make_jaxpr(forward)(params, batch_stats, batch).jaxpr
+        return TRAINING_FACTOR * product_flops(jaxpr) / rows
+
+    def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Any:
+        """The model's answers to the arrays named by `inputs`, for `dawnjax infer`.
+
+        Raises:
+          ConfigError: The task has none.
+        """
+        del module, inputs, setting
+        raise ConfigError(f"task={self.TAG} defines no answer(), so nothing can infer; {GUIDE}")
+
+    def quality(
+        self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
+    ) -> dict[str, Any]:
+        """Metrics of answers beside the arrays of their examples; none unless a task defines it."""
+        del answers, examples, setting
+        return {}
+
+    def answering(
+        self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
+    ) -> Answering:
+        """The model as one that answers single examples of the evaluation split.
+
+        Args:
+          compiled: Compiles a function of the module and the arrays of one example.
+          examples: The split's arrays.
+          setting: What the task works on.
+        """
+        names = self.inputs or tuple(examples)
+
+        def example(index: int) -> dict[str, np.ndarray]:
+            row = np.array([index])
+            return {name: np.ascontiguousarray(examples[name][row]) for name in names}
+
+        program = compiled(lambda module, arrays: self.answer(module, arrays, setting), example(0))
+
+        def quality(answers: list[Any], positions: list[int]) -> dict[str, Any]:
+            rows = {name: np.asarray(array[positions]) for name, array in examples.items()}
+            return self.quality(answers, rows, setting)
+
+        timed = f"from {', '.join(names)} on the host to the answer on the host"
+        return Answering(example=example, answer=program, quality=quality, timed=timed)
+
+    def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
+        """Another labelled set, from the flags that `other_set_flags` names.
+
+        Raises:
+          ConfigError, DataError: It cannot be read, or does not fit the run's.
+        """
+        raise ConfigError(f"task={self.TAG} reads no other set")
+
+
+def find_metric(task: Task, name: str) -> Metric | None:
+    """The declaration of a metric by its name; None where the task measures no such thing."""
+    return next((metric for metric in task.metrics if metric.name == name), None)
+
+
+def check_task(task: Any, model: Any, spec: Any) -> None:
+    """Refuses a task that is none, and a model or data that it cannot work on.
+
+    Raises:
+      ConfigError: Says what is missing and where that is explained.
+    """
+    kind = type(task).__name__
+    if not isinstance(task, Task):
+        raise ConfigError(f"task is a {kind}, which is no dawnjax.tasks.task.Task; {GUIDE}")
+    if not getattr(task, "metrics", ()):
+        raise ConfigError(f"task={task.TAG}: {kind} declares no metrics; {GUIDE}")
+    names = spec.example_shapes("train")
+    absent = [name for name in task.arrays if name not in names]
+    if absent:
+        raise ConfigError(
+            f"task={task.TAG} needs arrays {', '.join(task.arrays)}, and the data give "
+            f"{', '.join(names)}; choose another task or data"
+        )
+    tag = getattr(model, "TAG", type(model).__name__)
+    if not callable(getattr(model, "build", None)):
+        raise ConfigError(f"model={tag}: {type(model).__name__} defines no build(); {GUIDE}")
+    given = {*task.model_arguments(spec), "rngs"}
+    takes = inspect.signature(model.build).parameters
+    takes_any = any(p.kind == p.VAR_KEYWORD for p in takes.values())
+    named = {name: p for name, p in takes.items() if p.kind != p.VAR_KEYWORD}
+    needed = {name for name, p in named.items() if p.default is p.empty} - {"execution"}
+    if needed - given or (given - set(named) and not takes_any):
+        raise ConfigError(
+            f"model={tag} does not fit task={task.TAG}: its build takes "
+            f"{', '.join(sorted(takes))}, and the task gives {', '.join(sorted(given))}; {GUIDE}"
+        )
+    task.validate(model, spec)
+
+
+def make_model(task: Task, setting: Setting) -> PureModel:
+    """The pure functions of a model, built as the task asks.
+
+    Raises:
+      TypeError: The module holds variables that a step cannot carry.
+      ValueError: The model's fields do not fit together.
+    """
+    build, arguments = setting.model.build, task.model_arguments(setting.spec)
+    if "execution" in inspect.signature(build).parameters:
+        arguments["execution"] = setting.execution
+    return pure_model(lambda rngs: build(rngs=rngs, **arguments))
+
+
+def _fold_in_each(key: jax.Array, values: jax.Array) -> jax.Array:
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, values)

@@ -1,0 +1,292 @@
+"""Translation: the loss that is trained, and evaluation by BLEU of what the model writes.
+
+Training rows hold several sentence pairs; the loss is the mean over all target tokens of the global
+batch, so it is the same on any number of devices. In an evaluation every device translates its own
+sentences, and the tokens are gathered by the sentence's place in the split: each host then has all
+translations, and computes the same BLEU.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from dawnjax.errors import ConfigError
+from dawnjax.machine.mesh import BATCH_AXES
+from dawnjax.profile.model_flops import TRAINING_FACTOR
+from dawnjax.tasks import bleu
+from dawnjax.tasks.decoding import PAD, Decoded, beam_search, greedy_search
+from dawnjax.tasks.metric import BLEU, loss_metric
+from dawnjax.tasks.task import (
+    MODEL,
+    Answering,
+    Arrays,
+    Compiled,
+    LabelledSet,
+    Moment,
+    Setting,
+    Task,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How a translation is searched for.
+
+    Attributes:
+      num_beams: Hypotheses kept by the beam search; 1 is greedy search.
+      length_penalty: The exponent alpha of the length penalty; no use to greedy search.
+      max_extra_tokens: A translation ends this many tokens past its source's length at the latest
+        (Vaswani et al. 2017, section 6.1, has 50).
+    """
+
+    num_beams: int = 1
+    length_penalty: float = 0.6
+    max_extra_tokens: int = 50
+
+
+class _TestSet(NamedTuple):
+    """What the metrics ask of a set that is not the run's own."""
+
+    words: Any
+    sentences: tuple[str, ...]
+
+    def vocabulary(self) -> Any:
+        return self.words
+
+    def references(self) -> tuple[str, ...]:
+        return self.sentences
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Translation(Task):
+    """Sentences of one language from those of another.
+
+    Attributes:
+      label_smoothing: Probability spread evenly over the vocabulary.
+      decoding: How a translation is searched for in an evaluation.
+    """
+
+    TAG: ClassVar[str] = "translation"
+    metrics: ClassVar = (BLEU, loss_metric("nats a target token"))
+    arrays: ClassVar = ("source", "source_segments", "target", "target_segments")
+    example_unit: ClassVar[str] = "rows"
+    evaluation_fields: ClassVar = ("decoding",)
+    other_set_flags: ClassVar = {
+        "data.source": "Another set to translate: a file of sentences.",
+        "data.target": "The file of their reference translations.",
+    }
+
+    label_smoothing: float = 0.0
+    decoding: Decoding = Decoding()
+
+    def validate(self, model: Any, spec: Any) -> None:
+        """Refuses ranges without a meaning, and a machine without sacreBLEU."""
+        del model, spec
+        if not 0 <= self.label_smoothing < 1:
+            raise ConfigError(f"task.label_smoothing={self.label_smoothing} must lie in [0, 1)")
+        for name, least, most in (
+            ("num_beams", 1, 64),
+            ("length_penalty", 0, 10),
+            ("max_extra_tokens", 0, 1000),
+        ):
+            value = getattr(self.decoding, name)
+            if not least <= value <= most:
+                raise ConfigError(f"task.decoding.{name}={value} must lie in {least} to {most}")
+        bleu.require_sacrebleu()
+
+    def validate_evaluation(self, changed: Mapping[str, Any]) -> None:
+        """Refuses a length penalty without a beam."""
+        if "decoding.length_penalty" in changed and self.decoding.num_beams == 1:
+            raise ConfigError(
+                "--task.decoding.length_penalty is for beam search, and this is greedy: give "
+                "--task.decoding.num_beams too"
+            )
+
+    def validate_target(self, name: str, target: Any, spec: Any) -> None:
+        """Refuses a BLEU that was written as a fraction."""
+        del spec
+        if target.metric == "bleu" and target.value <= 1:
+            raise ConfigError(
+                f"{name}.value={target.value:g} must lie in 1 to 100: BLEU is no fraction"
+            )
+
+    def model_arguments(self, spec: Any) -> dict[str, Any]:
+        """The size of the joint vocabulary."""
+        return {"vocabulary_size": spec.vocabulary_size}
+
+    def parts_of_examples(self, spec: Any) -> dict[str, float]:
+        """Sentence pairs in a packed row."""
+        return {"sentence pairs": spec.num_train_pairs / spec.num_train_examples}
+
+    def loss(
+        self, module: Any, batch: Arrays, moment: Moment, setting: Setting
+    ) -> tuple[jax.Array, jax.Array]:
+        """The summed loss of a batch's target tokens, and their number."""
+        del setting
+        targets = batch["target"].astype(jnp.int32)
+        segments = batch["target_segments"].astype(jnp.int32)
+        hidden = module(
+            batch["source"].astype(jnp.int32),
+            batch["source_segments"].astype(jnp.int32),
+            decoder_inputs(targets, segments),
+            segments,
+            dropout_key=moment.key(MODEL),
+        )
+        sums = module.loss_and_count(hidden, targets, segments > 0, self.label_smoothing)
+        return sums[0], sums[1]
+
+    def zero_totals(self, setting: Setting) -> Arrays:
+        """Counts, the sum of unsmoothed losses, and a row for each sentence's translation."""
+        longest = setting.spec.eval_source_length + self.decoding.max_extra_tokens
+        return {
+            "target_tokens": jnp.zeros((), jnp.int32),
+            "loss": jnp.zeros((), jnp.float32),
+            "translations": jnp.zeros((setting.spec.num_eval_examples, longest), jnp.int32),
+        }
+
+    def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
+        """The totals with a batch added: each translation at its place in the split."""
+        mask = batch["mask"]
+        source = jnp.where(mask[:, None], batch["source"].astype(jnp.int32), PAD)
+        targets = jnp.where(mask[:, None], batch["target"].astype(jnp.int32), PAD)
+        real = targets != PAD
+        segments = real.astype(jnp.int32)
+        source_segments = (source != PAD).astype(jnp.int32)
+        hidden = module(source, source_segments, decoder_inputs(targets, segments), segments)
+        loss, _ = module.loss_and_count(hidden, targets, real, 0.0)
+        rows = PartitionSpec(BATCH_AXES)
+        translate = jax.shard_map(
+            lambda source: self.translate(module, source, setting).tokens,
+            mesh=setting.mesh,
+            in_specs=(rows,),
+            out_specs=rows,
+            check_vma=False,
+        )
+        # Padding goes to a place out of range: nowhere.
+        place = jnp.where(mask, batch["index"], setting.spec.num_eval_examples)
+        return {
+            "target_tokens": totals["target_tokens"] + real.sum(dtype=jnp.int32),
+            "loss": totals["loss"] + loss,
+            "translations": totals["translations"].at[place].set(translate(source), mode="drop"),
+        }
+
+    def translate(self, module: Any, source: jax.Array, setting: Setting) -> Decoded:
+        """The translations of sentences.
+
+        Args:
+          module: The model.
+          source: int32 [batch, source length]; a row of padding alone gives an empty translation.
+          setting: What the task works on.
+        """
+        config, real = self.decoding, source != PAD
+        lengths = real.sum(axis=1)
+        limits = jnp.where(lengths > 0, lengths + config.max_extra_tokens, 0)
+        longest = source.shape[1] + config.max_extra_tokens
+        cache = module.start_cache(source, real.astype(jnp.int32), config.num_beams, longest)
+        search = {
+            "max_length": longest,
+            "end": setting.spec.end,
+            "alpha": config.length_penalty,
+        }
+        if config.num_beams == 1:
+            return greedy_search(module.decode_next, cache, limits, **search)
+        return beam_search(module.decode_next, cache, limits, num_beams=config.num_beams, **search)
+
+    def metrics_of(
+        self, totals: Mapping[str, np.ndarray], setting: Setting
+    ) -> dict[str, float | str]:
+        """BLEU from 0 to 100, the mean loss, and the signature that says how BLEU was computed."""
+        texts = setting.data.vocabulary().decode(totals["translations"])
+        score, signature = bleu.corpus_bleu(texts, setting.data.references())
+        loss = totals["loss"].item() / totals["target_tokens"].item()
+        return {"bleu": score, "loss": loss, "bleu_signature": signature}
+
+    def train_flops_per_example(self, setting: Setting) -> float:
+        """Model FLOPs of the mean row in a train step: each pair alone, at its own length."""
+        sources, targets = setting.data.train_pair_lengths()
+        flops = train_flops(setting.model, sources, targets, setting.spec.vocabulary_size)
+        return flops / setting.spec.num_train_examples
+
+    def answering(
+        self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
+    ) -> Answering:
+        """The model as one that translates single sentences, from text to text."""
+        words, length = setting.data.vocabulary(), setting.spec.eval_source_length
+        sentences = words.decode(np.asarray(examples["source"]))
+        references = setting.data.references()
+        program = compiled(
+            lambda module, inputs: self.translate(module, inputs["source"], setting).tokens,
+            {"source": np.zeros((1, length), np.int32)},
+        )
+
+        def answer(sentence: str) -> str:
+            tokens = words.encode([sentence])[0][:length]
+            source = np.zeros((1, length), np.int32)
+            source[0, : len(tokens)] = tokens
+            return words.decode(program({"source": source}))[0]
+
+        def quality(answers: list[str], positions: list[int]) -> dict[str, Any]:
+            wanted = [references[position] for position in positions]
+            score, signature = bleu.corpus_bleu(answers, wanted)
+            return {"bleu": score, "bleu_signature": signature}
+
+        timed = (
+            "from the text of a sentence to the text of its translation, both on the host; sources "
+            f"padded to {length} tokens"
+        )
+        return Answering(example=sentences.__getitem__, answer=answer, quality=quality, timed=timed)
+
+    def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
+        """Two files of text, encoded by the run's own vocabulary."""
+        from dawnjax.input_pipeline.parallel_text_sources import read_test_set
+
+        if not all(paths.values()):
+            raise ConfigError("--data.source and --data.target go together")
+        source, target = (Path(path).expanduser() for path in paths.values())
+        words = setting.data.vocabulary()
+        text = read_test_set(source, target, words)
+        return LabelledSet(
+            kind="two files of text",
+            spec=dataclasses.replace(
+                setting.spec,
+                num_eval_examples=len(text.references),
+                eval_source_length=text.arrays["source"].shape[1],
+                eval_target_length=text.arrays["target"].shape[1],
+            ),
+            data=_TestSet(words, text.references),
+            examples=text.arrays,
+            fingerprint=text.fingerprint,
+        )
+
+
+def train_flops(
+    model: Any, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int
+) -> int:
+    """Model FLOPs of training on sentence pairs once.
+
+    Args:
+      model: The model's config, which counts its own multiply-adds.
+      source_lengths: int [pairs], tokens.
+      target_lengths: int [pairs], tokens.
+      vocabulary_size: Tokens of the joint vocabulary.
+    """
+    forward = 2 * model.multiply_adds(source_lengths, target_lengths, vocabulary_size)
+    return TRAINING_FACTOR * forward
+
+
+def decoder_inputs(targets: jax.Array, segments: jax.Array) -> jax.Array:
+    """Each segment's tokens moved on by one: what the decoder sees before each token.
+
+    Args:
+      targets: int32 [batch, length].
+      segments: int32 [batch, length].
+    """
+    before = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
+    segment_before = jnp.pad(segments[:, :-1], ((0, 0), (1, 0)))
+    return jnp.where(segments == segment_before, before, PAD)

@@ -1,0 +1,161 @@
+"""A Flax NNX module as two pure functions; the one place where NNX meets `jax.jit`.
+
+NNX walks its object graph in Python at each call that crosses a `jit` boundary (17 ms a call for a
+ResNet-50, against 0.6 ms for plain dicts). Here the graph is split and merged inside the trace, so
+that it is walked once, at compilation, and a step passes nested dicts of arrays.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+Tree = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class PureModel:
+    """A model without state of its own.
+
+    Attributes:
+      init: From a PRNG key to `(params, batch_stats)`, nested dicts of arrays.
+      bind: From `(params, batch_stats, key)` to the module that holds them. With a key it is in
+        training mode, and its random streams (of `nnx.Dropout`, say) start from that key; without
+        one it is in evaluation mode. The module lives inside a trace and goes no further.
+      stats_of: From a module that has seen a batch to its `batch_stats`. This package's own
+        normalization gives a row a group there, [groups, channels] for [channels].
+      has_streams: Whether the module draws random numbers by itself.
+    """
+
+    init: Callable[[jax.Array], tuple[Tree, Tree]]
+    bind: Callable[..., Any]
+    stats_of: Callable[[Any], Tree]
+    has_streams: bool
+
+    def apply(
+        self, params: Tree, batch_stats: Tree, *arguments: Any, key: Any = None, **named: Any
+    ) -> tuple[Any, Tree]:
+        """Calls the module: what it returns, and its `batch_stats` after the call."""
+        module = self.bind(params, batch_stats, key)
+        with named_layers(module):
+            outputs = module(*arguments, **named)
+        return outputs, self.stats_of(module)
+
+
+def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
+    """The pure functions of the module that `build` makes.
+
+    Args:
+      build: Makes the module from its random streams. The module may hold `nnx.Param`,
+        `nnx.BatchStat` and random streams.
+
+    Raises:
+      TypeError: The module holds another kind of variable, which a step would silently drop.
+    """
+    abstract = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    graph, _, _, streams, rest = nnx.split(abstract, nnx.Param, nnx.BatchStat, nnx.RngState, ...)
+    for path, variable in nnx.to_flat_state(rest):
+        place = "/".join(map(str, path))
+        raise TypeError(
+            f"{place} is a {type(variable).__name__}, which a step cannot carry; a model holds "
+            "nnx.Param, nnx.BatchStat and random streams"
+        )
+
+    def init(key: jax.Array) -> tuple[Tree, Tree]:
+        _, params, batch_stats, _ = nnx.split(build(nnx.Rngs(key)), nnx.Param, nnx.BatchStat, ...)
+        return _text_keys(nnx.to_pure_dict(params)), _text_keys(nnx.to_pure_dict(batch_stats))
+
+    def bind(params: Tree, batch_stats: Tree, key: jax.Array | None = None) -> Any:
+        states = (nnx.State(_number_keys(params)), nnx.State(_number_keys(batch_stats)))
+        module = nnx.merge(graph, *states, _streams_from(streams, key), rest)
+        if key is None:
+            module.eval()
+        else:
+            module.train()
+        return module
+
+    def stats_of(module: Any) -> Tree:
+        return _text_keys(nnx.to_pure_dict(nnx.state(module, nnx.BatchStat)))
+
+    return PureModel(init, bind, stats_of, bool(jax.tree.leaves(streams)))
+
+
+def _streams_from(streams: Any, key: jax.Array | None) -> Any:
+    """The state of a module's random streams, which begin again at each step from its key."""
+    if key is None:
+        key = jax.random.key(0)  # evaluation draws nothing
+    states = []
+    for number, (path, variable) in enumerate(nnx.to_flat_state(streams)):
+        shape = variable.shape
+        if isinstance(variable, nnx.RngKey):
+            stream = jax.random.fold_in(key, number)
+            value = jax.random.split(stream, shape) if shape else stream
+        else:
+            value = jnp.zeros(shape, variable.dtype)
+        states.append((path, variable.replace(value)))
+    return nnx.from_flat_state(states)
+
+
+_CLASSES_LOCK = threading.RLock()
+"""Held while a model is traced: two threads must not wrap the same classes."""
+
+
+@contextlib.contextmanager
+def named_layers(module: nnx.Module) -> Iterator[None]:
+    """Trace each layer's operations under its place in the model, such as `blocks/1/conv_1`.
+
+    NNX itself names nothing, and a profile could not say which layer an operation belongs to. The
+    names are no part of the mathematics, nor of the compile cache's key.
+    """
+    places = {id(layer): "/".join(map(str, path)) for path, layer in nnx.iter_modules(module)}
+    classes = {type(layer) for _, layer in nnx.iter_modules(module) if callable(layer)}
+    open_layers = [""]
+
+    def named(call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def call_with_name(self: nnx.Module, *arguments: Any, **options: Any) -> Any:
+            place = places.get(id(self), "")
+            if not place or place == open_layers[-1]:
+                return call(self, *arguments, **options)
+            relative = place.removeprefix(open_layers[-1] + "/")
+            open_layers.append(place)
+            try:
+                with jax.named_scope(relative):
+                    return call(self, *arguments, **options)
+            finally:
+                open_layers.pop()
+
+        return call_with_name
+
+    # Python looks a call up in the class, so the class is what can be wrapped, while it traces.
+    with _CLASSES_LOCK:
+        own = {one: vars(one).get("__call__") for one in classes}
+        for one in classes:
+            one.__call__ = named(one.__call__)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            for one, call in own.items():
+                if call is None:
+                    del one.__call__
+                else:
+                    one.__call__ = call  # type: ignore[method-assign]
+
+
+def _text_keys(tree: Any) -> Any:
+    """Makes list positions strings: a checkpoint's paths are strings."""
+    if isinstance(tree, dict):
+        return {str(key): _text_keys(value) for key, value in tree.items()}
+    return tree
+
+
+def _number_keys(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {int(k) if k.isdigit() else k: _number_keys(value) for k, value in tree.items()}
+    return tree
