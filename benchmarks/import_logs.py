@@ -17,7 +17,7 @@ import tracemalloc
 from pathlib import Path
 
 from benchmarks import harness
-from dawnjax.official import mlperf, sources
+from dawnjax.official import mlperf, mlperf_log, sources
 from dawnjax.official.mlperf_trial import read_trial
 
 _MARKED = re.compile(rb":::MLPv0\.5\.0 (\w+) (\d+(?:\.\d+)?) \(([^)]*)\) (\w+)(?: *: *(.*))?")
@@ -35,7 +35,7 @@ def main() -> int:
         if mlperf.RESULT_FILE.fullmatch(file.name.rsplit("/", 1)[-1])
     ]
     num_bytes = sum(map(len, logs))
-    num_records = sum(read_trial(log).num_records for log in logs)
+    num_records = sum(len(mlperf_log.parse(log).records) for log in logs)
 
     def ours() -> float:
         started = time.process_time()

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_entries import entry_of, make_entry, make_trial, official_entries
+from official_figures import RESNET_1, RESNET_80
 
-from dawnjax.analysis import paper_cells, resampling
+from dawnjax.analysis import resampling
 from dawnjax.analysis.comparison import (
     compare,
     compare_table,
@@ -37,8 +38,8 @@ def test_no_score_no_speedup():
 def test_published_speedups(test_data):
     # Table 7 prints 21.6x and 28.2x; the logs give 21.558 and 28.042.
     entries = official_entries(test_data)
-    small = find_entry(entries, paper_cells.RESNET_1)
-    large = find_entry(entries, paper_cells.RESNET_80)
+    small = find_entry(entries, RESNET_1)
+    large = find_entry(entries, RESNET_80)
     assert small is not None and large is not None
     value = speedup(small, large)
     assert value.tta == pytest.approx(21.558, abs=1e-3)

@@ -339,7 +339,7 @@ def test_an_inference_entry_comes_back_as_it_was(run, tmp_path):
 
     def export(out: str, **changes) -> list[Path]:
         file.write_text(json.dumps(record | changes))
-        return export_dawnbench.export_inference([file], tmp_path / out, author="An Author")
+        return export_dawnbench.export([file], tmp_path / out, author="An Author")
 
     with pytest.raises(ConfigError, match="its data are 'synthetic'"):
         export("a")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.analysis.entries import Entry
 from dawnjax.config.experiment_flags import experiment_names, load_experiment
 from dawnjax.official.importer import import_results
+from dawnjax.results.entries import Entry
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.runs.summary import summarize
 

@@ -133,9 +133,6 @@ def circles(place: Callable[[str], str], ignored: Container[Edge]) -> list[str]:
 
 KNOWN_CIRCLES: list[Edge] = [
     ("dawnjax.train_step", "dawnjax.tasks.translation"),
-    ("dawnjax.analysis.counts", "dawnjax.official.naming"),
-    ("dawnjax.analysis.entry_checks", "dawnjax.official.mlperf_rounds"),
-    ("dawnjax.analysis.loading", "dawnjax.official.importer"),
     ("dawnjax.config.experiment_flags", "dawnjax.config.command_line"),
     ("dawnjax.fresh_profile", "dawnjax.train"),
 ]

@@ -9,10 +9,10 @@ import pytest
 from official_figures import dawnbench_rows
 
 from dawnjax.__main__ import main
-from dawnjax.analysis.entries import Entry, read_entries
 from dawnjax.official.importer import import_results
 from dawnjax.official.naming import framework_family, machine_counts, processor_class
 from dawnjax.official.outcome import Imported
+from dawnjax.results.entries import Entry, read_entries
 
 HOURS = 1e-6
 USD = 0.005

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dawnjax.__main__ import main
-from dawnjax.analysis.entries import Entry, read_entries
 from dawnjax.official import dawnbench, importer, mlperf_log, sources
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
+from dawnjax.results.entries import Entry, read_entries
 
 LOG = b"""\
 :::MLPv0.5.0 resnet 1541720000.000000000 (train.py:1) run_start
@@ -431,10 +431,10 @@ class Files:
     """A source made of files in memory."""
 
     def __init__(self, contents: dict[str, bytes]) -> None:
-        self.found = importer._Found()
+        self.source = importer.Source()
         for name, data in contents.items():
-            self.found.add(sources.SourceFile(name, name, lambda limit, data=data: data[:limit]))
-        self.found.finish()
+            self.source.add(sources.SourceFile(name, name, lambda limit, data=data: data[:limit]))
+        self.source.finish()
 
 
 @settings(max_examples=150, deadline=None)
@@ -448,10 +448,10 @@ def test_fuzzed_logs(log, later, description):
             "A/results/y/resnet/result_0.txt": later,
         }
     )
-    assert len(files.found.entries) + len(files.found.rejections) == 2
-    for entry in files.found.entries:
+    assert len(files.source.entries) + len(files.source.rejections) == 2
+    for entry in files.source.entries:
         check_entry(entry)
-    for rejection in files.found.rejections:
+    for rejection in files.source.rejections:
         assert str(rejection).isprintable()
 
 
@@ -465,8 +465,8 @@ def test_fuzzed_entries(description, table, inference):
             "ImageNet/inference/x.json": inference,
         }
     )
-    assert len(files.found.entries) + len(files.found.rejections) == 2
-    for entry in files.found.entries:
+    assert len(files.source.entries) + len(files.source.rejections) == 2
+    for entry in files.source.entries:
         check_entry(entry)
         if entry.trials and entry.trials[0].reached:
             value = next(e for e in entry.trials[0].evaluations if e.value >= 93)

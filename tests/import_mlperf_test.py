@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from official_figures import mlperf_rows
 
-from dawnjax.analysis.entries import Entry
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_rounds import round_in, target
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
+from dawnjax.results.entries import Entry
 
 SECONDS = 0.01
 PERCENT = 0.01

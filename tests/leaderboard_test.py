@@ -16,9 +16,9 @@ from dawnjax.analysis.cost import (
     system_price,
 )
 from dawnjax.analysis.counts import count, count_listed, counts_table, read_entry_list
-from dawnjax.analysis.entries import Entry, Inference, Target
 from dawnjax.analysis.leaderboard import benchmarks, leaderboard, ranking_seconds, targets, up_to
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.results.entries import Entry, Inference, Target
 
 P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")
 

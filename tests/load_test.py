@@ -15,10 +15,10 @@ from made_entries import entry_of, make_entry, make_trial, official_entries
 from made_runs import write_run
 
 from dawnjax import analysis
-from dawnjax.analysis.entries import Entry, read_entries
 from dawnjax.analysis.entry_checks import with_summary_of_trials
 from dawnjax.analysis.tables import Column, Table, write_tables
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.results.entries import Entry, read_entries
 
 
 def test_everything_comes_as_one_list(tmp_path):

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.analysis.counts import ListedEntry, read_entry_list
-from dawnjax.analysis.entries import Entry, Evaluation, Target, Trial
 from dawnjax.analysis.loading import Entries
-from dawnjax.analysis.stability import summarize_trials
 from dawnjax.official import importer
+from dawnjax.results.entries import Entry, Evaluation, Target, Trial
+from dawnjax.results.trial_summary import summarize_trials
 
 
 def make_trial(

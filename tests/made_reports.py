@@ -3,9 +3,9 @@
 import dataclasses
 import html.parser
 
-from dawnjax.analysis.entries import Entry, Evaluation, Inference, Target, Trial
-from dawnjax.analysis.stability import summarize_trials
 from dawnjax.report import inputs, page
+from dawnjax.results.entries import Entry, Evaluation, Inference, Target, Trial
+from dawnjax.results.trial_summary import summarize_trials
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
 

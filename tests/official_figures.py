@@ -7,6 +7,12 @@ numbers of their files.
 
 from typing import NamedTuple
 
+_NVIDIA = "v0.5.0/nvidia/submission/results"
+RESNET_1 = f"{_NVIDIA}/dgx1_ngc18.11_mxnet/resnet"
+RESNET_80 = f"{_NVIDIA}/dgx1_multi_ngc18.11_mxnet/resnet"
+SSD_8 = f"{_NVIDIA}/dgx1_multi_ngc18.11_pytorch/ssd"
+"""Sources of entries of MLPerf v0.5."""
+
 
 class MlperfRow(NamedTuple):
     """One official MLPerf v0.5 entry; seconds unless the name says otherwise."""

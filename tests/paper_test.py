@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 from made_entries import entry_of, make_entry, make_trial, official_entries, official_list
+from official_figures import SSD_8
 
-from dawnjax.analysis import paper, paper_cells
-from dawnjax.analysis.entries import Target
+from dawnjax.analysis import paper
+from dawnjax.results.entries import Target
 
 
 def by_cell(tables):
@@ -101,7 +102,7 @@ def test_variation_of_all_entries(test_data):
 def ssd(times, **fields):
     return entry_of(
         times,
-        source=paper_cells.SSD_8,
+        source=SSD_8,
         suite="mlperf_training",
         round="v0.5",
         benchmark="ssd",

@@ -15,10 +15,10 @@ from made_reports import entry, some_entries, some_report
 
 from dawnjax.__main__ import main, run_command
 from dawnjax.analysis import entry_checks
-from dawnjax.analysis.entries import write_entries
 from dawnjax.analysis.entry_tables import WARM
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.report import inputs, page, words, writing
+from dawnjax.results.entries import write_entries
 
 
 @pytest.fixture(scope="module")

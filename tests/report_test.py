@@ -11,11 +11,11 @@ import pytest
 from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
-from dawnjax.analysis.entries import Evaluation, Target, write_entries
 from dawnjax.report import inputs, own, page, trials, writing
 from dawnjax.report.figures import Figure
 from dawnjax.report.privacy import Redactor
 from dawnjax.report.table_view import MOST_ROWS, TableView
+from dawnjax.results.entries import Evaluation, Target, write_entries
 
 
 @pytest.fixture(scope="module")
@@ -251,9 +251,9 @@ def test_what_is_left_out_is_named(tmp_path):
         run._replace(result=dataclasses.replace(result, overrides={"num_epochs": number}))
         for number in range(own.MOST_BARS + 1)
     ]
-    part = own.runs_part(runs)
-    assert part is not None
-    figure = part.section.blocks[1]
+    section = own.runs_section(runs)
+    assert section is not None
+    figure = section.blocks[1]
     assert isinstance(figure, Figure)
     assert figure.left_out == (("x num_epochs=9", "too many bars for one figure"),)
 
@@ -278,9 +278,9 @@ def test_a_run_that_reached_at_an_unknown_time_says_why(lost, names, why, tmp_pa
     (row,) = next(table for table in made.tables if table.name == "runs").records()
     assert row["status"] == "reached" and row["reached"] is True
     assert [row[name] for name in names] == [None] * len(names)
-    part = own.runs_part(inputs.read([path]).runs)
-    assert part is not None
-    shown = part.section.blocks[0]
+    section = own.runs_section(inputs.read([path]).runs)
+    assert section is not None
+    shown = section.blocks[0]
     assert isinstance(shown, TableView)
     assert why in dict(shown.reasons).values()
     cells = [cell.text for cell in shown.rows[0]]

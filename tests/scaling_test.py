@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_entries import entry_of, make_entry, make_trial, official_entries
+from official_figures import RESNET_1, RESNET_80
 
-from dawnjax.analysis import paper_cells
-from dawnjax.analysis.entries import Target
 from dawnjax.analysis.scaling import (
     batch_points,
     fit_critical_batch_size,
@@ -17,6 +16,7 @@ from dawnjax.analysis.scaling import (
     series,
 )
 from dawnjax.errors import ConfigError
+from dawnjax.results.entries import Target
 
 
 def test_scaling_by_hand():
@@ -77,8 +77,8 @@ def test_series_hold_one_target_and_name_their_recipes():
 
 def test_official_scaling_of_resnet(test_data):
     groups = series(official_entries(test_data).where(suite="mlperf_training", submitter="nvidia"))
-    (group,) = [g for g in groups if paper_cells.RESNET_80 in {entry.source for entry in g}]
-    assert {entry.source for entry in group} == {paper_cells.RESNET_1, paper_cells.RESNET_80}
+    (group,) = [g for g in groups if RESNET_80 in {entry.source for entry in g}]
+    assert {entry.source for entry in group} == {RESNET_1, RESNET_80}
     small, large = scaling(group)
     # 80 times the accelerators, 21.558 times as fast: 26.95 %.
     assert (small.num_accelerators, large.num_accelerators) == (8, 640)

@@ -11,12 +11,14 @@ from official_figures import mlperf_rows
 
 from dawnjax.analysis import entry_tables, resampling
 from dawnjax.analysis.stability import (
-    coefficient_of_variation,
     cv_of_rows,
     expected_of_rows,
     mean_of_rows,
-    mlperf_score,
     stability_of,
+)
+from dawnjax.results.trial_summary import (
+    coefficient_of_variation,
+    mlperf_score,
     summarize_trials,
 )
 

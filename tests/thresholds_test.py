@@ -5,16 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_entries import make_entry, make_trial, official_entries
 
-from dawnjax.analysis.entries import Target
 from dawnjax.analysis.paper import find_entry
 from dawnjax.analysis.thresholds import (
     NO_TIME,
     learning_curve,
     learning_curve_table,
-    reaches,
     threshold_table,
     time_to_threshold,
 )
+from dawnjax.results.entries import Target, reaches
 
 CURVE = ((1, 10.0, 50.0), (2, 20.0, 80.0), (3, 30.0, 70.0), (4, 40.0, 94.0))
 

@@ -1,4 +1,4 @@
-"""Two sets of trials side by side: speedups, their intervals, and how many trials would tell.
+"""Two sets of trials compared: speedups, intervals, and the trials needed for an answer.
 
 Source of the speedups: arXiv 1806.01427, Table 7.
 """
@@ -11,15 +11,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dawnjax.analysis import resampling
-from dawnjax.analysis.entries import Entry
-from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
+from dawnjax.analysis.resampling import CONFIDENCE, FEWEST_TRIALS, Interval
 from dawnjax.analysis.stability import expected_of_rows, expected_time_rows, mean_of_rows
 from dawnjax.analysis.tables import Column, Table
+from dawnjax.results.entries import Entry
 
 POWER = 0.8
-CONFIDENCE = 0.95
 MOST_TRIALS = 1_000_000
-"""Above so many trials, two sets are the same for every purpose."""
+"""Two sets that need more trials than this count as equal."""
 
 _NODES = np.polynomial.legendre.leggauss(64)
 
@@ -62,7 +61,7 @@ class Comparison:
         leaves out 1; None without an interval, and `caution` says so.
       trials_needed: Trials of each set that would tell a true ratio such as this from 1 with a
         probability of 80 %, at 95 % confidence; None where a million would not do or the
-        variation is not known. It says nothing on sets of which trials did not reach.
+        variation is not known. It does not hold for sets with trials that did not reach.
       caution: What limits the comparison; empty if nothing does.
     """
 
@@ -78,22 +77,23 @@ class Comparison:
 
 
 def speedup(small: Entry, large: Entry) -> Speedup:
-    """Gives throughput speedup and time-to-accuracy speedup of a large system over a small one."""
-    one, other = small.summary, large.summary
+    """Throughput speedup and time-to-accuracy speedup of a large system over a small one."""
+    of_small, of_large = small.summary, large.summary
     return Speedup(
         small=small.source,
         large=large.source,
         throughput=_over(
-            one and one.seconds_per_epoch_mean, other and other.seconds_per_epoch_mean
+            of_small and of_small.seconds_per_epoch_mean,
+            of_large and of_large.seconds_per_epoch_mean,
         ),
-        tta=_over(one and one.score_seconds, other and other.score_seconds),
-        epochs=_over(other and other.epochs_mean, one and one.epochs_mean),
+        tta=_over(of_small and of_small.score_seconds, of_large and of_large.score_seconds),
+        epochs=_over(of_large and of_large.epochs_mean, of_small and of_small.epochs_mean),
         accelerators=_over(large.num_accelerators, small.num_accelerators),
     )
 
 
 def speedup_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
-    """Gives the speedups of (small, large) pairs of entries (arXiv 1806.01427, Table 7)."""
+    """Table of the speedups of (small, large) pairs of entries (arXiv 1806.01427, Table 7)."""
     rows = []
     for small, large in pairs:
         value = speedup(small, large)
@@ -136,7 +136,7 @@ def speedup_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
     )
 
 
-def compare(first: Entry, second: Entry, seed: int = resampling.SEED) -> Comparison:
+def compare(first: Entry, second: Entry) -> Comparison:
     """Compares the trials of two entries: ratios with 95 % intervals of the bootstrap (BCa).
 
     Two sets of fewer than `resampling.FEWEST_TRIALS` trials are not told apart, whatever their
@@ -151,11 +151,11 @@ def compare(first: Entry, second: Entry, seed: int = resampling.SEED) -> Compari
         )
         for entry in (first, second)
     ]
-    mean_ratio = resampling.bootstrap(times, _ratio_of_means, seed=seed, fewest=FEWEST_TRIALS)
+    mean_ratio = resampling.bootstrap(times, _ratio_of_means, fewest=FEWEST_TRIALS)
     expected_ratio = None
     if rows[0] is not None and rows[1] is not None:
         expected_ratio = resampling.bootstrap(
-            [rows[0], rows[1]], _ratio_of_expected, seed=seed, fewest=FEWEST_TRIALS
+            [rows[0], rows[1]], _ratio_of_expected, fewest=FEWEST_TRIALS
         )
     interval = expected_ratio or mean_ratio
     distinct = None
@@ -164,9 +164,9 @@ def compare(first: Entry, second: Entry, seed: int = resampling.SEED) -> Compari
     counted = times if expected_ratio is None else rows
     cautions = _cautions(first, second, times)
     if distinct is None:
-        one, other = (0 if kept is None else len(kept) for kept in counted)
+        sizes = " and ".join("0" if kept is None else str(len(kept)) for kept in counted)
         cautions.append(
-            f"too few trials to tell: {one} and {other}, an interval needs {FEWEST_TRIALS} of each"
+            f"too few trials to tell: {sizes}, an interval needs {FEWEST_TRIALS} of each"
         )
     needed = None
     if mean_ratio is not None and mean_ratio.value > 0:
@@ -185,11 +185,10 @@ def compare(first: Entry, second: Entry, seed: int = resampling.SEED) -> Compari
 
 
 def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
-    """Gives the comparisons of pairs of entries."""
+    """Table of the comparisons of pairs of entries."""
     rows = []
     for first, second in pairs:
         value = compare(first, second)
-        mean, expected = value.mean_ratio, value.expected_ratio
         rows.append(
             (
                 first.benchmark,
@@ -197,12 +196,8 @@ def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
                 value.second,
                 f"{value.reached[0]}/{value.trials[0]}",
                 f"{value.reached[1]}/{value.trials[1]}",
-                *((None,) * 3 if mean is None else (mean.value, mean.low, mean.high)),
-                *(
-                    (None,) * 3
-                    if expected is None
-                    else (expected.value, expected.low, expected.high)
-                ),
+                *_ends(value.mean_ratio),
+                *_ends(value.expected_ratio),
                 value.distinct,
                 value.trials_needed,
                 value.caution,
@@ -240,14 +235,19 @@ def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:
     )
 
 
+def _ends(interval: Interval | None) -> tuple[float | None, float | None, float | None]:
+    if interval is None:
+        return None, None, None
+    return interval.value, interval.low, interval.high
+
+
 def trials_needed(
     ratio: float,
     first_cv: float,
     second_cv: float,
     power: float = POWER,
-    confidence: float = CONFIDENCE,
 ) -> int | None:
-    """Gives the trials of each set that tell a ratio of mean times from 1, in a two-sided t test.
+    """Trials that each set needs for a two-sided t test to tell a ratio of means from 1.
 
     The smallest n, from `FEWEST_TRIALS` on, at which the test of the logarithms of log-normal times
     has the power: its statistic follows the noncentral t distribution with noncentrality
@@ -265,7 +265,6 @@ def trials_needed(
       first_cv: Sample standard deviation over mean of the first set's times.
       second_cv: Of the second set's.
       power: Probability of telling them apart.
-      confidence: Of the test.
 
     Returns:
       None where a million trials would not do: the ratio is 1, or as good as that.
@@ -275,10 +274,10 @@ def trials_needed(
     """
     if ratio <= 0 or first_cv < 0 or second_cv < 0:
         raise ValueError(f"ratio {ratio}, CVs {first_cv}, {second_cv}: none may be negative")
-    if not (0 < power < 1 and 0 < confidence < 1):
-        raise ValueError(f"power {power} and confidence {confidence} must be between 0 and 1")
+    if not 0 < power < 1:
+        raise ValueError(f"power {power} must be between 0 and 1")
     normal = statistics.NormalDist()
-    z_test, z_power = normal.inv_cdf((1 + confidence) / 2), normal.inv_cdf(power)
+    z_test, z_power = normal.inv_cdf((1 + CONFIDENCE) / 2), normal.inv_cdf(power)
     variance = math.log1p(first_cv**2) + math.log1p(second_cv**2)
     effect = (z_test + z_power) ** 2 * variance
     distance = math.log(ratio) ** 2
@@ -292,13 +291,13 @@ def trials_needed(
     while True:
         freedom = (number - 1) / (share**2 + (1 - share) ** 2)
         noncentrality = math.sqrt(distance * number / variance)
-        if _power(noncentrality, freedom, confidence) >= power:
+        if _power(noncentrality, freedom) >= power:
             return number
         number += 1
 
 
-def _power(noncentrality: float, freedom: float, confidence: float) -> float:
-    """Gives how often a two-sided t test finds a difference.
+def _power(noncentrality: float, freedom: float) -> float:
+    """Probability that a two-sided t test finds a difference.
 
     The statistic is (z + noncentrality) / s, z standard normal and s² chi-squared over its degrees
     of freedom: P(|t| > c) is the mean over s of Φ(noncentrality - c s) + Φ(-noncentrality - c s).
@@ -323,11 +322,11 @@ def _power(noncentrality: float, freedom: float, confidence: float) -> float:
         )
 
     low, high = 0.0, 1.0
-    while above(high, 0.0) > (1 - confidence) / 2:
+    while above(high, 0.0) > (1 - CONFIDENCE) / 2:
         low, high = high, 2 * high
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if above(middle, 0.0) > (1 - confidence) / 2 else (low, middle)
+        low, high = (middle, high) if above(middle, 0.0) > (1 - CONFIDENCE) / 2 else (low, middle)
     return above(high, noncentrality) + above(high, -noncentrality)
 
 

@@ -1,16 +1,16 @@
-"""What an entry cost: its own price if it gives one, else a dated list's, else not known."""
+"""Cost of an entry: by its own price, else by a dated list of prices, else not known."""
 
-import csv
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.errors import ConfigError
+from dawnjax.machine import data_tables
+from dawnjax.results.entries import Entry
 
 UNITS = ("host", "accelerator")
 
@@ -47,40 +47,43 @@ class SystemPrice:
     source: str
 
 
-def _entry_price(name: str, usd: float, day: str, entry: str) -> Price:
+def read_prices(path: Path) -> tuple[Price, ...]:
+    """Reads a list of prices: CSV with the columns name, usd_per_hour, unit, date, source.
+
+    Raises:
+      ConfigError: The file cannot be read, or a line is no price; the line is named.
+    """
+    names = [field.name for field in dataclasses.fields(Price)]
+    return tuple(_price(row, where) for where, row in data_tables.rows(path, names))
+
+
+def parse_date(text: str) -> date | None:
+    """Reads the day of `YYYY-MM-DD`, zeros left out or not; None if it is none."""
+    match = re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text, re.ASCII)
+    try:
+        return date(*map(int, match.groups())) if match else None
+    except ValueError:
+        return None
+
+
+def _price(row: dict[str, str], where: str) -> Price:
+    if not re.fullmatch(r"\d+(\.\d+)?", row["usd_per_hour"], re.ASCII):
+        raise ConfigError(f"{where}: usd_per_hour is {row['usd_per_hour']!r}, not a number")
+    if row["unit"] not in UNITS:
+        raise ConfigError(f"{where}: unit is {row['unit']!r}; choose one of {UNITS}")
+    day = parse_date(row["date"])
+    if day is None:
+        raise ConfigError(f"{where}: date is {row['date']!r}, not YYYY-MM-DD")
     return Price(
-        name=name,
-        usd_per_hour=usd,
-        unit="host",
-        date=day,
-        source=f"costPerHour of the DAWNBench entry {entry}",
+        name=row["name"],
+        usd_per_hour=float(row["usd_per_hour"]),
+        unit=row["unit"],
+        date=day.isoformat(),
+        source=row["source"],
     )
 
 
-PRICES = (
-    _entry_price("p2.xlarge", 0.90, "2017-10-11", "CIFAR10 dawn_resnet164_b_1k80-ec2_pytorch"),
-    _entry_price("g3.4xlarge", 1.14, "2018-01-31", "CIFAR10 diux_cifar_g3"),
-    _entry_price("p3.2xlarge", 3.06, "2018-01-31", "CIFAR10 diux_cifar_p3"),
-    _entry_price("p3.16xlarge", 24.48, "2018-01-31", "ImageNet diux_resnet50_p3-tensorpack"),
-    _entry_price(
-        "GCP n1-standard-2, Cloud TPU",
-        6.595,
-        "2018-03-25",
-        "ImageNet google_resnet50_tpu_tensorflow17",
-    ),
-    _entry_price(
-        "GCP n1-standard-2, Cloud TPU",
-        4.595,
-        "2018-09-29",
-        "ImageNet google_resnet50_tpu_tensorflow111",
-    ),
-    _entry_price(
-        "ecs.gn6e-c12g1.24xlarge",
-        20.60,
-        "2020-03-10",
-        "ImageNet alibabacloud_resnet50_gn6e_1_machine_tensorflow",
-    ),
-)
+PRICES = read_prices(data_tables.FOLDER / "prices.csv")
 """Prices that DAWNBench entries give for one machine, with the day of the entry.
 
 The prices of p2.8xlarge and g3.16xlarge are left out: the two entries that give them seem to have
@@ -89,7 +92,7 @@ exchanged them.
 
 
 def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
-    """Gives the price of an entry's whole system on its day.
+    """Price of an entry's whole system on its day.
 
     The entry's own price wins. Else its hardware or system must name exactly one item of the list,
     the newest price not after the entry's date is taken, and multiplied by its hosts or
@@ -125,7 +128,7 @@ def system_price(entry: Entry, prices: Sequence[Price] = PRICES) -> SystemPrice:
 
 
 def cost_usd(seconds: float | None, price: SystemPrice) -> float | None:
-    """Gives seconds x price; None if either is not known."""
+    """Price of a time in USD; None if the time or the price is not known."""
     if seconds is None or price.usd_per_hour is None:
         return None
     return seconds * price.usd_per_hour / 3600
@@ -134,7 +137,7 @@ def cost_usd(seconds: float | None, price: SystemPrice) -> float | None:
 def training_cost(
     entry: Entry, seconds: float | None, prices: Sequence[Price] = PRICES
 ) -> tuple[float | None, str]:
-    """Gives the cost of the time that ranks a training entry, and where its price is from.
+    """Cost of the time that ranks a training entry, and where its price is from.
 
     That is the expected cost: what all trials cost over the number that reached. Where the trials
     tell what each cost, it is of those, so that attempts at several prices count each at its own.
@@ -153,66 +156,13 @@ def training_cost(
     return cost_usd(seconds, price), price.source
 
 
-def read_prices(path: Path) -> tuple[Price, ...]:
-    """Reads a list of prices: CSV with the columns name, usd_per_hour, unit, date, source.
-
-    Raises:
-      ConfigError: The file cannot be read, or a line is no price; the line is named.
-    """
-    prices = []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            wanted = [field.name for field in dataclasses.fields(Price)]
-            missing = [name for name in wanted if name not in (reader.fieldnames or ())]
-            if missing:
-                raise ConfigError(f"{path} lacks the column {missing[0]}; it needs {wanted}")
-            for row in reader:
-                prices.append(_price(row, f"{path}:{reader.line_num}"))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from None
-    return tuple(prices)
-
-
-def parse_date(text: str) -> date | None:
-    """Gives the day of `YYYY-MM-DD`, zeros left out or not; None if it is none."""
-    match = re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text, re.ASCII)
-    try:
-        return date(*map(int, match.groups())) if match else None
-    except ValueError:
-        return None
-
-
-def _price(row: dict[str, str | None], where: str) -> Price:
-    cells = {
-        name: (row[name] or "").strip() for name in (f.name for f in dataclasses.fields(Price))
-    }
-    empty = [name for name, cell in cells.items() if not cell]
-    if empty:
-        raise ConfigError(f"{where}: {empty[0]} is empty")
-    if not re.fullmatch(r"\d+(\.\d+)?", cells["usd_per_hour"], re.ASCII):
-        raise ConfigError(f"{where}: usd_per_hour is {cells['usd_per_hour']!r}, not a number")
-    if cells["unit"] not in UNITS:
-        raise ConfigError(f"{where}: unit is {cells['unit']!r}; choose one of {UNITS}")
-    day = parse_date(cells["date"])
-    if day is None:
-        raise ConfigError(f"{where}: date is {cells['date']!r}, not YYYY-MM-DD")
-    return Price(
-        name=cells["name"],
-        usd_per_hour=float(cells["usd_per_hour"]),
-        unit=cells["unit"],
-        date=day.isoformat(),
-        source=cells["source"],
-    )
-
-
 def _names(name: str, text: str) -> bool:
-    """Tells whether a text names an item, as a whole word: `p3.2xlarge` is not in `p3.24xlarge`."""
+    """Whether a text names an item, as a whole word: `p3.2xlarge` is not in `p3.24xlarge`."""
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text, re.IGNORECASE) is not None
 
 
-def price_table(prices: Iterable[Price] = PRICES) -> Table:
-    """Gives a list of prices."""
+def price_table() -> Table:
+    """Table of the listed prices."""
     return Table(
         name="prices",
         title="Prices",
@@ -223,6 +173,6 @@ def price_table(prices: Iterable[Price] = PRICES) -> Table:
             Column("date", "from"),
             Column("source", "source"),
         ),
-        rows=tuple((p.name, p.usd_per_hour, p.unit, p.date, p.source) for p in prices),
+        rows=tuple(dataclasses.astuple(price) for price in PRICES),
         notes=("An entry's own price is taken before any of these.",),
     )

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.errors import RunError
 from dawnjax.official.naming import framework_family
+from dawnjax.results.entries import Entry
 
 UNKNOWN = "not known"
 

@@ -1,4 +1,4 @@
-"""Whether an entry can be believed: a file of entries may come from anywhere."""
+"""Checks of entries read from a file, which may come from anywhere."""
 
 import dataclasses
 import math
@@ -7,8 +7,9 @@ import types
 import typing
 from typing import Any
 
-from dawnjax.analysis.entries import Entry, summary_of
 from dawnjax.errors import RunError
+from dawnjax.official import mlperf_rounds
+from dawnjax.results.entries import Entry, summary_of
 
 
 def check(entry: Entry) -> None:
@@ -31,21 +32,19 @@ def check(entry: Entry) -> None:
 
 
 def with_summary_of_trials(entry: Entry) -> Entry:
-    """Gives an entry whose summary is that of its trials, with a warning where it was not.
+    """Computes the summary of an entry from its trials, with a warning where its file differs.
 
     A deviation of 0 that a file gives for one trial is none, and no reason for a warning.
     """
     if not entry.trials and entry.summary is None:
         return entry
-    from dawnjax.official import mlperf_rounds  # which imports entries
-
     drops = mlperf_rounds.drops(entry.benchmark) if entry.suite == "mlperf_training" else 1
     summary = summary_of(entry.trials, entry.cost_per_hour_usd, drops)
-    told = {} if entry.summary is None else dataclasses.asdict(entry.summary)
+    given = {} if entry.summary is None else dataclasses.asdict(entry.summary)
     computed = dataclasses.asdict(summary)
     different = [
         f"{name} {value} and not {computed[name]}"
-        for name, value in told.items()
+        for name, value in given.items()
         if not math.isclose(value or 0.0, computed[name] or 0.0, rel_tol=1e-9)
     ]
     warnings = entry.warnings
@@ -65,8 +64,8 @@ def _fields(record: Any, prefix: str):
         if dataclasses.is_dataclass(value):
             yield from _fields(value, where + ".")
         elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
-            for number, one in enumerate(value):
-                yield from _fields(one, f"{where}[{number}].")
+            for number, item in enumerate(value):
+                yield from _fields(item, f"{where}[{number}].")
         else:
             yield where, value, hints[field.name]
 
@@ -83,7 +82,7 @@ def _hints(kind: type) -> dict[str, Any]:
 def _is_a(value: Any, wanted: Any) -> bool:
     origin = typing.get_origin(wanted)
     if origin in (types.UnionType, typing.Union):
-        return any(_is_a(value, one) for one in typing.get_args(wanted))
+        return any(_is_a(value, item) for item in typing.get_args(wanted))
     if wanted is type(None):
         return value is None
     if wanted is float:
@@ -93,10 +92,10 @@ def _is_a(value: Any, wanted: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     if origin is tuple:
         return isinstance(value, tuple) and all(
-            _is_a(one, typing.get_args(wanted)[0]) for one in value
+            _is_a(item, typing.get_args(wanted)[0]) for item in value
         )
     if origin is dict:
         return isinstance(value, dict) and all(
-            isinstance(key, str) and isinstance(one, str) for key, one in value.items()
+            isinstance(key, str) and isinstance(item, str) for key, item in value.items()
         )
     return isinstance(value, wanted)

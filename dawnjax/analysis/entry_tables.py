@@ -1,11 +1,12 @@
-"""Tables with one row an entry: what it is, how stable it is, epochs against time per epoch."""
+"""Tables with one row for each entry: overview, stability, epochs against time per epoch."""
 
 from collections.abc import Iterable
 
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
-from dawnjax.analysis.stability import Summary, stability_of
-from dawnjax.analysis.tables import Cell, Column, Table
+from dawnjax.analysis.stability import stability_of
+from dawnjax.analysis.tables import Cell, Column, Table, row_of
+from dawnjax.results.entries import Entry
+from dawnjax.results.trial_summary import Summary
 
 NOT_REACHED = "not reached"
 
@@ -20,14 +21,14 @@ WHAT = (
 
 
 COMPILATION = Column("compile_seconds", "cold compilation", "s", "number")
-"""Stands beside the time to accuracy: what is before its clock, where no cache had the programs."""
+"""Stands beside the time to accuracy: compilation before the clock, without a cache."""
 
 WARM = "read from cache"
-"""In place of it where all trials found their programs in the cache: none tells what they cost."""
+"""Stands there where all trials read their programs from the cache: no trial tells their cost."""
 
 
 def mean_compile_seconds(entry: Entry) -> float | str | None:
-    """Gives the mean of the trials that compiled, or `WARM`; None where no trial tells."""
+    """Mean compilation of the cold trials, or `WARM`; None where no trial tells."""
     cold = compile_seconds(entry, "cold")
     if cold:
         return sum(cold) / len(cold)
@@ -35,7 +36,7 @@ def mean_compile_seconds(entry: Entry) -> float | str | None:
 
 
 def compile_seconds(entry: Entry, cache: str) -> list[float]:
-    """Gives the compilation before the clock of the trials whose cache was `cold` or `warm`."""
+    """Compilation before the clock of the trials whose cache was `cold` or `warm`."""
     return [
         trial.compile_seconds
         for trial in entry.trials
@@ -43,15 +44,19 @@ def compile_seconds(entry: Entry, cache: str) -> list[float]:
     ]
 
 
-def what(entry: Entry) -> tuple[str, ...]:
-    """Gives the cells of `WHAT`."""
-    suite = f"{entry.suite} {entry.round}".strip()
-    system = entry.system or entry.hardware
-    return suite, entry.benchmark, entry.submitter, system, entry.source
+def what(entry: Entry) -> dict[str, Cell]:
+    """Cells of `WHAT`, by column."""
+    return {
+        "suite": f"{entry.suite} {entry.round}".strip(),
+        "benchmark": entry.benchmark,
+        "submitter": entry.submitter,
+        "system": entry.system or entry.hardware,
+        "source": entry.source,
+    }
 
 
 def summaries(entries: Iterable[Entry]) -> list[tuple[Entry, Summary]]:
-    """Gives the training entries that have trials, each with its summary."""
+    """Training entries that have trials, each with its summary."""
     return [
         (entry, entry.summary)
         for entry in entries
@@ -60,59 +65,53 @@ def summaries(entries: Iterable[Entry]) -> list[tuple[Entry, Summary]]:
 
 
 def overview_table(entries: Iterable[Entry]) -> Table:
-    """Gives every training entry with what it ran on, its times and its cost."""
+    """Table of every training entry with what it ran on, its times and its cost."""
+    columns = (
+        *WHAT,
+        Column("hardware", "hardware"),
+        Column("num_accelerators", "accelerators", kind="integer"),
+        Column("num_hosts", "hosts", kind="integer"),
+        Column("framework", "framework"),
+        Column("model", "model"),
+        Column("date", "date"),
+        Column("global_batch_size", "batch size", kind="integer"),
+        Column("global_batch_unit", "of"),
+        Column("target", "target", kind="number"),
+        Column("trials", "trials", kind="integer"),
+        Column("reached", "reached", kind="integer"),
+        Column("mean_seconds", "mean time to accuracy", "s", "number"),
+        Column("score_seconds", "MLPerf score", "s", "number"),
+        COMPILATION,
+        Column("cold_trials", "of cold trials", kind="integer"),
+        Column("warm_compile_seconds", "warm compilation", "s", "number"),
+        Column("warm_trials", "of warm trials", kind="integer"),
+        Column("mean_cost_usd", "mean cost", "USD", "number"),
+        Column("warnings", "warnings", kind="integer"),
+    )
     rows = []
     for entry, summary in summaries(entries):
         warm = compile_seconds(entry, "warm")
         rows.append(
-            (
-                *what(entry),
-                entry.hardware,
-                entry.num_accelerators,
-                entry.num_hosts,
-                entry.framework,
-                entry.model,
-                entry.date,
-                entry.global_batch_size,
-                None if entry.global_batch_size is None else entry.global_batch_unit,
-                entry.target.value,
-                summary.trials,
-                summary.reached,
-                summary.mean_seconds if summary.reached else NOT_REACHED,
-                summary.score_seconds,
-                mean_compile_seconds(entry),
-                len(compile_seconds(entry, "cold")),
-                sum(warm) / len(warm) if warm else None,
-                len(warm),
-                summary.cost_usd,
-                len(entry.warnings),
+            row_of(
+                columns,
+                summary,
+                entry,
+                **what(entry),
+                global_batch_unit=entry.global_batch_unit if entry.global_batch_size else None,
+                target=entry.target.value,
+                mean_seconds=summary.mean_seconds if summary.reached else NOT_REACHED,
+                compile_seconds=mean_compile_seconds(entry),
+                cold_trials=len(compile_seconds(entry, "cold")),
+                warm_compile_seconds=sum(warm) / len(warm) if warm else None,
+                warm_trials=len(warm),
+                mean_cost_usd=summary.cost_usd,
+                warnings=len(entry.warnings),
             )
         )
     return Table(
         name="entries",
         title="Entries",
-        columns=(
-            *WHAT,
-            Column("hardware", "hardware"),
-            Column("num_accelerators", "accelerators", kind="integer"),
-            Column("num_hosts", "hosts", kind="integer"),
-            Column("framework", "framework"),
-            Column("model", "model"),
-            Column("date", "date"),
-            Column("global_batch_size", "batch size", kind="integer"),
-            Column("global_batch_unit", "of"),
-            Column("target", "target", kind="number"),
-            Column("trials", "trials", kind="integer"),
-            Column("reached", "reached", kind="integer"),
-            Column("mean_seconds", "mean time to accuracy", "s", "number"),
-            Column("score_seconds", "MLPerf score", "s", "number"),
-            COMPILATION,
-            Column("cold_trials", "of cold trials", kind="integer"),
-            Column("warm_compile_seconds", "warm compilation", "s", "number"),
-            Column("warm_trials", "of warm trials", kind="integer"),
-            Column("mean_cost_usd", "mean cost", "USD", "number"),
-            Column("warnings", "warnings", kind="integer"),
-        ),
+        columns=columns,
         rows=tuple(rows),
         notes=(
             "Mean time and mean cost: over the trials that reached. MLPerf score: without the "
@@ -125,7 +124,7 @@ def overview_table(entries: Iterable[Entry]) -> Table:
 
 
 def stability_table(entries: Iterable[Entry]) -> Table:
-    """Gives fraction reached, mean, CV and expected time of each entry, with 95 % intervals.
+    """Table of fraction reached, mean, CV and expected time of each entry, with 95 % intervals.
 
     An entry of one trial has no variation: its cells are empty. So are the ends of intervals of
     fewer than `FEWEST_TRIALS`.
@@ -138,7 +137,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
         )
         rows.append(
             (
-                *what(entry),
+                *what(entry).values(),
                 summary.trials,
                 summary.reached,
                 *_interval(stability.reached, summary.reached / summary.trials),
@@ -177,36 +176,28 @@ def stability_table(entries: Iterable[Entry]) -> Table:
 
 
 def epochs_table(entries: Iterable[Entry]) -> Table:
-    """Gives epochs to the target against time per epoch (arXiv 1806.01427, Table 4).
+    """Table of epochs to the target and time per epoch (arXiv 1806.01427, Table 4).
 
     The ratio is CV of the epochs over CV of the time per epoch: which of the two makes times vary.
     """
-    rows = [
-        (
-            *what(entry),
-            summary.reached,
-            summary.epochs_mean,
-            summary.epochs_std,
-            summary.seconds_per_epoch_mean,
-            summary.seconds_per_epoch_std,
-            summary.ratio_of_cvs,
-        )
-        for entry, summary in summaries(entries)
-        if summary.epochs_mean is not None
-    ]
+    columns = (
+        *WHAT,
+        Column("reached", "reached", kind="integer"),
+        Column("epochs_mean", "epochs", kind="number"),
+        Column("epochs_std", "± epochs", kind="number"),
+        Column("seconds_per_epoch_mean", "time per epoch", "s", "number"),
+        Column("seconds_per_epoch_std", "± time per epoch", "s", "number"),
+        Column("ratio_of_cvs", "ratio of CVs", kind="number"),
+    )
     return Table(
         name="epochs",
         title="Epochs to the target, and time per epoch",
-        columns=(
-            *WHAT,
-            Column("reached", "reached", kind="integer"),
-            Column("epochs_mean", "epochs", kind="number"),
-            Column("epochs_std", "± epochs", kind="number"),
-            Column("seconds_per_epoch_mean", "time per epoch", "s", "number"),
-            Column("seconds_per_epoch_std", "± time per epoch", "s", "number"),
-            Column("ratio_of_cvs", "ratio of CVs", kind="number"),
+        columns=columns,
+        rows=tuple(
+            row_of(columns, summary, **what(entry))
+            for entry, summary in summaries(entries)
+            if summary.epochs_mean is not None
         ),
-        rows=tuple(rows),
         notes=(
             "Means and population standard deviations over the trials that reached; of one trial "
             "there is no deviation. Time per epoch is time to accuracy over epochs, start-up and "
@@ -218,14 +209,15 @@ def epochs_table(entries: Iterable[Entry]) -> Table:
 
 
 def warnings_table(entries: Iterable[Entry]) -> Table:
-    """Gives every warning of every entry, and every reason for a field that is not known."""
+    """Table of every warning of every entry, and every reason for a field that is not known."""
     rows = []
     for entry in entries:
-        rows += [(*what(entry), "warning", "", text) for text in entry.warnings]
-        rows += [(*what(entry), "not known", name, why) for name, why in entry.reasons.items()]
+        names = what(entry).values()
+        rows += [(*names, "warning", "", text) for text in entry.warnings]
+        rows += [(*names, "not known", name, why) for name, why in entry.reasons.items()]
     return Table(
         name="warnings",
-        title="What is odd, and what is not known",
+        title="Warnings, and what is not known",
         columns=(*WHAT, Column("kind"), Column("field"), Column("text")),
         rows=tuple(rows),
     )

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
-from dawnjax.analysis.entries import Entry, Target
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
-from dawnjax.analysis.tables import Column, Table
-from dawnjax.analysis.thresholds import reaches
+from dawnjax.analysis.tables import Column, Table, row_of
 from dawnjax.errors import ConfigError
+from dawnjax.results.entries import Entry, Target, reaches
 
 ORDERS = ("time", "cost")
 
@@ -23,24 +22,24 @@ class _Row(NamedTuple):
 
 
 def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
-    """Gives the (suite, round, kind, benchmark) for which there are entries, in order."""
+    """Lists the (suite, round, kind, benchmark) of the entries, in order."""
     return sorted({(e.suite, e.round, e.kind, e.benchmark) for e in entries})
 
 
 def targets(entries: Iterable[Entry]) -> list[Target]:
-    """Gives the targets of entries, in order; no board ranks times to different ones."""
-    found = {entry.target for entry in entries}
-    return sorted(found, key=lambda target: repr(dataclasses.astuple(target)))
+    """Targets of entries, in order; a board ranks times to one target only."""
+    distinct = {entry.target for entry in entries}
+    return sorted(distinct, key=lambda target: repr(dataclasses.astuple(target)))
 
 
 def target_words(target: Target) -> str:
-    """Gives a target in words, such as `top_1_accuracy at least 0.93`."""
+    """Target in words, such as `top_1_accuracy at least 0.93`."""
     value = "a value not known" if target.value is None else f"{target.value:g}"
     return f"{target.metric} {target.direction.replace('_', ' ')} {value}".strip()
 
 
 def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
-    """Gives the entries dated up to a day, that day included; those without a date are left out.
+    """Chooses the entries dated up to a day, that day included; leaves out those without a date.
 
     Raises:
       ConfigError: The day is no date.
@@ -52,7 +51,7 @@ def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
 
 
 def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
-    """Gives the time by which a training entry is ranked, or None and why it is not.
+    """Time by which a training entry is ranked, or None and why it is not.
 
     MLPerf's is its score. Any other's is the expected time to accuracy, which is the mean where all
     trials reached.
@@ -83,7 +82,7 @@ def leaderboard(
     target: Target | None = None,
     prices: Sequence[Price] = PRICES,
 ) -> Table:
-    """Gives the ranking of a benchmark's entries; those that cannot be ranked stand at its end.
+    """Ranks a benchmark's entries; those that cannot be ranked stand at the end.
 
     Args:
       entries: Of any benchmarks.
@@ -129,8 +128,7 @@ def leaderboard(
     ranked.sort(key=lambda row: (key(row), row.entry.source))
     unranked = [row for row in rows if row.why_unranked or key(row) is None]
     unranked.sort(key=lambda row: row.entry.source)
-    cells = [_cells(row, rank) for rank, row in enumerate(ranked, start=1)]
-    cells += [_cells(row, None) for row in unranked]
+    ranks = [*enumerate(ranked, start=1), *((None, row) for row in unranked)]
     notes = []
     if until is not None:
         notes.append(f"Entries dated up to {until}.")
@@ -148,26 +146,27 @@ def leaderboard(
         cost = "cost of 10,000"
     quantity = "time to accuracy" if kind == "training" else "latency"
     scope = " ".join(part for part in (suite, round, benchmark) if part)
+    columns = (
+        Column("rank", "rank", kind="integer"),
+        Column("source", "entry"),
+        Column("submitter", "submitter"),
+        Column("model", "model"),
+        Column("hardware", "hardware"),
+        Column("framework", "framework"),
+        Column("date", "date"),
+        Column("target", "target"),
+        Column("trials", "trials", kind="integer"),
+        Column("seconds", quantity, "s", "number"),
+        COMPILATION,
+        Column("cost_usd", cost, "USD", "number"),
+        Column("price_source", "price"),
+        Column("remark", "remark"),
+    )
     return Table(
         name=f"leaderboard_{kind}_{by}",
         title=f"{scope}: {kind} by {quantity if by == 'time' else 'cost'}",
-        columns=(
-            Column("rank", "rank", kind="integer"),
-            Column("source", "entry"),
-            Column("submitter", "submitter"),
-            Column("model", "model"),
-            Column("hardware", "hardware"),
-            Column("framework", "framework"),
-            Column("date", "date"),
-            Column("target", "target"),
-            Column("trials", "trials", kind="integer"),
-            Column("seconds", quantity, "s", "number"),
-            COMPILATION,
-            Column("cost_usd", cost, "USD", "number"),
-            Column("price_source", "price"),
-            Column("remark", "remark"),
-        ),
-        rows=tuple(cells),
+        columns=columns,
+        rows=tuple(_cells(columns, row, rank) for rank, row in ranks),
         notes=tuple(notes),
     )
 
@@ -197,24 +196,22 @@ def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
     )
 
 
-def _cells(row: _Row, rank: int | None) -> tuple[str | int | float | None, ...]:
+def _cells(
+    columns: Sequence[Column], row: _Row, rank: int | None
+) -> tuple[str | int | float | None, ...]:
     entry = row.entry
     remark = row.why_unranked
     if rank is None and not remark:
         remark = row.price_source if row.cost is None else "time not known"
-    return (
-        rank,
-        entry.source,
-        entry.submitter,
-        entry.model,
-        entry.hardware or entry.system,
-        entry.framework,
-        entry.date,
-        target_words(entry.target),
-        len(entry.trials) if entry.kind == "training" else None,
-        row.seconds,
-        mean_compile_seconds(entry),
-        row.cost,
-        row.price_source,
-        remark,
+    return row_of(
+        columns,
+        row,
+        entry,
+        rank=rank,
+        hardware=entry.hardware or entry.system,
+        target=target_words(entry.target),
+        trials=len(entry.trials) if entry.kind == "training" else None,
+        compile_seconds=mean_compile_seconds(entry),
+        cost_usd=row.cost,
+        remark=remark,
     )

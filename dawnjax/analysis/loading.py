@@ -1,15 +1,17 @@
-"""Any results, ours or official ones, as one list of entries; for notebooks and for commands."""
+"""Loads results, ours and official ones, as one list of entries."""
 
 import dataclasses
+import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from dawnjax.analysis import our_runs
-from dawnjax.analysis.entries import Entry, Trial, read_entries, set_apart, write_entries
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.official import importer
+from dawnjax.results.entries import Entry, Trial, read_entries, set_apart, write_entries
 from dawnjax.runs.directory import RECORD_FILE, is_record_file
 
 if TYPE_CHECKING:
@@ -28,39 +30,25 @@ _INTEGERS = {
 }
 
 
-class Entries(Sequence[Entry]):
+class Entries(tuple[Entry, ...]):
     """Entries in the order read, and a line for everything that was left out.
 
     Attributes:
       problems: What was left out, and why; empty if everything was read.
     """
 
-    def __init__(self, entries: Sequence[Entry], problems: Sequence[str] = ()):
-        """Holds entries.
+    problems: tuple[str, ...]
+
+    def __new__(cls, entries: Iterable[Entry], problems: Iterable[str] = ()) -> "Entries":
+        """Makes a sequence of entries.
 
         Args:
           entries: In any order.
           problems: What could not be read.
         """
-        self._entries = tuple(entries)
-        self.problems = tuple(problems)
-
-    @overload
-    def __getitem__(self, index: int) -> Entry: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> "Entries": ...
-
-    def __getitem__(self, index: int | slice) -> "Entry | Entries":
-        if isinstance(index, slice):
-            return Entries(self._entries[index])
-        return self._entries[index]
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries)
+        made = super().__new__(cls, entries)
+        made.problems = tuple(problems)
+        return made
 
     def __repr__(self) -> str:
         suites = sorted({entry.suite for entry in self})
@@ -68,7 +56,7 @@ class Entries(Sequence[Entry]):
         return f"<{len(self)} entries of {', '.join(suites) or 'no suite'}{not_read}>"
 
     def where(self, **fields: Any) -> "Entries":
-        """Gives the entries whose fields have the given values, as `where(suite="dawnbench")`.
+        """Chooses entries by the values of fields, as `where(suite="dawnbench")`.
 
         Raises:
           ConfigError: An entry has no such field.
@@ -85,7 +73,7 @@ class Entries(Sequence[Entry]):
         return Entries(chosen)
 
     def records(self, rows: str = "entry") -> list[dict[str, Any]]:
-        """Gives flat rows of plain values: an entry, a trial or an evaluation each.
+        """Flat rows of plain values: an entry, a trial or an evaluation each.
 
         Fields of the target, summary and inference get their name as a prefix: `summary_cv`.
 
@@ -107,15 +95,15 @@ class Entries(Sequence[Entry]):
                     "trial": number,
                 }
                 if rows == "trial":
-                    own = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial)}
-                    del own["evaluations"]
-                    flat.append({**row, **own})
+                    cells = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial)}
+                    del cells["evaluations"]
+                    flat.append({**row, **cells})
                 else:
                     flat += [{**row, **dataclasses.asdict(line)} for line in trial.evaluations]
         return flat
 
     def to_dataframe(self, rows: str = "entry") -> "pandas.DataFrame":
-        """Gives `records(rows)` as a pandas DataFrame.
+        """`records(rows)` as a pandas DataFrame.
 
         Raises:
           ConfigError: pandas is not installed.
@@ -170,7 +158,7 @@ def load(*paths: str | Path) -> Entries:
 
 
 def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_runs.OurRun]]:
-    """Gives what `load` does, and beside it our runs, each once; leaves the warning to the caller.
+    """Reads what `load` reads, and our runs too, each once; leaves the warning to the caller.
 
     Args:
       *paths: As in `load`.
@@ -225,7 +213,7 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_runs.OurRun]]:
 
 
 def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]:
-    """Gives entries of which no two have one source: tables are joined by it.
+    """Renames entries so that no two have one source: tables are joined by it.
 
     Of those that share one, the entry of the runs themselves keeps it, else the first; the others
     are named for the file that they were read from.
@@ -241,48 +229,42 @@ def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]
             if place == keeps:
                 continue
             words = f"from {origins[place]}" if origins[place] else "another"
-            number = 1
-            while True:
-                named = set_apart(entries[place], words if number == 1 else f"{words}, {number}")
-                if named.source not in taken:
-                    break
-                number += 1
-            taken.add(named.source)
-            apart[place] = named
+            numbered = itertools.chain([words], (f"{words}, {n}" for n in itertools.count(2)))
+            candidates = (set_apart(entries[place], name) for name in numbered)
+            apart[place] = next(named for named in candidates if named.source not in taken)
+            taken.add(apart[place].source)
     return apart
 
 
 def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
-    """Gives the entries, those warned of that hold the same trials as another."""
+    """Adds a warning to entries that share trials."""
     warned = list(entries)
     for place, entry in enumerate(entries):
-        for other in entries:
-            if other is entry or entry.suite != "dawnjax" or other.suite != "dawnjax":
+        for second in entries:
+            if second is entry or entry.suite != "dawnjax" or second.suite != "dawnjax":
                 continue
-            shared = [t.file for t in entry.trials if any(_is_same(t, own) for own in other.trials)]
+            shared = [t.file for t in entry.trials if any(_is_same(t, s) for s in second.trials)]
             if shared:
                 warned[place] = dataclasses.replace(
                     warned[place],
                     warnings=(
                         *warned[place].warnings,
                         f"{len(shared)} of its {len(entry.trials)} trials ({', '.join(shared)}) "
-                        f"are also in another entry, of {other.benchmark} on {other.system} with "
-                        f"{len(other.trials)} trials: the two are not independent results",
+                        f"are also in another entry, of {second.benchmark} on {second.system} with "
+                        f"{len(second.trials)} trials: the two are not independent results",
                     ),
                 )
     return warned
 
 
-def _is_same(one: Trial, other: Trial) -> bool:
-    """Tells whether two trials are one run; a file of an older version does not name its runs."""
-    if one.run_id and other.run_id:
-        return one.run_id == other.run_id
-    return bool(one.evaluations) and one.evaluations == other.evaluations
+def _is_same(first: Trial, second: Trial) -> bool:
+    """Whether two trials are one run; a file of an older version does not name its runs."""
+    if first.run_id and second.run_id:
+        return first.run_id == second.run_id
+    return bool(first.evaluations) and first.evaluations == second.evaluations
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:
-    from dawnjax.official import importer
-
     imported = importer.import_results([path])
     entries += imported.entries
     problems += map(str, imported.rejections)

@@ -8,15 +8,14 @@ change the time. Nothing else is ever mixed.
 
 import array
 import dataclasses
-import datetime
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dawnjax.analysis.entries import Entry, Evaluation, Target, Trial, set_apart, summary_of
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.results.entries import Entry, Evaluation, Target, Trial, day_of, set_apart, summary_of
 from dawnjax.runs import summary
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
 from dawnjax.runs.log import log_path, read_events
@@ -40,14 +39,14 @@ _NOT_TIMED = (
     "profile.twin",
     "profile.measured_peaks",
 )
-"""Run options, or groups of them, that change no time on the run's clock: names, deadlines, what
-comes before the clock and after it."""
+"""Run options, or groups of them, that change no time on the run's clock: names, deadlines, and
+what happens before the clock or after it."""
 
 _LONGEST_SECONDS = 1e10
-"""Three centuries: a moment beyond is none of a run."""
+"""Three centuries; no run has a later moment."""
 
 _RANGES = {"accuracy": (0.0, 1.0), "bleu": (0.0, 100.0)}
-"""What a metric can be, by the end of its name."""
+"""Range of a metric, by the end of its name."""
 
 
 class OurRun(NamedTuple):
@@ -104,7 +103,7 @@ class OurRun(NamedTuple):
 
 
 def find_run_directories(path: Path) -> Iterator[Path]:
-    """Gives the run directories in a folder, itself included, in the order of their names.
+    """Yields the run directories in a folder, itself included, in the order of their names.
 
     Links are not followed, and a run directory is not searched for others.
     """
@@ -167,14 +166,14 @@ def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) ->
     newest = all_devices[-1]
     experiment = records[-1]["experiment"]
     tags = {
-        part: str(found.get("tag", "")) if isinstance(found := experiment.get(part), dict) else ""
+        part: str(fields.get("tag", "")) if isinstance(fields := experiment.get(part), dict) else ""
         for part in ("model", "data")
     }
     return OurRun(
         name=name,
         result=result,
         spent=spent(events),
-        date=_date(events[0].get("unix_seconds")),
+        date=day_of(events[0].get("unix_seconds")),
         num_hosts=newest.get("num_hosts", newest["num_processes"]),
         mesh=tuple(sorted(newest["mesh"].items())),
         model=tags["model"],
@@ -189,7 +188,7 @@ def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) ->
 
 
 def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Gives the run options that can change the time and are not the default.
+    """Run options that can change the time and are not the default.
 
     A log of a version that did not have an option ran as its default says.
     """
@@ -197,22 +196,14 @@ def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in flatten(options).items()
-        if not any(name == one or name.startswith(f"{one}.") for one in _NOT_TIMED)
+        if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in _NOT_TIMED)
         and (name not in default or value != default[name])
     }
 
 
 def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    names = sorted({name for one in options for name in one})
-    return tuple(name for name in names if len({repr(one.get(name)) for one in options}) > 1)
-
-
-def _date(unix_seconds: Any) -> str:
-    try:
-        moment = datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC)
-    except (TypeError, ValueError, OverflowError, OSError):
-        return ""
-    return moment.date().isoformat()
+    names = sorted({name for chosen in options for name in chosen})
+    return tuple(n for n in names if len({repr(chosen.get(n)) for chosen in options}) > 1)
 
 
 def _refuse_impossible_times(events: Sequence[dict[str, Any]]) -> None:
@@ -244,9 +235,9 @@ def _refuse_impossible_results(result: RunResult) -> None:
 
 
 def distinct(runs: Iterable[OurRun]) -> list[OurRun]:
-    """Gives each run once, in the order given, with what is to be said of its other copies.
+    """Keeps one copy of each run, in the order given, with remarks on the copies left out.
 
-    Of two copies the one is taken whose log goes on where the other's ends.
+    Of two copies, the one whose log goes on where the other ends is kept.
     """
     kept: dict[str, OurRun] = {}
     for number, run in enumerate(runs):
@@ -260,15 +251,15 @@ def _more_complete(first: OurRun, second: OurRun) -> OurRun:
     if len(second.moments) > len(first.moments):
         whole, part = second, first
     if whole.moments == part.moments:
-        said = f"{part.name} is a run that was given already; it counts once"
+        remark = f"{part.name} is a run that was given already; it counts once"
     elif whole.moments.startswith(part.moments):
-        said = f"{part.name} is an earlier copy of {whole.name}, whose log goes on; that counts"
+        remark = f"{part.name} is an earlier copy of {whole.name}, whose log goes on; that counts"
     else:
-        said = (
+        remark = (
             f"{part.name} and {whole.name} are copies of one run, and neither log is the beginning "
             f"of the other; {whole.name}, which has more events, counts"
         )
-    return whole._replace(copies=(*first.copies, *second.copies, said))
+    return whole._replace(copies=(*first.copies, *second.copies, remark))
 
 
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
@@ -342,7 +333,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
 
 
 def _distinctions(run: OurRun) -> list[str]:
-    """Gives in words what trials of one experiment on the same hardware may differ in yet."""
+    """Differences in words that trials of one experiment on the same hardware may still have."""
     words = [f"mesh.{axis}={size}" for axis, size in run.mesh if axis != "data" and size > 1]
     if run.result.num_processes != run.num_hosts:
         words.append(f"{run.result.num_processes} processes")
@@ -357,7 +348,8 @@ def _trial(run: OurRun, metric: str) -> Trial:
         reached=seconds is not None,
         time_to_accuracy_seconds=seconds,
         total_seconds=run.spent.seconds,
-        epochs=_epochs(result),
+        # Up to the target: training may go on after it.
+        epochs=result.epochs if result.epochs_to_target is None else result.epochs_to_target,
         status=result.status,
         seed=result.seed,
         interrupted=result.interruptions > 0,
@@ -376,11 +368,6 @@ def _trial(run: OurRun, metric: str) -> Trial:
             if isinstance(row.get(metric), int | float)
         ),
     )
-
-
-def _epochs(result: RunResult) -> float:
-    """Gives the epochs up to the target, or to the end: training may go on after the target."""
-    return result.epochs if result.epochs_to_target is None else result.epochs_to_target
 
 
 def _target(result: RunResult) -> tuple[Target, list[str]]:
@@ -415,7 +402,7 @@ def _price(runs: Sequence[OurRun]) -> tuple[float | None, str]:
 
 
 def _warnings(runs: Sequence[OurRun]) -> list[str]:
-    warnings = [said for run in runs for said in run.copies]
+    warnings = [remark for run in runs for remark in run.copies]
     seeds = [run.result.seed for run in runs]
     again = sorted({seed for seed in seeds if seeds.count(seed) > 1})
     if again:
@@ -425,8 +412,8 @@ def _warnings(runs: Sequence[OurRun]) -> list[str]:
         )
     versions = {tuple(sorted(run.result.versions.items())) for run in runs}
     if len(versions) > 1:
-        names = sorted({name for one in versions for name, _ in one})
-        different = [n for n in names if len({dict(one).get(n) for one in versions}) > 1]
+        names = sorted({name for of_run in versions for name, _ in of_run})
+        different = [n for n in names if len({dict(of_run).get(n) for of_run in versions}) > 1]
         warnings.append(f"the trials ran with different versions of {', '.join(different)}")
     cores = sorted({run.cores for run in runs if run.cores is not None})
     if len(cores) > 1:

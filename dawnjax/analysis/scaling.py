@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dawnjax.analysis.comparison import speedup
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
-from dawnjax.analysis.tables import Column, Table
+from dawnjax.analysis.tables import Column, Table, row_of
 from dawnjax.errors import ConfigError
+from dawnjax.results.entries import Entry
 
 LEAST_BATCH_SIZES = 4
-"""Distinct batch sizes that a fit of two parameters needs here: two left to show that it fits."""
+"""Distinct batch sizes that a fit of two parameters needs: two more show whether it fits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class CriticalBatchFit:
 
 
 def seconds_of(entry: Entry) -> float | None:
-    """Gives the entry's one time: its score, or the mean where all trials reached."""
+    """The one time of an entry: its score, or the mean where all trials reached."""
     summary = entry.summary
     if summary is None:
         return None
@@ -80,7 +80,7 @@ def seconds_of(entry: Entry) -> float | None:
 
 
 def scaling(entries: Iterable[Entry]) -> list[ScalingPoint]:
-    """Gives the points of one series of systems, the smallest first.
+    """Scaling of one series of systems, the smallest first.
 
     Entries without a time or a number of accelerators are left out; of one number of accelerators
     the smallest system's fastest entry is the base.
@@ -146,7 +146,21 @@ def series(entries: Iterable[Entry]) -> list[list[Entry]]:
 
 
 def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
-    """Gives the points of several series."""
+    """Table of the scaling of several series."""
+    columns = (
+        Column("series", "series"),
+        Column("system", "system"),
+        Column("source", "entry"),
+        Column("num_accelerators", "accelerators", kind="integer"),
+        Column("global_batch_size", "batch size", kind="integer"),
+        Column("seconds", "time to accuracy", "s", "number"),
+        COMPILATION,
+        Column("speedup", "speedup", "x", "number"),
+        Column("efficiency", "efficiency", "", "fraction"),
+        Column("gap_from_linear", "gap from linear", "x", "number"),
+        Column("throughput_efficiency", "efficiency of throughput", "", "fraction"),
+        Column("epochs_ratio", "ratio of epochs", "x", "number"),
+    )
     rows, recipes = [], []
     for number, group in enumerate(groups, start=1):
         points = scaling(group)
@@ -156,38 +170,19 @@ def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
         for point in points:
             entry = point.entry
             rows.append(
-                (
-                    f"{number}: {entry.submitter} {entry.benchmark}".strip(),
-                    entry.system or entry.hardware,
-                    entry.source,
-                    point.num_accelerators,
-                    entry.global_batch_size,
-                    point.seconds,
-                    mean_compile_seconds(entry),
-                    point.speedup,
-                    point.efficiency,
-                    point.gap_from_linear,
-                    point.throughput_efficiency,
-                    point.epochs_ratio,
+                row_of(
+                    columns,
+                    point,
+                    entry,
+                    series=f"{number}: {entry.submitter} {entry.benchmark}".strip(),
+                    system=entry.system or entry.hardware,
+                    compile_seconds=mean_compile_seconds(entry),
                 )
             )
     return Table(
         name="scaling",
         title="Scaling",
-        columns=(
-            Column("series", "series"),
-            Column("system", "system"),
-            Column("source", "entry"),
-            Column("num_accelerators", "accelerators", kind="integer"),
-            Column("global_batch_size", "batch size", kind="integer"),
-            Column("seconds", "time to accuracy", "s", "number"),
-            COMPILATION,
-            Column("speedup", "speedup", "x", "number"),
-            Column("efficiency", "efficiency", "", "fraction"),
-            Column("gap_from_linear", "gap from linear", "x", "number"),
-            Column("throughput_efficiency", "efficiency of throughput", "", "fraction"),
-            Column("epochs_ratio", "ratio of epochs", "x", "number"),
-        ),
+        columns=columns,
         rows=tuple(rows),
         notes=(
             "Against the smallest system of the series. Efficiency: speedup over ratio of "
@@ -239,15 +234,15 @@ def fit_critical_batch_size(
             "is above all sizes here; add larger ones"
         )
     critical = min_examples / min_steps
-    others = [_fit(sizes[sizes != size], counts[sizes != size]) for size in distinct]
-    bounded = [e / s for s, e in others if s > 0]
+    partial_fits = [_fit(sizes[sizes != size], counts[sizes != size]) for size in distinct]
+    bounded = [e / s for s, e in partial_fits if s > 0]
     fitted = min_steps + min_examples / sizes
     return CriticalBatchFit(
         critical_batch_size=critical,
         min_steps=min_steps,
         min_examples=min_examples,
         low=max(0.0, min([critical, *bounded])),
-        high=max([critical, *bounded]) if len(bounded) == len(others) else None,
+        high=max([critical, *bounded]) if len(bounded) == len(partial_fits) else None,
         relative_error=float(np.sqrt(np.mean((fitted / counts - 1) ** 2))),
         batch_sizes=distinct,
         extrapolated=not distinct[0] <= critical <= distinct[-1],
@@ -255,7 +250,7 @@ def fit_critical_batch_size(
 
 
 def batch_points(entries: Iterable[Entry], num_train_examples: int) -> list[tuple[int, float]]:
-    """Gives batch size and mean steps to the target of the entries whose trials all reached.
+    """Batch size and mean steps to the target of the entries whose trials all reached.
 
     Args:
       entries: Of one experiment at several batch sizes.
@@ -273,7 +268,7 @@ def batch_points(entries: Iterable[Entry], num_train_examples: int) -> list[tupl
 
 
 def _fit(sizes: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
-    """Gives Smin and Emin of the least squares of relative errors."""
+    """Fits Smin and Emin by least squares of the relative errors."""
     design = np.stack([1 / counts, 1 / (sizes * counts)], axis=1)
     scale = np.abs(design).max(axis=0)
     solution, *_ = np.linalg.lstsq(design / scale, np.ones(len(counts)), rcond=None)

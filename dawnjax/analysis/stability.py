@@ -1,100 +1,16 @@
 """How much the time to accuracy varies between trials that differ in their seed only.
 
 Source: "Analysis of DAWNBench, a Time-to-Accuracy ML Performance Benchmark" (arXiv 1806.01427),
-section 4.1, Tables 3 and 4. Its coefficients of variation are population standard deviations over
-means, of all trials that reached the target.
+section 4.1.
 """
 
 import dataclasses
-import math
-import statistics
 from collections.abc import Sequence
 
 import numpy as np
 
 from dawnjax.analysis import resampling
 from dawnjax.analysis.resampling import Interval
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Statistics of an entry's trials. Means, deviations and CVs are of those that reached.
-
-    Attributes:
-      trials: All trials.
-      reached: Those that reached the target.
-      mean_seconds: Mean time to accuracy.
-      score_seconds: MLPerf's score: the mean without the fastest and the slowest, as many at each
-        end as the rules say.
-      cv: Population standard deviation over mean of the time to accuracy.
-      epochs_mean: Mean epochs to the target.
-      epochs_std: Their population standard deviation; None for fewer than two, as all variation.
-      seconds_per_epoch_mean: Mean over trials of time to accuracy / epochs.
-      seconds_per_epoch_std: Its population standard deviation.
-      ratio_of_cvs: CV of the epochs over CV of the time per epoch; 0 where epochs do not vary.
-      expected_seconds: Time of all trials / number that reached.
-      cost_usd: Mean time to accuracy x price of the system, or the mean of what each trial cost
-        where each says that.
-    """
-
-    trials: int
-    reached: int
-    mean_seconds: float | None
-    score_seconds: float | None
-    cv: float | None
-    epochs_mean: float | None
-    epochs_std: float | None
-    seconds_per_epoch_mean: float | None
-    seconds_per_epoch_std: float | None
-    ratio_of_cvs: float | None
-    expected_seconds: float | None
-    cost_usd: float | None
-
-
-def summarize_trials(
-    seconds: Sequence[float | None],
-    epochs: Sequence[float | None],
-    total_seconds: Sequence[float | None],
-    cost_per_hour_usd: float | None = None,
-    drops: int = 1,
-) -> Summary:
-    """Gives the statistics of trials.
-
-    Args:
-      seconds: Time to accuracy of each trial; None if it did not reach.
-      epochs: Epochs to the target of each trial; None if not known.
-      total_seconds: How long each trial ran; None if not known.
-      cost_per_hour_usd: Price of the whole system.
-      drops: Trials that the score leaves out at each end.
-
-    Raises:
-      ValueError: The sequences differ in length.
-    """
-    rows = list(zip(seconds, epochs, total_seconds, strict=True))
-    times = [time for time in seconds if time is not None]
-    pairs = [(time, count) for time, count, _ in rows if time is not None and count]
-    counts = [count for _, count in pairs]
-    per_epoch = [time / count for time, count in pairs]
-    mean = statistics.fmean(times) if times else None
-    lifetimes = [time if time is not None else total for time, _, total in rows]
-    known = [lifetime for lifetime in lifetimes if lifetime is not None]
-    complete = len(known) == len(rows)
-    return Summary(
-        trials=len(rows),
-        reached=len(times),
-        mean_seconds=mean,
-        score_seconds=mlperf_score(seconds, drops),
-        cv=coefficient_of_variation(times),
-        epochs_mean=statistics.fmean(counts) if counts else None,
-        epochs_std=_deviation(counts),
-        seconds_per_epoch_mean=statistics.fmean(per_epoch) if per_epoch else None,
-        seconds_per_epoch_std=_deviation(per_epoch),
-        ratio_of_cvs=_ratio_of_cvs(counts, per_epoch),
-        expected_seconds=math.fsum(known) / len(times) if times and complete else None,
-        cost_usd=None
-        if mean is None or cost_per_hour_usd is None
-        else mean * cost_per_hour_usd / 3600,
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,29 +40,27 @@ class Stability:
 def stability_of(
     seconds: Sequence[float | None],
     total_seconds: Sequence[float | None],
-    seed: int = resampling.SEED,
 ) -> Stability:
-    """Gives how sure the statistics of trials are.
+    """Computes how sure the statistics of trials are.
 
     Args:
       seconds: Time to accuracy of each trial; None if it did not reach.
       total_seconds: How long each trial ran; None if not known.
-      seed: Of the resampling.
     """
     times = [time for time in seconds if time is not None]
     rows = expected_time_rows(seconds, total_seconds)
     return Stability(
         reached=resampling.wilson(len(times), len(seconds)) if seconds else None,
-        mean_seconds=_estimate(times, mean_of_rows, seed),
-        cv=_estimate(times, cv_of_rows, seed),
-        expected_seconds=None if rows is None else _estimate(rows, expected_of_rows, seed),
+        mean_seconds=_estimate(times, mean_of_rows),
+        cv=_estimate(times, cv_of_rows),
+        expected_seconds=None if rows is None else _estimate(rows, expected_of_rows),
     )
 
 
 def expected_time_rows(
     seconds: Sequence[float | None], total_seconds: Sequence[float | None]
 ) -> np.ndarray | None:
-    """Gives `[trials, 2]`: how long each ran, and 1 if it reached; None if a time is not known."""
+    """Rows `[trials, 2]`: how long each ran, and 1 if it reached; None if a time is not known."""
     rows = [
         (time if time is not None else total, time is not None)
         for time, total in zip(seconds, total_seconds, strict=True)
@@ -157,61 +71,25 @@ def expected_time_rows(
 
 
 def mean_of_rows(times: np.ndarray) -> np.ndarray:
-    """Gives the mean of each resample, `[resamples, trials]` to `[resamples]`."""
+    """Mean of each resample, `[resamples, trials]` to `[resamples]`."""
     return times.mean(axis=1)
 
 
 def cv_of_rows(times: np.ndarray) -> np.ndarray:
-    """Gives the population deviation over the mean of each resample."""
+    """Population deviation over the mean of each resample."""
     return times.std(axis=1) / times.mean(axis=1)
 
 
 def expected_of_rows(rows: np.ndarray) -> np.ndarray:
-    """Gives time of all trials / number that reached, `[resamples, trials, 2]` to `[resamples]`.
+    """Time of all trials / number that reached, `[resamples, trials, 2]` to `[resamples]`.
 
     Infinite for a resample in which none reached.
     """
     return rows[:, :, 0].sum(axis=1) / rows[:, :, 1].sum(axis=1)
 
 
-def coefficient_of_variation(values: Sequence[float]) -> float | None:
-    """Gives population standard deviation / mean; None for fewer than two values or a mean of 0."""
-    if len(values) < 2:
-        return None
-    mean = statistics.fmean(values)
-    return statistics.pstdev(values) / mean if mean else None
-
-
-def mlperf_score(seconds: Sequence[float | None], drops: int = 1) -> float | None:
-    """Gives MLPerf's score: the mean without the `drops` fastest and slowest trials.
-
-    A trial that did not reach counts as the slowest. None with more such trials than drops, or
-    with fewer than 3 trials.
-
-    Source: MLPerf training rules, "Benchmark results" (the olympic mean).
-    """
-    times = sorted(time for time in seconds if time is not None)
-    failures = len(seconds) - len(times)
-    if failures > drops or len(seconds) < max(3, 2 * drops + 1):
-        return None
-    return statistics.fmean(times[drops : len(seconds) - drops])
-
-
 def _estimate(
-    sample: np.ndarray | Sequence[float], statistic: resampling.Statistic, seed: int
+    sample: np.ndarray | Sequence[float], statistic: resampling.Statistic
 ) -> Interval | None:
     fewest = resampling.FEWEST_TRIALS
-    return resampling.bootstrap([np.asarray(sample)], statistic, seed=seed, fewest=fewest)
-
-
-def _deviation(values: Sequence[float]) -> float | None:
-    return statistics.pstdev(values) if len(values) > 1 else None
-
-
-def _ratio_of_cvs(epochs: Sequence[float], per_epoch: Sequence[float]) -> float | None:
-    epochs_cv, time_cv = coefficient_of_variation(epochs), coefficient_of_variation(per_epoch)
-    if epochs_cv is None or time_cv is None:
-        return None
-    if epochs_cv == 0:
-        return 0.0
-    return epochs_cv / time_cv if time_cv else None
+    return resampling.bootstrap([np.asarray(sample)], statistic, fewest=fewest)

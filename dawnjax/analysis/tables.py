@@ -1,4 +1,4 @@
-"""The table that every analysis gives: named columns with units, rows of plain values, notes."""
+"""The table that every analysis returns: named columns with units, rows of plain values, notes."""
 
 import csv
 import dataclasses
@@ -81,7 +81,7 @@ class Table:
             raise ValueError(f"{self.name}.{column.name} is a text column and {cell!r} no text")
 
     def column(self, name: str) -> list[Cell]:
-        """Gives the cells of a column.
+        """Cells of a column.
 
         Raises:
           KeyError: There is no such column.
@@ -93,12 +93,12 @@ class Table:
         return [row[index] for row in self.rows]
 
     def records(self) -> list[dict[str, Cell]]:
-        """Gives the rows as dicts from column name to cell."""
+        """Rows as dicts from column name to cell."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the table as plain JSON values, the rows as objects by column name."""
+        """Table as plain JSON values, the rows as objects by column name."""
         return {
             "schema_version": SCHEMA_VERSION,
             "name": self.name,
@@ -109,7 +109,7 @@ class Table:
         }
 
     def to_csv(self) -> str:
-        """Gives the table as CSV (RFC 4180) under a head of column names; None is an empty cell.
+        """Table as CSV (RFC 4180) under a head of column names; None is an empty cell.
 
         Text that a spreadsheet would take for a formula is prefixed with `'`; numbers are not.
         """
@@ -120,7 +120,7 @@ class Table:
         return stream.getvalue()
 
     def to_text(self, max_width: int = 48) -> str:
-        """Gives the table for a terminal: aligned columns, long text cut."""
+        """Table for a terminal: aligned columns, long text cut."""
         heads = [column.label or column.name for column in self.columns]
         heads = [
             f"{head} ({column.unit})" if column.unit else head
@@ -143,6 +143,26 @@ class Table:
             for cells in [heads, *shown]
         ]
         return "\n".join([self.title, *lines, *(f"note: {note}" for note in self.notes)])
+
+
+def row_of(columns: Sequence[Column], *records: object, **cells: Cell) -> tuple[Cell, ...]:
+    """Cells of one row, in the order of the columns.
+
+    Args:
+      columns: The table's columns.
+      *records: A column that is not in `cells` has the attribute of its name, of the first record
+        that has one.
+      **cells: Cells by the names of their columns.
+
+    Raises:
+      AttributeError: No record has a column.
+    """
+    return tuple(
+        cells[column.name]
+        if column.name in cells
+        else getattr(next((r for r in records if hasattr(r, column.name)), None), column.name)
+        for column in columns
+    )
 
 
 def write_tables(tables: Sequence[Table], directory: Path) -> list[Path]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dawnjax.analysis.entries import Entry, Evaluation, Trial
 from dawnjax.analysis.entry_tables import (
     COMPILATION,
     NOT_REACHED,
@@ -18,7 +17,8 @@ from dawnjax.analysis.entry_tables import (
     mean_compile_seconds,
     what,
 )
-from dawnjax.analysis.tables import Cell, Column, Table
+from dawnjax.analysis.tables import Column, Table
+from dawnjax.results.entries import Entry, Evaluation, Trial, reaches
 
 NO_TIME = "time not known"
 
@@ -50,9 +50,9 @@ class CurvePoint:
     Attributes:
       at: Epoch, or seconds since `run_start`.
       trials: Trials that were under way or just evaluated there.
-      low: The lower quantile over them.
+      low: The first quartile over them.
       median: The median.
-      high: The upper quantile.
+      high: The third quartile.
     """
 
     at: float
@@ -62,30 +62,15 @@ class CurvePoint:
     high: float
 
 
-def reaches(value: float, threshold: float, direction: str = "at_least") -> bool:
-    """Tells whether a value reaches a threshold, both as float32.
-
-    An accelerator's 21.8 is logged as 21.799999237060547.
-
-    Raises:
-      ValueError: The direction is not known.
-    """
-    if direction not in ("at_least", "at_most"):
-        raise ValueError(f"direction is {direction!r}; choose at_least or at_most")
-    with np.errstate(over="ignore"):
-        one, other = np.float32(value), np.float32(threshold)
-    return bool(one >= other if direction == "at_least" else one <= other)
-
-
 def first_reaching(trial: Trial, threshold: float, direction: str) -> Evaluation | None:
-    """Gives the first evaluation of a trial that reaches a threshold."""
+    """First evaluation of a trial that reaches a threshold."""
     return next(
         (row for row in trial.evaluations if reaches(row.value, threshold, direction)), None
     )
 
 
 def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
-    """Gives how long an entry's trials took to a threshold of the target's metric.
+    """Times that an entry's trials took to a threshold of the target's metric.
 
     A moment before `run_start` is a stamp of another clock and counts as not known.
     """
@@ -110,7 +95,7 @@ def time_to_threshold(entry: Entry, threshold: float) -> ThresholdTime:
 def threshold_table(
     entries: Iterable[Entry], thresholds: Sequence[float], unit: str = "s"
 ) -> Table:
-    """Gives one row an entry and one column a threshold, with the mean time or why there is none.
+    """Table with a row for each entry and a column for each threshold: mean time or why none.
 
     Args:
       entries: Training entries whose evaluations have one unit.
@@ -123,9 +108,9 @@ def threshold_table(
     for entry in entries:
         if entry.kind != "training" or not any(trial.evaluations for trial in entry.trials):
             continue
-        times = [time_to_threshold(entry, threshold) for threshold in thresholds]
-        cells = [_cell(time, divisor) for time in times]
-        rows.append((*what(entry), len(entry.trials), mean_compile_seconds(entry), *cells))
+        means = [seconds_or_why(time_to_threshold(entry, level)) for level in thresholds]
+        cells = [mean if isinstance(mean, str) else mean / divisor for mean in means]
+        rows.append((*what(entry).values(), len(entry.trials), mean_compile_seconds(entry), *cells))
     columns = [
         Column(f"{name}_to_{threshold:g}", f"to {threshold:g}", unit, "number")
         for threshold in thresholds
@@ -146,10 +131,9 @@ def threshold_table(
 def learning_curve(
     trials: Sequence[Trial],
     against: str = "epoch",
-    quantiles: tuple[float, float] = (0.25, 0.75),
     least_trials: int | None = None,
 ) -> list[CurvePoint]:
-    """Gives the median and the spread over trials of the metric, against epoch or time.
+    """Median and spread of the metric over trials, against epoch or time.
 
     At each moment of an evaluation of any trial, a trial stands at its newest evaluation; it has no
     value before its first and after its last.
@@ -157,7 +141,6 @@ def learning_curve(
     Args:
       trials: Of one entry.
       against: `epoch` or `seconds`.
-      quantiles: The lower and the upper.
       least_trials: Points with fewer trials are left out: once the fast trials have ended, the
         median of the others is that of slow trials. All trials that have an evaluation, if None.
 
@@ -177,25 +160,18 @@ def learning_curve(
             if curve[0][0] <= place <= curve[-1][0] and (value := _newest(curve, place)) is not None
         ]
         if values and len(values) >= least:
-            low, median, high = np.quantile(values, [quantiles[0], 0.5, quantiles[1]])
-            points.append(
-                CurvePoint(
-                    at=place,
-                    trials=len(values),
-                    low=float(low),
-                    median=float(median),
-                    high=float(high),
-                )
-            )
+            low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+            spread = {"low": float(low), "median": float(median), "high": float(high)}
+            points.append(CurvePoint(at=place, trials=len(values), **spread))
     return points
 
 
 def learning_curve_table(
     entries: Iterable[Entry], against: str = "epoch", least_trials: int | None = None
 ) -> Table:
-    """Gives the learning curves of entries, one row a point."""
+    """Table of the learning curves of entries, with a row for each point."""
     rows = [
-        (*what(entry), point.at, point.trials, point.low, point.median, point.high)
+        (*what(entry).values(), point.at, point.trials, point.low, point.median, point.high)
         for entry in entries
         for point in learning_curve(entry.trials, against, least_trials=least_trials)
     ]
@@ -222,9 +198,10 @@ def learning_curve_table(
     )
 
 
-def _cell(time: ThresholdTime, divisor: float) -> Cell:
+def seconds_or_why(time: ThresholdTime) -> float | str:
+    """Mean time to a threshold, or why there is none."""
     if time.mean_seconds is not None:
-        return time.mean_seconds / divisor
+        return time.mean_seconds
     if time.reached == 0:
         return NOT_REACHED
     if time.reached < time.trials:
@@ -233,7 +210,7 @@ def _cell(time: ThresholdTime, divisor: float) -> Cell:
 
 
 def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
-    """Gives the trial's evaluations as (place, value) in the order of the places."""
+    """Trial's evaluations as (place, value) in the order of the places."""
     points = []
     for row in trial.evaluations:
         place = row.epoch if against == "epoch" else row.seconds_since_run_start
@@ -243,5 +220,5 @@ def _curve(trial: Trial, against: str) -> list[tuple[float, float]]:
 
 
 def _newest(curve: list[tuple[float, float]], place: float) -> float:
-    """Gives the newest value at a place that is not before the curve's first."""
+    """Newest value at a place that is not before the curve's first."""
     return curve[bisect.bisect_right(curve, place, key=lambda point: point[0]) - 1][1]

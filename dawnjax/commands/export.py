@@ -68,21 +68,11 @@ def main(argv: list[str]) -> int:
     if not paths:
         raise ConfigError("no run directory or file given; --help shows the usage")
     out = Path(given["out"]).expanduser()
-    if given["format"] == "dawnbench_inference":
-        for path in export_dawnbench.export_inference(
-            [Path(path).expanduser() for path in paths],
-            out,
-            author=given["submitter"],
-            author_email=given["author_email"],
-            name=given["name"],
-            hardware=given["hardware"],
-        ):
-            print(path)
-        return ExitStatus.DONE
-    runs = [read_run(Path(path).expanduser()) for path in paths]
-    if given["format"] == "dawnbench":
+    sources = [Path(path).expanduser() for path in paths]
+    runs = [] if given["format"] == "dawnbench_inference" else [read_run(path) for path in sources]
+    if given["format"] != "mlperf":
         written = export_dawnbench.export(
-            runs,
+            runs or sources,
             out,
             author=given["submitter"],
             author_email=given["author_email"],

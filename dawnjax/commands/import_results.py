@@ -5,11 +5,11 @@ from pathlib import Path
 
 from absl import flags
 
-from dawnjax.analysis.entries import write_entries
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
 from dawnjax.official.outcome import Imported, printable
+from dawnjax.results.entries import write_entries
 
 USAGE = "dawnjax import PATH... --out=FILE.jsonl"
 

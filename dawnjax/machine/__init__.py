@@ -1,1 +1,1 @@
-"""The hardware that a run has: devices, counters, memory, compiled programs."""
+"""The hardware of a run: tables of devices and prices, counters, memory, compiled programs."""

@@ -9,14 +9,15 @@ training entries (commit fb27b82): thresholds 93 (top-5), 94 (top-1) and 0.75 (F
 
 import dataclasses
 import datetime
+import itertools
 import re
 import statistics
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from dawnjax.analysis.entries import Entry, Evaluation, Inference, Target, Trial
-from dawnjax.analysis.stability import summarize_trials
 from dawnjax.official import naming, text
 from dawnjax.official.outcome import Refused, quoted
+from dawnjax.results.entries import Entry, Evaluation, Inference, Target, Trial, summary_of
 
 SECONDS_PER_HOUR = 3600.0
 INFERENCE_EXAMPLES = 10_000
@@ -28,7 +29,7 @@ MAX_COLUMNS = 50
 MAX_EPOCHS = 1e6
 MAX_HOURS = 24 * 366 * 10.0
 MAX_USD_PER_HOUR = 1e7
-"""Beyond these a number is a mistake."""
+"""A number above these limits is a mistake."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ TASKS = {
 
 
 def task_of(context: str, names: list[str]) -> Task:
-    """Gives the task of an entry, from its folders or else from the names of its metrics.
+    """Finds the task of an entry by its folders, or else by the names of its metrics.
 
     Raises:
       Refused: Neither tells.
@@ -82,7 +83,7 @@ def task_of(context: str, names: list[str]) -> Task:
 def read_training(
     source: str, context: str, description: bytes | None, table: bytes | None
 ) -> Entry:
-    """Gives a training entry.
+    """Reads a training entry.
 
     Args:
       source: Path of the entry without the ending of its two files.
@@ -93,34 +94,31 @@ def read_training(
     Raises:
       Refused: The numbers would be wrong or are absent; names the file, line and reason.
     """
-    json_file, tsv_file = f"{source}.json", f"{source}.tsv"
-    faults: list[Refused] = []
-    task, rows, fields = None, None, {}
+    tsv_file = f"{source}.tsv"
     warnings: list[str] = []
-    if table is None:
-        faults.append(Refused("there is no such file: a training entry is a .json and a .tsv"))
-        faults[-1].file = tsv_file
-    else:
+    faults: list[Refused] = []
+
+    def part(file: str, data: bytes | None, absent: str, read: Callable[[bytes], Any]) -> Any:
         try:
-            names, cells = _cells(table, warnings)
-            task = task_of(context, names)
-            rows = _rows(names, cells, task, warnings)
+            if data is None:
+                raise Refused(f"there is no such file: {absent}")
+            return read(data)
         except Refused as refused:
-            faults.append(Refused(refused.reason, refused.line, tsv_file))
-    if description is None:
-        faults.append(Refused("there is no such file: nothing describes the entry"))
-        faults[-1].file = json_file
-    else:
-        try:
-            fields, twice = text.load_object(description)
-            warnings += [f"json: {quoted(name)} is given twice" for name in dict.fromkeys(twice)]
-        except Refused as refused:
-            faults.append(Refused(refused.reason, refused.line, json_file))
+            faults.append(Refused(refused.reason, refused.line, file))
+
+    def read_table(data: bytes) -> tuple[Task, list[_Row]]:
+        names, cells = _cells(data, warnings)
+        task = task_of(context, names)
+        return task, _rows(names, cells, task, warnings)
+
+    table_read = part(tsv_file, table, "a training entry is a .json and a .tsv", read_table)
+    json_file, read_fields = f"{source}.json", lambda data: _fields(data, warnings)
+    fields = part(json_file, description, "nothing describes the entry", read_fields)
     if faults:
         first, *more = faults
         also = "".join(f"; and {fault.file}: {fault.reason}" for fault in more)
         raise Refused(first.reason + also, first.line, first.file)
-    assert task is not None and rows is not None
+    task, rows = table_read
     common, cost, reasons = _common(fields, warnings)
     if cost is None:
         reasons.setdefault("cost_per_hour_usd", "the entry gives no costPerHour")
@@ -138,9 +136,7 @@ def read_training(
         target=task.target,
         cost_per_hour_usd=cost,
         trials=(trial,),
-        summary=summarize_trials(
-            [trial.time_to_accuracy_seconds], [trial.epochs], [trial.total_seconds], cost
-        ),
+        summary=summary_of((trial,), cost),
         warnings=tuple(warnings),
         reasons=reasons,
         **common,
@@ -148,14 +144,13 @@ def read_training(
 
 
 def read_inference(source: str, context: str, description: bytes) -> Entry:
-    """Gives an inference entry.
+    """Reads an inference entry.
 
     Raises:
       Refused: The numbers would be wrong or are absent.
     """
     warnings: list[str] = []
-    fields, twice = text.load_object(description)
-    warnings += [f"json: {quoted(name)} is given twice" for name in dict.fromkeys(twice)]
+    fields = _fields(description, warnings)
     task = task_of(context, list(fields))
     common, _, reasons = _common(fields, warnings)
     latency = text.finite(fields.get("latency"))
@@ -197,8 +192,13 @@ def read_inference(source: str, context: str, description: bytes) -> Entry:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Row:
+def _fields(description: bytes, warnings: list[str]) -> dict[str, Any]:
+    fields, twice = text.load_object(description)
+    warnings += [f"json: {quoted(name)} is given twice" for name in dict.fromkeys(twice)]
+    return fields
+
+
+class _Row(NamedTuple):
     line: int
     epoch: float
     hours: float
@@ -206,7 +206,7 @@ class _Row:
 
 
 def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Gives the header's names, and line number and cells of each row."""
+    """Splits a table: the names of its header, and line number and cells of each row."""
     lines = [(n, line) for n, line in enumerate(text.lines(text.decode(table)), start=1)]
     if not lines[-1][1]:
         lines.pop()  # what follows the last line's end
@@ -217,10 +217,10 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
         warnings.append(f"tsv: {len(lines) - len(filled)} blank lines skipped")
     header_line, header = filled[0]
     names = [name.strip() for name in header.split("\t")]
+    trailing = 0
     while len(names) > 1 and not names[-1]:
         names.pop()
-        if "tsv: an empty last column ignored" not in warnings:
-            warnings.append("tsv: an empty last column ignored")
+        trailing += 1
     if len(names) == 1:
         raise Refused("the header has no tabs: columns must be separated by tabs", header_line)
     if len(names) > MAX_COLUMNS:
@@ -233,13 +233,14 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
         cells = [cell.strip() for cell in line.split("\t")]
         while len(cells) > len(names) and not cells[-1]:
             cells.pop()
-            if "tsv: an empty last column ignored" not in warnings:
-                warnings.append("tsv: an empty last column ignored")
+            trailing += 1
         if len(cells) != len(names):
             raise Refused(f"{len(cells)} fields under {len(names)} columns", number)
         rows.append((number, cells))
     if not rows:
         raise Refused("has a header and no rows", header_line)
+    if trailing:
+        warnings.append("tsv: an empty last column ignored")
     return names, rows
 
 
@@ -289,7 +290,7 @@ def _check_hours(rows: list[_Row]) -> None:
     for row in rows:
         if row.epoch < 0:
             raise Refused(f"epoch is {row.epoch:g}, below 0", row.line)
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in itertools.pairwise(rows):
         if row.hours < before.hours:
             raise Refused(
                 f"hours decrease from {before.hours:g} to {row.hours:g}: they must be counted from "
@@ -320,14 +321,14 @@ def _note_steps(rows: list[_Row], warnings: list[str]) -> None:
         warnings.append("tsv: the first row is at 0 hours")
     if any(row.epoch != int(row.epoch) for row in rows):
         warnings.append("tsv: epochs are fractional")
-    back = [b.line for a, b in zip(rows, rows[1:], strict=False) if b.epoch <= a.epoch]
+    back = [b.line for a, b in itertools.pairwise(rows) if b.epoch <= a.epoch]
     if back:
         shown = ", ".join(map(str, back[:5]))
         warnings.append(f"tsv: epochs do not increase at line {shown}")
-    still = [b.line for a, b in zip(rows, rows[1:], strict=False) if b.hours == a.hours]
+    still = [b.line for a, b in itertools.pairwise(rows) if b.hours == a.hours]
     if still:
         warnings.append(f"tsv: hours do not grow at line {', '.join(map(str, still[:5]))}")
-    steps = [b.hours - a.hours for a, b in zip(rows, rows[1:], strict=False)]
+    steps = [b.hours - a.hours for a, b in itertools.pairwise(rows)]
     median = statistics.median(steps) if steps else 0.0
     for step, row in zip(steps, rows[1:], strict=False):
         if median > 0 and step > 5 * median:
@@ -337,8 +338,8 @@ def _note_steps(rows: list[_Row], warnings: list[str]) -> None:
 def _trial(file: str, rows: list[_Row], task: Task, warnings: list[str]) -> Trial:
     reached = next((row for row in rows if row.value >= task.threshold), None)
     last = rows[-1] if reached is None else reached
-    steps = [b.hours - a.hours for a, b in zip(rows, rows[1:], strict=False)]
-    # A first row labelled 0 that took as long as the others is the first epoch, not a look before.
+    steps = [b.hours - a.hours for a, b in itertools.pairwise(rows)]
+    # A first row labelled 0 that took as long as the others is an epoch of training.
     from_zero = rows[0].epoch == 0 and bool(steps)
     from_zero = from_zero and rows[0].hours >= 0.5 * statistics.median(steps)
     if from_zero:
@@ -364,7 +365,7 @@ def _trial(file: str, rows: list[_Row], task: Task, warnings: list[str]) -> Tria
 def _common(
     fields: dict[str, Any], warnings: list[str]
 ) -> tuple[dict[str, Any], float | None, dict[str, str]]:
-    """Gives the descriptive fields of an entry, its price and why fields are None."""
+    """Reads the descriptive fields of an entry, its price and why fields are None."""
     reasons: dict[str, str] = {}
     version = fields.get("version")
     if version != VERSION:

@@ -34,30 +34,15 @@ STATUSES = {
 """The words of a log for a system's availability, and those of its description."""
 
 # Fields that a description must have and that a run does not know.
-_UNKNOWN_FIELDS = (
-    "host_processor_model_name",
-    "host_processor_core_count",
-    "host_processor_vcpu_count",
-    "host_processor_frequency",
-    "host_processor_caches",
-    "host_processor_interconnect",
-    "host_memory_capacity",
-    "host_storage_type",
-    "host_storage_capacity",
-    "host_networking",
-    "host_networking_topology",
-    "host_memory_configuration",
-    "accelerator_host_interconnect",
-    "accelerator_frequency",
-    "accelerator_on-chip_memories",
-    "accelerator_memory_configuration",
-    "accelerator_memory_capacity",
-    "accelerator_interconnect",
-    "accelerator_interconnect_topology",
-    "cooling",
-    "hw_notes",
-    "operating_system",
-)
+_UNKNOWN_FIELDS = """
+    host_processor_model_name host_processor_core_count host_processor_vcpu_count
+    host_processor_frequency host_processor_caches host_processor_interconnect
+    host_memory_capacity host_storage_type host_storage_capacity host_networking
+    host_networking_topology host_memory_configuration accelerator_host_interconnect
+    accelerator_frequency accelerator_on-chip_memories accelerator_memory_configuration
+    accelerator_memory_capacity accelerator_interconnect accelerator_interconnect_topology
+    cooling hw_notes operating_system
+"""
 
 
 def export(
@@ -123,11 +108,11 @@ def _check_alike(runs: Sequence[ExportedRun]) -> None:
     seeds: dict[int, Path] = {}
     for run in runs:
         for field in ("experiment", "identity", "num_devices", "num_processes", "device_kind"):
-            one, other = getattr(first.result, field), getattr(run.result, field)
-            if one != other:
+            expected, value = getattr(first.result, field), getattr(run.result, field)
+            if value != expected:
                 raise ConfigError(
-                    f"{run.path}: {field} is {other!r}, but {one!r} in {first.path}; the trials of "
-                    "a result differ in their seed only"
+                    f"{run.path}: {field} is {value!r}, but {expected!r} in {first.path}; the "
+                    "trials of a result differ in their seed only"
                 )
         if run.result.seed in seeds:
             raise ConfigError(
@@ -162,7 +147,7 @@ def _check_clock(run: ExportedRun) -> None:
 
 
 def _end(run: ExportedRun) -> Event:
-    """Gives the event at which the trial's clock stops."""
+    """Event at which the trial's clock stops."""
     reached = [event for event in run.of("evaluation") if event["reached"]]
     return reached[0] if reached else run.events[-1]
 
@@ -217,7 +202,7 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
 
 
 def _blocks(run: ExportedRun, line: Any, metric: str, end: Event) -> list[str]:
-    """Gives the lines of training and evaluation, from run_start to the end of the trial."""
+    """Lines of training and evaluation, from run_start to the end of the trial."""
     lines: list[str] = []
     begin, epoch = run.of("run_start")[0]["t"], 0.0
     phases = [event for event in run.of("phase") if event["name"] == "eval"]
@@ -251,7 +236,7 @@ def _number(epochs: float) -> float | int:
 def _description(run: ExportedRun, submitter: str, system: str, status: str) -> dict[str, Any]:
     result, hosts = run.result, run.num_hosts
     on_cpu = result.platform == "cpu"
-    description: dict[str, Any] = dict.fromkeys(_UNKNOWN_FIELDS, "")
+    description: dict[str, Any] = dict.fromkeys(_UNKNOWN_FIELDS.split(), "")
     return description | {
         "submitter": printable(submitter, 120),
         "division": "open",

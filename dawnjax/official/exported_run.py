@@ -22,7 +22,7 @@ from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.runs.summary import RunResult
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
-"""What may become part of a path: it can lead nowhere else."""
+"""Names that may become part of a path: they cannot lead to another folder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +76,12 @@ class ExportedRun:
         return printable(f"DawnJAX {versions.get('dawnjax', '')} ({', '.join(parts)})".strip(), 120)
 
     def of(self, name: str) -> list[Event]:
-        """Gives the events of one name."""
+        """Events of one name."""
         return [event for event in self.events if event["event"] == name]
 
 
 def read_run(path: Path) -> ExportedRun:
-    """Gives a run that has ended.
+    """Reads a run that has ended.
 
     Raises:
       ConfigError: There is no run in the directory.
@@ -108,7 +108,7 @@ def read_run(path: Path) -> ExportedRun:
 
 
 def checked_name(flag: str, value: str) -> str:
-    """Gives a name that may become part of a path.
+    """Checks a name that becomes part of a path, and returns it.
 
     Raises:
       ConfigError: It has other characters than letters, digits, `_`, `.` and `-`.

@@ -1,23 +1,24 @@
-"""Reads whatever holds official results into entries; nothing is dropped without a line."""
+"""Reads official results of any form into entries; names every file that it leaves out."""
 
 import dataclasses
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax.analysis.entries import Entry
 from dawnjax.official import dawnbench, mlperf, sources, text
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
-from dawnjax.official.outcome import Imported, Refused, Rejection, SourceRefused, printable
+from dawnjax.official.outcome import Imported, Refused, SourceRefused, printable
 from dawnjax.official.sources import SourceFile
+from dawnjax.results.entries import Entry
 
 _DAWNBENCH_FOLDERS = ("train", "inference")
 _DESCRIPTIONS = ("entry.json", "submission.json")
+_LIMITS = {".json": sources.DESCRIPTION_BYTES, ".tsv": sources.TABLE_BYTES}
 
 
 def import_results(paths: Sequence[Path]) -> Imported:
-    """Gives the entries of folders, archives and single files.
+    """Reads the entries of folders, archives and single files.
 
     Args:
       paths: What to read.
@@ -25,79 +26,68 @@ def import_results(paths: Sequence[Path]) -> Imported:
     Raises:
       ConfigError: A path cannot be read at all.
     """
-    found = _Sources()
-    for path in paths:
-        found.add(path)
+    entries: list[Entry] = []
+    rejections: list[Refused] = []
+    copies: list[str] = []
+    other_files: list[str] = []
+    num_log_bytes = 0
+    first: dict[tuple[Any, ...], str] = {}
+    for source in (source for path in paths for source in _read_sources(path)):
+        new: dict[tuple[Any, ...], str] = {}
+        for entry in source.entries:
+            key = _measured(entry)
+            if key in first:
+                copies.append(f"{entry.source} has the trials of {first[key]}")
+            else:
+                new.setdefault(key, entry.source)
+                entries.append(entry)
+        # After the whole source: two of its own entries may share logs for a reason.
+        first |= new
+        rejections += source.rejections
+        other_files += source.other_files
+        num_log_bytes += source.num_log_bytes
     return Imported(
-        entries=tuple(sorted(found.entries, key=lambda entry: entry.source)),
-        rejections=tuple(sorted(found.rejections, key=lambda r: (r.file, r.line or 0))),
-        copies=tuple(found.copies),
-        other_files=tuple(found.others),
-        num_log_bytes=found.num_log_bytes,
+        entries=tuple(sorted(entries, key=lambda entry: entry.source)),
+        rejections=tuple(sorted(rejections, key=lambda r: (r.file, r.line or 0))),
+        copies=tuple(copies),
+        other_files=tuple(other_files),
+        num_log_bytes=num_log_bytes,
     )
 
 
-class _Sources:
-    """What all sources hold; an archive in a folder is a source of its own."""
+def _read_sources(path: Path, prefix: str = "") -> Iterator["Source"]:
+    """Yields a source and the archives in it, each a source of its own.
 
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.rejections: list[Rejection] = []
-        self.copies: list[str] = []
-        self.others: list[str] = []
-        self.num_log_bytes = 0
-        self._first: dict[tuple[Any, ...], str] = {}
-
-    def add(self, path: Path, prefix: str = "") -> None:
-        """Reads a source; `prefix` is the path of an archive in its folder, with a `/`."""
-        found = _Found()
-        archives: list[SourceFile] = []
-        try:
-            for file in sources.files(path):
-                if file.archive is None:
-                    found.add(file)
-                else:
-                    archives.append(file)
-            if path.is_file() and not sources.is_archive(path):
-                found.add_partner(path)
-        except SourceRefused as refused:
-            # A source that breaks off would leave entries with some of their trials.
-            file = prefix.rstrip("/") or refused.file or str(path)
-            self.rejections.append(Rejection(file=file, line=refused.line, reason=refused.reason))
-            return
-        found.finish()
-        self.num_log_bytes += found.num_log_bytes
-        if prefix and not found.entries and not found.rejections:
-            self.others.append(prefix.rstrip("/"))
-            return
-        self._add_entries(
-            [dataclasses.replace(entry, source=prefix + entry.source) for entry in found.entries]
-        )
-        self.rejections += (
-            dataclasses.replace(rejection, file=prefix + rejection.file)
-            for rejection in found.rejections
-        )
-        self.others += (prefix + name for name in found.others)
-        for file in archives:
-            assert file.archive is not None
-            self.add(file.archive, f"{file.name}/")
-
-    def _add_entries(self, entries: list[Entry]) -> None:
-        """Takes the entries of a source but for those that another source has."""
-        new = {}
-        for entry in entries:
-            key = _measured(entry)
-            if key in self._first:
-                self.copies.append(f"{entry.source} has the trials of {self._first[key]}")
+    Args:
+      path: A folder, an archive or a file.
+      prefix: Of an archive in a folder its path there, with a `/`; it goes before all names.
+    """
+    source = Source()
+    archives: list[SourceFile] = []
+    try:
+        for file in sources.files(path):
+            if file.archive is None:
+                source.add(file)
             else:
-                new.setdefault(key, entry.source)
-                self.entries.append(entry)
-        # Not before the source is done: it may have two entries of the same logs for a reason.
-        self._first |= new
+                archives.append(file)
+        if path.is_file() and not sources.is_archive(path):
+            source.add_partner(path)
+    except SourceRefused as refused:
+        # A source that breaks off would leave entries that lack some of their trials.
+        source = Source()
+        refused.file = prefix.rstrip("/") or refused.file or str(path)
+        source.rejections.append(refused)
+        yield source
+        return
+    source.finish(prefix)
+    yield source
+    for file in archives:
+        assert file.archive is not None
+        yield from _read_sources(file.archive, f"{file.name}/")
 
 
 def _measured(entry: Entry) -> tuple[Any, ...]:
-    """Gives an entry's name and measurements, which agree to the last digit in copies alone."""
+    """An entry's name and measurements, which agree to the last digit in copies alone."""
     trials = tuple(
         dataclasses.replace(trial, file=posixpath.basename(trial.file)) for trial in entry.trials
     )
@@ -105,7 +95,7 @@ def _measured(entry: Entry) -> tuple[Any, ...]:
     return entry.suite, entry.kind, entry.benchmark, name, trials, entry.inference
 
 
-class _Found:
+class Source:
     """What the files of one source are, put together to entries at its end.
 
     A log is reduced to its trial as it comes, so that one file at a time is in memory.
@@ -113,8 +103,8 @@ class _Found:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.rejections: list[Rejection] = []
-        self.others: list[str] = []
+        self.rejections: list[Refused] = []
+        self.other_files: list[str] = []
         self.num_log_bytes = 0
         self._contexts: dict[str, str] = {}
         self._dawnbench: dict[str, dict[str, bytes | Refused]] = {}
@@ -138,41 +128,45 @@ class _Found:
         elif mlperf.RESULT_FILE.fullmatch(base):
             self._add_log(file, _read(file, sources.LOG_BYTES))
         elif ending in (".json", ".tsv"):
-            limit = sources.TABLE_BYTES if ending == ".tsv" else sources.DESCRIPTION_BYTES
-            data = _read(file, limit)  # once: a member of an archive gives its bytes once
+            data = _read(file, _LIMITS[ending])  # once: a member of an archive gives its bytes once
             is_entry = _is_table(data) if ending == ".tsv" else _describes_dawnbench(data, False)
             if parent in _DAWNBENCH_FOLDERS or is_entry:
                 self._add_dawnbench(file, stem, ending, data)
             elif file.alone:
                 self._add_log(file, data)
             else:
-                self.others.append(file.name)
+                self.other_files.append(file.name)
         elif file.alone:
             self._add_log(file, _read(file, sources.LOG_BYTES))
         else:
-            self.others.append(file.name)
+            self.other_files.append(file.name)
 
     def add_partner(self, path: Path) -> None:
         """Takes the other file of a training entry of which one was given alone."""
-        ending = {".json": ".tsv", ".tsv": ".json"}.get(path.suffix)
-        if self._dawnbench and ending is not None:
-            partner = path.with_suffix(ending)
-            if partner.is_file():
-                for file in sources.files(partner):
-                    limit = sources.TABLE_BYTES if ending == ".tsv" else sources.DESCRIPTION_BYTES
-                    self._add_dawnbench(file, partner.stem, ending, _read(file, limit))
+        ending = {".json": ".tsv", ".tsv": ".json"}.get(path.suffix, "")
+        partner = path.with_suffix(ending)
+        if self._dawnbench and ending and partner.is_file():
+            for file in sources.files(partner):
+                self._add_dawnbench(file, partner.stem, ending, _read(file, _LIMITS[ending]))
 
-    def finish(self) -> None:
-        """Makes the entries."""
+    def finish(self, prefix: str = "") -> None:
+        """Makes the entries, and puts a prefix before all names."""
         for source in sorted(self._dawnbench):
             self._finish_dawnbench(source, self._dawnbench[source])
         for folder in sorted(self._logs.keys() | self._bad_logs.keys()):
             self._finish_logs(folder)
-        self.others += self._unused.values()
+        self.other_files += self._unused.values()
+        if prefix and not self.entries and not self.rejections:
+            self.other_files = [prefix.rstrip("/")]
+            return
+        self.entries = [dataclasses.replace(e, source=prefix + e.source) for e in self.entries]
+        self.other_files = [prefix + name for name in self.other_files]
+        for refused in self.rejections:
+            refused.file = prefix + refused.file
 
     def _reject(self, file: str, refused: Refused) -> None:
-        file = refused.file or file
-        self.rejections.append(Rejection(file=file, line=refused.line, reason=refused.reason))
+        refused.file = refused.file or file
+        self.rejections.append(refused)
 
     def _add_dawnbench(
         self, file: SourceFile, stem: str, ending: str, data: bytes | Refused
@@ -234,7 +228,7 @@ class _Found:
             self._reject(folder, refused)
 
     def _system(self, context: str) -> mlperf.System:
-        """Gives the machine of a folder of logs from the descriptions around it."""
+        """Reads the machine of a folder of logs from the descriptions around it."""
         warnings: list[str] = []
         above = posixpath.dirname(context)
         system_name, top = posixpath.basename(above), posixpath.dirname(posixpath.dirname(above))
@@ -269,7 +263,7 @@ class _Found:
 
 
 def _describes_dawnbench(data: bytes | Refused, otherwise: bool) -> bool:
-    """Tells whether a JSON file describes an entry of DAWNBench; `otherwise` if it is no JSON."""
+    """Whether a JSON file describes an entry of DAWNBench; `otherwise` if it is no JSON."""
     if isinstance(data, Refused):
         return otherwise
     try:

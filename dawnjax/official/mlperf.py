@@ -8,17 +8,15 @@ later  <submitter>/systems/<system>.json
 """
 
 import dataclasses
-import datetime
 import re
 import statistics
 from typing import Any
 
-from dawnjax.analysis.entries import Entry, Target, Trial
-from dawnjax.analysis.stability import summarize_trials
 from dawnjax.official import mlperf_rounds, naming
-from dawnjax.official.mlperf_trial import TrialLog, reaches
+from dawnjax.official.mlperf_trial import TrialLog
 from dawnjax.official.outcome import Refused, printable, quoted
 from dawnjax.official.text import count, words
+from dawnjax.results.entries import Entry, Target, Trial, day_of, reaches, summary_of
 
 RESULT_FILE = re.compile(r"result_(?:[A-Za-z0-9-]{1,64}_)?\d{1,9}(?:\.txt|\.log)?", re.ASCII)
 """`result_0.txt`, `result_<id>_00.txt`."""
@@ -32,29 +30,6 @@ _OF_ALL = (("resnet", "TensorFlow"), ("gnmt", "PyTorch"))
 
 _COCO_IMAGES = (117_266, 118_287)
 """Training images of COCO 2017 with a box, and all of them."""
-
-_MODELS = {
-    "resnet": "ResNet-50 v1.5",
-    "ssd": "SSD with ResNet-34",
-    "maskrcnn": "Mask R-CNN",
-    "gnmt": "GNMT",
-    "transformer": "Transformer",
-    "ncf": "NCF",
-    "minigo": "Mini Go",
-    "bert": "BERT-large",
-    "dlrm": "DLRM",
-    "dlrm_dcnv2": "DLRM-DCNv2",
-    "rnnt": "RNN-T",
-    "unet3d": "3D U-Net",
-    "retinanet": "RetinaNet",
-    "gpt3": "GPT-3 175B",
-    "llama2_70b_lora": "Llama 2 70B LoRA",
-    "llama31_405b": "Llama 3.1 405B",
-    "llama31_8b": "Llama 3.1 8B",
-    "stable_diffusion": "Stable Diffusion v2",
-    "flux1": "FLUX.1",
-}
-"""The model that the closed division prescribes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +50,7 @@ class System:
 def read_entry(
     source: str, context: str, logs: list[tuple[str, TrialLog]], system: System
 ) -> Entry:
-    """Gives the entry of a folder of logs.
+    """Makes the entry of a folder of logs.
 
     Args:
       source: The folder, relative to what is imported.
@@ -109,29 +84,23 @@ def read_entry(
     if "cost_per_hour_usd" not in reasons:
         reasons["cost_per_hour_usd"] = "MLPerf results have no price"
     start = min(log.start_unix_seconds for _, log in logs)
-    said = logs[0][1].descriptions
-    division = str(system.fields.get("division", "")) or said.get("submission_division", "")
+    descriptions = logs[0][1].descriptions
+    division = str(system.fields.get("division", "")) or descriptions.get("submission_division", "")
     return Entry(
         source=source,
         suite="mlperf_training",
         round=round_name,
         benchmark=benchmark,
-        submitter=_submitter(versions[0], folders, system, said),
+        submitter=_submitter(versions[0], folders, system, descriptions),
         division=division if division in ("closed", "open") else "",
-        status=_status(system, said),
-        date=_date(start),
-        model=_MODELS.get(benchmark, "") if division == "closed" else "",
+        status=_status(system, descriptions),
+        date=day_of(start),
+        model=mlperf_rounds.model(benchmark) if division == "closed" else "",
         target=target,
         global_batch_size=batch,
         global_batch_unit=unit,
         trials=trials,
-        summary=summarize_trials(
-            [trial.time_to_accuracy_seconds for trial in trials],
-            [trial.epochs for trial in trials],
-            [trial.total_seconds for trial in trials],
-            None,
-            mlperf_rounds.drops(benchmark),
-        ),
+        summary=summary_of(trials, drops=mlperf_rounds.drops(benchmark)),
         warnings=tuple(dict.fromkeys(warnings)),
         reasons=reasons,
         **machine,
@@ -139,7 +108,7 @@ def read_entry(
 
 
 def file_order(name: str) -> tuple[Any, ...]:
-    """Gives the key that sorts `result_10.txt` after `result_9.txt`."""
+    """Key that sorts `result_10.txt` after `result_9.txt`."""
     base = name.rsplit("/", 1)[-1][:200]
     parts = re.split(r"([0-9]+)", base)
     return (*(int(part) if index % 2 else part for index, part in enumerate(parts)), name)
@@ -161,10 +130,10 @@ def _trial(file: str, log: TrialLog) -> Trial:
 def _round(version: str, context: str, reasons: dict[str, str]) -> str:
     if version in ("v0.5", "v0.6"):
         return version
-    found = mlperf_rounds.round_in(context)
-    if not found:
+    name = mlperf_rounds.round_in(context)
+    if not name:
         reasons["round"] = "logs from v0.7 on do not name their round, and no folder does"
-    return found
+    return name
 
 
 def _target(
@@ -175,12 +144,12 @@ def _target(
     warnings: list[str],
     reasons: dict[str, str],
 ) -> Target:
+    logged = sorted({value for _, log in logs for value in log.targets})
     if version != "v0.5" and logs[0][1].descriptions.get("submission_division") == "open":
         # The open division trains to a target of its own, which the rules do not know.
         unit = mlperf_rounds.target(benchmark, round_name, None).unit
-        found = sorted({value for _, log in logs for value in log.targets})
-        if len(found) == 1:
-            return Target(metric="eval_accuracy", value=found[0], unit=unit)
+        if len(logged) == 1:
+            return Target(metric="eval_accuracy", value=logged[0], unit=unit)
         reasons["target.value"] = "the open division's target is the submitter's own; not logged"
         return Target(metric="eval_accuracy", value=None, unit=unit)
     if version != "v0.5":
@@ -190,13 +159,12 @@ def _target(
             reasons["target.value"] = "not one number of the rules that is known here"
         return target
     unit = mlperf_rounds.unit_in_v05(benchmark)
-    found = sorted({value for _, log in logs for value in log.targets})
-    if len(found) != 1:
-        shown = ", ".join(f"{value:g}" for value in found) or "nothing"
+    if len(logged) != 1:
+        shown = ", ".join(f"{value:g}" for value in logged) or "nothing"
         reasons["target.value"] = f"eval_target says {shown}"
         warnings.append(f"eval_target says {shown}: no target")
         return Target(metric="eval_accuracy", value=None, unit=unit)
-    return Target(metric="eval_accuracy", value=found[0], unit=unit)
+    return Target(metric="eval_accuracy", value=logged[0], unit=unit)
 
 
 def _note_trials(
@@ -219,7 +187,7 @@ def _note_trials(
             continue
         if not log.evaluations:
             warnings.append(f"{short}: ends in success without an evaluation")
-        elif not any(reaches(e.value, target) for e in log.evaluations):
+        elif not any(reaches(e.value, target.value, target.direction) for e in log.evaluations):
             best = max(e.value for e in log.evaluations)
             warnings.append(
                 f"{short}: ends in success, but no evaluation reaches {target.value:g} "
@@ -234,7 +202,7 @@ def _machine(
     system: System,
     reasons: dict[str, str],
 ) -> dict[str, Any]:
-    """Gives the fields of an entry about its machine and framework."""
+    """Fields of an entry about its machine and framework."""
     fields = system.fields
     framework = words(fields.get("framework"), 120)
     if version == "v0.5":
@@ -287,7 +255,7 @@ def _hosts_of_job(
     in_cluster: int | None,
     reasons: dict[str, str],
 ) -> int | None:
-    """Gives the servers of a v0.5 job: each clears its caches once before training.
+    """Number of servers of a v0.5 job: each clears its caches once before training.
 
     The description gives those of the cluster. One benchmark clears twice on one server.
     """
@@ -317,7 +285,7 @@ def _batch(
     reasons: dict[str, str],
     warnings: list[str],
 ) -> tuple[int | None, str]:
-    """Gives the global batch size and its unit; None with the reason where it is not told."""
+    """Global batch size and its unit; None where it is not known, with the reason in `reasons`."""
     if version != "v0.5":
         sizes = {log.global_batch_size for _, log in logs}
         if len(sizes) == 1 and None not in sizes:
@@ -361,7 +329,7 @@ def _batch(
 
 
 def _batch_by_iterations(size: int, logs: list[tuple[str, TrialLog]]) -> int | None:
-    """Gives the one multiple of a size with which an epoch of COCO takes the logged iterations."""
+    """Finds the one multiple of a size at which an epoch of COCO takes the logged iterations."""
     iterations = {n for _, log in logs if (n := log.iterations_per_epoch) is not None}
     if len(iterations) != 1:
         return None
@@ -375,13 +343,16 @@ def _batch_by_iterations(size: int, logs: list[tuple[str, TrialLog]]) -> int | N
     return multiples.pop() if len(multiples) == 1 else None
 
 
-def _submitter(version: str, folders: list[str], system: System, said: dict[str, str]) -> str:
+def _submitter(
+    version: str, folders: list[str], system: System, descriptions: dict[str, str]
+) -> str:
     if version == "v0.5":
         # The organisation is not spelled alike in all descriptions; the folder is.
         for index, part in enumerate(folders[:-1]):
             if re.fullmatch(r"v0\.5(\.\d+)?", part):
                 return printable(folders[index + 1], 120)
-    for name in (words(system.fields.get("submitter"), 120), said.get("submission_org", "")):
+    named = words(system.fields.get("submitter"), 120)
+    for name in (named, descriptions.get("submission_org", "")):
         if name:
             return name
     if system.organization:
@@ -391,13 +362,6 @@ def _submitter(version: str, folders: list[str], system: System, said: dict[str,
     return ""
 
 
-def _status(system: System, said: dict[str, str]) -> str:
-    status = words(system.fields.get("status"), 40) or said.get("submission_status", "")
+def _status(system: System, descriptions: dict[str, str]) -> str:
+    status = words(system.fields.get("status"), 40) or descriptions.get("submission_status", "")
     return "onprem" if status.lower().startswith("on-prem") else status
-
-
-def _date(unix_seconds: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC).date().isoformat()
-    except (ValueError, OverflowError, OSError):
-        return ""

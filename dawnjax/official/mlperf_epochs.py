@@ -17,9 +17,9 @@ printed:
   samples      from v0.6: samples at the last evaluation / `train_samples`.
 """
 
-from dawnjax.analysis.entries import Evaluation
 from dawnjax.official.mlperf_log import Record
 from dawnjax.official.text import count, finite
+from dawnjax.results.entries import Evaluation
 
 NONE = "none"
 
@@ -27,7 +27,7 @@ NONE = "none"
 def of_v05(
     by_key: dict[str, list[Record]], start: float, evaluations: list[Evaluation]
 ) -> tuple[float | None, str]:
-    """Gives the epochs of a v0.5 log and the rule, or None and `none`.
+    """Counts the epochs of a v0.5 log, and names the rule; None and `none` if it does not tell.
 
     Args:
       by_key: The records by their tags.
@@ -59,7 +59,7 @@ def of_v05(
 def of_later(
     by_key: dict[str, list[Record]], evaluations: list[Evaluation]
 ) -> tuple[float | None, str]:
-    """Gives the epochs of a log from v0.6 on and the rule, or None and `none`."""
+    """Counts the epochs of a log from v0.6 on, and names the rule; else None and `none`."""
     starts = {n for r in by_key.get("epoch_start", ()) if (n := _epoch_num(r)) is not None}
     labels = [e.epoch for e in evaluations if e.epoch is not None]
     last = max(labels, default=None)
@@ -74,7 +74,7 @@ def of_later(
             if (n := finite(r.metadata.get("first_epoch_num"))) is not None
         ]
         from_zero = min([*firsts, *starts], default=None) == 0 and last == int(last)
-        # With fractions of epochs a label is an amount, whatever the first block is called.
+        # A fractional label is an amount of epochs, whatever label the first block has.
         whole = all(label == int(label) for label in labels)
         counts = [finite(r.metadata.get("epoch_count")) for r in by_key.get("block_start", ())]
         blocks = sum(n for n in counts if n is not None)

@@ -63,12 +63,12 @@ class Records(NamedTuple):
 
 
 def line_of(data: bytes, offset: int) -> int:
-    """Gives the number, from 1, of the line at an offset; LF ends a line."""
+    """Number, from 1, of the line at an offset; LF ends a line."""
     return data.count(b"\n", 0, offset) + 1
 
 
 def parse(data: bytes) -> Records:
-    """Gives the records of a log, with their values.
+    """Parses a log into its records.
 
     Raises:
       Refused: It has no record, or those of two kinds.
@@ -159,7 +159,7 @@ def _parse_mllog(data: bytes) -> Records:
 
 
 def _value(raw: bytes) -> tuple[Any, bool]:
-    """Gives the JSON value at the start of some bytes, and whether it was read."""
+    """JSON value at the start of some bytes, and whether it was read."""
     try:
         text = raw.decode("utf-8").strip()
         value, end = _DECODER.raw_decode(text)
@@ -179,7 +179,7 @@ def _object(value: Any) -> dict[str, Any]:
 def _not_matched(
     data: bytes, marker: bytes, records: list[Record], known: list[int] | None = None
 ) -> list[int]:
-    """Gives the offsets of markers that no record came of."""
+    """Offsets of markers that no record came of."""
     if data.count(marker) == len(records) + len(known or ()):
         return []
     seen = {record.offset for record in records} | set(known or ())

@@ -6,20 +6,19 @@ records of several ranks stand in any order, and some are written twice.
 
 import dataclasses
 import math
-import struct
 from typing import Any
 
-from dawnjax.analysis.entries import Evaluation, Target
 from dawnjax.official import mlperf_epochs
-from dawnjax.official.mlperf_log import Record, Records, line_of, parse
+from dawnjax.official.mlperf_log import Record, line_of, parse
 from dawnjax.official.outcome import Refused, quoted
 from dawnjax.official.text import count, finite, number_of, words
+from dawnjax.results.entries import Evaluation
 
 _SUCCESS = ("success", "succeeded", "true")
 _FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")
 
 MAX_EPOCHS = 1e6
-"""More than any training has: what lies beyond is no label of an epoch."""
+"""More epochs than any training has; a larger label is a mistake."""
 
 _DESCRIPTIONS = (
     "submission_benchmark",
@@ -54,7 +53,6 @@ class TrialLog:
       seeds: The seeds that it names, each once.
       descriptions: The `submission_...` values and the like.
       warnings: What is odd in it.
-      num_records: Records read.
     """
 
     version: str
@@ -74,11 +72,10 @@ class TrialLog:
     seeds: tuple[int, ...]
     descriptions: dict[str, str]
     warnings: tuple[str, ...]
-    num_records: int
 
 
 def read_trial(data: bytes) -> TrialLog:
-    """Gives the trial of a log.
+    """Reads the trial of a log.
 
     Raises:
       Refused: It has no `run_start`, contradicts itself, or is no log of MLPerf; names the line.
@@ -98,7 +95,10 @@ def read_trial(data: bytes) -> TrialLog:
     stop, status, reached = _end(by_key, data, log.version, start, warnings)
     benchmark = log.benchmark or _description(by_key, "submission_benchmark")
     evaluations = _evaluations(by_key, data, start, benchmark, warnings)
-    epochs, rule = _epochs(log, by_key, start, evaluations)
+    if log.version == "v0.5":
+        epochs, rule = mlperf_epochs.of_v05(by_key, start, evaluations)
+    else:
+        epochs, rule = mlperf_epochs.of_later(by_key, evaluations)
     if epochs is not None and not 0 < epochs <= MAX_EPOCHS:
         epochs, rule = None, mlperf_epochs.NONE
     # A float64 of Unix seconds has 0.24 microseconds.
@@ -107,8 +107,8 @@ def read_trial(data: bytes) -> TrialLog:
         raise Refused(f"takes {seconds:g} s from run_start to its end")
     if not math.isfinite(seconds) or seconds > 3.2e8:
         raise Refused(f"takes {seconds:g} s, more than ten years: the stamps are wrong")
-    said = by_key.get("eval_target", []) + by_key.get("target_accuracy", [])
-    targets = [finite(_number_in(record.value)) for record in said]
+    asked = by_key.get("eval_target", []) + by_key.get("target_accuracy", [])
+    targets = [finite(_number_in(record.value)) for record in asked]
     cleared = by_key.get("run_clear_caches", []) + by_key.get("cache_clear", [])
     return TrialLog(
         version=log.version,
@@ -126,27 +126,9 @@ def read_trial(data: bytes) -> TrialLog:
         iterations_per_epoch=_iterations(by_key),
         num_cache_clears=len(cleared),
         seeds=_counts(by_key.get("seed", []) + by_key.get("run_set_random_seed", [])),
-        descriptions={
-            key: _description(by_key, key) for key in _DESCRIPTIONS if _description(by_key, key)
-        },
+        descriptions={key: text for key in _DESCRIPTIONS if (text := _description(by_key, key))},
         warnings=tuple(warnings),
-        num_records=len(log.records),
     )
-
-
-def reaches(value: float, target: Target) -> bool:
-    """Tells whether a quality reaches a target, both as float32: 21.7999992 is 21.8."""
-    if target.value is None:
-        return False
-    one, other = _float32(value), _float32(target.value)
-    return one >= other if target.direction == "at_least" else one <= other
-
-
-def _float32(value: float) -> float:
-    try:
-        return struct.unpack("<f", struct.pack("<f", value))[0]
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) -> float:
@@ -186,7 +168,7 @@ def _end(
     start: float,
     warnings: list[str],
 ) -> tuple[float | None, str, bool]:
-    """Gives the stamp of `run_stop`, its word for the end, and whether the target was reached."""
+    """Reads the stamp of `run_stop`, its word for the end, and whether the target was reached."""
     records = by_key.get("run_stop", [])
     stamps = sorted({r.seconds for r in records if r.seconds is not None})
     if not records:
@@ -209,20 +191,20 @@ def _status(record: Record, version: str, data: bytes) -> tuple[str, bool]:
     if version == "v0.5":
         if record.value is None:
             return "success", True  # no value means that the target was reached
-        said = record.value.get("success") if isinstance(record.value, dict) else record.value
+        answer = record.value.get("success") if isinstance(record.value, dict) else record.value
     else:
-        said = record.metadata.get("status", record.value)
-        if said is None and isinstance(record.metadata.get("success"), bool | str):
-            said = record.metadata["success"]
-    if isinstance(said, dict):
-        said = said.get("status", said.get("success"))
-    word = str(said).strip().lower() if isinstance(said, str | bool) else ""
+        answer = record.metadata.get("status", record.value)
+        if answer is None and isinstance(record.metadata.get("success"), bool | str):
+            answer = record.metadata["success"]
+    if isinstance(answer, dict):
+        answer = answer.get("status", answer.get("success"))
+    word = str(answer).strip().lower() if isinstance(answer, str | bool) else ""
     if word in _SUCCESS:
         return "success", True
     if word in _FAILURE:
         return ("not reached" if word == "false" else word), False
     raise Refused(
-        f"run_stop says {quoted(said)}: whether the target was reached is not told",
+        f"run_stop says {quoted(answer)}: whether the target was reached is not told",
         line_of(data, record.offset),
     )
 
@@ -265,7 +247,7 @@ def _evaluations(
 
 
 def _labelled(record: Record) -> tuple[float | None, float | None]:
-    """Gives the epoch label and the value of an evaluation."""
+    """Epoch label and the value of an evaluation."""
     value, epoch = record.value, None
     if isinstance(value, dict) and "value" in value:
         epoch, value = finite(value.get("epoch")), value["value"]
@@ -277,7 +259,7 @@ def _labelled(record: Record) -> tuple[float | None, float | None]:
 
 
 def _number_in(value: Any) -> Any:
-    """Gives the number of a value that may be a string, a list or an object.
+    """Finds the number in a value that may be a string, a list or an object.
 
     Of several numbers (box and mask) the first, `BBOX` or `bbox`, decides nothing here: success is
     what `run_stop` says.
@@ -307,7 +289,7 @@ def _single(by_key: dict[str, list[Record]], key: str, warnings: list[str]) -> i
 
 
 def _iterations(by_key: dict[str, list[Record]]) -> int | None:
-    """Gives the first iteration of the second epoch, where learning rates are logged with both."""
+    """First iteration of the second epoch, where learning rates are logged with both."""
     firsts = [
         iteration
         for record in by_key.get("opt_learning_rate", ())
@@ -324,14 +306,3 @@ def _description(by_key: dict[str, list[Record]], key: str) -> str:
         if text:
             return text
     return ""
-
-
-def _epochs(
-    log: Records,
-    by_key: dict[str, list[Record]],
-    start: float,
-    evaluations: list[Evaluation],
-) -> tuple[float | None, str]:
-    if log.version == "v0.5":
-        return mlperf_epochs.of_v05(by_key, start, evaluations)
-    return mlperf_epochs.of_later(by_key, evaluations)

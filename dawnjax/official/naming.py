@@ -1,8 +1,12 @@
-"""What a framework and a machine count as, by the words that entries use for them."""
+"""Classes of frameworks and machines, by the words that entries use for them."""
 
+import functools
 import re
 
-# The first that is found counts: `tensorpack` runs on TensorFlow, `fastai` on PyTorch.
+from dawnjax.machine import data_tables
+
+# The first row whose word is in the text counts. `tensorpack` runs on TensorFlow, `fastai` on
+# PyTorch.
 _FRAMEWORKS = (
     ("tensorpack", "TensorFlow"),
     ("tensorflow", "TensorFlow"),
@@ -32,32 +36,25 @@ _GPU = re.compile(
 )
 _CPU = re.compile(r"xeon|epyc|\bcpu|vcpu|\bc[45]\.\d*x|n1-standard|platinum|skylake", re.I)
 
-# Accelerators of one instance: the providers' own descriptions of these types.
-_INSTANCES = {
-    "p2.xlarge": 1,
-    "p2.8xlarge": 8,
-    "p2.16xlarge": 16,
-    "p3.2xlarge": 1,
-    "p3.8xlarge": 4,
-    "p3.16xlarge": 8,
-    "g3.4xlarge": 1,
-    "g3.8xlarge": 2,
-    "g3.16xlarge": 4,
-    "ecs.gn6e-c12g1.24xlarge": 8,
-    "ecs.gn6i-c8g1.2xlarge": 1,
-    "ecs.gn5i-c8g1.2xlarge": 1,
-}
 _MODEL = r"(?:NVidia\s+|Nvidia\s+|Tesla[ -])*(?:[VKPTM]\d{1,3}|GTX|RTX|2080|TPU)"
 
 
+@functools.cache
+def _instances() -> dict[str, int]:
+    """Reads the accelerators of one instance, by its type."""
+    path = data_tables.FOLDER / "instances.csv"
+    filled = ("name", "accelerators", "source")
+    return {row["name"]: int(row["accelerators"]) for _, row in data_tables.rows(path, filled)}
+
+
 def framework_family(framework: str) -> str:
-    """Gives the framework that an entry's text counts as; empty if it names none."""
+    """Framework family that a text names; empty if it names none."""
     text = re.sub(r"[\s_.-]", "", framework.lower())
     return next((family for word, family in _FRAMEWORKS if word in text), "")
 
 
 def processor_class(hardware: str) -> str:
-    """Gives `GPU`, `TPU` or `CPU` from the text about a machine; empty if it does not tell."""
+    """Class of a machine by the text about it: `GPU`, `TPU` or `CPU`; empty if not known."""
     if _TPU.search(hardware):
         return "TPU"
     if re.search(r"\bnpu\b", hardware, re.I):
@@ -68,7 +65,7 @@ def processor_class(hardware: str) -> str:
 
 
 def machine_counts(hardware: str) -> tuple[int | None, int | None]:
-    """Gives accelerators and hosts as far as a free text about a machine says them.
+    """Numbers of accelerators and of hosts that the text about a machine gives.
 
     Args:
       hardware: Such as `64 * V100 (8 machines - AWS p3.16xlarge)`.
@@ -83,9 +80,10 @@ def machine_counts(hardware: str) -> tuple[int | None, int | None]:
         return None, None
     if match := re.search(rf"\b(\d+) ?\* ?(\d+) ?\* ?{_MODEL}", hardware):
         return int(match[1]) * int(match[2]), int(match[1])
-    instance = next((name for name in _INSTANCES if name in hardware), None)
+    instances = _instances()
+    instance = next((name for name in instances if name in hardware), None)
     if instance is not None and not re.search(r"\d ?\* ?[VKPTM]\d|\*\d", hardware):
-        return None if hosts is None else hosts * _INSTANCES[instance], hosts
+        return None if hosts is None else hosts * instances[instance], hosts
     per_node = "each node" in hardware.lower()
     for pattern in (rf"\b(\d+) ?[*x] ?{_MODEL}", rf"{_MODEL} ?\* ?(\d+)", rf"\b(\d+) {_MODEL}"):
         if match := re.search(pattern, hardware, re.I):

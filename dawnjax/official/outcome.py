@@ -1,8 +1,8 @@
-"""What a reader of official results gives: entries, and a line for everything it did not take."""
+"""The outcome of an import: entries, and a line for everything that was left out."""
 
 import dataclasses
 
-from dawnjax.analysis.entries import Entry
+from dawnjax.results.entries import Entry
 
 
 class Refused(Exception):
@@ -11,14 +11,18 @@ class Refused(Exception):
     Attributes:
       reason: One line.
       line: The line of the file, from 1; None where the fault is of no line.
-      file: The file, if it is another than the one that is being read.
+      file: The file; empty for the one that is being read.
     """
 
-    def __init__(self, reason: str, line: int | None = None, file: str | None = None):
+    def __init__(self, reason: str, line: int | None = None, file: str = ""):
         super().__init__(reason)
         self.reason = reason
         self.line = line
         self.file = file
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f":{self.line}"
+        return f"{printable(self.file)}{line}: {self.reason}"
 
 
 class SourceRefused(Refused):
@@ -26,27 +30,8 @@ class SourceRefused(Refused):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rejection:
-    """Something that was not imported.
-
-    Attributes:
-      file: Its path.
-      line: The line at fault, from 1; None where the fault is of no line.
-      reason: One line.
-    """
-
-    file: str
-    line: int | None
-    reason: str
-
-    def __str__(self) -> str:
-        line = "" if self.line is None else f":{self.line}"
-        return f"{printable(self.file)}{line}: {self.reason}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What came of an import.
+    """The outcome of an import.
 
     Attributes:
       entries: In the order of their sources.
@@ -57,21 +42,21 @@ class Imported:
     """
 
     entries: tuple[Entry, ...]
-    rejections: tuple[Rejection, ...]
+    rejections: tuple[Refused, ...]
     copies: tuple[str, ...] = ()
     other_files: tuple[str, ...] = ()
     num_log_bytes: int = 0
 
 
 def printable(text: str, limit: int = 300) -> str:
-    """Gives text from elsewhere as one line of printable characters, cut at a length."""
+    """Makes one line of printable characters of a text from elsewhere, cut at a length."""
     line = " ".join(str(text[: 4 * limit]).split())
     line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
 def quoted(value: object) -> str:
-    """Gives a value of a file for a message: short, printable, in quotes."""
+    """Quotes a value of a file for a message: short and printable."""
     if isinstance(value, dict | list):
         return f"a {'list' if isinstance(value, list) else 'object'}"  # may be nested deeply
     return repr(printable(str(value), 60))

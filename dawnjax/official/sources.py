@@ -45,7 +45,7 @@ class SourceFile:
 
 
 def is_archive(path: Path) -> bool:
-    """Tells whether a file is an archive, by its first bytes."""
+    """Whether a file is an archive, by its first bytes."""
     try:
         return path.is_file() and archives.kind_of(path) != "folder"
     except DataError:
@@ -53,7 +53,7 @@ def is_archive(path: Path) -> bool:
 
 
 def files(path: Path) -> Iterator[SourceFile]:
-    """Gives the files of a folder or an archive, or the one file.
+    """Yields the files of a folder or an archive, or the single file.
 
     Raises:
       ConfigError: There is nothing at the path, or it is no file or folder.

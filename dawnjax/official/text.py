@@ -1,4 +1,4 @@
-"""Text and JSON from files that nobody vouches for, read strictly."""
+"""Strict reading of text and JSON from untrusted files."""
 
 import collections
 import json
@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 
 
 def decode(data: bytes) -> str:
-    """Gives the text of a file in UTF-8, without a byte order mark.
+    """Decodes a file in UTF-8, without its byte order mark.
 
     Raises:
       Refused: It is UTF-16 or no text; the line is named.
@@ -28,12 +28,12 @@ def decode(data: bytes) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """Gives the lines of a text that ends them with LF, CR LF or CR."""
+    """Splits a text at LF, CR LF or CR."""
     return re.split(r"\r\n|\n|\r", text)
 
 
 def load_object(data: bytes) -> tuple[dict[str, Any], list[str]]:
-    """Gives a file's JSON object, and the keys that it has twice (the last one counts).
+    """Reads a file's JSON object, and lists the keys that it has twice (the last value counts).
 
     Raises:
       Refused: It is no JSON object; the line is named.
@@ -62,7 +62,7 @@ def load_object(data: bytes) -> tuple[dict[str, Any], list[str]]:
 
 
 def finite(value: Any) -> float | None:
-    """Gives a JSON number as a float; None for anything else, NaN and infinities included."""
+    """JSON number as a float; None for anything else, NaN and infinities included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -73,7 +73,7 @@ def finite(value: Any) -> float | None:
 
 
 def count(value: Any) -> int | None:
-    """Gives a whole number of 0 to 1e12, also from a string of digits; None for anything else."""
+    """Whole number of 0 to 1e12, also from a string of digits; None for anything else."""
     if isinstance(value, str) and re.fullmatch(r"\s*\d{1,12}\s*", value, re.ASCII):
         return int(value)
     number = finite(value)
@@ -83,12 +83,12 @@ def count(value: Any) -> int | None:
 
 
 def number_of(cell: str) -> float | None:
-    """Gives the number that a cell of a table holds, or None; NaN and infinities are none."""
+    """Number that a cell of a table holds, or None; NaN and infinities are none."""
     if len(cell) > 60 or not _NUMBER.fullmatch(cell):
         return None
     return finite(float(cell))
 
 
 def words(value: Any, limit: int = 300) -> str:
-    """Gives a descriptive field as one printable line; empty for what is no text."""
+    """A descriptive field as one printable line; empty for what is no text."""
     return printable(value, limit) if isinstance(value, str) else ""

@@ -1,15 +1,14 @@
-"""The leaderboards: each benchmark by time and by cost, and what time cost."""
+"""The leaderboards: each benchmark by time and by cost, and cost against time."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
 
 from dawnjax.analysis import leaderboard as ranking
 from dawnjax.analysis.cost import price_table
-from dawnjax.analysis.entries import Entry, Target
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.report import plots, svg, words
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import (
     COMPILATION_HEAD,
     CellView,
@@ -19,9 +18,11 @@ from dawnjax.report.table_view import (
     compilation_cell,
     hardware,
     label,
+    number_cell,
     records_of,
     view,
 )
+from dawnjax.results.entries import Entry, Target
 
 SUITE_NAMES = {
     "dawnbench": "DAWNBench",
@@ -31,7 +32,7 @@ SUITE_NAMES = {
 
 
 LEAST_SORTED = 4
-"""Rows from which on a leaderboard can be sorted and filtered."""
+"""A leaderboard of so many rows or more can be sorted and filtered."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,32 +54,32 @@ class Board:
     entries: dict[str, Entry]
 
     def best(self, by: str) -> dict | None:
-        """Gives the row at the top by `time` or `cost`, or None where nothing is ranked."""
+        """Row ranked first by `time` or `cost`; None where nothing is ranked."""
         rows = (self.by_time if by == "time" else self.by_cost).records()
         return rows[0] if rows and rows[0]["rank"] is not None else None
 
 
 def scope(suite: str, round: str, benchmark: str) -> str:
-    """Gives the words for a benchmark of a suite's round."""
+    """Name of a benchmark: its suite, round and task."""
     return " ".join(part for part in (SUITE_NAMES.get(suite, suite), round, benchmark) if part)
 
 
 def with_target(title: str, target: Target, targets: Collection[Target]) -> str:
-    """Gives a benchmark's words with a target, where its entries have several."""
+    """Name of a benchmark, with a target, where its entries have several."""
     return title if len(targets) < 2 else f"{title} to {ranking.target_words(target)}"
 
 
 def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
-    """Gives the leaderboards of all benchmarks, training before inference."""
-    found = ranking.benchmarks(entries)
-    found.sort(key=lambda key: (key[2] != "training", key[0] != "dawnjax", key))
+    """Makes the leaderboards of all benchmarks, training before inference."""
+    keys = ranking.benchmarks(entries)
+    keys.sort(key=lambda key: (key[2] != "training", key[0] != "dawnjax", key))
     made = []
-    for key in found:
+    for key in keys:
         suite, round, kind, benchmark = key
-        own = [e for e in entries if (e.suite, e.round, e.kind, e.benchmark) == key]
-        targets = ranking.targets(own)
+        of_benchmark = [e for e in entries if (e.suite, e.round, e.kind, e.benchmark) == key]
+        targets = ranking.targets(of_benchmark)
         for target in targets:
-            ranked = {entry.source: entry for entry in own if entry.target == target}
+            ranked = {entry.source: entry for entry in of_benchmark if entry.target == target}
             by_time, by_cost = (
                 ranking.leaderboard(ranked.values(), benchmark, by=by, until=until, kind=kind)
                 for by in ranking.ORDERS
@@ -89,12 +90,12 @@ def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
     return made
 
 
-def inference_part(all_boards: Sequence[Board]) -> Part | None:
-    """Gives the section of the leaderboards of inference."""
+def inference_section(all_boards: Sequence[Board]) -> Section | None:
+    """Section of the leaderboards of inference."""
     chosen = [board for board in all_boards if board.kind == "inference"]
     if not chosen:
         return None
-    section = Section(
+    return Section(
         name="inference",
         title="Leaderboards of inference",
         lead=(
@@ -103,11 +104,10 @@ def inference_part(all_boards: Sequence[Board]) -> Part | None:
         ),
         blocks=tuple(board_view(board) for board in chosen),
     )
-    return Part(section=section, tables=())
 
 
-def leaderboards_part(all_boards: Sequence[Board], until: str | None = None) -> Part | None:
-    """Gives the section of the leaderboards of training, and the two tables of all of them."""
+def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) -> Section | None:
+    """Section of the leaderboards of training, and the two tables of all of them."""
     if not all_boards:
         return None
     blocks = []
@@ -126,27 +126,25 @@ def leaderboards_part(all_boards: Sequence[Board], until: str | None = None) -> 
     if until:
         lead.append(f"Only entries dated up to {until} are ranked.")
     prices = price_table()
-    return Part(
-        section=Section(
-            name="leaderboards",
-            title="Leaderboards",
-            lead=tuple(lead),
-            blocks=tuple(blocks),
-            folded=(view(prices, caption="Prices for entries that give none"),),
-        ),
+    return Section(
+        name="leaderboards",
+        title="Leaderboards",
+        lead=tuple(lead),
+        blocks=tuple(blocks),
+        folded=(view(prices, caption="Prices for entries that give none"),),
         tables=(*(_joined(all_boards, by) for by in ranking.ORDERS), prices),
     )
 
 
 def board_view(board: Board) -> TableView:
-    """Gives one leaderboard with both ranks; complete without any sorting."""
+    """Makes the view of a leaderboard with both ranks; complete without any sorting."""
     records = records_of(board.by_time)
     by_cost = {_place(row): row for row in records_of(board.by_cost)}
     training = board.kind == "training"
     priced = any(row["cost_usd"] is not None for row in records)
     submitters = any(row["submitter"] for row in records)
     compiled = any(row["compile_seconds"] is not None for row in records)
-    # On the page a letter leads to the remark.
+    # The page shows remarks by letters below the table.
     notes = tuple(note for note in board.by_time.notes if "remark" not in note)
     if not priced:
         whys = sorted({str(row["price_source"]) for row in records})
@@ -178,7 +176,7 @@ def board_view(board: Board) -> TableView:
             CellView(str(row["date"]), kind="date") if row["date"] else _text(""),
         ]
         if training:
-            cells.append(CellView(str(row["trials"]), sort=str(row["trials"]), kind="number"))
+            cells.append(number_cell(row["trials"], str(row["trials"])))
         rows.append(tuple(cells))
         dates.append(str(row["date"] or ""))
     heads = [
@@ -217,7 +215,7 @@ def board_view(board: Board) -> TableView:
 
 
 def cost_figure(board: Board, number: int) -> Figure | None:
-    """Gives cost against time of a training benchmark, if three entries or more have both."""
+    """Draws cost against time of a training benchmark, if three entries or more have both."""
     rows = [row for row in records_of(board.by_time) if row["rank"] is not None]
     both = [row for row in rows if row["cost_usd"] and row["seconds"]]
     if board.kind != "training" or len(both) < 3:
@@ -246,7 +244,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
     fast, cheap = both[0], min(both, key=lambda row: row["cost_usd"])
     return Figure(
         name=f"cost-{number}",
-        title=f"{board.title}: what time costs",
+        title=f"{board.title}: cost against time",
         summary=(
             f"{len(both)} entries. Fastest with a price: {fast['source']}, "
             f"{words.duration(fast['seconds'])} for {words.usd(fast['cost_usd'])}. Cheapest: "
@@ -265,7 +263,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
 
 
 def _joined(all_boards: Sequence[Board], by: str) -> Table:
-    """Gives all leaderboards as one table: a benchmark's name is data and names no file."""
+    """Joins all leaderboards to one table: the name of a benchmark never becomes a file name."""
     rows, notes = [], []
     columns: tuple[Column, ...] = ()
     for board in all_boards:
@@ -304,7 +302,7 @@ def _place(row: dict) -> tuple:
 def _rank_cell(rank: int | None, mark: str) -> CellView:
     if rank is None:
         return CellView("not ranked", kind="null", mark=mark)
-    return CellView(str(rank), sort=str(rank), kind="number")
+    return number_cell(rank, str(rank))
 
 
 def _text(value: object) -> CellView:
@@ -318,4 +316,4 @@ def _measured(value: float | None, text, reasons: Reasons, why: str) -> CellView
             kind="null",
             mark=reasons.mark(why),
         )
-    return CellView(text(value), sort=repr(value), kind="number")
+    return number_cell(value, text(value))

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-from dawnjax.analysis.entries import Entry, Target, Trial
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
 from dawnjax.analysis.tables import Column, Table
@@ -11,12 +10,13 @@ from dawnjax.analysis.thresholds import (
     ThresholdTime,
     learning_curve,
     learning_curve_table,
+    seconds_or_why,
     time_to_threshold,
 )
 from dawnjax.report import plots, svg, words
 from dawnjax.report.boards import scope, with_target
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import (
     COMPILATION_HEAD,
     CellView,
@@ -24,27 +24,29 @@ from dawnjax.report.table_view import (
     TableView,
     compilation_cell,
     label,
+    number_cell,
 )
+from dawnjax.results.entries import Entry, Target, Trial
 
 MOST_NAMED = 6
-"""Lines with a name in one figure: as many as there are colours."""
+"""Named lines in one figure: one for each colour."""
 
 MOST_BEHIND = 40
 
 _FEW = 6
-"""Evaluations of a trial below which trials are drawn without their median."""
+"""Trials with fewer evaluations than this, in the mean, are drawn without their median."""
 
 MOST_STRANDS = 12
-"""Trials of an entry that are drawn one by one."""
+"""Trials of an entry are drawn one by one up to this number."""
 
 MOST_EVALUATIONS = 2000
-"""Evaluations of an entry from which a curve is computed; of more, as many are taken evenly."""
+"""Evaluations of an entry that a curve uses; of more, this many are taken at even steps."""
 
 _STEPS_BELOW = 5
 
 
 def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    """Gives (benchmark's words, its training entries with evaluations), the fastest entry first.
+    """Groups entries by benchmark and target: (name, training entries with evaluations).
 
     Entries with different targets are different groups.
     """
@@ -52,17 +54,17 @@ def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
     for entry in entries:
         if entry.kind == "training" and any(trial.evaluations for trial in entry.trials):
             groups.setdefault((entry.suite, entry.round, entry.benchmark), []).append(entry)
-    found = []
-    for key, group in sorted(groups.items(), key=lambda one: (one[0][0] != "dawnjax", one[0])):
+    named_groups = []
+    for key, group in sorted(groups.items(), key=lambda item: (item[0][0] != "dawnjax", item[0])):
         of_all = targets(group)
         for target in of_all:
-            own = sorted((entry for entry in group if entry.target == target), key=_by_speed)
-            found.append((with_target(scope(*key), target, of_all), own))
-    return found
+            ordered = sorted((entry for entry in group if entry.target == target), key=_by_speed)
+            named_groups.append((with_target(scope(*key), target, of_all), ordered))
+    return named_groups
 
 
-def learning_part(entries: Sequence[Entry]) -> Part | None:
-    """Gives the learning curves of each benchmark: against time, and against epochs for ours."""
+def learning_section(entries: Sequence[Entry]) -> Section | None:
+    """Section of learning curves: against time, and against epochs for our own runs."""
     groups = groups_of(entries)
     if not groups:
         return None
@@ -75,33 +77,32 @@ def learning_part(entries: Sequence[Entry]) -> Part | None:
                 figures.append(figure)
     if not figures:
         return None
-    thin = [_thinned_entry(entry) for _, group in groups for entry in group]
-    thinned = sum(one is not entry for one, entry in zip(thin, _flat(groups), strict=True))
+    all_entries = [entry for _, group in groups for entry in group]
+    thin = [_thinned_entry(entry) for entry in all_entries]
+    thinned = sum(new is not entry for new, entry in zip(thin, all_entries, strict=True))
     tables = [learning_curve_table(thin, against) for against in ("seconds", "epoch")]
     if thinned:
         note = (
             f"Of {thinned} entries with more than {MOST_EVALUATIONS} evaluations, as many evenly."
         )
         tables = [dataclasses.replace(table, notes=(*table.notes, note)) for table in tables]
-    return Part(
-        section=Section(
-            name="curves",
-            title="Learning curves",
-            lead=(
-                "The quality at each evaluation. Of an entry of several trials: the median, the "
-                "band between the first and the third quartile, and thin lines of the trials. "
-                "Median and band stand where all trials are under way: a trial ends when it "
-                "reaches the target, and the median of the others would be that of slow trials. "
-                "Where evaluations are few, trials stand alone.",
-            ),
-            blocks=tuple(figures),
+    return Section(
+        name="curves",
+        title="Learning curves",
+        lead=(
+            "The quality at each evaluation. Of an entry of several trials: the median, the "
+            "band between the first and the third quartile, and thin lines of the trials. "
+            "Median and band stand where all trials are under way: a trial ends when it "
+            "reaches the target, and the median of the others would be that of slow trials. "
+            "Where evaluations are few, trials stand alone.",
         ),
+        blocks=tuple(figures),
         tables=tuple(tables),
     )
 
 
-def thresholds_part(entries: Sequence[Entry]) -> Part | None:
-    """Gives the time to other targets than the one chosen."""
+def thresholds_section(entries: Sequence[Entry]) -> Section | None:
+    """Section on the time to other targets than the entries' own."""
     blocks, rows = [], []
     for number, (title, group) in enumerate(groups_of(entries), start=1):
         target = group[0].target
@@ -111,15 +112,15 @@ def thresholds_part(entries: Sequence[Entry]) -> Part | None:
         times = [[time_to_threshold(entry, level) for level in levels] for entry in group]
         rows += [
             (
-                *what(entry),
+                *what(entry).values(),
                 time.threshold,
                 time.trials,
                 time.reached,
-                _seconds_or_why(time),
+                seconds_or_why(time),
                 mean_compile_seconds(entry),
             )
-            for entry, own in zip(group, times, strict=True)
-            for time in own
+            for entry, entry_times in zip(group, times, strict=True)
+            for time in entry_times
         ]
         figure = _threshold_figure(f"thresholds-{number}", title, group, times, target)
         if figure is not None:
@@ -144,22 +145,20 @@ def thresholds_part(entries: Sequence[Entry]) -> Part | None:
             "mean where not all trials reached it.",
         ),
     )
-    return Part(
-        section=Section(
-            name="thresholds",
-            title="Other targets",
-            lead=(
-                "How the time depends on the quality that is asked for. Lines that cross say that "
-                "the choice of the target decides which system is faster.",
-            ),
-            blocks=tuple(blocks),
+    return Section(
+        name="thresholds",
+        title="Other targets",
+        lead=(
+            "How the time depends on the quality that is asked for. Where lines cross, the "
+            "target decides which system is faster.",
         ),
+        blocks=tuple(blocks),
         tables=(table,),
     )
 
 
 def quality(value: float, target: Target) -> str:
-    """Gives a value of a metric in words: fractions in percent."""
+    """A metric's value in words; fractions in percent."""
     if target.unit == "fraction":
         return words.percent(value, 4)
     if target.unit == "percent":
@@ -177,26 +176,26 @@ _METRICS = {
 
 
 def _tick(value: float, target: Target) -> str:
-    """Gives a round value of a metric for an axis."""
+    """Round value of a metric for an axis."""
     if target.unit == "fraction":
         return f"{words.plain(100 * value)}%"
     return words.plain(value) + ("%" if target.unit == "percent" else "")
 
 
 def metric_name(target: Target) -> str:
-    """Gives a metric's name in words."""
+    """Name of a metric in words."""
     return _METRICS.get(target.metric, target.metric or "quality")
 
 
 def metric_label(target: Target) -> str:
-    """Gives the words for an axis of a metric."""
+    """Label of an axis of a metric."""
     name = metric_name(target)
     unit = {"fraction": "%", "percent": "%", "bleu": "BLEU"}.get(target.unit, target.unit)
     return f"{name} ({unit})" if unit else name
 
 
 def target_label(target: Target) -> str:
-    """Gives the words for a target."""
+    """A target in words."""
     if target.value is None:
         return "no target known"
     word = "at most " if target.direction == "at_most" else ""
@@ -205,7 +204,7 @@ def target_label(target: Target) -> str:
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
     target = group[0].target
-    lines, left_out, said = [], [], []
+    lines, left_out, sentences = [], [], []
     behind = 0
     for entry in group:
         strands = _strands(entry, against)
@@ -215,19 +214,19 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
             and len(strands) <= MOST_STRANDS
             and sum(map(len, strands)) < _FEW * len(strands)
         ):
-            # Of few evaluations the newest of each trial are far apart in time: their median
-            # would stand still where every trial rises.
+            # With few evaluations, the newest ones of the trials are far apart in time, and their
+            # median would not move while every trial rises.
             points = []
         if not points and not strands:
             what_lacks = "epochs" if against == "epoch" else "times"
             left_out.append((label(entry), f"its evaluations have no {what_lacks}"))
             continue
-        named = len(said) < MOST_NAMED
+        named = len(sentences) < MOST_NAMED
         if not named and behind >= MOST_BEHIND:
             left_out.append((label(entry), "too many lines for one figure"))
             continue
         if named:
-            said.append(_curve_in_words(entry, points, against))
+            sentences.append(_curve_in_words(entry, points, against))
         behind += not named
         shown = tuple(strands) if named and len(strands) <= MOST_STRANDS else ()
         if points or shown:
@@ -238,7 +237,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
     lasts = [max(point[0] for point in line.every) for line in lines]
     log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
     if log:
-        # A first moment far before all others would take the room of the rest.
+        # A first moment far before the rest would leave no room for the rest.
         start = max(min(firsts), min(lasts) / 30)
         lines = [_from(line, start) for line in lines]
     name_of_x = "time since the start" if against == "seconds" else "epochs"
@@ -250,16 +249,14 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         zero=not log,
     )
     y = plots.Axis(metric_label(target), lambda value: _tick(value, target))
-    reference = None
-    if target.value is not None:
-        reference = plots.Reference(target.value, target_label(target))
+    reference = None if target.value is None else (target.value, target_label(target))
     grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
     how = "time" if against == "seconds" else "epochs"
     return Figure(
         name=name,
         title=f"{title}: {metric_name(target)} against {how}",
-        summary=f"{target_label(target)}. " + "; ".join(said) + ".",
-        caption=(f"Named: the {len(said)} fastest entries.{grey}" if behind else ""),
+        summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
+        caption=(f"Named: the {len(sentences)} fastest entries.{grey}" if behind else ""),
         draw=lambda width: plots.draw_lines(
             lines, x, y, width, reference=reference, least_y=_floor(lines, target)
         ),
@@ -275,18 +272,18 @@ def _threshold_figure(
     times: Sequence[Sequence[ThresholdTime]],
     target: Target,
 ) -> Figure | None:
-    lines, left_out, said = [], [], []
-    fastest = [one for one in zip(group, times, strict=True) if ranking_seconds(one[0])[0]]
-    for entry, own in fastest[:MOST_NAMED]:
+    lines, left_out, sentences = [], [], []
+    fastest = [pair for pair in zip(group, times, strict=True) if ranking_seconds(pair[0])[0]]
+    for entry, entry_times in fastest[:MOST_NAMED]:
         points = [
             (time.threshold, time.mean_seconds)
-            for time in own
+            for time in entry_times
             if time.mean_seconds is not None and time.mean_seconds > 0
         ]
         if len(points) < 2:
             left_out.append((label(entry), "fewer than two thresholds were reached by all trials"))
             continue
-        said.append(
+        sentences.append(
             f"{label(entry)}: "
             + ", ".join(f"{quality(at, target)} in {words.duration(s)}" for at, s in points)
         )
@@ -299,7 +296,7 @@ def _threshold_figure(
     return Figure(
         name=name,
         title=f"{title}: time to other thresholds",
-        summary=f"{target_label(target)}. " + "; ".join(said) + ".",
+        summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
         caption=(
             f"{more}The {target_label(target)}. A line ends at the last threshold that all trials "
             "reached."
@@ -313,17 +310,17 @@ def _threshold_figure(
 def _threshold_view(
     title: str, group: Sequence[Entry], times: Sequence[Sequence[ThresholdTime]], target: Target
 ) -> TableView:
-    """Gives the times of the fastest entries, one column a threshold."""
+    """View of the times of the fastest entries, with one column for each threshold."""
     rows = []
     compiled = any(mean_compile_seconds(entry) is not None for entry in group)
-    for entry, own in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
+    for entry, entry_times in list(zip(group, times, strict=True))[: 2 * MOST_NAMED]:
         cells = [CellView(label(entry), entry.source if entry.suite == "dawnjax" else "")]
-        for time in own:
-            found = _seconds_or_why(time)
-            if isinstance(found, str):
-                cells.append(CellView(found, kind="null"))
+        for time in entry_times:
+            mean = seconds_or_why(time)
+            if isinstance(mean, str):
+                cells.append(CellView(mean, kind="null"))
             else:
-                cells.append(CellView(words.duration(found), sort=repr(found), kind="number"))
+                cells.append(number_cell(mean, words.duration(mean)))
         if compiled:
             cells.append(compilation_cell(entry))
         rows.append(tuple(cells))
@@ -343,7 +340,7 @@ def _threshold_view(
 
 
 def _levels(target: Target) -> list[float]:
-    """Gives thresholds around the target, in round steps of its unit, one of them beyond it."""
+    """Thresholds around the target, in round steps of its unit, one of them beyond it."""
     if target.value is None:
         return []
     step = {"fraction": 0.005, "percent": 0.5, "bleu": 0.5}.get(target.unit, 0.0)
@@ -353,23 +350,13 @@ def _levels(target: Target) -> list[float]:
     return [round(level, 9) for level in levels]
 
 
-def _seconds_or_why(time: ThresholdTime) -> float | str:
-    if time.mean_seconds is not None:
-        return time.mean_seconds
-    if time.reached == 0:
-        return words.NOT_REACHED
-    if time.reached < time.trials:
-        return f"{time.reached} of {time.trials} reached"
-    return "time not known"
-
-
 def _curve(entry: Entry, against: str) -> list[tuple[float, ...]]:
     points = learning_curve(_thinned_entry(entry).trials, against)
     return [(point.at, point.median, point.low, point.high) for point in points]
 
 
 def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]]:
-    """Gives the trials of an entry of several as lines; none of an entry of one trial."""
+    """Lines of an entry's trials; none where there is one trial."""
     if len(entry.trials) < 2:
         return []
     strands = []
@@ -385,7 +372,7 @@ def _strands(entry: Entry, against: str) -> list[tuple[tuple[float, float], ...]
 
 
 def _from(line: plots.Line, start: float) -> plots.Line:
-    """Gives a line without what is before a place."""
+    """Cuts off what is before a place on the x axis."""
     strands = (tuple(point for point in strand if point[0] >= start) for strand in line.strands)
     return line._replace(
         points=tuple(point for point in line.points if point[0] >= start),
@@ -394,7 +381,7 @@ def _from(line: plots.Line, start: float) -> plots.Line:
 
 
 def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: str) -> str:
-    """Gives where the median begins and ends, or why there is none."""
+    """Beginning and end of the median in words, or why there is none."""
     trials = words.count(len(entry.trials), "trial")
     if not points:
         return f"{label(entry)}: {trials}, drawn one by one"
@@ -407,7 +394,7 @@ def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]], against: 
 
 
 def _thinned_entry(entry: Entry) -> Entry:
-    """Gives an entry with no more evaluations than a curve needs."""
+    """Thins an entry's evaluations to as many as a curve needs."""
     total = sum(len(trial.evaluations) for trial in entry.trials)
     if total <= MOST_EVALUATIONS:
         return entry
@@ -425,7 +412,7 @@ def _thinned_entry(entry: Entry) -> Entry:
 
 
 def _floor(lines: Sequence[plots.Line], target: Target) -> float | None:
-    """Gives where the vertical axis begins: the way to the target matters, not the first steps."""
+    """Start of the vertical axis, which leaves out the first steps on the way to the target."""
     if target.value is None or target.direction != "at_least":
         return None
     values = sorted(point[1] for line in lines if line.label for point in line.every)
@@ -440,7 +427,3 @@ def _by_speed(entry: Entry) -> tuple[bool, float, str]:
 
 def _place_text(against: str):
     return words.duration if against == "seconds" else words.number
-
-
-def _flat(groups: Sequence[tuple[str, list[Entry]]]) -> list[Entry]:
-    return [entry for _, group in groups for entry in group]

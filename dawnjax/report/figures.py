@@ -1,4 +1,4 @@
-"""Figures with one row a thing: dots of trials, stacked bars, pairs of dots.
+"""Figures with one row for each entry or run: dots of trials, stacked bars, pairs of dots.
 
 Each is drawn for a width: on a phone the labels stand above their rows, not beside them.
 """
@@ -43,60 +43,24 @@ class Figure:
     tables: tuple[str, ...] = ()
 
 
-class Strip(NamedTuple):
-    """The trials of an entry as dots on one row.
+class Row(NamedTuple):
+    """One row of a figure.
 
     Attributes:
-      label: The entry.
+      label: What the row is of.
       group: Rows of one group stand under its name.
-      values: One a trial.
-      center: Their mean.
-      low: Lower end of the interval of the mean; None without one.
-      high: Upper end; None without one.
+      values: A dot each, a part of a bar each, or a pair.
       note: Short numbers for the row's right end.
+      low: Lower end of the interval of the values' mean; None without one.
+      high: Upper end; None without one.
     """
 
     label: str
     group: str
     values: tuple[float, ...]
-    center: float
-    low: float | None
-    high: float | None
     note: str
-
-
-class Bar(NamedTuple):
-    """Parts of a whole on one row.
-
-    Attributes:
-      label: The thing.
-      group: Rows of one group stand under its name.
-      parts: A value for each name of a part; at least 0.
-      note: Short numbers for the row's right end.
-    """
-
-    label: str
-    group: str
-    parts: tuple[float, ...]
-    note: str
-
-
-class Pair(NamedTuple):
-    """Two values of one thing on one row.
-
-    Attributes:
-      label: The thing.
-      group: Rows of one group stand under its name.
-      first: The first value.
-      second: The second.
-      note: Short numbers for the row's right end.
-    """
-
-    label: str
-    group: str
-    first: float
-    second: float
-    note: str
+    low: float | None = None
+    high: float | None = None
 
 
 class _Layout(NamedTuple):
@@ -109,35 +73,39 @@ class _Layout(NamedTuple):
     places: list[float]
     narrow: bool
 
+    @property
+    def bottom(self) -> float:
+        """Where the horizontal axis stands."""
+        return self.height - 46
+
 
 def draw_strips(
-    rows: Sequence[Strip], axis: str, text: Callable[[float], str], width: float
+    rows: Sequence[Row], axis: str, text: Callable[[float], str], width: float
 ) -> svg.Canvas:
-    """Draws each trial as a dot, the mean as a bar across, its interval as a bar along."""
+    """Draws values around their mean, 0: dots, the mean across, its interval along the row."""
     layout = _layout(rows, width, note_width=118)
     canvas = svg.Canvas(width, layout.height)
     every = [value for row in rows for value in (*row.values, row.low, row.high)]
     known = [value for value in every if value is not None]
     scale = svg.linear(known, layout.left, layout.right)
-    bottom = layout.height - 46
-    most = 4 if layout.narrow else 8
-    svg.x_axis(canvas, scale, layout.top, bottom, axis, svg.ticks(scale, most), text)
+    at = svg.ticks(scale, 4 if layout.narrow else 8)
+    svg.x_axis(canvas, scale, layout.top, layout.bottom, axis, at, text)
     for row, y in _labelled(canvas, rows, layout):
         if row.low is not None and row.high is not None:
             start = scale(row.low)
             canvas.rectangle(start, y - 6, max(scale(row.high) - start, 1), 12, "range")
         crowded = len(row.values) > 20
         for number, value in enumerate(row.values):
-            # The same shift for the same trial, so that equal times are seen as several dots.
+            # Each trial has its own fixed shift, so that equal times are seen as several dots.
             shift = ((number * 7) % 11 - 5) * (1.3 if crowded else 0.7)
             shift = shift if len(row.values) > 1 else 0
             canvas.marker(scale(value), y + shift, 2 if crowded else 3, "s1 dot")
-        canvas.line(scale(row.center), y - 9, scale(row.center), y + 9, "mean")
+        canvas.line(scale(0.0), y - 9, scale(0.0), y + 9, "mean")
     return canvas
 
 
 def draw_bars(
-    rows: Sequence[Bar],
+    rows: Sequence[Row],
     parts: Sequence[str],
     axis: str,
     text: Callable[[float], str],
@@ -145,8 +113,7 @@ def draw_bars(
     width: float,
 ) -> svg.Canvas:
     """Draws stacked bars; the parts are named in a key in their order, and inside where it fits."""
-    narrow = width < 600
-    used = [index for index in range(len(parts)) if any(row.parts[index] for row in rows)]
+    used = [index for index in range(len(parts)) if any(row.values[index] for row in rows)]
     keyed = svg.in_rows([parts[index] for index in used], 30, width)
     key_rows = keyed[-1][1] + 1 if keyed else 1
     layout = _layout(rows, width, note_width=80, above=18.0 * key_rows + 6)
@@ -154,14 +121,14 @@ def draw_bars(
     for index, (x, row) in zip(used, keyed, strict=True):
         canvas.rectangle(x, 4 + 18 * row, 12, 12, f"p{index + 1}")
         canvas.text(x + 17, 14 + 18 * row, parts[index], "keyed")
-    longest = max(sum(row.parts) for row in rows)
+    longest = max(sum(row.values) for row in rows)
     scale = svg.linear([0, longest], layout.left, layout.right, zero=True)
-    bottom = layout.height - 46
-    svg.x_axis(canvas, scale, layout.top, bottom, axis, places(scale, 4 if narrow else 7), text)
+    places_of_values = places(scale, 4 if layout.narrow else 7)
+    svg.x_axis(canvas, scale, layout.top, layout.bottom, axis, places_of_values, text)
     for row, y in _labelled(canvas, rows, layout):
         at = 0.0
         for index in used:
-            value = row.parts[index]
+            value = row.values[index]
             start, end = scale(at), scale(at + value)
             at += value
             if end - start < 0.3:
@@ -174,7 +141,7 @@ def draw_bars(
 
 
 def draw_pairs(
-    rows: Sequence[Pair],
+    rows: Sequence[Row],
     names: tuple[str, str],
     axis: str,
     text: Callable[[float], str],
@@ -188,21 +155,19 @@ def draw_pairs(
         canvas.marker(at + 6, 9, 5, style, shape)
         canvas.text(at + 16, 13, name, "keyed")
         at += 34 + svg.text_width(name)
-    values = [value for row in rows for value in (row.first, row.second)]
+    values = [value for row in rows for value in row.values]
     scale = svg.linear([0, *values], layout.left, layout.right, zero=True)
-    bottom = layout.height - 46
-    most = 4 if layout.narrow else 8
-    svg.x_axis(canvas, scale, layout.top, bottom, axis, svg.ticks(scale, most), text)
+    at = svg.ticks(scale, 4 if layout.narrow else 8)
+    svg.x_axis(canvas, scale, layout.top, layout.bottom, axis, at, text)
     for row, y in _labelled(canvas, rows, layout):
-        canvas.line(scale(row.first), y, scale(row.second), y, "link")
-        canvas.marker(scale(row.second), y, 5, "s2", "square")
-        canvas.marker(scale(row.first), y, 5, "s1", "circle")
+        first, second = map(scale, row.values)
+        canvas.line(first, y, second, y, "link")
+        canvas.marker(second, y, 5, "s2", "square")
+        canvas.marker(first, y, 5, "s1", "circle")
     return canvas
 
 
-def _layout(
-    rows: Sequence[Strip | Bar | Pair], width: float, note_width: float, above: float = 0.0
-) -> _Layout:
+def _layout(rows: Sequence[Row], width: float, note_width: float, above: float = 0.0) -> _Layout:
     narrow = width < 600
     longest = max(svg.text_width(words.squeezed(row.label, 40)) for row in rows)
     left = 6.0 if narrow else min(longest + 16, 0.36 * width)

@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.analysis.our_runs import OurRun
 from dawnjax.report.privacy import Redactor
+from dawnjax.results.entries import Entry
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sections on our own runs: what official results do not hold.
+"""Sections on our own runs, with what official results do not hold.
 
 Times to accuracy with compilation beside them, phases, first losses, versions.
 """
@@ -7,14 +7,14 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from dawnjax.analysis.entries import Target
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.tables import Column, Table
+from dawnjax.analysis.tables import Cell, Column, Table, row_of
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import CellView, HeadView, TableView, view
+from dawnjax.results.entries import Target
 from dawnjax.runs.clock import PHASES
 
 MOST_BARS = 30
@@ -27,8 +27,8 @@ _RUN = (
 )
 
 
-def runs_part(runs: Sequence[OurRun]) -> Part | None:
-    """Gives the result of each run."""
+def runs_section(runs: Sequence[OurRun]) -> Section | None:
+    """Section with the result of each run."""
     if not runs:
         return None
     runs = _ordered(runs)
@@ -41,40 +41,36 @@ def runs_part(runs: Sequence[OurRun]) -> Part | None:
     names += ["total_seconds_to_accuracy", "train_seconds", "epochs", "best"]
     names += ["examples_per_second", "cost_usd"]
     shown = view(results, names, why=lambda _, name, row: _why(name, row))
-    return Part(
-        section=Section(
-            name="runs",
-            title="Our runs",
-            lead=(
-                "Time to accuracy begins when every program is compiled. Compilation stands "
-                "beside it; that of an interrupted run is in it from the first restart on. The "
-                "time from the start of the program has both.",
-            ),
-            blocks=(_without_reason_column(shown), _phases_figure(runs)),
-            folded=(view(phases),),
+    return Section(
+        name="runs",
+        title="Our runs",
+        lead=(
+            "Time to accuracy begins when every program is compiled; compilation stands beside "
+            "it. After a restart, compilation counts in the time to accuracy. The time from the "
+            "start of the program includes both.",
         ),
+        blocks=(_without_reason_column(shown), _phases_figure(runs)),
+        folded=(view(phases),),
         tables=(results, phases),
     )
 
 
-def mathematics_part(runs: Sequence[OurRun]) -> Part | None:
-    """Gives the first losses and the versions: whether two runs were the same program."""
+def mathematics_section(runs: Sequence[OurRun]) -> Section | None:
+    """Section with first losses and versions: whether two runs were the same program."""
     if not runs:
         return None
     runs = _ordered(runs)
     losses, versions = _losses_table(runs), _versions_table(runs)
-    return Part(
-        section=Section(
-            name="losses",
-            title="First losses and versions",
-            lead=(
-                "Two systems that run the same mathematics with one seed agree in the losses of "
-                "the first steps, up to rounding.",
-            ),
-            blocks=(
-                _with_digits(view(losses), losses),
-                view(versions, [column.name for column in versions.columns]),
-            ),
+    return Section(
+        name="losses",
+        title="First losses and versions",
+        lead=(
+            "Two systems that run the same mathematics with one seed agree in the losses of "
+            "the first steps, up to rounding.",
+        ),
+        blocks=(
+            _with_digits(view(losses), losses),
+            view(versions, [column.name for column in versions.columns]),
         ),
         tables=(losses, versions),
     )
@@ -88,11 +84,41 @@ def _variant(run: OurRun) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(run.result.overrides.items()))
 
 
-def _named(run: OurRun) -> tuple[str, str, str, int]:
-    return run.result.experiment, _variant(run) or "nothing", run.name, run.result.seed
+def _named(run: OurRun) -> dict[str, Cell]:
+    """Cells of `_RUN`, by column."""
+    variant = _variant(run) or "nothing"
+    names = (run.result.experiment, variant, run.name, run.result.seed)
+    return dict(zip((column.name for column in _RUN), names, strict=True))
 
 
 def _results_table(runs: Sequence[OurRun]) -> Table:
+    columns = (
+        *_RUN,
+        Column("system", "system"),
+        Column("status", "status"),
+        Column("reached", "reached", kind="flag"),
+        Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
+        Column("epochs_to_target", "epochs to the target", kind="number"),
+        Column("compile_seconds", "compilation", "s", "number"),
+        Column("compile_cache", "cache of programs"),
+        Column(
+            "compile_seconds_in_time_to_accuracy",
+            "compilation in the time to accuracy",
+            "s",
+            "number",
+        ),
+        Column("total_seconds_to_accuracy", "from program start", "s", "number"),
+        Column("total_seconds", "whole process", "s", "number"),
+        Column("train_seconds", "train steps alone, whole run", "s", "number"),
+        Column("epochs", "epochs, whole run", kind="number"),
+        Column("best", "best quality"),
+        Column("best_value", "best quality, value", kind="number"),
+        Column("examples_per_second", "examples a second", kind="number"),
+        Column("cost_usd", "cost", "USD", "number"),
+        Column("allocated_cost_usd", "cost of the whole process", "USD", "number"),
+        Column("interruptions", "interruptions", kind="integer"),
+        Column("reasons", "why not known"),
+    )
     rows = []
     for run in runs:
         result = run.result
@@ -102,59 +128,25 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
         target = Target(metric=metric, value=None, unit=unit)
         reasons = "; ".join(f"{name}: {why}" for name, why in sorted(result.reasons.items()))
         rows.append(
-            (
-                *_named(run),
-                run.system,
-                result.status,
-                result.reached,
-                _to_accuracy(run, result.time_to_accuracy_seconds),
-                _to_accuracy(run, result.epochs_to_target),
-                result.compile_seconds,
-                result.compiled or "not known",
-                result.compile_seconds_in_time_to_accuracy,
-                _to_accuracy(run, result.total_seconds_to_accuracy),
-                result.total_seconds,
-                result.train_seconds,
-                float(result.epochs),
-                "none" if best is None else quality(best, target),
-                best,
-                result.examples_per_second,
-                result.cost_usd,
-                result.allocated_cost_usd,
-                result.interruptions,
-                reasons,
+            row_of(
+                columns,
+                result,
+                run,
+                **_named(run),
+                time_to_accuracy_seconds=_to_accuracy(run, result.time_to_accuracy_seconds),
+                epochs_to_target=_to_accuracy(run, result.epochs_to_target),
+                compile_cache=result.compiled or "not known",
+                total_seconds_to_accuracy=_to_accuracy(run, result.total_seconds_to_accuracy),
+                epochs=float(result.epochs),
+                best="none" if best is None else quality(best, target),
+                best_value=best,
+                reasons=reasons,
             )
         )
     return Table(
         name="runs",
         title="Runs",
-        columns=(
-            *_RUN,
-            Column("system", "system"),
-            Column("status", "status"),
-            Column("reached", "reached", kind="flag"),
-            Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
-            Column("epochs_to_target", "epochs to the target", kind="number"),
-            Column("compile_seconds", "compilation", "s", "number"),
-            Column("compile_cache", "cache of programs"),
-            Column(
-                "compile_seconds_in_time_to_accuracy",
-                "compilation in the time to accuracy",
-                "s",
-                "number",
-            ),
-            Column("total_seconds_to_accuracy", "from program start", "s", "number"),
-            Column("total_seconds", "whole process", "s", "number"),
-            Column("train_seconds", "train steps alone, whole run", "s", "number"),
-            Column("epochs", "epochs, whole run", kind="number"),
-            Column("best", "best quality"),
-            Column("best_value", "best quality, value", kind="number"),
-            Column("examples_per_second", "examples a second", kind="number"),
-            Column("cost_usd", "cost", "USD", "number"),
-            Column("allocated_cost_usd", "cost of the whole process", "USD", "number"),
-            Column("interruptions", "interruptions", kind="integer"),
-            Column("reasons", "why not known"),
-        ),
+        columns=columns,
         rows=tuple(rows),
         notes=(
             "Examples a second: of the train steps alone, without evaluation. An example of a "
@@ -167,7 +159,7 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
 
 
 def _to_accuracy(run: OurRun, seconds: float | None) -> float | str | None:
-    """Gives a time to the target, or that it was not reached; None if reached, but when is lost."""
+    """Time to the target, or `not reached`; None if the run reached it at an unknown time."""
     return words.NOT_REACHED if seconds is None and not run.result.reached else seconds
 
 
@@ -182,7 +174,7 @@ def _phases_table(runs: Sequence[OurRun]) -> Table:
         ),
         rows=tuple(
             (
-                *_named(run),
+                *_named(run).values(),
                 *(float(run.result.phases.get(name, 0.0)) for name in PHASES),
                 run.result.total_seconds,
             )
@@ -198,7 +190,7 @@ def _losses_table(runs: Sequence[OurRun]) -> Table:
     for run in runs:
         losses = [loss if isinstance(loss, int | float) else str(loss) for loss in
                   run.result.first_losses]  # fmt: skip
-        rows.append((*_named(run), *losses, *(["not made"] * (steps - len(losses)))))
+        rows.append((*_named(run).values(), *losses, *(["not made"] * (steps - len(losses)))))
     return Table(
         name="first_losses",
         title="Losses of the first steps",
@@ -242,14 +234,14 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
                 statistics.fmean(float(run.result.phases.get(phase, 0.0)) for run in members)
                 for phase in PHASES
             )
-            bars.append(figures.Bar(label, name if each else "", parts, words.duration(sum(parts))))
+            bars.append(figures.Row(label, name if each else "", parts, words.duration(sum(parts))))
     left_out = tuple((bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:])
     bars = bars[:MOST_BARS]
-    said = "; ".join(
+    sentences = "; ".join(
         f"{bar.label}: "
         + ", ".join(
             f"{name} {words.duration(value)}"
-            for name, value in zip(PHASES, bar.parts, strict=True)
+            for name, value in zip(PHASES, bar.values, strict=True)
             if value
         )
         for bar in bars
@@ -257,7 +249,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
     return Figure(
         name="phases",
         title="Where the seconds of each run went",
-        summary=said + ".",
+        summary=sentences + ".",
         caption=(
             "All seconds from the start of the program to its end, restarts included."
             + ("" if each else " Means over the runs of an experiment.")
@@ -271,7 +263,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
 
 
 def _with_digits(shown: TableView, table: Table) -> TableView:
-    """Gives a view of losses with as many digits as tell two systems apart."""
+    """Shows losses with enough digits to tell two systems apart."""
     rows = []
     for row, cells in zip(shown.rows, table.rows, strict=False):
         rows.append(
@@ -286,7 +278,7 @@ def _with_digits(shown: TableView, table: Table) -> TableView:
 
 
 def _why(name: str, row) -> str:
-    """Gives the run's own reason for a null, as `result.json` has it."""
+    """Reason for a null that the run's `result.json` gives."""
     if name == "epochs_to_target":  # known where the time to accuracy is
         name = "time_to_accuracy_seconds"
     for reason in str(row["reasons"]).split("; "):

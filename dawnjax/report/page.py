@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from importlib import resources
+from typing import Any
 
 import jinja2
 import markupsafe
@@ -15,49 +16,8 @@ from dawnjax.analysis.tables import Table
 from dawnjax.report import boards, curves, own, summary, systems, trials
 from dawnjax.report.figures import NARROW, WIDE, Figure
 from dawnjax.report.inputs import Inputs
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import MOST_REASONS, TableView
-
-DEFINITIONS = (
-    (
-        "Time to accuracy",
-        "From the start of the run's clock, when every program is compiled, to the end of the "
-        "first evaluation that reaches the target. Official results keep the clock of their suite: "
-        "DAWNBench's hours, MLPerf's run_start to run_stop.",
-    ),
-    (
-        "Expected time",
-        "Time of all trials over the number that reached: what one success costs, failures "
-        "included.",
-    ),
-    (
-        "MLPerf score",
-        "The mean without the fastest and the slowest trial. A trial that did not reach counts as "
-        "the slowest; more than one of them, or fewer than three trials, and there is no score. Of "
-        "unet3d four are left out at each end, and nine trials are needed.",
-    ),
-    (
-        "Coefficient of variation (CV)",
-        "Population standard deviation over mean, of the trials that reached the target.",
-    ),
-    (
-        "95% interval",
-        "BCa bootstrap over the trials, with a fixed seed; Wilson's interval for fractions. From "
-        "few trials the intervals are too short.",
-    ),
-    (
-        "Cost",
-        "Time at the price of the whole system: the entry's own, else a dated list price where its "
-        "hardware names one. The mean cost is that of the time to accuracy, over the trials that "
-        "reached; the expected cost is that of all trials over the number that reached. Nothing is "
-        "assumed.",
-    ),
-    (
-        "Not reached, not known",
-        "A trial that did not reach the target has no time to accuracy. What results do not tell "
-        "is not known, with the reason beside it or below; it is never counted as 0.",
-    ),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +40,7 @@ def make(
     paper: tuple[Sequence[Table], Table] | None = None,
     title: str = "",
 ) -> Report:
-    """Gives the report of entries and runs; the same bytes for the same inputs.
+    """Makes the report of entries and runs; the same inputs make the same bytes.
 
     Args:
       inputs: What was read.
@@ -93,53 +53,48 @@ def make(
     """
     entries, runs = inputs.entries, inputs.runs
     all_boards = boards.boards(entries, until)
-    parts: list[Part | None] = [
-        summary.paper_part(*paper) if paper else None,
-        own.runs_part(runs),
-        boards.leaderboards_part(all_boards, until),
-        curves.learning_part(entries),
-        trials.stability_part(entries),
-        trials.comparisons_part(entries),
-        trials.epochs_part(entries),
-        systems.speedups_part(entries),
-        curves.thresholds_part(entries),
-        systems.scaling_part(entries),
-        boards.inference_part(all_boards),
-        systems.counts_part(entries),
-        own.mathematics_part(runs),
-        summary.warnings_part(inputs),
+    sections: list[Section | None] = [
+        summary.paper_section(*paper) if paper else None,
+        own.runs_section(runs),
+        boards.leaderboards_section(all_boards, until),
+        curves.learning_section(entries),
+        trials.stability_section(entries),
+        trials.comparisons_section(entries),
+        trials.epochs_section(entries),
+        systems.speedups_section(entries),
+        curves.thresholds_section(entries),
+        systems.scaling_section(entries),
+        boards.inference_section(all_boards),
+        systems.counts_section(entries),
+        own.mathematics_section(runs),
+        summary.warnings_section(inputs),
     ]
-    present = [part for part in parts if part is not None]
+    present = [section for section in sections if section is not None]
+    best = summary.best_view(all_boards)
     html = _render(
         title=title or summary.title_of(inputs),
         facts=summary.facts(inputs),
         conclusions=summary.conclusions(inputs),
-        best=_shown_best(all_boards),
-        sections=[_drawn_section(part.section) for part in present],
+        best=_shown_table(best) if best else None,
+        sections=[_drawn_section(section) for section in present],
     )
-    tables = {table.name: table for part in present for table in part.tables}
+    tables = {table.name: table for section in present for table in section.tables}
     return Report(html, tuple(tables.values()))
 
 
-def _shown_best(all_boards: Sequence[boards.Board]) -> dict | None:
-    best = summary.best_view(all_boards)
-    return _shown_table(best) if best else None
+def _fields(record: Figure | Section | TableView) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
-def _drawn_section(section: Section) -> dict:
-    return {
-        "name": section.name,
-        "title": section.title,
-        "lead": section.lead,
-        "blocks": [
-            _drawn_figure(block) if isinstance(block, Figure) else _shown_table(block)
-            for block in section.blocks
-        ],
-        "folded": [_shown_table(block) for block in section.folded],
-    }
+def _drawn_section(section: Section) -> dict[str, Any]:
+    blocks = [
+        _drawn_figure(block) if isinstance(block, Figure) else _shown_table(block)
+        for block in section.blocks
+    ]
+    return {**_fields(section), "blocks": blocks, "folded": [*map(_shown_table, section.folded)]}
 
 
-def _drawn_figure(figure: Figure) -> dict:
+def _drawn_figure(figure: Figure) -> dict[str, Any]:
     drawings = []
     for size, width in (("wide", WIDE), ("narrow", NARROW)):
         canvas = figure.draw(width)
@@ -155,21 +110,13 @@ def _drawn_figure(figure: Figure) -> dict:
     reasons: dict[str, list[str]] = {}
     for name, reason in figure.left_out:
         reasons.setdefault(reason, []).append(name)
-    return {
-        "is_figure": True,
-        "name": figure.name,
-        "title": figure.title,
-        "caption": figure.caption,
-        "summary": figure.summary,
-        "drawings": drawings,
-        "left_out": [(reason, ", ".join(names)) for reason, names in reasons.items()],
-        "tables": figure.tables,
-    }
+    left_out = [(reason, ", ".join(names)) for reason, names in reasons.items()]
+    return {**_fields(figure), "is_figure": True, "drawings": drawings, "left_out": left_out}
 
 
-def _shown_table(table: TableView) -> dict:
-    fields = {field.name: getattr(table, field.name) for field in dataclasses.fields(table)}
-    return {**fields, "is_figure": False, "more_reasons": len(table.reasons) >= MOST_REASONS}
+def _shown_table(table: TableView) -> dict[str, Any]:
+    more = len(table.reasons) >= MOST_REASONS
+    return {**_fields(table), "is_figure": False, "more_reasons": more}
 
 
 def _render(**context: object) -> str:
@@ -194,9 +141,7 @@ def _render(**context: object) -> str:
         style=markupsafe.Markup(style),
         script=markupsafe.Markup(script),
         policy=policy,
-        definitions=DEFINITIONS,
         version=dawnjax.__version__,
-        footer="Tables lie beside this page as CSV and JSON, with exact numbers in seconds.",
     )
 
 

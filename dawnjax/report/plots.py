@@ -9,13 +9,13 @@ Text = Callable[[float], str]
 Ticks = Callable[[svg.Scale, int], list[float]]
 
 MOST_POINTS = 160
-"""Points of a drawn line; more are not seen at this size."""
+"""Points of a drawn line; the eye does not see more at this size."""
 
 MOST_MARKERS = 9
-"""Markers on a line of more points."""
+"""Markers on a line that has more points than this."""
 
 _NEAR = 48.0
-"""How far from the right edge a line may end for its name to be led to it."""
+"""A name is joined to a line that ends so near the right edge."""
 
 
 class Axis(NamedTuple):
@@ -42,7 +42,7 @@ class Line(NamedTuple):
     Attributes:
       label: Written at its end; without one, the line is drawn in grey behind the others.
       points: (x, y) or (x, y, low, high) from left to right.
-      strands: Thin lines of what the line is the middle of.
+      strands: Thin lines of the trials whose median the line is.
     """
 
     label: str
@@ -73,25 +73,13 @@ class Point(NamedTuple):
     number: int = 0
 
 
-class Reference(NamedTuple):
-    """A horizontal line with a name, such as the target.
-
-    Attributes:
-      value: On the y axis.
-      label: Its name.
-    """
-
-    value: float
-    label: str
-
-
 def draw_lines(
     lines: Sequence[Line],
     x: Axis,
     y: Axis,
     width: float,
     *,
-    reference: Reference | None = None,
+    reference: tuple[float, str] | None = None,
     least_y: float | None = None,
 ) -> svg.Canvas:
     """Draws lines with their names at their ends, or below the figure where it is narrow.
@@ -101,7 +89,7 @@ def draw_lines(
       x: The horizontal axis.
       y: The vertical axis.
       width: In CSS pixels.
-      reference: A value to be reached.
+      reference: A value to be reached, drawn as a horizontal line, and its name.
       least_y: Where the vertical axis begins; what is below it is not drawn.
     """
     narrow = width < 600
@@ -117,7 +105,7 @@ def draw_lines(
     xs = [point[0] for point in points]
     ys = [value for point in points for value in point[1:]]
     if reference is not None:
-        ys.append(reference.value)
+        ys.append(reference[0])
     if least_y is not None:
         ys = [value for value in ys if value >= least_y] + [least_y]
     to_x = _scale(x, xs, left, right)
@@ -125,9 +113,9 @@ def draw_lines(
     svg.y_axis(canvas, to_y, left, right, y.label, y.ticks(to_y, 6), y.text)
     svg.x_axis(canvas, to_x, top, bottom, x.label, x.ticks(to_x, 4 if narrow else 7), x.text)
     if reference is not None:
-        at = to_y(reference.value)
+        at = to_y(reference[0])
         canvas.line(left, at, right, at, "target")
-        canvas.text(left + 6, at - 5, reference.label, "targeted")
+        canvas.text(left + 6, at - 5, reference[1], "targeted")
     ends = []
     for index, line in enumerate([*(line for line in lines if not line.label), *named]):
         number = index - (len(lines) - len(named))
@@ -269,7 +257,7 @@ def _draw_line(
 
 
 def _label_ends(canvas: svg.Canvas, ends: Sequence, right: float, top: float, bottom: float):
-    # A name stands beside its line's end if that is near the edge; if any is not, all are a key.
+    # Names stand beside the ends of their lines if all ends are near the edge, else in a key.
     near = all(x > right - _NEAR for x, *_ in ends)
     wanted = [end[1] for end in ends] if near else [top + 8.0 + 18 * n for n in range(len(ends))]
     placed = svg.spread(wanted, 16, top, bottom)
@@ -284,7 +272,7 @@ def _label_ends(canvas: svg.Canvas, ends: Sequence, right: float, top: float, bo
 def _draw_diagonal(
     canvas: svg.Canvas, to_x: svg.Scale, to_y: svg.Scale, name: str
 ) -> list[tuple[float, float, float, float]]:
-    """Draws the line of equal values and its name at its upper end; gives the name's box."""
+    """Draws the line of equal values and its name at its upper end; returns the name's box."""
     low, high = max(to_x.low, to_y.low), min(to_x.high, to_y.high)
     if high <= low:
         return []
@@ -303,7 +291,7 @@ def _place(
     taken: Sequence[tuple[float, float, float, float]],
     inside: tuple[float, float, float, float],
 ) -> tuple[tuple[float, float], str, tuple[float, float, float, float]] | None:
-    """Gives a free place for a text beside a point, or None."""
+    """Finds a free place for a text beside a point; None if there is none."""
     for dx, dy, anchor in (
         (9, 4, "start"),
         (-9, 4, "end"),
@@ -318,10 +306,11 @@ def _place(
         box = (start, y + dy - 10, start + wide, y + dy + 2)
         within = box[0] >= inside[0] and box[2] <= inside[2]
         within = within and box[1] >= inside[1] and box[3] <= inside[3]
-        if within and not any(_overlap(box, other) for other in taken):
+        if within and not any(_overlap(box, box_taken) for box_taken in taken):
             return (x + dx, y + dy), anchor, box
     return None
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(first: tuple[float, ...], second: tuple[float, ...]) -> bool:
+    beside = first[2] <= second[0] or second[2] <= first[0]
+    return not beside and first[1] < second[3] and second[1] < first[3]

@@ -1,9 +1,9 @@
-"""What a page for others leaves out: host names, absolute paths, e-mail addresses."""
+"""Removal of host names, absolute paths and e-mail addresses from what a page shows."""
 
 import dataclasses
 import re
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 _E_MAIL = re.compile(r"[\w.+%-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
 
@@ -18,8 +18,6 @@ _HOST_WORD = re.compile(
 LEFT_OUT_E_MAIL = "[e-mail left out]"
 LEFT_OUT_PATH = "[path left out]"
 LEFT_OUT_HOST = "[host left out]"
-
-Value = TypeVar("Value")
 
 
 class Redactor:
@@ -38,7 +36,7 @@ class Redactor:
         self._hosts = re.compile(pattern) if names else None
 
     def text(self, text: str) -> str:
-        """Gives a text without e-mail addresses, absolute paths and host names."""
+        """Removes e-mail addresses, absolute paths and host names from a text."""
         if self._keep:
             return text
         text = _E_MAIL.sub(LEFT_OUT_E_MAIL, text)
@@ -46,23 +44,20 @@ class Redactor:
         text = _HOST_WORD.sub(LEFT_OUT_HOST, text)
         return self._hosts.sub(LEFT_OUT_HOST, text) if self._hosts else text
 
-    def value(self, value: Value) -> Value:
-        """Gives a value with every text in it redacted: dataclasses, dicts, tuples, lists."""
-        return self._any(value)
-
-    def _any(self, value: Any) -> Any:
+    def value(self, value: Any) -> Any:
+        """Redacts every text in dataclasses, dicts, tuples and lists."""
         if isinstance(value, str):
             return self.text(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = {
-                field.name: self._any(getattr(value, field.name))
+                field.name: self.value(getattr(value, field.name))
                 for field in dataclasses.fields(value)
             }
             return dataclasses.replace(value, **fields)
         if isinstance(value, dict):
-            return {key: self._any(one) for key, one in value.items()}
+            return {key: self.value(part) for key, part in value.items()}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*(self._any(one) for one in value))
+            return type(value)(*(self.value(part) for part in value))
         if isinstance(value, tuple | list):
-            return type(value)(self._any(one) for one in value)
+            return type(value)(self.value(part) for part in value)
         return value

@@ -1,4 +1,4 @@
-"""What stands on the page and in which order; a section without data is absent."""
+"""A section of the page; a section without data is absent."""
 
 import dataclasses
 
@@ -19,6 +19,7 @@ class Section:
       lead: What it shows and how to read it.
       blocks: Figures and tables from above to below.
       folded: Tables that are shown when asked for.
+      tables: Tables whose files belong to it.
     """
 
     name: str
@@ -26,11 +27,4 @@ class Section:
     lead: tuple[str, ...] = ()
     blocks: tuple[Block, ...] = ()
     folded: tuple[TableView, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """A section and the tables whose files belong to it."""
-
-    section: Section
-    tables: tuple[Table, ...]
+    tables: tuple[Table, ...] = ()

@@ -1,17 +1,16 @@
-"""The beginning and the end of the page: what is in it, what follows from it, what is odd."""
+"""The beginning and the end of the page: its contents, conclusions and warnings."""
 
 import statistics
 from collections.abc import Sequence
 
 from dawnjax.analysis.comparison import speedup
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import overview_table, summaries, warnings_table
 from dawnjax.analysis.paper import AGREES, DISAGREES, NO_LOGS
 from dawnjax.analysis.tables import Table
 from dawnjax.report import words
 from dawnjax.report.boards import SUITE_NAMES, Board
 from dawnjax.report.inputs import Inputs
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.systems import pairs_of
 from dawnjax.report.table_view import (
     COMPILATION_HEAD,
@@ -24,54 +23,57 @@ from dawnjax.report.table_view import (
     compilation_cell,
     hardware,
     label,
+    number_cell,
     records_of,
     view,
     why_null,
 )
+from dawnjax.results.entries import Entry
 
 MOST_ENTRIES_NAMED = 3
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
-    """Gives the numbers of a page's top: (number, what it counts)."""
+    """Numbers at the top of the page: (number, what it counts)."""
     entries = inputs.entries
     training = [summary for _, summary in summaries(entries)]
     trials = sum(summary.trials for summary in training)
     reached = sum(summary.reached for summary in training)
     inference = sum(entry.kind == "inference" for entry in entries)
     dates = sorted(entry.date for entry in entries if entry.date)
-    found = [(words.grouped(len(entries)), "entry" if len(entries) == 1 else "entries")]
+    numbers = [_counted(len(entries), "entry", "entries")]
     if trials:
-        found.append(
-            (words.grouped(trials), "training trial" if trials == 1 else "training trials")
-        )
-        found.append((f"{words.grouped(reached)} of {words.grouped(trials)}", "reached the target"))
+        numbers.append(_counted(trials, "training trial", "training trials"))
+        share = f"{words.grouped(reached)} of {words.grouped(trials)}"
+        numbers.append((share, "reached the target"))
     if inference:
-        found.append(
-            (words.grouped(inference), "inference entry" if inference == 1 else "inference entries")
-        )
+        numbers.append(_counted(inference, "inference entry", "inference entries"))
     if dates:
         span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-        found.append((span, "dates"))
-    return found
+        numbers.append((span, "dates"))
+    return numbers
+
+
+def _counted(amount: int, singular: str, plural: str) -> tuple[str, str]:
+    return words.grouped(amount), singular if amount == 1 else plural
 
 
 def title_of(inputs: Inputs) -> str:
-    """Gives the page's title."""
+    """Title of the page."""
     suites = [SUITE_NAMES.get(s, s) for s in dict.fromkeys(e.suite for e in inputs.entries)]
     return "Time to accuracy: " + ", ".join(sorted(suites))
 
 
 def conclusions(inputs: Inputs) -> list[str]:
-    """Gives what a reader should take home, each as a sentence or two."""
+    """Conclusions of the report, each a sentence or two."""
     entries = inputs.entries
-    said = []
+    sentences = []
     known = summaries(entries)
     cvs = [(s.cv, entry) for entry, s in known if s.cv is not None and s.reached > 1]
     if cvs:
-        most, entry = max(cvs, key=lambda one: one[0])
+        most, entry = max(cvs, key=lambda pair: pair[0])
         middle = statistics.median(cv for cv, _ in cvs)
-        said.append(
+        sentences.append(
             f"One trial is not a result: between trials that differ in their seed alone, the time "
             f"to accuracy varies by {words.percent(middle)} in the median of {len(cvs)} entries "
             f"and by {words.percent(most)} at most ({label(entry, benchmark=True)}; coefficients "
@@ -79,7 +81,7 @@ def conclusions(inputs: Inputs) -> list[str]:
         )
     single = sum(summary.trials == 1 for _, summary in known)
     if single:
-        said.append(
+        sentences.append(
             f"{words.grouped(single)} of {words.grouped(len(known))} training entries "
             f"{'has' if single == 1 else 'have'} one trial alone: how much the time would vary is "
             "not known there."
@@ -87,36 +89,36 @@ def conclusions(inputs: Inputs) -> list[str]:
     missed = sum(summary.trials - summary.reached for _, summary in known)
     if missed:
         incomplete = sum(summary.reached < summary.trials for _, summary in known)
-        said.append(
+        sentences.append(
             f"{words.count(missed, 'trial')} of "
-            f"{words.count(incomplete, 'entry', 'entries')} did not reach the target. Means leave "
-            "them out; expected times count what they cost."
+            f"{words.count(incomplete, 'entry', 'entries')} did not reach the target. Mean "
+            "times cover the trials that reached it; expected times also charge for the others."
         )
     values = [speedup(small, large) for small, large in pairs_of(entries)]
     both = [v for v in values if v.tta is not None and v.throughput is not None]
     less = sum(v.tta < v.throughput for v in both if v.tta and v.throughput)
     if less:
-        said.append(
-            f"Throughput promises more than it keeps: in {less} of "
+        sentences.append(
+            f"Throughput overstates the gain: in {less} of "
             f"{words.count(len(both), 'pair')} of systems the larger one gained less time to "
             "accuracy than throughput."
         )
     odd = sum(len(entry.warnings) for entry in entries)
     if odd:
-        said.append(
+        sentences.append(
             f"{words.count(odd, 'warning')} {'says' if odd == 1 else 'say'} what was odd and how "
             "it was read; see the last section."
         )
     if inputs.problems:
-        said.append(
+        sentences.append(
             f"{words.count(len(inputs.problems), 'file or run', 'files or runs')} could not be "
             "read and are not in this report."
         )
-    return said
+    return sentences
 
 
-def warnings_part(inputs: Inputs) -> Part | None:
-    """Gives what is odd and what is not known, the same text once."""
+def warnings_section(inputs: Inputs) -> Section | None:
+    """Section of warnings and of what is not known; equal texts are one row."""
     table = warnings_table(inputs.entries)
     overview = overview_table(inputs.entries)
     grouped: dict[tuple[str, str, str], list[str]] = {}
@@ -125,7 +127,7 @@ def warnings_part(inputs: Inputs) -> Part | None:
         grouped.setdefault(key, []).append(f"{record['benchmark']} {record['source']}".strip())
     rows = []
     for (kind, field, text), names in sorted(
-        grouped.items(), key=lambda one: (one[0][0] != "warning", -len(one[1]), one[0])
+        grouped.items(), key=lambda item: (item[0][0] != "warning", -len(item[1]), item[0])
     ):
         more = len(names) - MOST_ENTRIES_NAMED
         listed = ", ".join(names[:MOST_ENTRIES_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -134,14 +136,14 @@ def warnings_part(inputs: Inputs) -> Part | None:
                 CellView(text, listed),
                 CellView(kind),
                 CellView(field) if field else CellView("the whole entry"),
-                CellView(words.grouped(len(names)), sort=str(len(names)), kind="number"),
+                number_cell(len(names), words.grouped(len(names))),
             )
         )
     problems = TableView(
         name="",
         caption="Not read",
         heads=(HeadView("reason"),),
-        # All of them: no file has them.
+        # All rows: no file has them.
         rows=tuple((CellView(problem),) for problem in inputs.problems),
         total=len(inputs.problems),
     )
@@ -158,39 +160,35 @@ def warnings_part(inputs: Inputs) -> Part | None:
         total=len(rows),
     )
     folded = [view(overview, entries=by_key(inputs.entries), why=why_null)]
-    return Part(
-        section=Section(
-            name="warnings",
-            title="What is odd, and what is not known",
-            lead=("Nothing is dropped silently: what could not be read as it stands is here.",),
-            blocks=(*((problems,) if inputs.problems else ()), *((texts,) if rows else ())),
-            folded=tuple(folded),
-        ),
+    return Section(
+        name="warnings",
+        title="Warnings, and what is not known",
+        lead=("All that was odd in the sources, could not be read or is not known.",),
+        blocks=(*((problems,) if inputs.problems else ()), *((texts,) if rows else ())),
+        folded=tuple(folded),
         tables=(table, overview),
     )
 
 
-def paper_part(tables: Sequence[Table], errata: Table) -> Part | None:
-    """Gives the paper's tables, published beside recomputed, and its errata first."""
+def paper_section(tables: Sequence[Table], errata: Table) -> Section | None:
+    """Section of the paper's tables, published beside recomputed; its errata come first."""
     counts: dict[str, int] = dict.fromkeys((AGREES, DISAGREES, NO_LOGS), 0)
     for table in tables:
         for verdict in table.column("verdict"):
             counts[str(verdict)] = counts.get(str(verdict), 0) + 1
     blocks = [_paper_view(errata)] if errata.rows else []
     blocks += [_paper_view(table) for table in tables if table.rows]
-    return Part(
-        section=Section(
-            name="paper",
-            title="The paper's tables, published and recomputed",
-            lead=(
-                "Every cell that the results given here can be held against: "
-                f"{counts[AGREES]} agree, {counts[DISAGREES]} do not, and "
-                f"{counts[NO_LOGS]} have no logs here.",
-                "Published figures: Analysis of DAWNBench, a Time-to-Accuracy Machine Learning "
-                "Performance Benchmark (arXiv 1806.01427).",
-            ),
-            blocks=tuple(blocks),
+    return Section(
+        name="paper",
+        title="The paper's tables, published and recomputed",
+        lead=(
+            "Every cell that the results given here can be held against: "
+            f"{counts[AGREES]} agree, {counts[DISAGREES]} do not, and "
+            f"{counts[NO_LOGS]} have no logs here.",
+            "Published figures: Analysis of DAWNBench, a Time-to-Accuracy Machine Learning "
+            "Performance Benchmark (arXiv 1806.01427).",
         ),
+        blocks=tuple(blocks),
         tables=(*tables, errata),
     )
 
@@ -205,7 +203,7 @@ def _paper_view(table: Table) -> TableView:
         value, unit = record["recomputed"], str(record["unit"] or "")
         if isinstance(value, int | float):
             text = f"{words.plain(float(f'{value:.5g}'))} {unit}".strip()
-            recomputed = CellView(text, sort=repr(value), kind="number")
+            recomputed = number_cell(value, text)
         else:
             recomputed = CellView("not computed", kind="null", mark=reasons.mark(NO_LOGS))
         verdict = str(record["verdict"] or "")
@@ -239,7 +237,7 @@ NO_PRICE = "no ranked entry has a price"
 
 
 def best_view(all_boards: Sequence[Board]) -> TableView | None:
-    """Gives the fastest and the cheapest training entry of each benchmark."""
+    """View of the fastest and the cheapest training entry of each benchmark."""
     rows = []
     reasons = Reasons()
     compiled = any(
@@ -266,7 +264,7 @@ def best_view(all_boards: Sequence[Board]) -> TableView | None:
             cells.append(CellView(_who(entry), hardware(entry)))
             if row is fast:
                 seconds = row["seconds"]
-                cells.append(CellView(words.duration(seconds), sort=repr(seconds), kind="number"))
+                cells.append(number_cell(seconds, words.duration(seconds)))
                 if compiled:
                     cells.append(compilation_cell(entry))
             else:

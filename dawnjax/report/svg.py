@@ -90,7 +90,7 @@ class Canvas:
         self._parts.append(f'<text{named} x="{_n(x)}" y="{_n(y)}">{escape(text)}</text>')
 
     def body(self) -> str:
-        """Gives the shapes, without the element around them."""
+        """Shapes drawn so far, without the element around them."""
         return "".join(self._parts)
 
 
@@ -112,7 +112,7 @@ class Scale(NamedTuple):
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Gives the coordinate of a value."""
+        """Coordinate of a value."""
         if self.log:
             share = math.log(value / self.low) / math.log(self.high / self.low)
         else:
@@ -121,7 +121,7 @@ class Scale(NamedTuple):
 
 
 def linear(values: Sequence[float], start: float, end: float, *, zero: bool = False) -> Scale:
-    """Gives a scale over values with a margin; from 0 on if `zero`."""
+    """Scale over values with a margin; from 0 on if `zero`."""
     low, high = min(values), max(values)
     if zero:
         low = min(0.0, low)
@@ -132,14 +132,14 @@ def linear(values: Sequence[float], start: float, end: float, *, zero: bool = Fa
 
 
 def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
-    """Gives a logarithmic scale over values above 0, with a margin."""
+    """Logarithmic scale over values above 0, with a margin."""
     low, high = min(values), max(values)
     margin = max((high / low) ** 0.04, 1.08)
     return Scale(low / margin, high * margin, start, end, log=True)
 
 
 def ticks(scale: Scale, most: int = 6) -> list[float]:
-    """Gives round values over a scale: steps of 1, 2 or 5; at a log scale 1, 2, 5 of each ten."""
+    """Round values over a scale: steps of 1, 2 or 5; at a log scale 1, 2, 5 of each ten."""
     if scale.log:
         for mantissas in ((1, 2, 5), (1, 3), (1,)):
             values = _decades(scale, mantissas)
@@ -162,7 +162,7 @@ _TIME_STEPS = (
 
 
 def time_ticks(scale: Scale, most: int = 6) -> list[float]:
-    """Gives moments that are round in s, min or h."""
+    """Moments that are round in s, min or h."""
     if not scale.log:
         for step in _TIME_STEPS:
             if (scale.high - scale.low) / step <= most:
@@ -231,12 +231,12 @@ def y_axis(
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """Gives about how wide a text is drawn."""
+    """Estimates how wide a text is drawn."""
     return len(text) * size * LETTER_WIDTH
 
 
 def in_rows(names: Sequence[str], lead: float, width: float) -> list[tuple[float, int]]:
-    """Gives (x, row) of each name of a key: one after another, where one does not fit on a new row.
+    """Places the names of a key: (x, row) of each, with a new row where a name does not fit.
 
     Args:
       names: In their order.
@@ -254,7 +254,7 @@ def in_rows(names: Sequence[str], lead: float, width: float) -> list[tuple[float
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Gives places of labels near the wanted ones, in the same order, at least `gap` apart."""
+    """Moves labels apart: places near the wanted ones, in the same order, `gap` apart or more."""
     order = sorted(range(len(places)), key=lambda index: (places[index], index))
     placed = [0.0] * len(places)
     last = low - gap
@@ -269,7 +269,7 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def thinned(points: Sequence[tuple[float, ...]], most: int) -> list[tuple[float, ...]]:
-    """Gives at most so many of the points, evenly by number, the first and the last among them."""
+    """Thins points to at most so many, evenly by number; keeps the first and the last."""
     if len(points) <= most:
         return list(points)
     step = (len(points) - 1) / (most - 1)
@@ -277,7 +277,7 @@ def thinned(points: Sequence[tuple[float, ...]], most: int) -> list[tuple[float,
 
 
 def _n(value: float) -> str:
-    """Gives a coordinate with one decimal at most."""
+    """Coordinate with one decimal at most."""
     text = f"{value:.1f}"
     text = text.removesuffix(".0")
     return "0" if text == "-0" else text

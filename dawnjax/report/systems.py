@@ -1,36 +1,38 @@
-"""Sections on systems: throughput against time to accuracy, scaling, and how many there are."""
+"""Sections on systems: throughput against time to accuracy, scaling, and their number."""
 
 from collections.abc import Sequence
 
 from dawnjax.analysis.comparison import speedup, speedup_table
 from dawnjax.analysis.counts import counts_table
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.scaling import scaling, scaling_table, seconds_of, series
 from dawnjax.analysis.tables import Table
 from dawnjax.report import plots, words
 from dawnjax.report.boards import scope
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import (
     CellView,
     HeadView,
     TableView,
     key_of,
     label,
+    number_cell,
     records_of,
     view,
     with_labels,
 )
+from dawnjax.results.entries import Entry
 
 MOST_NUMBERED = 30
 
 
 def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
-    """Gives each larger system of a series with the smallest one."""
+    """Pairs the smallest system of each series with each larger one."""
     pairs = []
     for group in series(entries):
         ordered = sorted(
-            group, key=lambda one: (one.num_accelerators or 0, seconds_of(one) or 0.0, one.source)
+            group,
+            key=lambda entry: (entry.num_accelerators or 0, seconds_of(entry) or 0.0, entry.source),
         )
         small = ordered[0]
         pairs += [
@@ -41,13 +43,13 @@ def pairs_of(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
     return pairs
 
 
-def speedups_part(entries: Sequence[Entry]) -> Part | None:
-    """Gives how much more throughput says than time to accuracy (arXiv 1806.01427, Table 7)."""
+def speedups_section(entries: Sequence[Entry]) -> Section | None:
+    """Section on throughput against time to accuracy (arXiv 1806.01427, Table 7)."""
     pairs = pairs_of(entries)
     if not pairs:
         return None
     table = speedup_table(pairs)
-    points, left_out, said = [], [], []
+    points, left_out, sentences = [], [], []
     benchmarks = sorted({scope(s.suite, s.round, s.benchmark) for s, _ in pairs})[:6]
     less = known = 0
     for small, large in pairs:
@@ -66,7 +68,7 @@ def speedups_part(entries: Sequence[Entry]) -> Part | None:
         points.append(
             plots.Point(value.throughput, value.tta, name, benchmarks.index(board), len(points) + 1)
         )
-        said.append(
+        sentences.append(
             f"{name}: throughput {words.times(value.throughput)}, time to accuracy "
             f"{words.times(value.tta)}"
         )
@@ -80,10 +82,10 @@ def speedups_part(entries: Sequence[Entry]) -> Part | None:
             Figure(
                 name="speedups",
                 title="Speedup of throughput against speedup of time to accuracy",
-                summary="; ".join(said) + ".",
+                summary="; ".join(sentences) + ".",
                 caption=(
                     "Each number is a larger system against the smallest of its series. Below the "
-                    "line, examples per second promise more than arrives at the target."
+                    "line, throughput gained more than the time to accuracy."
                 ),
                 draw=lambda width: plots.draw_points(
                     points,
@@ -111,45 +113,43 @@ def speedups_part(entries: Sequence[Entry]) -> Part | None:
             f" In {less} of {words.count(known, 'pair')} of systems the larger one gained less "
             "time to accuracy than throughput."
         )
-    return Part(
-        section=Section(
-            name="speedups",
-            title="Throughput against time to accuracy",
-            lead=(lead,),
-            blocks=tuple(blocks),
-        ),
+    return Section(
+        name="speedups",
+        title="Throughput against time to accuracy",
+        lead=(lead,),
+        blocks=tuple(blocks),
         tables=(table,),
     )
 
 
-def scaling_part(entries: Sequence[Entry]) -> Part | None:
-    """Gives speedup and efficiency over the number of accelerators."""
+def scaling_section(entries: Sequence[Entry]) -> Section | None:
+    """Section on speedup and efficiency over the number of accelerators."""
     groups = series(entries)
     if not groups:
         return None
     table = scaling_table(groups)
-    points, said, names = [], [], []
+    points, sentences, names = [], [], []
     left_out = []
     groups = sorted(groups, key=lambda group: -len(group))
     for group in groups:
-        found = scaling(group)
+        series_points = scaling(group)
         title = _series_name(group)
         if len(names) >= 6:
             left_out.append((title, "too many series for one figure; it is in the table"))
             continue
         names.append(title)
-        base = found[0].num_accelerators
-        for point in found:
+        base = series_points[0].num_accelerators
+        for point in series_points:
             points.append(
                 plots.Point(
                     point.num_accelerators / base,
                     point.speedup,
-                    f"{point.num_accelerators}" if point is found[-1] else "",
+                    f"{point.num_accelerators}" if point is series_points[-1] else "",
                     len(names) - 1,
                 )
             )
-        last = found[-1]
-        said.append(
+        last = series_points[-1]
+        sentences.append(
             f"{title}: {base} to {last.num_accelerators} accelerators, speedup "
             f"{words.times(last.speedup)}, efficiency {words.percent(last.efficiency)}"
         )
@@ -157,7 +157,7 @@ def scaling_part(entries: Sequence[Entry]) -> Part | None:
         Figure(
             name="scaling",
             title="Speedup of the time to accuracy over accelerators",
-            summary="; ".join(said) + ".",
+            summary="; ".join(sentences) + ".",
             caption=(
                 "Both against the smallest system of the series; at its end the number of "
                 "accelerators. A line joins the fastest system of each size."
@@ -182,60 +182,52 @@ def scaling_part(entries: Sequence[Entry]) -> Part | None:
             why=_why_not_scaled,
         ),
     )
-    return Part(
-        section=Section(
-            name="scaling",
-            title="Scaling",
-            lead=(
-                "Efficiency is speedup over ratio of accelerators. What is lost to slower epochs "
-                "(efficiency of throughput) and to more epochs (ratio of epochs) stands apart.",
-            ),
-            blocks=blocks,
+    return Section(
+        name="scaling",
+        title="Scaling",
+        lead=(
+            "Efficiency is speedup over ratio of accelerators. What is lost to slower epochs "
+            "(efficiency of throughput) and to more epochs (ratio of epochs) stands apart.",
         ),
+        blocks=blocks,
         tables=(table,),
     )
 
 
-def counts_part(entries: Sequence[Entry]) -> Part | None:
-    """Gives how many entries there are of each processor class and framework."""
+def counts_section(entries: Sequence[Entry]) -> Section | None:
+    """Section with the number of entries of each processor class and framework."""
     if not entries:
         return None
     table = counts_table(entries)
-    return Part(
-        section=Section(
-            name="counts",
-            title="What there is",
-            lead=("Entries by processor class and by framework.",),
-            blocks=(
-                _pivot(table, "processor_class", "by processor"),
-                _pivot(table, "framework_family", "by framework"),
-            ),
+    return Section(
+        name="counts",
+        title="Number of entries",
+        lead=("Entries by processor class and by framework.",),
+        blocks=(
+            _pivot(table, "processor_class", "by processor"),
+            _pivot(table, "framework_family", "by framework"),
         ),
         tables=(table,),
     )
 
 
 def _pivot(table: Table, field: str, caption: str) -> TableView:
-    """Gives the entries of each suite and benchmark, one column a value of a field."""
+    """Counts entries of each suite and benchmark, with one column for each value of a field."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
     totals: dict[str, int] = {}
     for record in records_of(table):
         key = (str(record["suite"]), f"{record['benchmark']}, {record['kind']}")
         value, number = str(record[field]), int(record["entries"] or 0)
-        own = sums.setdefault(key, {})
-        own[value] = own.get(value, 0) + number
+        of_key = sums.setdefault(key, {})
+        of_key[value] = of_key.get(value, 0) + number
         totals[value] = totals.get(value, 0) + number
     columns = sorted(totals, key=lambda value: (-totals[value], value))
     rows = []
-    for (suite, benchmark), own in sums.items():
+    for (suite, benchmark), of_key in sums.items():
         name, _, round_name = suite.partition(" ")
         cells = [CellView(benchmark, scope(name, round_name, ""))]
-        cells += [
-            CellView(words.grouped(own.get(value, 0)), sort=str(own.get(value, 0)), kind="number")
-            for value in columns
-        ]
-        total = sum(own.values())
-        cells.append(CellView(words.grouped(total), sort=str(total), kind="number"))
+        numbers = [*(of_key.get(value, 0) for value in columns), sum(of_key.values())]
+        cells += [number_cell(number, words.grouped(number)) for number in numbers]
         rows.append(tuple(cells))
     heads = [HeadView("benchmark"), *(HeadView(value, number=True) for value in columns)]
     return TableView(

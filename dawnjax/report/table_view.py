@@ -1,4 +1,4 @@
-"""Tables as the page shows them: in people's words, with a reason wherever there is no number."""
+"""Tables as the page shows them: numbers in words, with a reason where a number is missing."""
 
 import dataclasses
 import string
@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dawnjax.analysis.cost import system_price
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, compile_seconds, mean_compile_seconds
 from dawnjax.analysis.tables import Cell, Column, Table
 from dawnjax.report import words
+from dawnjax.results.entries import Entry
 
 MOST_ROWS = 60
-"""Rows of a table that the page shows, leaderboards apart; its file has them all."""
+"""Rows of a table on the page, leaderboards excepted; the table's file has all rows."""
 
 MOST_REASONS = 12
-"""Reasons below a table; more are said to be in the table of warnings."""
+"""Reasons below a table; further ones are in the table of warnings."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,11 @@ class CellView:
     sort: str = ""
     kind: str = "text"
     mark: str = ""
+
+
+def number_cell(value: float, text: str, small: str = "") -> CellView:
+    """The cell of a number, sorted by its exact value."""
+    return CellView(text, small, sort=repr(value), kind="number")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +95,7 @@ class Reasons:
         self._letters: dict[str, str] = {}
 
     def mark(self, reason: str) -> str:
-        """Gives the letter of a reason; `*` for all after the last letter."""
+        """Letter of a reason; `*` for all after the last letter."""
         if not reason:
             return ""
         if reason not in self._letters:
@@ -100,22 +105,22 @@ class Reasons:
         return self._letters[reason]
 
     def listed(self) -> tuple[tuple[str, str], ...]:
-        """Gives (letter, reason) in the order of the letters."""
+        """Lists (letter, reason) in the order of the letters."""
         return tuple((letter, reason) for reason, letter in self._letters.items())
 
 
 def records_of(table: Table) -> list[dict[str, Any]]:
-    """Gives the rows by column name, for those who know what each column holds."""
+    """Rows by column name, untyped."""
     return list(table.records())
 
 
 def key_of(entry: Entry) -> tuple[str, ...]:
-    """Gives the cells by which the tables of the analysis tell entries apart."""
+    """Cells by which the tables of the analysis tell entries apart."""
     return f"{entry.suite} {entry.round}".strip(), entry.benchmark, entry.source
 
 
 def label(entry: Entry, *, benchmark: bool = False) -> str:
-    """Gives a short name of an entry.
+    """Short name of an entry.
 
     A DAWNBench entry is known by the name of its file, an MLPerf entry by who and what, one of ours
     by its experiment and what was changed of it.
@@ -133,7 +138,7 @@ def label(entry: Entry, *, benchmark: bool = False) -> str:
 
 
 def shown(cell: Cell, column: Column) -> CellView:
-    """Gives a cell in words, without the reason of a null."""
+    """Cell in words, without the reason of a null."""
     if cell is None:
         return CellView(words.NOT_KNOWN, kind="null")
     if isinstance(cell, bool):
@@ -152,7 +157,7 @@ def shown(cell: Cell, column: Column) -> CellView:
         text = words.times(cell)
     else:
         text = words.number(cell)
-    return CellView(text, sort=repr(cell), kind="number")
+    return number_cell(cell, text)
 
 
 def view(
@@ -164,7 +169,7 @@ def view(
     caption: str = "",
     keep: Callable[[Mapping[str, Any]], bool] | None = None,
 ) -> TableView:
-    """Gives a table as the page shows it.
+    """Makes the view of a table.
 
     Columns `X_low` and `X_high` are shown as the interval of `X`; the columns that tell entries
     apart as one, the entry's label over its source. Compilation is left out where none is known.
@@ -199,7 +204,7 @@ def view(
         for name in names:
             cell = shown(record[name], by_name[name])
             if name in intervals and cell.kind == "number":
-                cell = dataclasses.replace(cell, small=_interval(record, name, by_name[name]))
+                cell = dataclasses.replace(cell, small=interval(record, name, by_name[name]))
             if record[name] is None:
                 reason = why(entry, name, record) if why else ""
                 cell = dataclasses.replace(cell, mark=reasons.mark(reason))
@@ -219,18 +224,18 @@ def view(
 
 
 def head(column: Column, small: str = "") -> HeadView:
-    """Gives the head of a column; units that each cell shows are not repeated."""
+    """Head of a column; units that each cell shows are not repeated."""
     if column.unit and column.unit not in ("s", "h", "x", "USD", "USD/h"):
         small = f"{column.unit} {small}".strip()
     return HeadView(column.label or column.name, small, column.kind not in ("text", "flag"))
 
 
 def entry_cell(entry: Entry | None, record: Mapping[str, Cell]) -> CellView:
-    """Gives the cell that names a row's entry."""
+    """Cell that names a row's entry."""
     if entry is None:
         return CellView(str(record.get("system") or record["source"]), str(record["source"]))
     name = label(entry, benchmark=entry.suite != "dawnjax")
-    # The names of ours are the same where their mathematics differ by more than flags.
+    # Two of our entries with different code have the same name; their sources differ.
     return CellView(name, entry.source if entry.suite == "dawnjax" else "")
 
 
@@ -238,7 +243,7 @@ COMPILATION_HEAD = HeadView(COMPILATION.label, number=True)
 
 
 def compilation_cell(entry: Entry) -> CellView:
-    """Gives an entry's compilation, to stand beside its time to accuracy."""
+    """Cell of an entry's compilation, which stands beside its time to accuracy."""
     seconds = mean_compile_seconds(entry)
     if seconds is None:
         return CellView(words.NOT_KNOWN, kind="null")
@@ -246,11 +251,11 @@ def compilation_cell(entry: Entry) -> CellView:
         return CellView(seconds, kind="null")
     number = len(compile_seconds(entry, "cold"))
     small = "" if number == len(entry.trials) else f"of {number} of {len(entry.trials)} trials"
-    return CellView(words.duration(seconds), small, sort=repr(seconds), kind="number")
+    return number_cell(seconds, words.duration(seconds), small)
 
 
 def hardware(entry: Entry) -> str:
-    """Gives what an entry ran on, with how many of it where the text itself does not say so."""
+    """Hardware of an entry, with its number where the entry's own text does not give it."""
     if entry.suite == "dawnbench":
         return entry.hardware or entry.system
     many = f"{entry.num_accelerators} × " if entry.num_accelerators else ""
@@ -261,7 +266,7 @@ def hardware(entry: Entry) -> str:
 
 
 def why_null(entry: Entry | None, name: str, record: Mapping[str, Cell]) -> str:
-    """Gives why a cell of an entry's table has no number; empty where that cannot be said."""
+    """Reason why a cell of an entry's table has no number; empty where it is not known."""
     if entry is None:
         return ""
     summary = entry.summary
@@ -296,7 +301,7 @@ def why_null(entry: Entry | None, name: str, record: Mapping[str, Cell]) -> str:
 
 
 def by_key(entries: Iterable[Entry]) -> dict[tuple[str, ...], Entry]:
-    """Gives entries by `key_of`, of which those that were loaded together have one each."""
+    """Entries by `key_of`; entries that were loaded together have different keys."""
     return {key_of(entry): entry for entry in entries}
 
 
@@ -306,7 +311,7 @@ def with_labels(
     names: Mapping[tuple[str, ...], str],
     columns: Sequence[str],
 ) -> TableView:
-    """Gives a view of all columns in which sources stand under the labels of their entries.
+    """Replaces sources in a view by the labels of their entries.
 
     Args:
       shown: The view.
@@ -327,7 +332,8 @@ def with_labels(
     return dataclasses.replace(shown, rows=tuple(rows))
 
 
-def _interval(record: Mapping[str, Cell], name: str, column: Column) -> str:
+def interval(record: Mapping[str, Cell], name: str, column: Column) -> str:
+    """The interval of a column in words; empty where a row has none."""
     low, high = record[f"{name}_low"], record[f"{name}_high"]
     if not isinstance(low, int | float):
         return ""

@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Sequence
 
 from dawnjax.analysis.comparison import compare_table
-from dawnjax.analysis.entries import Entry
 from dawnjax.analysis.entry_tables import epochs_table, stability_table, summaries
 from dawnjax.analysis.leaderboard import ranking_seconds
 from dawnjax.analysis.resampling import FEWEST_TRIALS
@@ -13,13 +12,14 @@ from dawnjax.analysis.tables import Table
 from dawnjax.report import figures, words
 from dawnjax.report.boards import scope
 from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Part, Section
+from dawnjax.report.sections import Section
 from dawnjax.report.table_view import (
     CellView,
     HeadView,
     Reasons,
     TableView,
     by_key,
+    interval,
     key_of,
     label,
     records_of,
@@ -27,9 +27,10 @@ from dawnjax.report.table_view import (
     view,
     why_null,
 )
+from dawnjax.results.entries import Entry
 
 MOST_ROWS = 44
-"""Rows of a figure; the entries with the largest variation are taken."""
+"""Rows of a figure: the entries with the largest variation."""
 
 MOST_COMPARISONS = 40
 
@@ -37,8 +38,8 @@ NO_INTERVAL = "no interval"
 TOO_FEW = "too few trials to tell"
 
 
-def stability_part(entries: Sequence[Entry]) -> Part | None:
-    """Gives how the time to accuracy varies over trials, if an entry has two or more."""
+def stability_section(entries: Sequence[Entry]) -> Section | None:
+    """Section on the variation over trials, if an entry has two or more."""
     table = stability_table(entries)
     if not any(summary.trials > 1 for _, summary in summaries(entries)):
         return None
@@ -59,7 +60,7 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
         rows.append(
             (
                 summary.cv or 0.0,
-                figures.Strip(
+                figures.Row(
                     label=label(entry),
                     group=scope(entry.suite, entry.round, entry.benchmark),
                     values=tuple(
@@ -67,7 +68,6 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
                         for trial in entry.trials
                         if trial.time_to_accuracy_seconds is not None
                     ),
-                    center=0.0,
                     low=low / mean - 1 if ends else None,
                     high=high / mean - 1 if ends else None,
                     note=f"{cv} · {fraction}",
@@ -86,7 +86,7 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
             Figure(
                 name="stability",
                 title="Each trial against the mean of its entry",
-                summary="; ".join(said for _, _, said in rows) + ".",
+                summary="; ".join(sentence for _, _, sentence in rows) + ".",
                 caption=(
                     "A dot is a trial that reached the target, the line across the mean, the bar "
                     f"the 95% interval of the mean, which fewer than {FEWEST_TRIALS} trials do not "
@@ -122,16 +122,17 @@ def stability_part(entries: Sequence[Entry]) -> Part | None:
             "A difference between two systems that is smaller than this says nothing after one "
             "trial of each.",
         ]
-    return Part(
-        section=Section(
-            name="stability", title="Stability over seeds", lead=tuple(lead), blocks=tuple(blocks)
-        ),
+    return Section(
+        name="stability",
+        title="Stability over seeds",
+        lead=tuple(lead),
+        blocks=tuple(blocks),
         tables=(table,),
     )
 
 
-def epochs_part(entries: Sequence[Entry]) -> Part | None:
-    """Gives which varies more, the epochs to the target or the time per epoch."""
+def epochs_section(entries: Sequence[Entry]) -> Section | None:
+    """Section on the variation of the epochs to the target and of the time per epoch."""
     table = epochs_table(entries)
     several = [
         (entry, summary)
@@ -152,22 +153,21 @@ def epochs_part(entries: Sequence[Entry]) -> Part | None:
         time_cv = summary.seconds_per_epoch_std / summary.seconds_per_epoch_mean
         ratio = summary.ratio_of_cvs
         pairs.append(
-            figures.Pair(
+            figures.Row(
                 label=label(entry),
                 group=scope(entry.suite, entry.round, entry.benchmark),
-                first=epochs_cv,
-                second=time_cv,
+                values=(epochs_cv, time_cv),
                 note="" if ratio is None else words.times(ratio),
             )
         )
     cut = len(pairs) > MOST_ROWS
     if cut:
-        pairs = sorted(pairs, key=lambda pair: -pair.first)[:MOST_ROWS]
+        pairs = sorted(pairs, key=lambda pair: -pair.values[0])[:MOST_ROWS]
     pairs.sort(key=lambda pair: pair.group)
-    more = sum(pair.first > pair.second for pair in pairs)
-    said = "; ".join(
-        f"{pair.group} {pair.label}: epochs {words.percent(pair.first)}, time per epoch "
-        f"{words.percent(pair.second)}"
+    more = sum(epochs > time for epochs, time in (pair.values for pair in pairs))
+    sentences = "; ".join(
+        f"{pair.group} {pair.label}: epochs {words.percent(pair.values[0])}, time per "
+        f"epoch {words.percent(pair.values[1])}"
         for pair in pairs
     )
     blocks = []
@@ -176,7 +176,7 @@ def epochs_part(entries: Sequence[Entry]) -> Part | None:
             Figure(
                 name="epochs",
                 title="Variation of the epochs, and of the time per epoch",
-                summary=said + ".",
+                summary=sentences + ".",
                 caption=(
                     "Coefficients of variation over the trials that reached. At the right: the "
                     "first over the second."
@@ -204,23 +204,21 @@ def epochs_part(entries: Sequence[Entry]) -> Part | None:
             keep=lambda record: (record["reached"] or 0) > 1,
         )
     )
-    return Part(
-        section=Section(
-            name="epochs",
-            title="Epochs against time per epoch",
-            lead=(
-                "Time to accuracy is epochs to the target times time per epoch. In "
-                f"{more} of {len(pairs)} entries shown here the number of epochs varies more than "
-                "the time per epoch: there the mathematics makes times differ, not the machine.",
-            ),
-            blocks=tuple(blocks),
+    return Section(
+        name="epochs",
+        title="Epochs against time per epoch",
+        lead=(
+            "Time to accuracy is epochs to the target times time per epoch. In "
+            f"{more} of {len(pairs)} entries shown here the number of epochs varies more than "
+            "the time per epoch: there the mathematics makes times differ, not the machine.",
         ),
+        blocks=tuple(blocks),
         tables=(table,),
     )
 
 
-def comparisons_part(entries: Sequence[Entry]) -> Part | None:
-    """Gives whether each entry is told apart from the next faster one of its benchmark."""
+def comparisons_section(entries: Sequence[Entry]) -> Section | None:
+    """Section that compares each entry with the next faster entry of its benchmark."""
     groups: dict[tuple[str, ...], list[tuple[float, Entry]]] = {}
     for entry, summary in summaries(entries):
         seconds, _ = ranking_seconds(entry)
@@ -230,7 +228,7 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
             groups.setdefault(key, []).append((seconds, entry))
     pairs = []
     for _, group in sorted(groups.items()):
-        group.sort(key=lambda one: (one[0], one[1].source))
+        group.sort(key=lambda timed: (timed[0], timed[1].source))
         pairs += [(slow, fast) for (_, fast), (_, slow) in zip(group, group[1:], strict=False)]
     if not pairs:
         return None
@@ -238,18 +236,16 @@ def comparisons_part(entries: Sequence[Entry]) -> Part | None:
     if len(pairs) > MOST_COMPARISONS:
         note = f"Of {len(pairs)} pairs of neighbours the first {MOST_COMPARISONS} are compared."
         table = dataclasses.replace(table, notes=(*table.notes, note))
-    return Part(
-        section=Section(
-            name="comparisons",
-            title="Are neighbours told apart?",
-            lead=(
-                "Each entry of which two trials or more reached, against the next faster one of "
-                "its benchmark and target: the ratio of their expected times, and whether its 95% "
-                f"interval leaves out 1. Fewer than {FEWEST_TRIALS} trials of either are too few "
-                "to tell.",
-            ),
-            blocks=(_comparisons_view(table, entries),),
+    return Section(
+        name="comparisons",
+        title="Each entry against the next faster one",
+        lead=(
+            "Each entry of which two trials or more reached, against the next faster one of "
+            "its benchmark and target: the ratio of their expected times, and whether its 95% "
+            f"interval leaves out 1. Fewer than {FEWEST_TRIALS} trials of either are too few "
+            "to tell.",
         ),
+        blocks=(_comparisons_view(table, entries),),
         tables=(table,),
     )
 
@@ -272,13 +268,9 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
         if record["expected_ratio"] is None:
             why = "how long the trials that did not reach ran is not known"
             ratio = dataclasses.replace(ratio, mark=reasons.mark(why))
-        elif record["expected_ratio_low"] is None:
-            ratio = dataclasses.replace(ratio, small=NO_INTERVAL)
         else:
-            low = shown(record["expected_ratio_low"], columns["expected_ratio"]).text
-            high = record["expected_ratio_high"]
-            upper = "no bound" if high is None else shown(high, columns["expected_ratio"]).text
-            ratio = dataclasses.replace(ratio, small=f"{low} to {upper}")
+            small = interval(record, "expected_ratio", columns["expected_ratio"])
+            ratio = dataclasses.replace(ratio, small=small or NO_INTERVAL)
         apart = shown(record["distinct"], columns["distinct"])
         if record["distinct"] is None:
             apart = dataclasses.replace(apart, text=TOO_FEW)

@@ -1,4 +1,4 @@
-"""Numbers in the words of people: times in s, min and h, three or four significant digits.
+"""Numbers in words: times in s, min and h, three or four significant digits.
 
 Tables keep the exact numbers; these texts are for the page alone.
 """
@@ -9,13 +9,13 @@ from decimal import ROUND_HALF_EVEN, Decimal
 NOT_KNOWN = "not known"
 NOT_REACHED = "not reached"
 
-# Spaces at which no line is broken.
+# Spaces that do not break a line.
 _THIN = "\u202f"
 _NO_BREAK = "\u00a0"
 
 
 def duration(seconds: float) -> str:
-    """Gives a time: `12 µs`, `683 ms`, `4.06 s`, `2 min 42 s`, `3 h 26 min`, `323 h`."""
+    """A time in words: `12 µs`, `683 ms`, `4.06 s`, `2 min 42 s`, `3 h 26 min`, `323 h`."""
     if seconds < 0:
         return "-" + duration(-seconds)
     if seconds == 0:
@@ -36,7 +36,7 @@ def duration(seconds: float) -> str:
 
 
 def usd(amount: float) -> str:
-    """Gives a cost: `$48.48`, `$1,113`, `$0.0021`."""
+    """A cost in words: `$48.48`, `$1,113`, `$0.0021`."""
     if abs(amount) >= 1000:
         return f"${amount:,.0f}"
     if abs(amount) >= 0.1 or amount == 0:
@@ -45,13 +45,13 @@ def usd(amount: float) -> str:
 
 
 def percent(fraction: float, digits: int = 3) -> str:
-    """Gives a fraction in percent: `6.72%`, `100%`."""
+    """A fraction in percent: `6.72%`, `100%`."""
     # Rounded first: 100 x 0.55 is not 55 in binary.
     return f"{number(round(100 * fraction, 10), digits)}%"
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Gives a number at so many significant digits, whole ones in full: `4.57`, `16 640`, `82`."""
+    """A number to so many significant digits, whole numbers in full: `4.57`, `16 640`, `82`."""
     if isinstance(value, int):
         return grouped(value)
     if not math.isfinite(value):
@@ -69,33 +69,33 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def grouped(value: int) -> str:
-    """Gives a whole number with its thousands apart."""
+    """Whole number with its thousands apart."""
     return f"{value:,}".replace(",", _THIN) if abs(value) >= 10_000 else str(value)
 
 
 def plain(value: float) -> str:
-    """Gives a round number as it stands on an axis, without zeros at its end: `98.5`, `0.2`."""
+    """Round number as it stands on an axis, without zeros at its end: `98.5`, `0.2`."""
     return f"{round(value, 10):,.10g}".replace(",", _THIN)
 
 
 def times(ratio: float) -> str:
-    """Gives a ratio: `21.6x` with a multiplication sign."""
+    """A ratio in words: `21.6x` with a multiplication sign."""
     return f"{number(ratio)}×"
 
 
-def count(amount: int, one: str, many: str = "") -> str:
-    """Gives an amount of things: `1 entry`, `3 entries`."""
-    return f"{grouped(amount)} {one if amount == 1 else many or one + 's'}"
+def count(amount: int, singular: str, plural: str = "") -> str:
+    """An amount with its noun: `1 entry`, `3 entries`."""
+    return f"{grouped(amount)} {singular if amount == 1 else plural or singular + 's'}"
 
 
 def shortened(text: str, length: int) -> str:
-    """Gives a text of at most so many letters, its end replaced by an ellipsis."""
+    """Cuts the end of a text that is longer than so many letters."""
     text = " ".join(text.split())
     return text if len(text) <= length else text[: max(length - 1, 0)].rstrip() + "…"
 
 
 def squeezed(text: str, length: int) -> str:
-    """Gives a text of at most so many letters without its middle: names differ at their ends."""
+    """Cuts the middle of a text that is longer than so many letters; names differ at their ends."""
     text = " ".join(text.split())
     if len(text) <= length:
         return text

@@ -57,7 +57,7 @@ def _json(value: object) -> str:
 
 
 def _write_whole(file: Path, data: bytes) -> None:
-    # A new name that no link can be waiting at; renaming replaces a link, not what it points to.
+    # The new name cannot be a link; renaming replaces a link itself and not its target.
     handle, partial = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
     try:
         with os.fdopen(handle, "wb") as stream:

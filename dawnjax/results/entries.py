@@ -6,14 +6,17 @@ One line of a JSON Lines file is one entry.
 """
 
 import dataclasses
+import datetime
 import json
+import math
 import statistics
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax.analysis.stability import Summary, summarize_trials
 from dawnjax.errors import RunError
+from dawnjax.results.trial_summary import Summary, summarize_trials
 
 SCHEMA_VERSION = 1
 
@@ -175,12 +178,12 @@ class Entry:
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the entry as plain JSON values."""
+        """The entry as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Entry":
-        """Gives the entry from plain JSON values.
+        """Makes an entry of plain JSON values.
 
         Raises:
           RunError: A field is missing, unknown or of another schema.
@@ -204,10 +207,31 @@ class Entry:
             raise RunError(f"not an entry: {error}") from error
 
 
+def reaches(value: float, threshold: float, direction: str = "at_least") -> bool:
+    """Whether a value reaches a threshold, both as float32.
+
+    An accelerator's 21.8 is logged as 21.799999237060547.
+
+    Raises:
+      ValueError: The direction is not known.
+    """
+    if direction not in ("at_least", "at_most"):
+        raise ValueError(f"direction is {direction!r}; choose at_least or at_most")
+    value, threshold = _float32(value), _float32(threshold)
+    return value >= threshold if direction == "at_least" else value <= threshold
+
+
+def _float32(value: float) -> float:
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def summary_of(
     trials: Sequence[Trial], cost_per_hour_usd: float | None = None, drops: int = 1
 ) -> Summary:
-    """Gives the statistics of trials; the cost is of what each cost, where each says that.
+    """Computes the statistics of trials, with the cost from the trials where each has one.
 
     Args:
       trials: The trials.
@@ -228,8 +252,16 @@ def summary_of(
     return summary
 
 
+def day_of(unix_seconds: Any) -> str:
+    """The day (UTC) of a Unix time, `YYYY-MM-DD`; empty where it is none."""
+    try:
+        return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC).date().isoformat()
+    except (TypeError, ValueError, OverflowError, OSError):
+        return ""
+
+
 def set_apart(entry: Entry, words: str) -> Entry:
-    """Gives an entry whose source and name say what tells it from another; itself if no words."""
+    """Adds words to an entry's source and distinction that tell it from another entry."""
     if not words:
         return entry
     return dataclasses.replace(

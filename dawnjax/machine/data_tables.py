@@ -1,0 +1,36 @@
+"""The reader of tables of published numbers: CSV files in which every row names its source."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dawnjax.errors import ConfigError
+
+FOLDER = Path(__file__).parent
+"""Holds `hardware.csv`, `instances.csv` and `prices.csv`."""
+
+
+def rows(path: Path, filled: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yields each row of a CSV file: its place, `FILE:LINE`, and its cells by column.
+
+    Args:
+      path: The file, in UTF-8, with a head of column names.
+      filled: Columns that must be there and have no empty cell.
+
+    Raises:
+      ConfigError: The file cannot be read, lacks a column or has an empty cell; names the line.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in filled if name not in (reader.fieldnames or ())]
+            if missing:
+                raise ConfigError(f"{path} lacks the column {missing[0]}; it needs {list(filled)}")
+            for row in reader:
+                cells = {name: (cell or "").strip() for name, cell in row.items() if name}
+                empty = [name for name in filled if not cells[name]]
+                if empty:
+                    raise ConfigError(f"{path}:{reader.line_num}: {empty[0]} is empty")
+                yield f"{path}:{reader.line_num}", cells
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
