@@ -41,6 +41,7 @@ class Launch:
         *,
         program: list[str] | None = None,
         stop_seconds: float = STOP_SECONDS,
+        survive_seconds: float = 30.0,
         **settings,
     ):
         self.directory = directory
@@ -51,7 +52,7 @@ class Launch:
             "devices_per_process": 1,
             "platform": "cpu",
             "stop_seconds": stop_seconds,
-            "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
+            "survive_seconds": survive_seconds,
             "launch_command": "dawnjax launch --processes=2 --",
             "program": program or [str(WORKER)],
         }
@@ -198,7 +199,6 @@ def test_a_command_has_its_devices_and_its_output(tmp_path):
         "devices_per_process": 3,
         "platform": "cpu",
         "stop_seconds": 5.0,
-        "heartbeat_timeout_seconds": 5.0,
         "launch_command": "dawnjax launch --",
         "program": [str(package)],
     }
@@ -233,7 +233,6 @@ def test_each_process_has_its_own_gpus(tmp_path, capfd, monkeypatch):
         devices_per_process=2,
         platform="gpu",
         stop_seconds=5.0,
-        heartbeat_timeout_seconds=5.0,
         launch_command="dawnjax launch --",
         program=(sys.executable, str(program)),
     )
@@ -284,7 +283,7 @@ def test_a_killed_process_ends_the_others_long_before_the_heartbeat(launched, vi
 
 @pytest.mark.faults
 def test_a_stopped_process_is_named_and_not_left_behind(launched):
-    one = launched()
+    one = launched(survive_seconds=1.0)
     one.wait_for_event(0, "step 5")
     os.kill(one.pid(0), signal.SIGSTOP)
     assert one.status(within=END_SECONDS) == 1
@@ -304,8 +303,8 @@ def test_a_process_that_dies_before_it_joins_ends_the_others(launched, tmp_path)
         ".write(f'pid {os.getpid()}\\n')\n"
         "sys.exit(1) if os.environ['DAWNJAX_PROCESS_ID'] == '1' else time.sleep(1000)\n"
     )
-    one = launched(program=[str(program)])
-    # Process 0 knows of nothing, so it is ended after the heartbeat.
+    # Process 0 knows of nothing, so it is killed.
+    one = launched(program=[str(program)], survive_seconds=1.0)
     assert one.status(within=HEARTBEAT_SECONDS + STOP_SECONDS) == 1
     (line,) = one.own_lines()
     assert "failed with exit status 1 at the start; resume with: dawnjax launch" in line

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from dawnjax.cluster import processes
-from dawnjax.cluster.processes import Meeting, ProcessOptions, find_meeting
+from dawnjax.cluster.options import ProcessOptions
+from dawnjax.cluster.processes import Meeting, find_meeting
 from dawnjax.errors import ConfigError, RunError
 
 WORKER = Path(__file__).parent / "group_worker.py"

@@ -57,14 +57,6 @@ def test_one_that_was_never_heard_is_at_fault_too():
     )
 
 
-def test_one_that_left_in_good_order_is_missed_by_nobody():
-    roll = roll_call(2)
-    roll.hear(1, said(1, left=True), 0.0)
-    for second in range(40):
-        roll.hear(0, said(second + 1, reports=second), float(second))
-        assert roll.verdict(float(second)) is None
-
-
 def stand_still(roll: RollCall, *stands: Progress, seconds: int) -> Verdict | None:
     """Lets processes live on without a report; gives the verdict at the end."""
     for second in range(seconds + 1):

@@ -5,7 +5,6 @@ import ctypes
 import dataclasses
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,59 +19,52 @@ from typing import IO, Any
 from absl import flags
 
 from dawnjax.cluster import launched
-from dawnjax.cluster.processes import ProcessOptions
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 
 _POLL_SECONDS = 0.05
 
-_TERMINATE_SECONDS = 5.0
-"""How long a process that outlived its run may take to end after SIGTERM, before SIGKILL."""
-
 _SIMULATED_DEVICES_FLAG = "--xla_force_host_platform_device_count"
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status."""
-    flag_values = flags.FlagValues()
-    flags.DEFINE_integer(
-        "processes", 2, "Processes to start.", lower_bound=1, flag_values=flag_values
-    )
+    """Runs the command; returns its exit status."""
+    values = flags.FlagValues()
+    flags.DEFINE_integer("processes", 2, "Processes to start.", 1, flag_values=values)
     flags.DEFINE_integer(
         "devices_per_process",
         1,
         "Devices of each process: simulated ones on cpu, GPUs one after the other on gpu.",
-        lower_bound=1,
-        flag_values=flag_values,
+        1,
+        flag_values=values,
     )
     flags.DEFINE_enum(
         "platform",
         "cpu",
         ["cpu", "gpu", "tpu"],
         "Platform of the devices; on tpu each process has those that the environment gives it.",
-        flag_values=flag_values,
+        flag_values=values,
     )
     flags.DEFINE_float(
         "stop_seconds",
         60.0,
         "How long the processes may take to save and end after SIGTERM or Ctrl-C.",
-        lower_bound=0.0,
-        flag_values=flag_values,
+        0.0,
+        flag_values=values,
     )
-    own, command = (
-        (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
-    )
+    end = argv.index("--") if "--" in argv else len(argv)
+    options, command = argv[:end], argv[end + 1 :]
     positional = command_line.parse(
         "launch",
-        flag_values,
-        own,
+        values,
+        options,
         "dawnjax launch --processes=N --devices_per_process=D -- COMMAND --flags",
         "Runs `dawnjax COMMAND` as N processes on this machine that form one group, as on\n"
         "N hosts. Process 0 has this terminal; the lines of the others begin with their\n"
-        "number, on standard error. When one dies the others end, within seconds unless it\n"
-        "died before they met, else within --processes.heartbeat_timeout_seconds, and a line\n"
-        "says which, at which step, and how to resume. Ends with status 0 if all did, else\n"
-        "with the first of 1, 2, 4, 5, 3 that one ended with; a death by a signal is a 1.",
+        "number, on standard error. When one dies the others end within seconds, 30 at most,\n"
+        "and a line says which, at which step, and how to resume. Ends with status 0 if all\n"
+        "did, else with the first of 1, 2, 4, 5, 3 that one ended with; a death by a signal\n"
+        "is a 1.",
     )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")
@@ -80,17 +72,16 @@ def main(argv: list[str]) -> int:
         raise ConfigError("no command given: dawnjax launch --processes=2 -- train --flags")
     if command[0] == "launch":
         raise ConfigError("launch cannot launch itself")
-    platform = str(flag_values["platform"].value)
+    platform = str(values["platform"].value)
     if platform == "gpu" and "cuda" in _platforms(platform, os.environ).split(","):
         _refuse_without_nvidia_gpu()
     plan = Plan(
         command=tuple(command),
-        num_processes=int(flag_values["processes"].value or 0),
-        devices_per_process=int(flag_values["devices_per_process"].value or 0),
+        num_processes=int(values["processes"].value or 0),
+        devices_per_process=int(values["devices_per_process"].value or 0),
         platform=platform,
-        stop_seconds=float(flag_values["stop_seconds"].value or 0.0),
-        heartbeat_timeout_seconds=_heartbeat_timeout_seconds(command),
-        launch_command=shlex.join(["dawnjax", "launch", *own, "--"]),
+        stop_seconds=float(values["stop_seconds"].value or 0.0),
+        launch_command=shlex.join(["dawnjax", "launch", *options, "--"]),
     )
     return launch(plan)
 
@@ -105,8 +96,9 @@ class Plan:
       devices_per_process: Devices of each, on cpu and gpu.
       platform: `cpu`, `gpu` or `tpu`.
       stop_seconds: How long the processes may take to end after a signal to the launcher.
-      heartbeat_timeout_seconds: How long the others may take to find out that one has died.
       launch_command: The launcher's part of the command line, for the line that says how to resume.
+      survive_seconds: How long the others may take to end after one has failed, before they are
+        killed. Most hear of it within a second; one that is stopped, or has not joined, never does.
       program: What runs the command.
     """
 
@@ -115,8 +107,8 @@ class Plan:
     devices_per_process: int
     platform: str
     stop_seconds: float
-    heartbeat_timeout_seconds: float
     launch_command: str
+    survive_seconds: float = 30.0
     program: tuple[str, ...] = (sys.executable, "-m", "dawnjax")
 
 
@@ -125,16 +117,7 @@ class _Child:
     process_id: int
     process: subprocess.Popen[bytes]
 
-    def is_stopped(self) -> bool:
-        """Tells whether the process is held by SIGSTOP, in which it can neither end nor save."""
-        try:
-            # The state is the first field after the name, which may hold blanks and brackets.
-            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        except OSError:
-            return False
-        return stat.rpartition(")")[2].split()[0] == "T"
-
-    def send(self, number: signal.Signals) -> None:
+    def send(self, number: int) -> None:
         """Signals the process and what it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
@@ -149,7 +132,8 @@ def launch(plan: Plan) -> int:
     Returns:
       The exit status, as `main` tells it. No process is left behind, whatever happens.
     """
-    with _scratch_directory() as directory, _held_port() as port, _signals() as received:
+    scratch = tempfile.TemporaryDirectory(prefix="dawnjax_launch_", ignore_cleanup_errors=True)
+    with scratch as directory, _held_port() as port, _signals() as received:
         children: list[_Child] = []
         printers: list[threading.Thread] = []
         try:
@@ -158,7 +142,7 @@ def launch(plan: Plan) -> int:
                 children.append(child)
                 if child.process.stdout is not None:
                     printers.append(_print_with_number(child.process.stdout, process_id))
-            return _wait(plan, children, directory, received)
+            return _wait(plan, children, Path(directory), received)
         finally:
             for child in children:
                 # Also what a process has started and left: the group outlives its leader.
@@ -169,57 +153,47 @@ def launch(plan: Plan) -> int:
 
 
 def _wait(plan: Plan, children: list[_Child], directory: Path, received: list[int]) -> int:
-    """Waits for all processes; ends those that outlive a dead one or a request to stop."""
+    """Waits for all processes; kills those that outlive a failed one or a request to stop."""
     running = list(children)
-    deadline = float("inf")  # when the rest get SIGTERM
     kill_at = float("inf")
-    forwarded = interrupts = 0
-    blamed = False
+    num_forwarded = 0
+    has_blamed = False
     while running:
         time.sleep(_POLL_SECONDS)
         now = time.monotonic()
-        while forwarded < len(received):
-            number = signal.Signals(received[forwarded])
-            forwarded += 1
-            interrupts += number == signal.SIGINT
+        if kill_at <= now:
+            for child in running:
+                child.send(signal.SIGKILL)
+        for number in received[num_forwarded:]:
+            num_forwarded += 1
             for child in running:
                 child.send(number)
             # A second Ctrl-C ends them at once; should one not hear it, it is made to.
-            kill_at = min(kill_at, now + (1.0 if interrupts > 1 else plan.stop_seconds))
-        ended = [child for child in running if child.process.poll() is not None]
-        running = [child for child in running if child.process.poll() is None]
-        for child in ended:
+            is_second = received[:num_forwarded].count(signal.SIGINT) > 1
+            kill_at = min(kill_at, now + (1.0 if is_second else plan.stop_seconds))
+        for child in [child for child in running if child.process.poll() is not None]:
+            running.remove(child)
             status = child.process.returncode
             if status == 0:
                 continue
-            if not received and not blamed and (status < 0 or status == ExitStatus.FAILED):
+            if not received and not has_blamed and (status < 0 or status == ExitStatus.FAILED):
                 _say(_line_about(plan, child, directory))
-                blamed = True
+                has_blamed = True
                 if status < 0:
                     how = f"was killed by {_signal_name(-status)}"
                     launched.tell_killed(directory, child.process_id, how)
-            # What is not told to the others they learn by themselves within the heartbeat.
-            deadline = min(deadline, now + plan.heartbeat_timeout_seconds)
-        if running and now >= deadline:
-            for child in running:
-                child.send(signal.SIGTERM)
-            deadline = float("inf")
-            kill_at = min(kill_at, now + _TERMINATE_SECONDS)
-        is_hopeless = len(running) < len(children) and all(child.is_stopped() for child in running)
-        if running and (now >= kill_at or is_hopeless):
-            for child in running:
-                child.send(signal.SIGKILL)
-            kill_at = float("inf")
+            kill_at = min(kill_at, now + plan.survive_seconds)
     statuses = [child.process.returncode for child in children]
     if received:
         # One that was asked to stop before it could listen, or a second time, has stopped as asked.
-        asked = {-signal.SIGTERM, -signal.SIGINT} | ({-signal.SIGKILL} if interrupts > 1 else set())
+        asked = {-signal.SIGTERM, -signal.SIGINT}
+        asked |= {-signal.SIGKILL} if received.count(signal.SIGINT) > 1 else set()
         statuses = [ExitStatus.INTERRUPTED if code in asked else code for code in statuses]
     return joint_status(statuses)
 
 
 def joint_status(statuses: list[int]) -> int:
-    """Gives the exit status of a launch.
+    """Joins the exit statuses of the processes.
 
     Args:
       statuses: Of each process; -N for one that signal N ended.
@@ -241,7 +215,7 @@ def joint_status(statuses: list[int]) -> int:
 
 
 def _line_about(plan: Plan, child: _Child, directory: Path) -> str:
-    """Gives the line about the first process that died; it may have named another as the cause."""
+    """Returns the line about the first process that died; its verdict may name another process."""
     status = launched.read_status(directory, child.process_id)
     if status.verdict:
         return status.verdict
@@ -265,7 +239,7 @@ def _say(line: str) -> None:
     print(f"dawnjax launch: {line}", file=sys.stderr, flush=True)
 
 
-def _start(plan: Plan, process_id: int, port: int, directory: Path) -> _Child:
+def _start(plan: Plan, process_id: int, port: int, directory: str) -> _Child:
     # The others write through a pipe, so that their lines can be told apart.
     is_first = process_id == 0
     process = subprocess.Popen(
@@ -281,13 +255,13 @@ def _start(plan: Plan, process_id: int, port: int, directory: Path) -> _Child:
     return _Child(process_id, process)
 
 
-def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dict[str, str]:
+def _environment(plan: Plan, process_id: int, port: int, directory: str) -> dict[str, str]:
     address = f"127.0.0.1:{port}"
     environment = dict(os.environ) | {
         launched.COORDINATOR_ADDRESS: address,
         launched.NUM_PROCESSES: str(plan.num_processes),
         launched.PROCESS_ID: str(process_id),
-        launched.STATUS_DIR: str(directory),
+        launched.STATUS_DIR: directory,
         launched.LAUNCH_COMMAND: plan.launch_command,
         # This machine alone is served.
         "JAX_COORDINATOR_BIND_ADDRESS": address,
@@ -295,14 +269,10 @@ def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dic
     if any("_proxy" in name.lower() for name in os.environ):
         environment["no_grpc_proxy"] = "127.0.0.1"
     if plan.platform == "cpu":
-        others = [
-            flag
-            for flag in environment.get("XLA_FLAGS", "").split()
-            if not flag.startswith(_SIMULATED_DEVICES_FLAG)
-        ]
-        count = f"{_SIMULATED_DEVICES_FLAG}={plan.devices_per_process}"
-        environment["XLA_FLAGS"] = " ".join([*others, count])
-        environment["JAX_PLATFORMS"] = "cpu"
+        given = environment.get("XLA_FLAGS", "").split()
+        xla_flags = [flag for flag in given if not flag.startswith(_SIMULATED_DEVICES_FLAG)]
+        xla_flags.append(f"{_SIMULATED_DEVICES_FLAG}={plan.devices_per_process}")
+        environment |= {"XLA_FLAGS": " ".join(xla_flags), "JAX_PLATFORMS": "cpu"}
         # With fewer threads than devices a collective waits for a device that cannot run.
         environment.setdefault("NPROC", str(max(16, 2 * plan.devices_per_process)))
     else:
@@ -315,7 +285,7 @@ def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dic
 
 
 def _platforms(platform: str, environment: Mapping[str, str]) -> str:
-    """Gives JAX's platforms for `gpu` or `tpu`: the environment's own, unless it has none but cpu.
+    """Returns JAX's platforms for `gpu` or `tpu`: the environment's, unless it has none but cpu.
 
     The CPU stands behind the accelerator, as JAX itself has it where nothing is chosen, so that
     arrays can be kept on the host.
@@ -340,21 +310,8 @@ def _refuse_without_nvidia_gpu() -> None:
         )
 
 
-def _heartbeat_timeout_seconds(command: list[str]) -> float:
-    """Gives the command's heartbeat timeout, as far as its flags say it."""
-    name = "processes.heartbeat_timeout_seconds"
-    value = str(ProcessOptions().heartbeat_timeout_seconds)
-    for argument, following in zip(command, [*command[1:], ""], strict=True):
-        flag, _, text = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and flag == name:
-            value = text or following
-    with contextlib.suppress(ValueError):  # the command itself will say so
-        return float(value)
-    return float(ProcessOptions().heartbeat_timeout_seconds)
-
-
 def _die_with_parent(parent: int) -> Any:
-    """Gives what a new process runs first, so that it dies when the launcher does, even by SIGKILL.
+    """Returns what a new process runs first, so that it dies when the launcher does, even killed.
 
     Source: prctl(2), PR_SET_PDEATHSIG = 1. Other systems than Linux have no such call.
     """
@@ -387,7 +344,7 @@ def _print_with_number(stream: IO[bytes], process_id: int) -> threading.Thread:
 
 @contextlib.contextmanager
 def _held_port() -> Iterator[int]:
-    """Gives a port of the loopback interface that no other program is given meanwhile.
+    """Holds a port of the loopback interface that no other program is given meanwhile.
 
     The service of process 0 shares ports (SO_REUSEPORT), as this socket does, so it can listen
     there while this one, which does not listen, keeps everyone else away.
@@ -400,27 +357,16 @@ def _held_port() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _scratch_directory() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="dawnjax_launch_"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
     """Collects the signals that ask the launcher to stop, in the order they come."""
     received: list[int] = []
-    previous = {}
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        previous[number] = signal.signal(
-            # A lost terminal is a request to stop that the processes know by another name.
-            number,
-            lambda number, _: received.append(
-                signal.SIGTERM if number == signal.SIGHUP else number
-            ),
-        )
+
+    def note(number: int, _: Any) -> None:
+        # A lost terminal is a request to stop that the processes know by another name.
+        received.append(signal.SIGTERM if number == signal.SIGHUP else number)
+
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    previous = {number: signal.signal(number, note) for number in numbers}
     try:
         yield received
     finally:
