@@ -268,15 +268,15 @@ def test_a_group_agrees_and_parts_together(group):
 @pytest.mark.faults
 def test_a_host_that_waits_in_vain_says_so(group):
     # Process 1 never comes; in the other group it is process 0, the one that they meet at.
-    alone = group(only=0, initialization_timeout_seconds=2)
-    assert alone.statuses(0, within=40.0) == [1]
-    assert alone.lines(0) == [
+    first = group("first", only=0, initialization_timeout_seconds=2)
+    second = group("second", only=1, initialization_timeout_seconds=2)
+    assert first.statuses(0, within=40.0) == [1]
+    assert first.lines(0) == [
         "dawnjax: waited 2 s for 2 processes (flags), but not all of them came; start the same "
         "command on every host, or run alone with --processes.mode=off"
     ]
-    alone = group(only=1, initialization_timeout_seconds=2)
-    assert alone.statuses(1, within=40.0) == [1]
-    (line,) = alone.lines(1)
+    assert second.statuses(1, within=40.0) == [1]
+    (line,) = second.lines(1)
     assert "but process 0 does not answer at 127.0.0.1:" in line
 
 
@@ -337,19 +337,24 @@ def test_the_others_survive_the_end_of_process_0_long_enough_to_name_it(group):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
-    pair = group()
-    pair.wait_for_event(0, "step 5")
-    pair.signal(stopped, signal.SIGSTOP)
-    assert pair.statuses(1 - stopped, within=END_SECONDS) == [1]
-    (line,) = pair.lines(1 - stopped)
-    assert line.startswith(f"dawnjax: host {stopped} (")
-    assert " gave no sign of life for " in line
-    assert " s (killed, stopped or cut off) at step " in line
-    # Should the stopped one go on, it finds that the others are gone.
-    pair.signal(stopped, signal.SIGCONT)
-    assert pair.statuses(stopped, within=END_SECONDS + 5.0) == [1]
+def test_a_stopped_host_ends_the_other_within_the_heartbeat(group):
+    # Both pairs wait at once, since that is all they do.
+    pairs = [group(f"stopped_{stopped}") for stopped in (0, 1)]
+    ends = []
+    for stopped, pair in enumerate(pairs):
+        pair.wait_for_event(0, "step 5")
+        pair.signal(stopped, signal.SIGSTOP)
+        ends.append(time.monotonic() + END_SECONDS)
+    for stopped, pair in enumerate(pairs):
+        assert pair.statuses(1 - stopped, within=ends[stopped] - time.monotonic()) == [1]
+        (line,) = pair.lines(1 - stopped)
+        assert line.startswith(f"dawnjax: host {stopped} (")
+        assert " gave no sign of life for " in line
+        assert " s (killed, stopped or cut off) at step " in line
+    for stopped, pair in enumerate(pairs):
+        # Should the stopped one go on, it finds that the others are gone.
+        pair.signal(stopped, signal.SIGCONT)
+        assert pair.statuses(stopped, within=END_SECONDS + 5.0) == [1]
 
 
 @pytest.mark.faults
@@ -374,17 +379,27 @@ def test_a_lost_host_is_named_too_where_the_judge_is_late(group):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("stuck", "moment"), [(1, "before step 1"), (0, "step 5")])
-def test_a_stuck_host_is_found_and_named(group, stuck, moment):
-    pair = group(progress_deadline_seconds=DEADLINE_SECONDS, faults={f"{stuck} {moment}": "hang"})
-    pair.wait_for_event(stuck, "ready" if moment == "before step 1" else "step 4")
-    assert pair.statuses(0, 1, within=DEADLINE_SECONDS + STOP_SECONDS) == [1, 1]
-    step = {"before step 1": "step 0 (compile)", "step 5": "step 4 (train)"}[moment]
-    for process_id in (0, 1):
-        (line,) = pair.lines(process_id)
-        assert line.startswith(f"dawnjax: host {stuck} (")
-        assert "in misbehave (group_worker.py:" in line
-        assert line.endswith(f"at {step}; {RESUME}")
+def test_a_stuck_host_is_found_and_named(group):
+    cases = [(1, "before step 1", "ready"), (0, "step 5", "step 4")]
+    pairs = [
+        group(
+            moment,
+            progress_deadline_seconds=DEADLINE_SECONDS,
+            faults={f"{stuck} {moment}": "hang"},
+        )
+        for stuck, moment, _ in cases
+    ]
+    for (stuck, _, event), pair in zip(cases, pairs, strict=True):
+        pair.wait_for_event(stuck, event)
+    end = time.monotonic() + DEADLINE_SECONDS + STOP_SECONDS
+    for (stuck, moment, _), pair in zip(cases, pairs, strict=True):
+        assert pair.statuses(0, 1, within=end - time.monotonic()) == [1, 1]
+        step = {"before step 1": "step 0 (compile)", "step 5": "step 4 (train)"}[moment]
+        for process_id in (0, 1):
+            (line,) = pair.lines(process_id)
+            assert line.startswith(f"dawnjax: host {stuck} (")
+            assert "in misbehave (group_worker.py:" in line
+            assert line.endswith(f"at {step}; {RESUME}")
 
 
 @pytest.mark.faults

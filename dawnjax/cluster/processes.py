@@ -46,9 +46,6 @@ class Meeting:
 _JAX_HEARTBEAT_MARGIN_SECONDS = 5
 """How much later than ours JAX's own heartbeat acts: it names no host and no step."""
 
-_JAX_SHUTDOWN_SECONDS = 15
-"""How long JAX waits for all processes at its end; `leave` has waited for them by then."""
-
 _AGREEMENT_SECONDS = 86_400.0
 """How long processes wait for each other's word. A dead or stuck one is the watchdog's matter."""
 
@@ -312,7 +309,7 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
                 initialization_timeout=seconds + 30,
                 heartbeat_timeout_seconds=options.heartbeat_timeout_seconds
                 + _JAX_HEARTBEAT_MARGIN_SECONDS,
-                shutdown_timeout_seconds=_JAX_SHUTDOWN_SECONDS,
+                shutdown_timeout_seconds=15,  # `leave` has waited for all by then
             )
         except Exception as error:
             errors.append(error)

@@ -22,6 +22,7 @@ import dataclasses
 import faulthandler
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -381,18 +382,12 @@ def is_broken_connection(error: BaseException) -> bool:
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__ or link.__context__
-    return any(sign in str(link) for link in chain for sign in _SIGNS_OF_A_BROKEN_CONNECTION)
+    return any(_SIGNS_OF_A_BROKEN_CONNECTION.search(str(link)) for link in chain)
 
 
-_SIGNS_OF_A_BROKEN_CONNECTION = (
-    "Gloo",
-    "NCCL",
-    "RCCL",
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "coordination service",
-    "CoordinationService",
-    "stopped sending heartbeats",
+_SIGNS_OF_A_BROKEN_CONNECTION = re.compile(
+    "Gloo|NCCL|RCCL|Connection (closed|reset) by peer|coordination service|CoordinationService|"
+    "stopped sending heartbeats"
 )
 """What the runtimes write; they give no type or code of their own for it."""
 

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import os
 import shlex
 import signal
@@ -26,17 +27,18 @@ _POLL_SECONDS = 0.05
 
 _SIMULATED_DEVICES_FLAG = "--xla_force_host_platform_device_count"
 
+_Child = subprocess.Popen[bytes]
+
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
     values = flags.FlagValues()
-    flags.DEFINE_integer("processes", 2, "Processes to start.", 1, flag_values=values)
-    flags.DEFINE_integer(
+    count = functools.partial(flags.DEFINE_integer, lower_bound=1, flag_values=values)
+    count("processes", 2, "Processes to start.")
+    count(
         "devices_per_process",
         1,
         "Devices of each process: simulated ones on cpu, GPUs one after the other on gpu.",
-        1,
-        flag_values=values,
     )
     flags.DEFINE_enum(
         "platform",
@@ -112,17 +114,6 @@ class Plan:
     program: tuple[str, ...] = (sys.executable, "-m", "dawnjax")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Child:
-    process_id: int
-    process: subprocess.Popen[bytes]
-
-    def send(self, number: int) -> None:
-        """Signals the process and what it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
-
-
 def launch(plan: Plan) -> int:
     """Runs the processes to their end.
 
@@ -140,56 +131,63 @@ def launch(plan: Plan) -> int:
             for process_id in range(plan.num_processes):
                 child = _start(plan, process_id, port, directory)
                 children.append(child)
-                if child.process.stdout is not None:
-                    printers.append(_print_with_number(child.process.stdout, process_id))
+                if child.stdout is not None:
+                    printers.append(_print_with_number(child.stdout, process_id))
             return _wait(plan, children, Path(directory), received)
         finally:
             for child in children:
                 # Also what a process has started and left: the group outlives its leader.
-                child.send(signal.SIGKILL)
-                child.process.wait()
+                _send(child, signal.SIGKILL)
+                child.wait()
             for printer in printers:
                 printer.join(timeout=2.0)
 
 
 def _wait(plan: Plan, children: list[_Child], directory: Path, received: list[int]) -> int:
     """Waits for all processes; kills those that outlive a failed one or a request to stop."""
-    running = list(children)
+    running = dict(enumerate(children))
     kill_at = float("inf")
     num_forwarded = 0
     has_blamed = False
     while running:
         time.sleep(_POLL_SECONDS)
         now = time.monotonic()
-        if kill_at <= now:
-            for child in running:
-                child.send(signal.SIGKILL)
         for number in received[num_forwarded:]:
             num_forwarded += 1
-            for child in running:
-                child.send(number)
+            for child in running.values():
+                _send(child, number)
             # A second Ctrl-C ends them at once; should one not hear it, it is made to.
             is_second = received[:num_forwarded].count(signal.SIGINT) > 1
             kill_at = min(kill_at, now + (1.0 if is_second else plan.stop_seconds))
-        for child in [child for child in running if child.process.poll() is not None]:
-            running.remove(child)
-            status = child.process.returncode
+        for process_id, child in list(running.items()):
+            if now >= kill_at:
+                _send(child, signal.SIGKILL)
+            status = child.poll()
+            if status is None:
+                continue
+            del running[process_id]
             if status == 0:
                 continue
             if not received and not has_blamed and (status < 0 or status == ExitStatus.FAILED):
-                _say(_line_about(plan, child, directory))
+                line = _line_about(plan, process_id, child, directory)
+                print(f"dawnjax launch: {line}", file=sys.stderr, flush=True)
                 has_blamed = True
                 if status < 0:
-                    how = f"was killed by {_signal_name(-status)}"
-                    launched.tell_killed(directory, child.process_id, how)
+                    launched.tell_killed(directory, process_id, _how_it_died(status))
             kill_at = min(kill_at, now + plan.survive_seconds)
-    statuses = [child.process.returncode for child in children]
+    statuses = [child.returncode for child in children]
     if received:
         # One that was asked to stop before it could listen, or a second time, has stopped as asked.
         asked = {-signal.SIGTERM, -signal.SIGINT}
         asked |= {-signal.SIGKILL} if received.count(signal.SIGINT) > 1 else set()
         statuses = [ExitStatus.INTERRUPTED if code in asked else code for code in statuses]
     return joint_status(statuses)
+
+
+def _send(child: _Child, number: int) -> None:
+    """Signals a process and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
 
 
 def joint_status(statuses: list[int]) -> int:
@@ -202,47 +200,32 @@ def joint_status(statuses: list[int]) -> int:
       0 if all are 0, else the first of 1, 2, 4, 5, 3 among them, where a death by a signal and an
       unknown status count as 1.
     """
-    order = (
-        ExitStatus.FAILED,
-        ExitStatus.WRONG_USE,
-        ExitStatus.DIVERGED,
-        ExitStatus.INTERRUPTED,
-        ExitStatus.BUDGET_SPENT,
-        ExitStatus.DONE,
-    )
-    known = [status if status in order else ExitStatus.FAILED for status in statuses]
-    return min(known, key=order.index)
+    order = (1, 2, 4, 5, 3, 0)
+    return min((status if status in order else 1 for status in statuses), key=order.index)
 
 
-def _line_about(plan: Plan, child: _Child, directory: Path) -> str:
+def _line_about(plan: Plan, process_id: int, child: _Child, directory: Path) -> str:
     """Returns the line about the first process that died; its verdict may name another process."""
-    status = launched.read_status(directory, child.process_id)
+    status = launched.read_status(directory, process_id)
     if status.verdict:
         return status.verdict
-    code = child.process.returncode
-    how = f"was killed by {_signal_name(-code)}" if code < 0 else f"failed with exit status {code}"
     at = f"step {status.step} ({status.phase})" if status.step >= 0 else "the start"
-    line = f"host {child.process_id} (pid {child.process.pid}) {how} at {at}"
     resume = status.resume_command or f"{plan.launch_command} {shlex.join(plan.command)}"
-    return f"{line}; resume with: {resume}"
+    how = _how_it_died(child.returncode)
+    return f"host {process_id} (pid {child.pid}) {how} at {at}; resume with: {resume}"
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _say(line: str) -> None:
-    sys.stdout.flush()
-    print(f"dawnjax launch: {line}", file=sys.stderr, flush=True)
+def _how_it_died(status: int) -> str:
+    if status > 0:
+        return f"failed with exit status {status}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"was killed by {names.get(-status, f'signal {-status}')}"
 
 
 def _start(plan: Plan, process_id: int, port: int, directory: str) -> _Child:
     # The others write through a pipe, so that their lines can be told apart.
     is_first = process_id == 0
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [*plan.program, *plan.command],
         env=_environment(plan, process_id, port, directory),
         stdin=subprocess.DEVNULL,
@@ -252,7 +235,6 @@ def _start(plan: Plan, process_id: int, port: int, directory: str) -> _Child:
         process_group=0,
         preexec_fn=_die_with_parent(os.getpid()),
     )
-    return _Child(process_id, process)
 
 
 def _environment(plan: Plan, process_id: int, port: int, directory: str) -> dict[str, str]:
