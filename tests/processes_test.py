@@ -77,18 +77,18 @@ class Group:
         self.workers[process_id].send_signal(number)
 
     def statuses(self, *process_ids: int, within: float) -> list[int]:
-        """Gives the exit statuses of processes that must end within a time."""
+        """Exit statuses of processes that must end within a time."""
         end = time.monotonic() + within
-        found = []
+        ended = []
         for process_id in process_ids:
             try:
-                found.append(self.workers[process_id].wait(max(0.1, end - time.monotonic())))
+                ended.append(self.workers[process_id].wait(max(0.1, end - time.monotonic())))
             except subprocess.TimeoutExpired:
                 pytest.fail(f"process {process_id} still runs: {self.output(process_id)}")
-        return found
+        return ended
 
     def lines(self, process_id: int) -> list[str]:
-        """Gives the lines that a process says to its user."""
+        """Lines that a process says to its user."""
         output = self.output(process_id).splitlines()
         return [line for line in output if line.startswith("dawnjax: ")]
 
@@ -100,8 +100,8 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    with socket.socket() as other:
-        return other.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def wait_until(holds, seconds: float, explain=lambda: "") -> None:
@@ -124,8 +124,8 @@ def group(tmp_path) -> Iterator:
         return groups[-1]
 
     yield start
-    for one in groups:
-        for worker in one.workers.values():
+    for started in groups:
+        for worker in started.workers.values():
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
             worker.wait()
@@ -300,9 +300,9 @@ def test_a_port_in_use_is_one_line(group, tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        one = group(only=0, coordinator_address=address)
-        assert one.statuses(0, within=40.0) == [1]
-    (line,) = one.lines(0)
+        alone = group(only=0, coordinator_address=address)
+        assert alone.statuses(0, within=40.0) == [1]
+    (line,) = alone.lines(0)
     assert line.startswith(f"dawnjax: process 0 cannot serve at {address}: something answers there")
 
 
@@ -369,10 +369,10 @@ def test_a_lost_host_is_named_too_where_the_judge_is_late(group):
         trio.signal(lost, number)
         trios.append(trio)
     for (lost, number), trio in zip(cases, trios, strict=True):
-        others = [process_id for process_id in range(3) if process_id != lost]
-        statuses = trio.statuses(*others, within=END_SECONDS + STOP_SECONDS)
-        assert all(statuses), (number, [trio.output(process_id) for process_id in others])
-        for survivor in others:
+        survivors = [process_id for process_id in range(3) if process_id != lost]
+        statuses = trio.statuses(*survivors, within=END_SECONDS + STOP_SECONDS)
+        assert all(statuses), (number, [trio.output(process_id) for process_id in survivors])
+        for survivor in survivors:
             (line,) = trio.lines(survivor)
             assert line.startswith(f"dawnjax: host {lost} ("), (number, trio.output(survivor))
             assert line.endswith(RESUME)
@@ -404,32 +404,32 @@ def test_a_stuck_host_is_found_and_named(group):
 
 @pytest.mark.faults
 def test_a_process_alone_that_is_stuck_ends(group):
-    one = group(num_processes=0, progress_deadline_seconds=2.0, faults={"0 step 3": "hang"})
-    assert one.statuses(0, within=60.0) == [1]
-    (line,) = one.lines(0)
+    alone = group(num_processes=0, progress_deadline_seconds=2.0, faults={"0 step 3": "hang"})
+    assert alone.statuses(0, within=60.0) == [1]
+    (line,) = alone.lines(0)
     assert "made no progress for 2 s in misbehave" in line
     assert line.endswith(f"at step 2 (train); {RESUME}")
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("failing", "fault", "own_line", "reason"),
+    ("failing", "fault", "printed", "reason"),
     [
         (0, "run_error", "dawnjax: the disk is full", "failed (its own output says why)"),
         (1, "bug", "KeyError: 'bug'", "failed (KeyError: 'bug')"),
         (0, "abort", "", "aborted (its own output says why)"),
     ],
 )
-def test_a_host_that_fails_ends_the_others_at_once(group, failing, fault, own_line, reason):
+def test_a_host_that_fails_ends_the_others_at_once(group, failing, fault, printed, reason):
     # The heartbeat is long: nobody may need it.
     pair = group(faults={f"{failing} step 5": fault}, heartbeat_timeout_seconds=100)
     pair.wait_for_event(failing, "step 4")
-    other = 1 - failing
-    own, others = pair.statuses(failing, other, within=STOP_SECONDS)
-    assert own == (-signal.SIGABRT if fault == "abort" else 1)
-    assert others == 1
-    assert own_line in pair.output(failing).splitlines() or not own_line
-    (line,) = pair.lines(other)
+    survivor = 1 - failing
+    failed, survived = pair.statuses(failing, survivor, within=STOP_SECONDS)
+    assert failed == (-signal.SIGABRT if fault == "abort" else 1)
+    assert survived == 1
+    assert printed in pair.output(failing).splitlines() or not printed
+    (line,) = pair.lines(survivor)
     assert line.startswith(f"dawnjax: host {failing} ({socket.gethostname()}) {reason} at step 4")
 
 
@@ -465,12 +465,12 @@ def test_a_signal_before_the_first_step_ends_all_at_once(group):
 
 @pytest.mark.faults
 def test_a_second_interrupt_ends_at_once_though_the_main_thread_hangs(group):
-    one = group(num_processes=0, faults={"0 step 3": "hang"})
-    one.wait_for_event(0, "step 2")
+    alone = group(num_processes=0, faults={"0 step 3": "hang"})
+    alone.wait_for_event(0, "step 2")
     time.sleep(0.2)
-    one.signal(0, signal.SIGINT)
-    wait_until(lambda: one.lines(0), STOP_SECONDS)
-    assert one.workers[0].poll() is None
-    one.signal(0, signal.SIGINT)
-    assert one.statuses(0, within=STOP_SECONDS) == [5]
-    assert "was interrupted twice, without saving, at step 2 (train)" in one.lines(0)[-1]
+    alone.signal(0, signal.SIGINT)
+    wait_until(lambda: alone.lines(0), STOP_SECONDS)
+    assert alone.workers[0].poll() is None
+    alone.signal(0, signal.SIGINT)
+    assert alone.statuses(0, within=STOP_SECONDS) == [5]
+    assert "was interrupted twice, without saving, at step 2 (train)" in alone.lines(0)[-1]

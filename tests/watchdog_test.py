@@ -58,7 +58,7 @@ def test_one_that_was_never_heard_is_at_fault_too():
 
 
 def stand_still(roll: RollCall, *stands: Progress, seconds: int) -> Verdict | None:
-    """Lets processes live on without a report; gives the verdict at the end."""
+    """Lets processes live on without a report; returns the verdict at the end."""
     for second in range(seconds + 1):
         for process_index, stand in enumerate(stands):
             alive = Progress(**{**stand.__dict__, "beat": second + 1})
@@ -130,8 +130,8 @@ def test_a_broken_connection_is_told_from_a_failure_of_its_own():
     assert is_broken_connection(wrapped)
     assert not is_broken_connection(ValueError("shapes differ"))
     looped = ValueError("a")
-    looped.__context__ = other = ValueError("b")
-    other.__context__ = looped
+    looped.__context__ = second = ValueError("b")
+    second.__context__ = looped
     assert not is_broken_connection(looped)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from dawnjax.cluster import launched
 from dawnjax.cluster.board import Board, board_of_this_process
 from dawnjax.cluster.options import ProcessOptions
-from dawnjax.cluster.watchdog import Watchdog
+from dawnjax.cluster.watchdog import Watchdog, first_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 
 
@@ -42,9 +42,6 @@ class Meeting:
     process_id: int | None = None
     cluster: str | None = None
 
-
-_JAX_HEARTBEAT_MARGIN_SECONDS = 5
-"""How much later than ours JAX's own heartbeat acts: it names no host and no step."""
 
 _AGREEMENT_SECONDS = 86_400.0
 """How long processes wait for each other's word. A dead or stuck one is the watchdog's matter."""
@@ -132,13 +129,7 @@ def gather(value: Any) -> list[Any]:
 
 def same_text(text: str) -> str:
     """Returns the text of process 0 on all processes; all must call it alike."""
-    board, key = _next_agreement("same_text")
-    if board is None:
-        return text
-    if board.process_index == 0:
-        board.put(key, text)
-        return text
-    return board.wait_for(key, _AGREEMENT_SECONDS)
+    return gather(text)[0]
 
 
 @contextlib.contextmanager
@@ -211,21 +202,21 @@ def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
         )
     # Set by srun for each task; the batch script itself has no SLURM_STEP_NODELIST.
     slurm = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
-    if all(name in environment for name in slurm):
-        tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment["SLURM_NTASKS"]
-        if _number(tasks) > 1:
-            return Meeting("Slurm", cluster="slurm")
+    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS")
+    if environment.keys() >= set(slurm) and _number(tasks) > 1:
+        return Meeting("Slurm", cluster="slurm")
     if _number(environment.get("OMPI_COMM_WORLD_SIZE")) > 1:
         # Open MPI 5 no longer gives the address of its launcher, so the processes must agree on
         # one by a message.
         has_address = "OMPI_MCA_orte_hnp_uri" in environment
         return Meeting("Open MPI", cluster="ompi" if has_address else "mpi4py")
-    if "JOB_COMPLETION_INDEX" in environment and "KUBERNETES_SERVICE_HOST" in environment:
+    if environment.keys() >= {"JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}:
         return Meeting("Kubernetes")
-    if _may_use_tpu(environment):
-        hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
-        if "MEGASCALE_COORDINATOR_ADDRESS" in environment or (hosts and "," in hosts):
-            return Meeting("TPU pod")
+    hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES", "")
+    if _may_use_tpu(environment) and (
+        "MEGASCALE_COORDINATOR_ADDRESS" in environment or "," in hosts
+    ):
+        return Meeting("TPU pod")
     return None
 
 
@@ -307,8 +298,8 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
                 cluster_detection_method=meeting.cluster,
                 # When this one passes JAX aborts with a page of C++; this process speaks first.
                 initialization_timeout=seconds + 30,
-                heartbeat_timeout_seconds=options.heartbeat_timeout_seconds
-                + _JAX_HEARTBEAT_MARGIN_SECONDS,
+                # After the watchdog's, since JAX names no host and no step.
+                heartbeat_timeout_seconds=options.heartbeat_timeout_seconds + 5,
                 shutdown_timeout_seconds=15,  # `leave` has waited for all by then
             )
         except Exception as error:
@@ -326,9 +317,8 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
             ExitStatus.FAILED,
         )
     for error in errors:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RunError(
-            f"cannot join the other processes ({meeting.source}): {line}; {other_ways}"
+            f"cannot join the other processes ({meeting.source}): {first_line(error)}; {other_ways}"
         ) from None
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         _take_greetings_out_of_standard_output()

@@ -123,15 +123,11 @@ class RollCall:
         has_deadline = self._deadline_seconds and any(last.reports for last in self._last)
         if silent or not has_deadline or now - max(self._moved_at) <= self._deadline_seconds:
             return silent
-        behind = min(range(len(self._last)), key=lambda i: _order_of_blame(self._last[i]))
-        progress = self._last[behind]
+        # All stand still: the likeliest to be at fault is behind the others, or waits for nobody.
+        progress = min(self._last, key=lambda p: (p.step, p.reports, p.waits, -p.idle_seconds))
+        behind = self._last.index(progress)
         what = f"made no progress for {now - self._moved_at[behind]:.0f} s"
         if progress.where:
             what += f" in {progress.where}"
         is_silent = now - self._heard_at[behind] > SHORT_SILENCE_SECONDS
         return Verdict.about(behind, progress, what, is_silent=is_silent)
-
-
-def _order_of_blame(progress: Progress) -> tuple[int, int, bool, float]:
-    """Sorts processes that all stand still by who is at fault, the likeliest first."""
-    return progress.step, progress.reports, progress.waits, -progress.idle_seconds

@@ -154,7 +154,7 @@ class Watchdog:
         host that is silent, which ends the process; should nobody be at fault, it ends with what
         the error says.
         """
-        self._failure = f"{type(error).__name__}: {_first_line(error)}"
+        self._failure = f"{type(error).__name__}: {first_line(error)}"
         if self.board is None or not is_broken_connection(error):
             return
         # A short heartbeat timeout passes before anybody can know who is silent.
@@ -165,7 +165,7 @@ class Watchdog:
         while time.monotonic() < end:
             time.sleep(_JUDGE_SECONDS)
             self._end_by_silence()
-        self.end(f"lost another host ({_first_line(error)})", ExitStatus.FAILED)
+        self.end(f"lost another host ({first_line(error)})", ExitStatus.FAILED)
 
     def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:
         """Ends the run on every host, now, with this one named as the cause.
@@ -175,7 +175,8 @@ class Watchdog:
           exit_status: What every process ends with.
           announce: Whether to print the line here; False where the reason stands there already.
         """
-        verdict = self._verdict_about_this(what, exit_status=int(exit_status))
+        progress = self._progress()
+        verdict = Verdict.about(self.process_index, progress, what, exit_status=int(exit_status))
         self._end(verdict, announce=announce, publish=True)
 
     def leave(self, exit_status: int) -> int:
@@ -191,31 +192,29 @@ class Watchdog:
         Returns:
           The exit status.
         """
-        if self.board is None:
-            self.stop()
-            return exit_status
-        if exit_status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
-            self.end(f"failed ({self._failure})", exit_status, announce=False)
-        try:
-            if self._reports:
-                self.report("end", self.step)
-            self.board.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
-        except Exception as error:
-            self.explain(error)
-            self.end(f"could not end ({_first_line(error)})", ExitStatus.FAILED)
-        # All results are written; what fails from here on is the farewell alone.
-        self._left_with = exit_status
-        self.stop()
-        if not _within(_FAREWELL_SECONDS, _shut_down_jax):
-            _flush_and_exit(exit_status)
-        return exit_status
-
-    def stop(self) -> None:
-        """Ends the watch alone; a second call does nothing."""
+        board = self.board
+        if board is not None:
+            if exit_status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
+                self.end(f"failed ({self._failure})", exit_status, announce=False)
+            try:
+                if self._reports:
+                    self.report("end", self.step)
+                board.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
+            except Exception as error:
+                self.explain(error)
+                self.end(f"could not end ({first_line(error)})", ExitStatus.FAILED)
+            # All results are written; what fails from here on is the farewell alone.
+            self._left_with = exit_status
         self._stopped.set()
         for thread in self._threads:
             thread.join(timeout=_ACKNOWLEDGE_SECONDS)
         faulthandler.cancel_dump_traceback_later()
+        if board is not None:
+            import jax
+
+            if not _within(_FAREWELL_SECONDS, jax.distributed.shutdown):
+                _flush_and_exit(exit_status)
+        return exit_status
 
     # What follows runs in the watchdog's own threads, since the main thread may never come back.
 
@@ -309,9 +308,6 @@ class Watchdog:
             waits=is_idle and _main_thread_waits_for_another(),
         )
 
-    def _verdict_about_this(self, what: str, **fields: Any) -> Verdict:
-        return Verdict.about(self.process_index, self._progress(), what, **fields)
-
     def _with_step(self, verdict: Verdict) -> Verdict:
         """Adds a step to a verdict about a host that died before it said how far it was.
 
@@ -371,7 +367,8 @@ class Watchdog:
             self._end(self._with_step(verdict))
         self._end_by_silence()
         # Process 0 takes the board with it; the rest of the abort waits until all know.
-        verdict = self._verdict_about_this("aborted (its own output says why)")
+        what = "aborted (its own output says why)"
+        verdict = Verdict.about(self.process_index, self._progress(), what)
         self._conclude(verdict, announce=True, publish=True)
 
 
@@ -422,7 +419,8 @@ def _to_text(note: Progress | Verdict | None) -> str:
     return json.dumps(note and dataclasses.asdict(note))
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message, at most 200 characters of it."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 200 else text[:197] + "..."
 
@@ -449,18 +447,8 @@ def _write_line(line: str) -> None:
 
 
 def _flush_and_exit(exit_status: int) -> NoReturn:
-    def flush() -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-
-    _within(1.0, flush)
+    _within(1.0, lambda: (sys.stdout.flush(), sys.stderr.flush()))
     os._exit(exit_status)
-
-
-def _shut_down_jax() -> None:
-    import jax
-
-    jax.distributed.shutdown()
 
 
 def _handle_abort(on_abort: Callable[[], None]) -> Any:

@@ -100,7 +100,7 @@ class Plan:
       stop_seconds: How long the processes may take to end after a signal to the launcher.
       launch_command: The launcher's part of the command line, for the line that says how to resume.
       survive_seconds: How long the others may take to end after one has failed, before they are
-        killed. Most hear of it within a second; one that is stopped, or has not joined, never does.
+        killed. Most hear of it within a second; one that has not joined never does.
       program: What runs the command.
     """
 
@@ -175,6 +175,8 @@ def _wait(plan: Plan, children: list[_Child], directory: Path, received: list[in
                 if status < 0:
                     launched.tell_killed(directory, process_id, _how_it_died(status))
             kill_at = min(kill_at, now + plan.survive_seconds)
+        if len(running) < len(children) and all(map(_is_stopped, running.values())):
+            kill_at = now
     statuses = [child.returncode for child in children]
     if received:
         # One that was asked to stop before it could listen, or a second time, has stopped as asked.
@@ -188,6 +190,16 @@ def _send(child: _Child, number: int) -> None:
     """Signals a process and what it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)
+
+
+def _is_stopped(child: _Child) -> bool:
+    """Tells whether a process is held by SIGSTOP, in which it can neither end nor save."""
+    try:
+        # The state is the first field after the name, which may hold blanks and brackets.
+        stat = Path(f"/proc/{child.pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] == "T"
 
 
 def joint_status(statuses: list[int]) -> int:
