@@ -81,7 +81,7 @@ class Preemption:
             thread.start()
 
     def close(self) -> None:
-        """Gives the signals back; a second call does nothing."""
+        """Returns the signals to their earlier handlers; a second call does nothing."""
         if self._closed.is_set():
             return
         self._closed.set()

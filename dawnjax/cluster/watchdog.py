@@ -157,14 +157,15 @@ class Watchdog:
         self._failure = f"{type(error).__name__}: {first_line(error)}"
         if self.board is None or not is_broken_connection(error):
             return
-        # A short heartbeat timeout passes before anybody can know who is silent.
-        end = time.monotonic() + max(
-            self._heartbeat_timeout_seconds + EXCHANGE_SECONDS,
-            SHORT_SILENCE_SECONDS + _NEWS_SECONDS,
-        )
+        # Until the news of a silent host has come round, a slow host may look silent too. A short
+        # heartbeat timeout passes before that, and JAX's then ends this process.
+        heartbeat = self._heartbeat_timeout_seconds + EXCHANGE_SECONDS
+        news = SHORT_SILENCE_SECONDS + _NEWS_SECONDS
+        end = time.monotonic() + max(heartbeat, news)
+        time.sleep(min(heartbeat, news))
         while time.monotonic() < end:
-            time.sleep(_JUDGE_SECONDS)
             self._end_by_silence()
+            time.sleep(_JUDGE_SECONDS)
         self.end(f"lost another host ({first_line(error)})", ExitStatus.FAILED)
 
     def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:
@@ -214,6 +215,7 @@ class Watchdog:
 
             if not _within(_FAREWELL_SECONDS, jax.distributed.shutdown):
                 _flush_and_exit(exit_status)
+            signal.signal(signal.SIGABRT, signal.SIG_DFL)
         return exit_status
 
     # What follows runs in the watchdog's own threads, since the main thread may never come back.
@@ -286,7 +288,7 @@ class Watchdog:
     def _end_by_silence(self) -> None:
         """Ends the run if another host is silent, though the judge has not given it up yet.
 
-        A broken connection and 4 s of silence are proof enough together. And on a busy machine the
+        A broken connection and a silent host are proof enough together. And on a busy machine the
         judge, whose clock counts only the time that this process ran, can be later than JAX's
         heartbeat.
         """
