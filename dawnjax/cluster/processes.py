@@ -401,12 +401,14 @@ def _check_port_is_free(address: str) -> None:
     bind_address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", f"[::]:{port}")
     bind_host, _, bind_port = bind_address.rpartition(":")
     family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
-    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+    both = family == socket.AF_INET6
+    if both and not socket.has_dualstack_ipv6():
         return  # JAX finds its own way
     # As the service does, so that a port which `dawnjax launch` holds for it is free.
     shares = hasattr(socket, "SO_REUSEPORT")
     try:
         where = (bind_host.strip("[]"), int(bind_port))
-        socket.create_server(where, family=family, reuse_port=shares).close()
+        with socket.create_server(where, family=family, reuse_port=shares, dualstack_ipv6=both):
+            pass
     except OSError as error:
         raise RunError(f"process 0 cannot serve at {address}: {error.strerror}; {advice}") from None
