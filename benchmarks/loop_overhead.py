@@ -24,6 +24,7 @@ from benchmarks import harness
 from dawnjax.attempt import RECORD_SECONDS, Attempt
 from dawnjax.call_queue import CallQueue
 from dawnjax.cluster import processes
+from dawnjax.cluster.options import ProcessOptions
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.machine import compilation
@@ -57,7 +58,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = [harness.head("ours", "bare")]
     record = {}
-    watchdog = processes.join(processes.ProcessOptions())
+    watchdog = processes.join(ProcessOptions())
     for name, flags in SETTINGS.items():
         calls = arguments.calls if "tiny" in name else max(2, arguments.calls // 30)
         comparison, share = measure(flags, calls, arguments.rounds, watchdog)

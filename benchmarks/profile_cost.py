@@ -25,6 +25,7 @@ from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallQueue
 from dawnjax.capture import Trainer, trace_window
 from dawnjax.cluster import processes
+from dawnjax.cluster.options import ProcessOptions
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.machine import compilation
@@ -115,7 +116,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--calls", type=int, default=300, help="in a round, of the tiny model")
     arguments = parser.parse_args()
-    watchdog = processes.join(processes.ProcessOptions())
+    watchdog = processes.join(ProcessOptions())
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(SETTINGS["tiny model, 1 step a call"], watchdog, folder)
         loop = harness.alternate(

@@ -10,6 +10,8 @@ import json
 import os
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -17,7 +19,9 @@ os.environ.setdefault("NPROC", "16")
 
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster import watchdog as watchdog_module
+from dawnjax.cluster.options import ProcessOptions
 from dawnjax.cluster.preemption import Preemption
+from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine import compilation
 
@@ -30,22 +34,11 @@ def main(settings: dict) -> int:
         with events.open("a") as file:
             file.write(line + "\n")
 
-    def misbehave(moment: str) -> None:
-        fault = settings.get("faults", {}).get(f"{process_id} {moment}")
-        if fault == "hang":
-            time.sleep(1000.0)
-        if fault == "run_error":
-            raise RunError("the disk is full")
-        if fault == "bug":
-            raise KeyError("bug")
-        if fault == "abort":
-            os.abort()
-
     tell(f"pid {os.getpid()}")
     if settings.get("judges_late"):
         watchdog_module._SILENCE_FRACTION = 100.0
     watchdog = processes.join(
-        processes.ProcessOptions(
+        ProcessOptions(
             coordinator_address=settings.get("coordinator_address", ""),
             num_processes=settings.get("num_processes", 0),
             process_id=settings.get("process_id", -1),
@@ -57,11 +50,32 @@ def main(settings: dict) -> int:
     watchdog.resume_command = "dawnjax train --run_dir=there"
     watchdog.on_death = lambda line: tell(f"on_death {line}")
     watchdog.report("compile", 0)
+    try:
+        return work(settings, process_id, watchdog, tell)
+    except (ConfigError, RunError):
+        raise
+    except Exception as error:  # as `train` does
+        watchdog.explain(error)
+        traceback.print_exc()
+        return 1
 
+
+def work(settings: dict, process_id: int, watchdog: Watchdog, tell: Callable[[str], object]) -> int:
     import jax
     import jax.numpy as jnp
     import numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
+
+    def misbehave(moment: str) -> None:
+        fault = settings.get("faults", {}).get(f"{process_id} {moment}")
+        if fault == "hang":
+            time.sleep(1000.0)
+        if fault == "run_error":
+            raise RunError("the disk is full")
+        if fault == "bug":
+            raise KeyError("bug")
+        if fault == "abort":
+            os.abort()
 
     preemption = Preemption(watchdog)
     preemption.install()
@@ -72,12 +86,12 @@ def main(settings: dict) -> int:
             processes.gather("together")
             with contextlib.suppress(RunError), processes.first_goes_first(waits):
                 began = time.monotonic()
-                time.sleep(1.0 if process_id == 0 else 0.0)
+                time.sleep(0.5 if process_id == 0 else 0.0)
                 tell(f"turn {json.dumps([waits, began, time.monotonic()])}")
                 if waits:
                     raise RunError("as in all others")
         # A cache for each: process 0's is of no use to the other, and so to none.
-        compilation.configure(str(events) + "_compiled")
+        compilation.configure(f"{settings['events']}/{process_id}_compiled")
         compilation.share_between_processes()
         with compilation.watch_cache() as cache:
             jax.jit(jnp.sin).lower(1.0).compile()

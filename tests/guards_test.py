@@ -236,6 +236,23 @@ def test_reading_results_needs_no_jax():
     assert done.returncode == 0, done.stderr
 
 
+def test_reading_results_starts_no_machinery():
+    script = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+        "    for machine in ('watchdog', 'processes'):\n"
+        "        assert f'dawnjax.cluster.{machine}' not in sys.modules, (name, machine)\n"
+    )
+    names = ["runs.summary", "analysis", "commands.check", "commands.report"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *(f"dawnjax.{name}" for name in names)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @functools.cache
 def train_programs(num_devices: int, *argv: str):
     """Compiles the train programs of a small experiment for some of the simulated devices."""

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from dawnjax.cluster import processes
-from dawnjax.cluster.processes import Meeting, ProcessOptions, find_meeting
+from dawnjax.cluster.options import ProcessOptions
+from dawnjax.cluster.processes import Meeting, find_meeting
 from dawnjax.errors import ConfigError, RunError
 
 WORKER = Path(__file__).parent / "group_worker.py"
@@ -76,18 +77,18 @@ class Group:
         self.workers[process_id].send_signal(number)
 
     def statuses(self, *process_ids: int, within: float) -> list[int]:
-        """Gives the exit statuses of processes that must end within a time."""
+        """Exit statuses of processes that must end within a time."""
         end = time.monotonic() + within
-        found = []
+        ended = []
         for process_id in process_ids:
             try:
-                found.append(self.workers[process_id].wait(max(0.1, end - time.monotonic())))
+                ended.append(self.workers[process_id].wait(max(0.1, end - time.monotonic())))
             except subprocess.TimeoutExpired:
                 pytest.fail(f"process {process_id} still runs: {self.output(process_id)}")
-        return found
+        return ended
 
     def lines(self, process_id: int) -> list[str]:
-        """Gives the lines that a process says to its user."""
+        """Lines that a process says to its user."""
         output = self.output(process_id).splitlines()
         return [line for line in output if line.startswith("dawnjax: ")]
 
@@ -99,8 +100,8 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    with socket.socket() as other:
-        return other.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def wait_until(holds, seconds: float, explain=lambda: "") -> None:
@@ -123,8 +124,8 @@ def group(tmp_path) -> Iterator:
         return groups[-1]
 
     yield start
-    for one in groups:
-        for worker in one.workers.values():
+    for started in groups:
+        for worker in started.workers.values():
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
             worker.wait()
@@ -268,15 +269,15 @@ def test_a_group_agrees_and_parts_together(group):
 @pytest.mark.faults
 def test_a_host_that_waits_in_vain_says_so(group):
     # Process 1 never comes; in the other group it is process 0, the one that they meet at.
-    alone = group(only=0, initialization_timeout_seconds=2)
-    assert alone.statuses(0, within=40.0) == [1]
-    assert alone.lines(0) == [
+    first = group("first", only=0, initialization_timeout_seconds=2)
+    second = group("second", only=1, initialization_timeout_seconds=2)
+    assert first.statuses(0, within=40.0) == [1]
+    assert first.lines(0) == [
         "dawnjax: waited 2 s for 2 processes (flags), but not all of them came; start the same "
         "command on every host, or run alone with --processes.mode=off"
     ]
-    alone = group(only=1, initialization_timeout_seconds=2)
-    assert alone.statuses(1, within=40.0) == [1]
-    (line,) = alone.lines(1)
+    assert second.statuses(1, within=40.0) == [1]
+    (line,) = second.lines(1)
     assert "but process 0 does not answer at 127.0.0.1:" in line
 
 
@@ -300,9 +301,9 @@ def test_a_port_in_use_is_one_line(group, tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        one = group(only=0, coordinator_address=address)
-        assert one.statuses(0, within=40.0) == [1]
-    (line,) = one.lines(0)
+        alone = group(only=0, coordinator_address=address)
+        assert alone.statuses(0, within=40.0) == [1]
+    (line,) = alone.lines(0)
     assert line.startswith(f"dawnjax: process 0 cannot serve at {address}: something answers there")
 
 
@@ -311,16 +312,21 @@ def test_a_port_in_use_is_one_line(group, tmp_path):
 
 @pytest.mark.faults
 def test_a_killed_host_ends_the_others_within_the_heartbeat(group):
-    trio = group(num_processes=3)
-    trio.wait_for_event(2, "step 5")
-    trio.signal(2, signal.SIGKILL)
-    assert trio.statuses(0, 1, within=END_SECONDS) == [1, 1]
-    for survivor in (0, 1):
-        (line,) = trio.lines(survivor)
-        assert line.startswith(f"dawnjax: host 2 ({socket.gethostname()}) gave no sign of life")
-        assert " at step " in line
-        assert line.endswith(RESUME)
-        assert f"on_death {line.removeprefix('dawnjax: ')}" in trio.events(survivor)
+    # Connections break too, so that nobody waits for a long heartbeat timeout.
+    trio, pair = group("trio", num_processes=3), group("pair", heartbeat_timeout_seconds=100)
+    for killed, victims in ((2, trio), (1, pair)):
+        victims.wait_for_event(killed, "step 5")
+        victims.signal(killed, signal.SIGKILL)
+    for killed, victims, within in ((2, trio, END_SECONDS), (1, pair, 15.0 + STOP_SECONDS / 2)):
+        survivors = range(killed)
+        assert victims.statuses(*survivors, within=within) == [1] * killed
+        for survivor in survivors:
+            (line,) = victims.lines(survivor)
+            host = f"host {killed} ({socket.gethostname()})"
+            assert line.startswith(f"dawnjax: {host} gave no sign of life")
+            assert " at step " in line
+            assert line.endswith(RESUME)
+            assert f"on_death {line.removeprefix('dawnjax: ')}" in victims.events(survivor)
 
 
 @pytest.mark.faults
@@ -337,19 +343,24 @@ def test_the_others_survive_the_end_of_process_0_long_enough_to_name_it(group):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
-    pair = group()
-    pair.wait_for_event(0, "step 5")
-    pair.signal(stopped, signal.SIGSTOP)
-    assert pair.statuses(1 - stopped, within=END_SECONDS) == [1]
-    (line,) = pair.lines(1 - stopped)
-    assert line.startswith(f"dawnjax: host {stopped} (")
-    assert " gave no sign of life for " in line
-    assert " s (killed, stopped or cut off) at step " in line
-    # Should the stopped one go on, it finds that the others are gone.
-    pair.signal(stopped, signal.SIGCONT)
-    assert pair.statuses(stopped, within=END_SECONDS + 5.0) == [1]
+def test_a_stopped_host_ends_the_other_within_the_heartbeat(group):
+    # Both pairs wait at once, since that is all they do.
+    pairs = [group(f"stopped_{stopped}") for stopped in (0, 1)]
+    ends = []
+    for stopped, pair in enumerate(pairs):
+        pair.wait_for_event(0, "step 5")
+        pair.signal(stopped, signal.SIGSTOP)
+        ends.append(time.monotonic() + END_SECONDS)
+    for stopped, pair in enumerate(pairs):
+        assert pair.statuses(1 - stopped, within=ends[stopped] - time.monotonic()) == [1]
+        (line,) = pair.lines(1 - stopped)
+        assert line.startswith(f"dawnjax: host {stopped} (")
+        assert " gave no sign of life for " in line
+        assert " s (killed, stopped or cut off) at step " in line
+    for stopped, pair in enumerate(pairs):
+        # Should the stopped one go on, it finds that the others are gone.
+        pair.signal(stopped, signal.SIGCONT)
+        assert pair.statuses(stopped, within=END_SECONDS + 5.0) == [1]
 
 
 @pytest.mark.faults
@@ -364,57 +375,67 @@ def test_a_lost_host_is_named_too_where_the_judge_is_late(group):
         trio.signal(lost, number)
         trios.append(trio)
     for (lost, number), trio in zip(cases, trios, strict=True):
-        others = [process_id for process_id in range(3) if process_id != lost]
-        statuses = trio.statuses(*others, within=END_SECONDS + STOP_SECONDS)
-        assert all(statuses), (number, [trio.output(process_id) for process_id in others])
-        for survivor in others:
+        survivors = [process_id for process_id in range(3) if process_id != lost]
+        statuses = trio.statuses(*survivors, within=END_SECONDS + STOP_SECONDS)
+        assert all(statuses), (number, [trio.output(process_id) for process_id in survivors])
+        for survivor in survivors:
             (line,) = trio.lines(survivor)
             assert line.startswith(f"dawnjax: host {lost} ("), (number, trio.output(survivor))
             assert line.endswith(RESUME)
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("stuck", "moment"), [(1, "before step 1"), (0, "step 5")])
-def test_a_stuck_host_is_found_and_named(group, stuck, moment):
-    pair = group(progress_deadline_seconds=DEADLINE_SECONDS, faults={f"{stuck} {moment}": "hang"})
-    pair.wait_for_event(stuck, "ready" if moment == "before step 1" else "step 4")
-    assert pair.statuses(0, 1, within=DEADLINE_SECONDS + STOP_SECONDS) == [1, 1]
-    step = {"before step 1": "step 0 (compile)", "step 5": "step 4 (train)"}[moment]
-    for process_id in (0, 1):
-        (line,) = pair.lines(process_id)
-        assert line.startswith(f"dawnjax: host {stuck} (")
-        assert "in misbehave (group_worker.py:" in line
-        assert line.endswith(f"at {step}; {RESUME}")
+def test_a_stuck_host_is_found_and_named(group):
+    cases = [(1, "before step 1", "ready"), (0, "step 5", "step 4")]
+    pairs = [
+        group(
+            moment,
+            progress_deadline_seconds=DEADLINE_SECONDS,
+            faults={f"{stuck} {moment}": "hang"},
+        )
+        for stuck, moment, _ in cases
+    ]
+    for (stuck, _, event), pair in zip(cases, pairs, strict=True):
+        pair.wait_for_event(stuck, event)
+    end = time.monotonic() + DEADLINE_SECONDS + STOP_SECONDS
+    for (stuck, moment, _), pair in zip(cases, pairs, strict=True):
+        assert pair.statuses(0, 1, within=end - time.monotonic()) == [1, 1]
+        step = {"before step 1": "step 0 (compile)", "step 5": "step 4 (train)"}[moment]
+        for process_id in (0, 1):
+            (line,) = pair.lines(process_id)
+            assert line.startswith(f"dawnjax: host {stuck} (")
+            assert "in misbehave (group_worker.py:" in line
+            assert line.endswith(f"at {step}; {RESUME}")
 
 
 @pytest.mark.faults
 def test_a_process_alone_that_is_stuck_ends(group):
-    one = group(num_processes=0, progress_deadline_seconds=2.0, faults={"0 step 3": "hang"})
-    assert one.statuses(0, within=60.0) == [1]
-    (line,) = one.lines(0)
+    alone = group(num_processes=0, progress_deadline_seconds=2.0, faults={"0 step 3": "hang"})
+    assert alone.statuses(0, within=60.0) == [1]
+    (line,) = alone.lines(0)
     assert "made no progress for 2 s in misbehave" in line
     assert line.endswith(f"at step 2 (train); {RESUME}")
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("failing", "fault", "own_line", "reason"),
+    ("failing", "fault", "printed", "reason"),
     [
         (0, "run_error", "dawnjax: the disk is full", "failed (its own output says why)"),
         (1, "bug", "KeyError: 'bug'", "failed (KeyError: 'bug')"),
         (0, "abort", "", "aborted (its own output says why)"),
     ],
 )
-def test_a_host_that_fails_ends_the_others_at_once(group, failing, fault, own_line, reason):
+def test_a_host_that_fails_ends_the_others_at_once(group, failing, fault, printed, reason):
     # The heartbeat is long: nobody may need it.
     pair = group(faults={f"{failing} step 5": fault}, heartbeat_timeout_seconds=100)
     pair.wait_for_event(failing, "step 4")
-    other = 1 - failing
-    own, others = pair.statuses(failing, other, within=STOP_SECONDS)
-    assert own == (-signal.SIGABRT if fault == "abort" else 1)
-    assert others == 1
-    assert own_line in pair.output(failing).splitlines() or not own_line
-    (line,) = pair.lines(other)
+    survivor = 1 - failing
+    failed, survived = pair.statuses(failing, survivor, within=STOP_SECONDS)
+    assert failed == (-signal.SIGABRT if fault == "abort" else 1)
+    assert survived == 1
+    assert printed in pair.output(failing).splitlines() or not printed
+    (line,) = pair.lines(survivor)
     assert line.startswith(f"dawnjax: host {failing} ({socket.gethostname()}) {reason} at step 4")
 
 
@@ -450,12 +471,12 @@ def test_a_signal_before_the_first_step_ends_all_at_once(group):
 
 @pytest.mark.faults
 def test_a_second_interrupt_ends_at_once_though_the_main_thread_hangs(group):
-    one = group(num_processes=0, faults={"0 step 3": "hang"})
-    one.wait_for_event(0, "step 2")
+    alone = group(num_processes=0, faults={"0 step 3": "hang"})
+    alone.wait_for_event(0, "step 2")
     time.sleep(0.2)
-    one.signal(0, signal.SIGINT)
-    wait_until(lambda: one.lines(0), STOP_SECONDS)
-    assert one.workers[0].poll() is None
-    one.signal(0, signal.SIGINT)
-    assert one.statuses(0, within=STOP_SECONDS) == [5]
-    assert "was interrupted twice, without saving, at step 2 (train)" in one.lines(0)[-1]
+    alone.signal(0, signal.SIGINT)
+    wait_until(lambda: alone.lines(0), STOP_SECONDS)
+    assert alone.workers[0].poll() is None
+    alone.signal(0, signal.SIGINT)
+    assert alone.statuses(0, within=STOP_SECONDS) == [5]
+    assert "was interrupted twice, without saving, at step 2 (train)" in alone.lines(0)[-1]

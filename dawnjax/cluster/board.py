@@ -1,8 +1,8 @@
 """The board on which the processes of a run leave notes for each other.
 
-It is the key-value store of the coordination service that process 0 runs. Notes reach the others
-while their devices, their main threads or their collectives are stuck, which is when they are
-needed. JAX has no public name for that store; this module is the one place that knows where it is.
+It is the key-value store of the coordination service that process 0 runs. A note arrives even while
+a process's devices, main thread or collectives are stuck, which is when it is needed. JAX has no
+public name for that store; this module alone knows where it is.
 """
 
 import dataclasses
@@ -31,11 +31,11 @@ class Board:
     _client: Any = dataclasses.field(repr=False)
 
     def put(self, key: str, value: str) -> None:
-        """Leaves a note, in the place of the one with that key."""
+        """Leaves a note under a key, in place of an earlier one."""
         self._client.key_value_set(key, value, allow_overwrite=True)
 
     def put_first(self, key: str, value: str) -> None:
-        """Leaves a note unless there is one with that key."""
+        """Leaves a note under a key that has none."""
         try:
             self._client.key_value_set(key, value, allow_overwrite=False)
         except Exception as error:
@@ -47,13 +47,13 @@ class Board:
         self._client.key_value_delete(key)
 
     def read(self, folder: str) -> dict[str, str]:
-        """Gives the notes whose keys begin with `folder/`, by the rest of the key."""
+        """Returns the notes whose keys begin with `folder/`, by the rest of the key."""
         prefix = folder + "/"
         notes = self._client.key_value_dir_get(prefix)
         return {key.removeprefix(prefix): value for key, value in notes}
 
     def wait_for(self, key: str, timeout_seconds: float) -> str:
-        """Waits until there is a note with that key, and gives it."""
+        """Waits until a key has a note, and returns it."""
         return self._client.blocking_key_value_get(key, int(1000 * timeout_seconds))
 
     def wait_for_all(self, name: str, timeout_seconds: float) -> None:
@@ -71,22 +71,18 @@ class Board:
 
 
 def board_of_this_process() -> Board | None:
-    """Gives the board; None before `jax.distributed.initialize`.
+    """Returns the board, or None before `jax.distributed.initialize`.
 
     Raises:
       RunError: This version of JAX keeps its coordination service elsewhere.
     """
     try:
-        from jax._src.distributed import global_state
+        from jax._src.distributed import global_state as state
 
-        if global_state.client is None:
+        if state.client is None:
             return None
-        return Board(
-            process_index=int(global_state.process_id),
-            num_processes=int(global_state.num_processes),
-            coordinator_address=str(global_state.coordinator_address),
-            _client=global_state.client,
-        )
+        address = str(state.coordinator_address)
+        return Board(int(state.process_id), int(state.num_processes), address, state.client)
     except (ImportError, AttributeError) as error:
         raise RunError(
             f"this version of JAX keeps its coordination service elsewhere ({error}); install one "

@@ -1,8 +1,7 @@
 """What `dawnjax launch` and the processes that it starts tell each other.
 
-Down by environment variables: where the others are; and by one small file, should one of them be
-killed, which the launcher sees at once. Up by one small file a process: how far it is, which the
-launcher needs for the line about a process that can no longer say so itself.
+The launcher tells its processes by environment variables where they meet, and by a file that one
+was killed. Each process tells the launcher in a file how far it is, for the line about its end.
 """
 
 import contextlib
@@ -11,9 +10,10 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 SOURCE = "dawnjax launch"
-"""What a process says it learnt of the others from."""
+"""The launcher's name in messages about how the processes found each other."""
 
 COORDINATOR_ADDRESS = "DAWNJAX_COORDINATOR_ADDRESS"
 NUM_PROCESSES = "DAWNJAX_NUM_PROCESSES"
@@ -44,22 +44,15 @@ class Status:
 def write_status(status: Status, environment: Mapping[str, str] = os.environ) -> None:
     """Tells the launcher how far this process is; does nothing where there is no launcher."""
     directory = environment.get(STATUS_DIR)
-    if not directory:
-        return
-    file = _status_file(Path(directory), int(environment[PROCESS_ID]))
-    temporary = file.with_suffix(".tmp")
-    try:
-        temporary.write_text(json.dumps(dataclasses.asdict(status)))
-        temporary.replace(file)
-    except OSError:
-        # The launcher's line will say less; a full /tmp is no reason to end a run.
-        return
+    if directory:
+        file = Path(directory) / f"{environment[PROCESS_ID]}.json"
+        _write(file, dataclasses.asdict(status))
 
 
 def read_status(directory: Path, process_id: int) -> Status:
-    """Gives what a process last told; a status without a step if it told nothing."""
+    """Returns what a process last told; a status without a step if it told nothing."""
     try:
-        return Status(**json.loads(_status_file(directory, process_id).read_text()))
+        return Status(**json.loads((directory / f"{process_id}.json").read_text()))
     except (OSError, ValueError, TypeError):
         return Status()
 
@@ -69,31 +62,23 @@ def tell_killed(directory: Path, process_id: int, how: str) -> None:
 
     Args:
       directory: Where the processes tell how far they are.
-      process_id: The one that was killed.
+      process_id: The killed process.
       how: The end of a sentence that begins with it.
     """
-    file = directory / _KILLED
-    temporary = file.with_suffix(".tmp")
-    # Where it cannot be written they find out for themselves, later.
-    with contextlib.suppress(OSError):
-        temporary.write_text(json.dumps([process_id, how]))
-        temporary.replace(file)
+    _write(directory / _KILLED, [process_id, how])
 
 
 def read_killed(environment: Mapping[str, str] = os.environ) -> tuple[int, str] | None:
-    """Gives the process that the launcher saw killed, and how; None while it saw none."""
-    directory = environment.get(STATUS_DIR)
-    if not directory:
-        return None
+    """Returns the process that the launcher saw killed, and how; None while it saw none."""
     try:
-        process_id, how = json.loads((Path(directory) / _KILLED).read_text())
-    except (OSError, ValueError, TypeError):
+        process_id, how = json.loads((Path(environment[STATUS_DIR]) / _KILLED).read_text())
+        return int(process_id), str(how)
+    except (KeyError, OSError, ValueError, TypeError):
         return None
-    return int(process_id), str(how)
 
 
 def resume_command(command: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Gives the command that resumes a run, with the launcher where there is one.
+    """Returns the command that resumes a run, with the launcher where there is one.
 
     Args:
       command: The command line as one process sees it, `dawnjax train ...`.
@@ -105,5 +90,9 @@ def resume_command(command: str, environment: Mapping[str, str] = os.environ) ->
     return command
 
 
-def _status_file(directory: Path, process_id: int) -> Path:
-    return directory / f"{process_id}.json"
+def _write(file: Path, value: Any) -> None:
+    temporary = file.with_suffix(".tmp")
+    # A full /tmp is no reason to end a run: the launcher's line says less, or comes later.
+    with contextlib.suppress(OSError):
+        temporary.write_text(json.dumps(value))
+        temporary.replace(file)

@@ -6,7 +6,8 @@ one that stopped. So the processes agree: each that hears of the wish holds stil
 boundary and says which step it came from, and all go on to the first boundary after the latest.
 
 Source: the agreement is that of `jax.experimental.multihost_utils.reached_preemption_sync_point`,
-which knows no SIGINT, and swallows a SIGTERM that comes before the first step.
+which knows no SIGINT and no process alone, wants a call at each step, and swallows a SIGTERM that
+comes before the first step.
 """
 
 import contextlib
@@ -14,7 +15,6 @@ import os
 import signal
 import socket
 import threading
-from types import FrameType
 from typing import Any
 
 from dawnjax.cluster.board import Board
@@ -55,9 +55,9 @@ class Preemption:
         self._wanted = ""
         self._interrupts = 0
         self.holding = False
-        self._agreed = threading.Event()
-        self._own_step: int | None = None
+        self._held_at: int | None = None
         self._stop_at = 0
+        self._agreed = threading.Event()
         self._closed = threading.Event()
         self._wake = threading.Event()  # Set when there is something for the agreement to do.
         self._previous: dict[signal.Signals, Any] = {}
@@ -81,7 +81,7 @@ class Preemption:
             thread.start()
 
     def close(self) -> None:
-        """Gives the signals back; a second call does nothing."""
+        """Returns the signals to their earlier handlers; a second call does nothing."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -124,10 +124,8 @@ class Preemption:
         Args:
           step: Steps handed to the devices.
         """
-        if not self.holding:
-            return False
-        if self._board is None:
-            return True
+        if not self.holding or self._board is None:
+            return self.holding
         # The others answer from a thread of their own, whatever their main threads do; should one
         # of them be gone, the watchdog ends this process while it waits.
         if not self._agreed.is_set():
@@ -146,27 +144,22 @@ class Preemption:
         if self._wanted:
             return
         self._wanted = number.name
-        once_more = "; once more ends it at once" if number == signal.SIGINT else ""
         what = "saving and stopping after this step"
         if self._has_ended:
             what = "the steps are over; their profile is left out"
-        message = f"dawnjax: {number.name}: {what}{once_more}\n"
-        os.write(2, message.encode())
+        once_more = "; once more ends it at once" if number == signal.SIGINT else ""
+        os.write(2, f"dawnjax: {number.name}: {what}{once_more}\n".encode())
         if self._board is None:
             self.holding = True
         self._wake.set()
 
     def _signal_loop(self) -> None:
-        while True:
-            try:
-                numbers = self._reader.recv(16)
-            except OSError:
-                return
-            if not numbers:
-                return  # closed
-            for number in numbers:
-                if number in _SIGNALS:
-                    self.ask(signal.Signals(number))
+        # An empty message or an error: closed.
+        with contextlib.suppress(OSError):
+            while numbers := self._reader.recv(16):
+                for number in numbers:
+                    if number in _SIGNALS:
+                        self.ask(signal.Signals(number))
 
     def _agreement_loop(self) -> None:
         board = self._board
@@ -187,21 +180,18 @@ class Preemption:
         # In this order: the main thread cannot pass a boundary after the step that is read here,
         # and after a failed message this process must not say another.
         self.holding = True
-        if self._own_step is None:
-            self._own_step = self._watchdog.step
+        if self._held_at is None:
+            self._held_at = self._watchdog.step
         folder = f"{_FOLDER}/steps"
-        board.put(f"{folder}/{board.process_index}", str(self._own_step))
+        board.put(f"{folder}/{board.process_index}", str(self._held_at))
         while len(told := board.read(folder)) < board.num_processes:
             if self._closed.wait(_AGREEMENT_POLL_SECONDS * max(1, board.num_processes // 16)):
                 return
-        self._stop_at = max(int(step) for step in told.values()) + 1
+        self._stop_at = max(map(int, told.values())) + 1
         self._agreed.set()
 
 
 def _take_signals() -> dict[signal.Signals, Any]:
-    """Makes the signals known to the interpreter; gives the handlers before. Main thread only."""
-    return {number: signal.signal(number, _noted) for number in _SIGNALS}
-
-
-def _noted(number: int, frame: FrameType | None) -> None:
-    """Does nothing: where there is a handler, the interpreter writes the number to the socket."""
+    """Makes the signals known to the interpreter; returns the handlers before. Main thread only."""
+    # A handler that does nothing: where there is one, the interpreter writes to the socket.
+    return {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}

@@ -8,7 +8,6 @@ that a command does. In between, a watchdog ends this process when another is go
 import contextlib
 import dataclasses
 import importlib.util
-import io
 import json
 import os
 import signal
@@ -16,41 +15,13 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from dawnjax.cluster import launched
-from dawnjax.cluster.board import board_of_this_process
-from dawnjax.cluster.watchdog import Watchdog
+from dawnjax.cluster.board import Board, board_of_this_process
+from dawnjax.cluster.options import ProcessOptions
+from dawnjax.cluster.watchdog import Watchdog, first_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ProcessOptions:
-    """How this process finds the others, and when it gives them up.
-
-    Attributes:
-      mode: `auto` joins others where the environment says that there are more processes than this
-        one (TPU pod, Slurm, Kubernetes, Open MPI, `dawnjax launch`) or the fields below do; `on`
-        joins or fails; `off` runs alone.
-      coordinator_address: Address `host:port` of process 0, which every process can reach; empty
-        takes what the environment says.
-      num_processes: Processes of the run; 0 takes what the environment says.
-      process_id: This process's number, counted from 0; -1 takes what the environment says.
-      initialization_timeout_seconds: How long to wait for the others at the start.
-      heartbeat_timeout_seconds: A process without a sign of life (killed, stopped, cut off) ends
-        all others within this time; below 13 s, up to 5 s later.
-      progress_deadline_seconds: No report of progress from any process for this long ends the
-        run, also before the first step; 0 sets no deadline. It must exceed the longest
-        compilation.
-    """
-
-    mode: Literal["auto", "on", "off"] = "auto"
-    coordinator_address: str = ""
-    num_processes: int = 0
-    process_id: int = -1
-    initialization_timeout_seconds: int = 300
-    heartbeat_timeout_seconds: int = 100
-    progress_deadline_seconds: float = 900.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,21 +43,14 @@ class Meeting:
     cluster: str | None = None
 
 
-_JAX_HEARTBEAT_MARGIN_SECONDS = 5
-"""How much later than ours JAX's own heartbeat acts: it names no host and no step."""
-
-_JAX_SHUTDOWN_SECONDS = 15
-"""How long JAX waits for all processes at its end; `leave` has waited for them by then."""
-
 _AGREEMENT_SECONDS = 86_400.0
 """How long processes wait for each other's word. A dead or stuck one is the watchdog's matter."""
 
 _NEEDED_PACKAGES = {"Kubernetes": "kubernetes", "mpi4py": "mpi4py"}
 """What JAX needs to ask a cluster, by the cluster or by JAX's name of it."""
 
-_OTHER_WAYS = (
-    "give --processes.coordinator_address, --processes.num_processes and --processes.process_id, "
-    "or run alone with --processes.mode=off"
+_ALL_FLAGS = (
+    "give --processes.coordinator_address, --processes.num_processes and --processes.process_id"
 )
 
 _watchdog: Watchdog | None = None
@@ -118,8 +82,7 @@ def join(options: ProcessOptions) -> Watchdog:
         meeting = Meeting("Cloud TPU VM")
     if meeting is None and options.mode == "on":
         raise ConfigError(
-            "processes.mode=on, but nothing says where the other processes are; give "
-            "--processes.coordinator_address, --processes.num_processes and --processes.process_id"
+            f"processes.mode=on, but nothing says where the other processes are; {_ALL_FLAGS}"
         )
     if meeting is not None:
         _meet(meeting, options)
@@ -149,30 +112,24 @@ def leave(exit_status: int) -> int:
     return exit_status if watchdog is None else watchdog.leave(exit_status)
 
 
-def gather(own: Any) -> list[Any]:
-    """Gives what every process gives, in their order, to all of them; all must call it alike.
+def gather(value: Any) -> list[Any]:
+    """Collects a value from every process, in their order, for all; all must call it alike.
 
     Args:
-      own: A JSON value.
+      value: This process's, a JSON value.
     """
-    if _watchdog is None or _watchdog.board is None:
-        return [own]
-    board, folder = _watchdog.board, _agreement_name("gather")
-    board.put(f"{folder}/{board.process_index}", json.dumps(own))
+    board, folder = _next_agreement("gather")
+    if board is None:
+        return [value]
+    board.put(f"{folder}/{board.process_index}", json.dumps(value))
     board.wait_for_all(folder, _AGREEMENT_SECONDS)
     told = board.read(folder)
     return [json.loads(told[str(index)]) for index in range(board.num_processes)]
 
 
 def same_text(text: str) -> str:
-    """Gives the text that process 0 gives, to all processes; all must call it alike."""
-    if _watchdog is None or _watchdog.board is None:
-        return text
-    board, key = _watchdog.board, _agreement_name("same_text")
-    if board.process_index == 0:
-        board.put(key, text)
-        return text
-    return board.wait_for(key, _AGREEMENT_SECONDS)
+    """Returns the text of process 0 on all processes; all must call it alike."""
+    return gather(text)[0]
 
 
 @contextlib.contextmanager
@@ -182,30 +139,25 @@ def first_goes_first(waits: bool) -> Iterator[None]:
     Args:
       waits: Whether this process waits for process 0, which never waits.
     """
-    if _watchdog is None or _watchdog.board is None:
-        yield
-        return
-    board, key = _watchdog.board, _agreement_name("first")
-    if board.process_index > 0:
-        if waits:
-            board.wait_for(key, _AGREEMENT_SECONDS)
-        yield
-        return
+    board, key = _next_agreement("first")
+    if board is not None and board.process_index > 0 and waits:
+        board.wait_for(key, _AGREEMENT_SECONDS)
     try:
         yield
     finally:  # after a failure too, which may be the same for all
-        board.put(key, "through")
+        if board is not None and board.process_index == 0:
+            board.put(key, "through")
 
 
-def _agreement_name(kind: str) -> str:
+def _next_agreement(kind: str) -> tuple[Board | None, str]:
     # All processes call in the same order, so the same call has the same number.
     global _num_agreements
     _num_agreements += 1
-    return f"dawnjax/{kind}/{_num_agreements}"
+    return _watchdog and _watchdog.board, f"dawnjax/{kind}/{_num_agreements}"
 
 
 def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Meeting | None:
-    """Gives where the other processes are, or None where nothing says that there are any.
+    """Finds where the other processes are; None where nothing says that there are any.
 
     Only what a launcher sets for the processes that it starts counts: a shell on a login node, in a
     batch allocation or in a notebook's container has some of these variables and no companions.
@@ -224,30 +176,19 @@ def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Mee
     if options.mode == "off":
         return None
     cluster = _find_cluster(environment)
-    given = (options.coordinator_address, options.num_processes, options.process_id)
-    if given != ("", 0, -1):
-        missing = [
-            name
-            for name, is_missing in (
-                ("coordinator_address", not options.coordinator_address),
-                ("num_processes", options.num_processes == 0),
-                ("process_id", options.process_id < 0),
-            )
-            if is_missing
-        ]
-        if missing and cluster is None:
-            flags = " and ".join(f"--processes.{name}" for name in missing)
-            raise ConfigError(
-                f"{flags} must be given too: no cluster is recognised here that says it"
-            )
-        return Meeting(
-            "flags",
-            options.coordinator_address or None,
-            options.num_processes or None,
-            options.process_id if options.process_id >= 0 else None,
-            cluster=None if missing else "deactivate",
+    given = {
+        "coordinator_address": options.coordinator_address or None,
+        "num_processes": options.num_processes or None,
+        "process_id": options.process_id if options.process_id >= 0 else None,
+    }
+    missing = [f"--processes.{name}" for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return cluster
+    if missing and cluster is None:
+        raise ConfigError(
+            f"{' and '.join(missing)} must be given too: no cluster is recognised here that says it"
         )
-    return cluster
+    return Meeting("flags", **given, cluster=None if missing else "deactivate")
 
 
 def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
@@ -261,21 +202,21 @@ def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
         )
     # Set by srun for each task; the batch script itself has no SLURM_STEP_NODELIST.
     slurm = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
-    if all(name in environment for name in slurm):
-        tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment["SLURM_NTASKS"]
-        if _number(tasks) > 1:
-            return Meeting("Slurm", cluster="slurm")
+    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS")
+    if environment.keys() >= set(slurm) and _number(tasks) > 1:
+        return Meeting("Slurm", cluster="slurm")
     if _number(environment.get("OMPI_COMM_WORLD_SIZE")) > 1:
         # Open MPI 5 no longer gives the address of its launcher, so the processes must agree on
         # one by a message.
         has_address = "OMPI_MCA_orte_hnp_uri" in environment
         return Meeting("Open MPI", cluster="ompi" if has_address else "mpi4py")
-    if "JOB_COMPLETION_INDEX" in environment and "KUBERNETES_SERVICE_HOST" in environment:
+    if environment.keys() >= {"JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}:
         return Meeting("Kubernetes")
-    if _may_use_tpu(environment):
-        hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
-        if "MEGASCALE_COORDINATOR_ADDRESS" in environment or (hosts and "," in hosts):
-            return Meeting("TPU pod")
+    hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES", "")
+    if _may_use_tpu(environment) and (
+        "MEGASCALE_COORDINATOR_ADDRESS" in environment or "," in hosts
+    ):
+        return Meeting("TPU pod")
     return None
 
 
@@ -299,22 +240,22 @@ def _is_cloud_tpu_vm(environment: Mapping[str, str]) -> bool:
 
 
 def _check(options: ProcessOptions) -> None:
-    for name in ("heartbeat_timeout_seconds", "initialization_timeout_seconds"):
-        value = getattr(options, name)
-        if value < 2:
-            raise ConfigError(f"processes.{name}={value} must be 2 or more")
-    if options.progress_deadline_seconds < 0:
-        raise ConfigError(
-            f"processes.progress_deadline_seconds={options.progress_deadline_seconds:g} must be 0 "
-            "(no deadline) or more"
-        )
-    if options.num_processes < 0:
-        raise ConfigError(f"processes.num_processes={options.num_processes} must be 0 or more")
-    if options.num_processes and options.process_id >= options.num_processes:
-        raise ConfigError(
-            f"processes.process_id={options.process_id} must be below "
-            f"processes.num_processes={options.num_processes}"
-        )
+    deadline, num_processes = options.progress_deadline_seconds, options.num_processes
+    heartbeat, start = options.heartbeat_timeout_seconds, options.initialization_timeout_seconds
+    for name, is_wrong, value, rule in (
+        ("heartbeat_timeout_seconds", heartbeat < 2, heartbeat, "2 or more"),
+        ("initialization_timeout_seconds", start < 2, start, "2 or more"),
+        ("progress_deadline_seconds", deadline < 0, f"{deadline:g}", "0 (no deadline) or more"),
+        ("num_processes", num_processes < 0, num_processes, "0 or more"),
+        (
+            "process_id",
+            0 < num_processes <= options.process_id,
+            options.process_id,
+            f"below processes.num_processes={num_processes}",
+        ),
+    ):
+        if is_wrong:
+            raise ConfigError(f"processes.{name}={value} must be {rule}")
     if options.coordinator_address:
         _split_address(options.coordinator_address)
 
@@ -327,11 +268,12 @@ def _split_address(address: str) -> tuple[str, int]:
 
 
 def _meet(meeting: Meeting, options: ProcessOptions) -> None:
+    other_ways = f"{_ALL_FLAGS}, or run alone with --processes.mode=off"
     package = _NEEDED_PACKAGES.get(meeting.source if meeting.cluster is None else meeting.cluster)
     if package is not None and importlib.util.find_spec(package) is None:
         raise RunError(
             f"to join the other processes ({meeting.source}) JAX needs the package {package}: "
-            f"install it, or {_OTHER_WAYS}"
+            f"install it, or {other_ways}"
         )
     if meeting.process_id == 0 and meeting.coordinator_address:
         _check_port_is_free(meeting.coordinator_address)
@@ -345,29 +287,39 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
         # The way to this machine itself leads through no proxy.
         jax.config.update("jax_check_proxy_envs", False)
     seconds = options.initialization_timeout_seconds
-    patience = threading.Timer(seconds, _give_up, [meeting, seconds])
-    patience.daemon = True
-    patience.start()
-    try:
-        with _ended_by_signals(f"while it waited for the other processes ({meeting.source})"):
+    errors: list[Exception] = []
+
+    def initialize() -> None:
+        try:
             jax.distributed.initialize(
                 coordinator_address=meeting.coordinator_address,
                 num_processes=meeting.num_processes,
                 process_id=meeting.process_id,
                 cluster_detection_method=meeting.cluster,
-                # When this one passes JAX aborts with a page of C++; the timer above speaks first.
+                # When this one passes JAX aborts with a page of C++; this process speaks first.
                 initialization_timeout=seconds + 30,
-                heartbeat_timeout_seconds=options.heartbeat_timeout_seconds
-                + _JAX_HEARTBEAT_MARGIN_SECONDS,
-                shutdown_timeout_seconds=_JAX_SHUTDOWN_SECONDS,
+                # After the watchdog's, since JAX names no host and no step.
+                heartbeat_timeout_seconds=options.heartbeat_timeout_seconds + 5,
+                shutdown_timeout_seconds=15,  # `leave` has waited for all by then
             )
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
+        except Exception as error:
+            errors.append(error)
+
+    # A thread that waits in JAX's runtime hears no signal and no clock; the main thread does.
+    thread = threading.Thread(target=initialize, daemon=True)
+    with _ended_by_signals(f"while it waited for the other processes ({meeting.source})"):
+        thread.start()
+        thread.join(seconds)
+    if thread.is_alive():
+        _end_at_once(
+            f"waited {seconds} s for {_why_nobody_came(meeting)}; start the same command on every "
+            "host, or run alone with --processes.mode=off",
+            ExitStatus.FAILED,
+        )
+    for error in errors:
         raise RunError(
-            f"cannot join the other processes ({meeting.source}): {lines[0]}; {_OTHER_WAYS}"
+            f"cannot join the other processes ({meeting.source}): {first_line(error)}; {other_ways}"
         ) from None
-    finally:
-        patience.cancel()
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         _take_greetings_out_of_standard_output()
 
@@ -375,24 +327,23 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
 def _take_greetings_out_of_standard_output() -> None:
     """Keeps standard output for results: Gloo greets there, once for each group of devices.
 
-    Gloo writes to the file itself. Python gets a copy of it, and what others write to it comes
-    through a pipe, without the greetings.
+    Gloo writes to file 1 itself and has no switch. Python writes to a copy of that file instead,
+    and what libraries write to file 1 goes through a pipe that leaves the greetings out.
     """
+    out = sys.stdout
     try:
-        if sys.stdout.fileno() != 1:
+        if out.fileno() != 1:
             return
     except (AttributeError, OSError, ValueError):
         return  # No file: closed, or captured by a test.
-    sys.stdout.flush()
+    out.flush()
     target = os.dup(1)
     reader, writer = os.pipe()
     os.dup2(writer, 1)
     os.close(writer)
-    sys.stdout = io.TextIOWrapper(
-        os.fdopen(target, "wb", closefd=False),
-        encoding=sys.stdout.encoding,
-        errors=sys.stdout.errors,
-        line_buffering=os.isatty(target) or bool(getattr(sys.stdout, "write_through", False)),
+    by_line = os.isatty(target) or bool(getattr(out, "write_through", False))
+    sys.stdout = open(  # noqa: SIM115  It is open for as long as this process lives.
+        target, "w", 1 if by_line else -1, out.encoding, out.errors, closefd=False
     )
 
     def copy() -> None:
@@ -406,79 +357,58 @@ def _take_greetings_out_of_standard_output() -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals(when: str) -> Iterator[None]:
-    """Lets SIGINT and SIGTERM end this process at once with one line, inside a block.
+    """Lets SIGINT and SIGTERM end this process at once with one line, inside a block."""
 
-    The main thread stands in JAX's runtime there and would come to no handler of its own for as
-    long as it waits; a thread reads what the interpreter notes of a signal.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    reader, writer = socket.socketpair()
-    writer.setblocking(False)
+    def end(number: int, _: Any) -> None:
+        _end_at_once(f"ended by {signal.Signals(number).name} {when}", ExitStatus.INTERRUPTED)
 
-    def listen() -> None:
-        received = reader.recv(1)
-        if received:
-            name = signal.Signals(received[0]).name
-            os.write(2, f"dawnjax: ended by {name} {when}\n".encode())
-            os._exit(ExitStatus.INTERRUPTED)
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    previous_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    previous = {number: signal.signal(number, lambda *_: None) for number in numbers}
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
+    previous = {}
+    if threading.current_thread() is threading.main_thread():
+        previous = {
+            number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)
+        }
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(previous_fd)
-        writer.close()
-        thread.join(timeout=5.0)
-        reader.close()
 
 
-def _give_up(meeting: Meeting, seconds: int) -> None:
-    address = meeting.coordinator_address
+def _end_at_once(message: str, exit_status: int) -> None:
+    os.write(2, f"dawnjax: {message}\n".encode())
+    os._exit(exit_status)  # an orderly end would wait for the thread that waits in JAX's runtime
+
+
+def _why_nobody_came(meeting: Meeting) -> str:
     reason = "not all of them came"
-    if address:
-        host, port = _split_address(address)
+    if meeting.coordinator_address:
         try:
-            socket.create_connection((host, port), timeout=5.0).close()
+            address = _split_address(meeting.coordinator_address)
+            socket.create_connection(address, timeout=5.0).close()
         except OSError as error:
-            reason = f"process 0 does not answer at {address} ({error.strerror or error})"
+            why = error.strerror or error
+            reason = f"process 0 does not answer at {meeting.coordinator_address} ({why})"
     expected = f"{meeting.num_processes} processes" if meeting.num_processes else "the others"
-    message = (
-        f"dawnjax: waited {seconds} s for {expected} ({meeting.source}), but {reason}; start the "
-        "same command on every host, or run alone with --processes.mode=off\n"
-    )
-    os.write(2, message.encode())
-    # The main thread stands in JAX's runtime and cannot be called back.
-    os._exit(1)
+    return f"{expected} ({meeting.source}), but {reason}"
 
 
 def _check_port_is_free(address: str) -> None:
     """Refuses a port that is taken: JAX's service crashes the process on one, or shares it."""
     host, port = _split_address(address)
-    bind_address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", f"[::]:{port}")
-    bind_host, bind_port = bind_address.rpartition(":")[::2]
     advice = "another run may use it: choose another port"
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
         raise RunError(f"process 0 cannot serve at {address}: something answers there; {advice}")
+    bind_address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", f"[::]:{port}")
+    bind_host, _, bind_port = bind_address.rpartition(":")
     family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
+    both = family == socket.AF_INET6
+    if both and not socket.has_dualstack_ipv6():
+        return  # JAX finds its own way
+    # As the service does, so that a port which `dawnjax launch` holds for it is free.
+    shares = hasattr(socket, "SO_REUSEPORT")
     try:
-        probe = socket.socket(family, socket.SOCK_STREAM)
-    except OSError:
-        return  # no IPv6 here; JAX finds its own way
-    with probe:
-        # As the service does, so that a port which `dawnjax launch` holds for it is free.
-        if hasattr(socket, "SO_REUSEPORT"):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            probe.bind((bind_host.strip("[]"), int(bind_port)))
-        except OSError as error:
-            raise RunError(
-                f"process 0 cannot serve at {address}: {error.strerror}; {advice}"
-            ) from None
+        where = (bind_host.strip("[]"), int(bind_port))
+        with socket.create_server(where, family=family, reuse_port=shares, dualstack_ipv6=both):
+            pass
+    except OSError as error:
+        raise RunError(f"process 0 cannot serve at {address}: {error.strerror}; {advice}") from None

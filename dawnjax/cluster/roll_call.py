@@ -19,7 +19,7 @@ class Progress:
 
     Attributes:
       hostname: Its host.
-      beat: Counts what it said; one that no longer changes is the sign of a dead process.
+      beat: Counts what it said; a count that stands still is the sign of a dead process.
       step: Steps handed to the devices; -1 before the first report.
       phase: What it is doing.
       reports: How often it reported progress; all processes report alike.
@@ -27,10 +27,9 @@ class Progress:
       where: The line of code that its main thread stands at, once it is idle for a while.
       waits: Its main thread waits for another thread, as in a collective, and not for a disk, a
         network or a clock. False where the system does not tell.
-      left: It ended in good order and will say no more.
     """
 
-    hostname: str
+    hostname: str = "not heard of"
     beat: int = 0
     step: int = -1
     phase: str = "start"
@@ -38,7 +37,6 @@ class Progress:
     idle_seconds: float = 0.0
     where: str = ""
     waits: bool = False
-    left: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Verdict:
     exit_status: int = ExitStatus.FAILED
 
     def line(self, resume_command: str) -> str:
-        """Gives the verdict as one line.
+        """Returns the verdict as one line.
 
         Args:
           resume_command: The command that goes on with the run; empty where there is none.
@@ -75,29 +73,22 @@ class Verdict:
 
     @classmethod
     def about(cls, process_index: int, progress: Progress, what: str, **fields: Any) -> "Verdict":
-        """Gives the verdict about a host that was last seen so far."""
-        return cls(
-            process_index=process_index,
-            hostname=progress.hostname,
-            what=what,
-            step=progress.step,
-            phase=progress.phase,
-            **fields,
-        )
+        """Makes the verdict about a host from the last that it said of itself."""
+        return cls(process_index, progress.hostname, what, progress.step, progress.phase, **fields)
 
 
 class RollCall:
-    """Who was heard of when, and from that, who is at fault."""
+    """When each process was heard of and made progress, and from that, who is at fault."""
 
     def __init__(self, num_processes: int, silence_seconds: float, deadline_seconds: float):
         """Args:
         num_processes: Processes of the run.
-        silence_seconds: One that says nothing for this long is at fault.
+        silence_seconds: A process that says nothing for this long is at fault.
         deadline_seconds: No progress of any for this long is a fault; 0 sets no deadline.
         """
         self._silence_seconds = silence_seconds
         self._deadline_seconds = deadline_seconds
-        self._last = [Progress(hostname="not heard of") for _ in range(num_processes)]
+        self._last = [Progress()] * num_processes
         self._heard_at = [0.0] * num_processes
         self._moved_at = [0.0] * num_processes
 
@@ -117,40 +108,26 @@ class RollCall:
         self._last[process_index] = progress
 
     def silent(self, now: float, seconds: float) -> Verdict | None:
-        """Gives the host that was silent for longest, if it was so for more than some seconds."""
-        present = [i for i, progress in enumerate(self._last) if not progress.left]
-        if not present:
-            return None
-        quietest = min(present, key=lambda i: self._heard_at[i])
-        silence = now - self._heard_at[quietest]
+        """Blames the process that was silent for longest, if for more than some seconds."""
+        silence = now - min(self._heard_at)
         if silence <= seconds:
             return None
+        quietest = self._heard_at.index(min(self._heard_at))
         what = f"gave no sign of life for {silence:.0f} s (killed, stopped or cut off)"
         return Verdict.about(quietest, self._last[quietest], what, is_silent=True)
 
     def verdict(self, now: float) -> Verdict | None:
-        """Gives the host at fault, or None."""
-        present = [i for i, progress in enumerate(self._last) if not progress.left]
-        if not present:
-            return None
+        """Returns who is at fault and why, or None while the run can go on."""
         silent = self.silent(now, self._silence_seconds)
-        if silent is not None:
+        # A command that reports no progress at all is under no deadline.
+        has_deadline = self._deadline_seconds and any(last.reports for last in self._last)
+        if silent or not has_deadline or now - max(self._moved_at) <= self._deadline_seconds:
             return silent
-        if not self._deadline_seconds or not any(self._last[i].reports for i in present):
-            # A command that reports no progress at all is under no deadline.
-            return None
-        idle = min(now - self._moved_at[i] for i in present)
-        if idle <= self._deadline_seconds:
-            return None
-        behind = min(present, key=lambda i: _order_of_blame(self._last[i]))
-        progress = self._last[behind]
+        # All stand still: the likeliest to be at fault is behind the others, or waits for nobody.
+        progress = min(self._last, key=lambda p: (p.step, p.reports, p.waits, -p.idle_seconds))
+        behind = self._last.index(progress)
         what = f"made no progress for {now - self._moved_at[behind]:.0f} s"
         if progress.where:
             what += f" in {progress.where}"
         is_silent = now - self._heard_at[behind] > SHORT_SILENCE_SECONDS
         return Verdict.about(behind, progress, what, is_silent=is_silent)
-
-
-def _order_of_blame(progress: Progress) -> tuple[int, int, bool, float]:
-    """Gives what orders processes that all stand still, the one at fault first."""
-    return progress.step, progress.reports, progress.waits, -progress.idle_seconds

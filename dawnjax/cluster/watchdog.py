@@ -13,8 +13,7 @@ Four things end a run:
     handed the fewest steps to its devices, or else made the fewest reports: the others ran ahead of
     it until they had to wait.
   - A process fails by itself and says so.
-  - `dawnjax launch`, whose children the processes are, saw one killed: process 0 need not wait for
-    its silence.
+  - `dawnjax launch` saw one of its processes killed: process 0 need not wait for its silence.
 """
 
 import contextlib
@@ -23,12 +22,12 @@ import dataclasses
 import faulthandler
 import json
 import os
+import re
 import signal
 import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -58,11 +57,11 @@ _ACKNOWLEDGE_SECONDS = 3.0
 """How long process 0 stays when it ends the run, so that the others can read why: its end takes the
 board away, and JAX aborts processes that lose it."""
 
+_FAREWELL_SECONDS = 20.0
+"""How long JAX's farewell may take, once every process has come to its end."""
+
 _ON_DEATH_SECONDS = 2.0
 """How long a last record may take; it must not keep a process whose disk hangs."""
-
-_SHUTDOWN_SECONDS = 20.0
-"""How long JAX's farewell may take, once every process has come to its end."""
 
 _FOREVER_SECONDS = 10.0**6
 
@@ -110,18 +109,18 @@ class Watchdog:
         self.step = -1
         self._phase = "start"
         self._reports = 0
-        self._seen_step = -1  # by the judge
         self._moved_at = time.monotonic()  # the last report, or new step that the judge saw
         self._awake_seconds = 0.0  # that the judge has seen this process run
         self._beat = 0
         self._heard: dict[int, Progress] = {}
         self._told: Verdict | None = None
         self._suspect: Verdict | None = None  # silent, but not yet for too long
+        self._failure = "its own output says why"
+        self._left_with: int | None = None
         self._stopped = threading.Event()
         self._ending = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._written: launched.Status | None = None
-        self._left_with: int | None = None
 
     def report(self, phase: str, step: int) -> None:
         """Says that this process is getting on, and with what.
@@ -139,12 +138,11 @@ class Watchdog:
 
     def start(self) -> None:
         """Begins to watch."""
+        loops = [self._judge_loop]
         if self.board is not None:
-            _guard_against_abort(self._on_abort)
-            self._previous_excepthook = sys.excepthook
-            sys.excepthook = self._on_uncaught
-            self._threads.append(threading.Thread(target=self._exchange_loop, daemon=True))
-        self._threads.append(threading.Thread(target=self._judge_loop, daemon=True))
+            self._abort_handler = _handle_abort(self._on_abort)  # C does not keep it alive
+            loops.append(self._exchange_loop)
+        self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
         for thread in self._threads:
             thread.start()
 
@@ -152,19 +150,23 @@ class Watchdog:
         """Takes what ended the main thread; returns if it is this process's own failure.
 
         A host that dies shows in the others as a broken connection in the middle of a collective.
-        The error says neither which host nor what to do, so this waits for the verdict, which ends
-        the process; should nobody be found at fault, it ends with what the error says.
+        The error says neither which host nor what to do, so this waits for the verdict, or for a
+        host that is silent, which ends the process; should nobody be at fault, it ends with what
+        the error says.
         """
+        self._failure = f"{type(error).__name__}: {first_line(error)}"
         if self.board is None or not is_broken_connection(error):
             return
-        began = time.monotonic()
-        time.sleep(self._heartbeat_timeout_seconds + EXCHANGE_SECONDS)
-        self._end_by_silence()
-        # A short heartbeat timeout passes before anybody can know who is silent.
-        while time.monotonic() - began < SHORT_SILENCE_SECONDS + _NEWS_SECONDS:
-            time.sleep(_JUDGE_SECONDS)
+        # Until the news of a silent host has come round, a slow host may look silent too. A short
+        # heartbeat timeout passes before that, and JAX's then ends this process.
+        heartbeat = self._heartbeat_timeout_seconds + EXCHANGE_SECONDS
+        news = SHORT_SILENCE_SECONDS + _NEWS_SECONDS
+        end = time.monotonic() + max(heartbeat, news)
+        time.sleep(min(heartbeat, news))
+        while time.monotonic() < end:
             self._end_by_silence()
-        self.end(f"lost another host ({_first_line(error)})", ExitStatus.FAILED)
+            time.sleep(_JUDGE_SECONDS)
+        self.end(f"lost another host ({first_line(error)})", ExitStatus.FAILED)
 
     def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:
         """Ends the run on every host, now, with this one named as the cause.
@@ -174,17 +176,16 @@ class Watchdog:
           exit_status: What every process ends with.
           announce: Whether to print the line here; False where the reason stands there already.
         """
-        verdict = Verdict.about(
-            self.process_index, self._progress(), what, exit_status=int(exit_status)
-        )
+        progress = self._progress()
+        verdict = Verdict.about(self.process_index, progress, what, exit_status=int(exit_status))
         self._end(verdict, announce=announce, publish=True)
 
     def leave(self, exit_status: int) -> int:
         """Ends the watch, and this process's part in the run.
 
         A status that all processes come to together (reached, budget spent, diverged, interrupted)
-        waits for all of them. One that befell this process alone ends the process here, and the
-        others with it: they would wait for this one in vain.
+        waits for all of them. A failure of this process alone (1, 2) ends it here, and the others
+        with it: they would wait for it in vain.
 
         Args:
           exit_status: What this process ends with.
@@ -193,36 +194,29 @@ class Watchdog:
           The exit status.
         """
         board = self.board
-        if board is None:
-            self.stop()
-            return exit_status
-        if exit_status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
-            self.end("failed (its own output says why)", exit_status, announce=False)
-        try:
-            if self._reports:
-                self.report("end", self.step)
-            board.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
-            self.stop()
-            left = dataclasses.replace(self._progress(), left=True)
-            self._say(left)
-        except Exception as error:
-            self.explain(error)
-            self.end(f"could not end ({_first_line(error)})", ExitStatus.FAILED)
-        # All results are written; what fails from here on is the farewell alone.
-        self._left_with = exit_status
-        if not _within(_SHUTDOWN_SECONDS, _shut_down_jax):
-            _flush_and_exit(exit_status)
-        _release_abort()
-        sys.excepthook = self._previous_excepthook
-        return exit_status
-
-    def stop(self) -> None:
-        """Ends the watch alone; a second call does nothing."""
+        if board is not None:
+            if exit_status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
+                self.end(f"failed ({self._failure})", exit_status, announce=False)
+            try:
+                if self._reports:
+                    self.report("end", self.step)
+                board.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
+            except Exception as error:
+                self.explain(error)
+                self.end(f"could not end ({first_line(error)})", ExitStatus.FAILED)
+            # All results are written; what fails from here on is the farewell alone.
+            self._left_with = exit_status
         self._stopped.set()
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(timeout=_ACKNOWLEDGE_SECONDS)
+            thread.join(timeout=_ACKNOWLEDGE_SECONDS)
         faulthandler.cancel_dump_traceback_later()
+        if board is not None:
+            import jax
+
+            if not _within(_FAREWELL_SECONDS, jax.distributed.shutdown):
+                _flush_and_exit(exit_status)
+            signal.signal(signal.SIGABRT, signal.SIG_DFL)
+        return exit_status
 
     # What follows runs in the watchdog's own threads, since the main thread may never come back.
 
@@ -235,62 +229,46 @@ class Watchdog:
                 return
 
     def _exchange(self) -> None:
-        assert self.board is not None
+        board = self.board
+        assert board is not None
         self._beat += 1
-        self._say(self._progress())
-        notes = self.board.read(f"{_FOLDER}/group")
+        progress = self._progress()
         if self.process_index == 0:
-            told = self.board.read(f"{_FOLDER}/progress")
-            self._heard = {int(i): Progress(**json.loads(text)) for i, text in told.items()}
-            self._tell_suspect()
-        elif "first" in notes:
+            told = board.read(f"{_FOLDER}/progress")
+            heard = {int(i): Progress(**json.loads(text)) for i, text in told.items()}
+            self._heard = {0: progress, **heard}
+            self._suspect = self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS)
+            board.put(f"{_FOLDER}/group/first", _to_text(progress))
+            # Before the silence is too long: JAX may abort the others first.
+            board.put(f"{_FOLDER}/group/suspect", _to_text(self._suspect))
+        else:
+            board.put(f"{_FOLDER}/progress/{self.process_index}", _to_text(progress))
+        notes = board.read(f"{_FOLDER}/group")
+        if self.process_index != 0 and "first" in notes:
             self._heard = {0: Progress(**json.loads(notes["first"]))}
             suspect = json.loads(notes.get("suspect", "null"))
-            self._suspect = None if suspect is None else Verdict(**suspect)
+            self._suspect = suspect and Verdict(**suspect)
         if "verdict" in notes:
             self._told = Verdict(**json.loads(notes["verdict"]))
             self._end(self._told)
-
-    def _say(self, progress: Progress) -> None:
-        assert self.board is not None
-        text = json.dumps(dataclasses.asdict(progress))
-        self.board.put(f"{_FOLDER}/progress/{self.process_index}", text)
-        if self.process_index == 0:
-            self.board.put(f"{_FOLDER}/group/first", text)
-
-    def _tell_suspect(self) -> None:
-        """Tells the others who is silent, before it is for too long: JAX may abort them first."""
-        assert self.board is not None
-        suspect = self._silent()
-        if suspect != self._suspect:
-            self._suspect = suspect
-            note = None if suspect is None else dataclasses.asdict(suspect)
-            self.board.put(f"{_FOLDER}/group/suspect", json.dumps(note))
-
-    def _silent(self) -> Verdict | None:
-        return self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS)
-
-    def _end_by_silence(self) -> None:
-        """Ends the run if another host is silent, though the judge has not given it up yet.
-
-        On a busy machine the judge, whose clock counts only the time that this process ran, can be
-        later than JAX's heartbeat or than the broken connection that a killed host leaves.
-        """
-        silent = self._silent() or self._suspect
-        if silent is not None and silent.process_index != self.process_index:
-            self._end(self._with_step(silent), publish=True)
 
     def _judge_loop(self) -> None:
         # Counts only the time that this process ran: one that was stopped, or whose machine
         # slept, must not blame the others for the gap.
         before = time.monotonic()
+        seen_step = -1
         while not self._stopped.wait(_JUDGE_SECONDS):
             now = time.monotonic()
             self._awake_seconds += min(now - before, 2 * _JUDGE_SECONDS)
             before = now
-            self._note_step(now)
-            self._keep_alive()
+            if self.step != seen_step:
+                seen_step, self._moved_at = self.step, now
             self._tell_launcher()
+            if self.board is not None:
+                # Put off from judgement to judgement: where C code holds the interpreter for good,
+                # none of these threads can run, and the interpreter's own timer ends the process.
+                timeout = self._heartbeat_timeout_seconds + 2 * _ACKNOWLEDGE_SECONDS
+                faulthandler.dump_traceback_later(timeout, exit=True, file=2)
             heard = {0: self._progress()} if self.board is None else self._heard
             for process_index, progress in heard.items():
                 self._roll.hear(process_index, progress, self._awake_seconds)
@@ -299,19 +277,26 @@ class Watchdog:
                 self._end(self._with_step(verdict), publish=self.process_index == 0)
 
     def _killed(self) -> Verdict | None:
-        """Gives what the launcher saw of a process that was killed."""
-        killed = launched.read_killed() if self.board is not None else None
-        if killed is None or self.process_index != 0:
+        """Verdict of process 0 about a process that the launcher saw killed."""
+        killed = launched.read_killed() if self.board and self.process_index == 0 else None
+        if killed is None:
             return None
         process_index, how = killed
-        progress = self._heard.get(process_index, Progress(hostname="not heard of"))
-        if progress.left:
-            return None
+        progress = self._heard.get(process_index, Progress())
         return Verdict.about(process_index, progress, how, is_silent=True)
 
+    def _end_by_silence(self) -> None:
+        """Ends the run if another host is silent, though the judge has not given it up yet.
+
+        A broken connection and a silent host are proof enough together. And on a busy machine the
+        judge, whose clock counts only the time that this process ran, can be later than JAX's
+        heartbeat.
+        """
+        silent = self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS) or self._suspect
+        if silent is not None and silent.process_index != self.process_index:
+            self._end(self._with_step(silent), publish=True)
+
     def _progress(self) -> Progress:
-        if not self._reports:
-            return Progress(hostname=self._hostname, beat=self._beat)
         idle_seconds = time.monotonic() - self._moved_at
         is_idle = idle_seconds > 2 * EXCHANGE_SECONDS
         return Progress(
@@ -325,94 +310,52 @@ class Watchdog:
             waits=is_idle and _main_thread_waits_for_another(),
         )
 
-    def _note_step(self, now: float) -> None:
-        """Sees whether the loop has made a call since this was last asked: it says so by a number
-        alone, so that the innermost loop spends nothing on it."""
-        step = self.step
-        if step != self._seen_step:
-            self._seen_step = step
-            self._moved_at = now
-
     def _with_step(self, verdict: Verdict) -> Verdict:
-        """Gives a verdict about a host that died before it said how far it was, with a step.
+        """Adds a step to a verdict about a host that died before it said how far it was.
 
         All hosts take the same steps, so it was not far from this one.
         """
-        own = self._progress()
-        if verdict.step >= 0 or own.step < 0:
+        if verdict.step >= 0 or self.step < 0:
             return verdict
-        return dataclasses.replace(verdict, step=own.step, phase=own.phase)
-
-    def _publish(self, verdict: Verdict) -> None:
-        board = self.board
-        if board is None:
-            return
-        text = json.dumps(dataclasses.asdict(verdict))
-
-        def publish() -> None:
-            board.put_first(f"{_FOLDER}/group/verdict", text)
-
-        _within(_ACKNOWLEDGE_SECONDS, publish)
+        return dataclasses.replace(verdict, step=self.step, phase=self._phase)
 
     def _end(self, verdict: Verdict, *, announce: bool = True, publish: bool = False) -> NoReturn:
-        self._begin_to_end()
-        if publish:
-            self._publish(verdict)
-        line = verdict.line(self._full_resume_command())
+        self._conclude(verdict, announce=announce, publish=publish)
+        _flush_and_exit(verdict.exit_status)
+
+    def _conclude(self, verdict: Verdict, *, announce: bool, publish: bool) -> None:
+        """Tells everyone why the run ends; only the first thread that comes here returns."""
+        if not self._ending.acquire(blocking=False):
+            threading.Event().wait()
+        board, on_death = self.board, self.on_death
+        if publish and board is not None:
+            key = f"{_FOLDER}/group/verdict"
+            _within(_ACKNOWLEDGE_SECONDS, lambda: board.put_first(key, _to_text(verdict)))
+        line = verdict.line(launched.resume_command(self.resume_command))
         self._tell_launcher(line)
         if announce:
             _write_line(f"dawnjax: {line}")
-        on_death = self.on_death
         if on_death is not None:
             _within(_ON_DEATH_SECONDS, lambda: on_death(line))
-        _within(_ACKNOWLEDGE_SECONDS, lambda: self._acknowledge(verdict))
-        _flush_and_exit(verdict.exit_status)
+        silent = verdict.process_index if verdict.is_silent else None
+        if board is not None and silent != 0:  # the board goes with process 0
+            _within(_ACKNOWLEDGE_SECONDS, lambda: self._acknowledge(silent))
 
-    def _begin_to_end(self) -> None:
-        """Returns in the first thread that ends this process, and in no other."""
-        if not self._ending.acquire(blocking=False):
-            while True:
-                time.sleep(_FOREVER_SECONDS)
-
-    def _acknowledge(self, verdict: Verdict) -> None:
-        """Says that this process knows why it ends; process 0 waits until the others do."""
-        if self.board is None or (self.process_index != 0 and verdict != self._told):
-            return  # The board went with process 0.
+    def _acknowledge(self, silent: int | None) -> None:
+        """Says that this process knows why it ends; process 0 waits until all but one do."""
+        assert self.board is not None
         folder = f"{_FOLDER}/knows"
         self.board.put(f"{folder}/{self.process_index}", "1")
-        if self.process_index == 0:
-            expected = {str(index) for index in range(self.num_processes)}
-            if verdict.is_silent:
-                expected.discard(str(verdict.process_index))
-            while not expected <= self.board.read(folder).keys():
-                time.sleep(0.1)
+        expected = {str(index) for index in range(self.num_processes) if index != silent}
+        while self.process_index == 0 and not expected <= self.board.read(folder).keys():
+            time.sleep(0.05)
 
     def _tell_launcher(self, verdict: str = "") -> None:
-        phase = self._phase if self._reports else ""
-        status = launched.Status(self.step, phase, self._full_resume_command(), verdict)
+        resume_command = launched.resume_command(self.resume_command)
+        status = launched.Status(self.step, self._phase, resume_command, verdict)
         if status != self._written:
             launched.write_status(status)
             self._written = status
-
-    def _full_resume_command(self) -> str:
-        return launched.resume_command(self.resume_command)
-
-    def _keep_alive(self) -> None:
-        """Puts off the end that the interpreter's own timer brings.
-
-        That timer needs no Python: it ends a process whose interpreter is stuck, in which none of
-        these threads can run.
-        """
-        if self.board is not None:
-            timeout = self._heartbeat_timeout_seconds + 2 * _ACKNOWLEDGE_SECONDS
-            faulthandler.dump_traceback_later(timeout, exit=True, file=2)
-
-    def _on_uncaught(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            self.end("was interrupted", ExitStatus.INTERRUPTED)
-        self.explain(error)
-        traceback.print_exception(kind, error, trace)
-        self.end(f"failed ({kind.__name__}: {_first_line(error)})", ExitStatus.FAILED)
 
     def _on_abort(self) -> None:
         """Finds the host at fault when JAX's own runtime aborts this process."""
@@ -421,63 +364,42 @@ class Watchdog:
         if self._told is not None:
             self._end(self._told)
         if self.process_index != 0 and self.board and not self.board.coordinator_answers():
-            first = self._heard.get(0, Progress(hostname="not heard of"))
+            first = self._heard.get(0, Progress())
             verdict = Verdict.about(0, first, "is gone (killed, or cut off)", is_silent=True)
             self._end(self._with_step(verdict))
         self._end_by_silence()
-        verdict = Verdict.about(
-            self.process_index, self._progress(), "aborted (its own output says why)"
-        )
-        self._begin_to_end()
-        self._publish(verdict)
-        line = verdict.line(self._full_resume_command())
-        self._tell_launcher(line)
-        _write_line(f"dawnjax: {line}")
-        # Process 0 takes the board with it; the rest of the abort may wait until all know.
-        _within(_ACKNOWLEDGE_SECONDS, lambda: self._acknowledge(verdict))
+        # Process 0 takes the board with it; the rest of the abort waits until all know.
+        what = "aborted (its own output says why)"
+        verdict = Verdict.about(self.process_index, self._progress(), what)
+        self._conclude(verdict, announce=True, publish=True)
 
 
 def is_broken_connection(error: BaseException) -> bool:
     """Tells whether an error looks like the echo of another host's end."""
-    seen: set[int] = set()
+    chain: list[BaseException] = []
     link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        if any(sign in str(link) for sign in _SIGNS_OF_A_BROKEN_CONNECTION):
-            return True
+    while link is not None and link not in chain:
+        chain.append(link)
         link = link.__cause__ or link.__context__
-    return False
+    return any(_SIGNS_OF_A_BROKEN_CONNECTION.search(str(link)) for link in chain)
 
 
-_SIGNS_OF_A_BROKEN_CONNECTION = (
-    "Gloo",
-    "NCCL",
-    "RCCL",
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "coordination service",
-    "CoordinationService",
-    "stopped sending heartbeats",
+_SIGNS_OF_A_BROKEN_CONNECTION = re.compile(
+    "Gloo|NCCL|RCCL|Connection (closed|reset) by peer|coordination service|CoordinationService|"
+    "stopped sending heartbeats"
 )
 """What the runtimes write; they give no type or code of their own for it."""
 
-
-_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-_JAX_FOLDERS = {"jax", "jaxlib"}
+_LIBRARIES = sys.stdlib_module_names | {"jax", "jaxlib"}
 
 
 def _where_main_thread_stands() -> str:
-    """Gives the innermost line of the main thread outside JAX and the standard library."""
+    """Names the innermost line of the main thread outside JAX and the standard library."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    innermost = frame
-    while frame is not None:
-        name = frame.f_code.co_filename
-        folders = name.split(os.sep)
-        is_library = name.startswith(_STANDARD_LIBRARY) and "site-packages" not in folders
-        if not (is_library or name.startswith("<") or _JAX_FOLDERS & set(folders)):
+    while frame is not None and frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
             break
         frame = frame.f_back
-    frame = frame or innermost
     if frame is None:
         return ""
     file = os.path.basename(frame.f_code.co_filename)
@@ -485,6 +407,8 @@ def _where_main_thread_stands() -> str:
 
 
 def _main_thread_waits_for_another() -> bool:
+    # The kernel alone tells a host that waits in a collective from one that compiles or reads: the
+    # Python line can be the same.
     thread = threading.main_thread().native_id
     try:
         with open(f"/proc/self/task/{thread}/wchan") as file:
@@ -493,9 +417,13 @@ def _main_thread_waits_for_another() -> bool:
         return False
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    text = lines[0] if lines else type(error).__name__
+def _to_text(note: Progress | Verdict | None) -> str:
+    return json.dumps(note and dataclasses.asdict(note))
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message, at most 200 characters of it."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 200 else text[:197] + "..."
 
 
@@ -521,25 +449,12 @@ def _write_line(line: str) -> None:
 
 
 def _flush_and_exit(exit_status: int) -> NoReturn:
-    def flush() -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-
-    _within(1.0, flush)
+    _within(1.0, lambda: (sys.stdout.flush(), sys.stderr.flush()))
     os._exit(exit_status)
 
 
-def _shut_down_jax() -> None:
-    import jax
-
-    jax.distributed.shutdown()
-
-
-_abort_handler: Any = None
-
-
-def _guard_against_abort(on_abort: Callable[[], None]) -> None:
-    """Calls a function when this process aborts.
+def _handle_abort(on_abort: Callable[[], None]) -> Any:
+    """Calls a function when this process aborts, and returns what must be kept for that.
 
     JAX's coordination service aborts a process from a thread of its own, milliseconds after
     process 0 is gone, and offers Python no say in it. `signal.signal` would run the handler in the
@@ -547,19 +462,12 @@ def _guard_against_abort(on_abort: Callable[[], None]) -> None:
     That is sound here because `abort` is called, not inflicted: the thread holds no lock that
     Python needs, unless the heap is corrupt, and then the interpreter's own timer ends the process.
     """
-    global _abort_handler
+    libc = ctypes.CDLL(None)
 
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def handle(_: int) -> None:
-        # One that fails in here aborts as before.
-        libc.signal(signal.SIGABRT, None)
+        libc.signal(signal.SIGABRT, None)  # should this fail, the process aborts as before
         on_abort()
 
-    libc = ctypes.CDLL(None)
-    libc.signal.restype = ctypes.c_void_p
-    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
-    _abort_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(handle)
-    libc.signal(signal.SIGABRT, ctypes.cast(_abort_handler, ctypes.c_void_p))
-
-
-def _release_abort() -> None:
-    signal.signal(signal.SIGABRT, signal.SIG_DFL)
+    libc.signal(signal.SIGABRT, handle)
+    return handle

@@ -3,9 +3,9 @@
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,59 +20,53 @@ from typing import IO, Any
 from absl import flags
 
 from dawnjax.cluster import launched
-from dawnjax.cluster.processes import ProcessOptions
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 
 _POLL_SECONDS = 0.05
 
-_TERMINATE_SECONDS = 5.0
-"""How long a process that outlived its run may take to end after SIGTERM, before SIGKILL."""
-
 _SIMULATED_DEVICES_FLAG = "--xla_force_host_platform_device_count"
+
+_Child = subprocess.Popen[bytes]
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status."""
-    flag_values = flags.FlagValues()
-    flags.DEFINE_integer(
-        "processes", 2, "Processes to start.", lower_bound=1, flag_values=flag_values
-    )
-    flags.DEFINE_integer(
+    """Runs the command; returns its exit status."""
+    values = flags.FlagValues()
+    count = functools.partial(flags.DEFINE_integer, lower_bound=1, flag_values=values)
+    count("processes", 2, "Processes to start.")
+    count(
         "devices_per_process",
         1,
         "Devices of each process: simulated ones on cpu, GPUs one after the other on gpu.",
-        lower_bound=1,
-        flag_values=flag_values,
     )
     flags.DEFINE_enum(
         "platform",
         "cpu",
         ["cpu", "gpu", "tpu"],
         "Platform of the devices; on tpu each process has those that the environment gives it.",
-        flag_values=flag_values,
+        flag_values=values,
     )
     flags.DEFINE_float(
         "stop_seconds",
         60.0,
         "How long the processes may take to save and end after SIGTERM or Ctrl-C.",
-        lower_bound=0.0,
-        flag_values=flag_values,
+        0.0,
+        flag_values=values,
     )
-    own, command = (
-        (argv[: argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv, [])
-    )
+    end = argv.index("--") if "--" in argv else len(argv)
+    options, command = argv[:end], argv[end + 1 :]
     positional = command_line.parse(
         "launch",
-        flag_values,
-        own,
+        values,
+        options,
         "dawnjax launch --processes=N --devices_per_process=D -- COMMAND --flags",
         "Runs `dawnjax COMMAND` as N processes on this machine that form one group, as on\n"
         "N hosts. Process 0 has this terminal; the lines of the others begin with their\n"
-        "number, on standard error. When one dies the others end, within seconds unless it\n"
-        "died before they met, else within --processes.heartbeat_timeout_seconds, and a line\n"
-        "says which, at which step, and how to resume. Ends with status 0 if all did, else\n"
-        "with the first of 1, 2, 4, 5, 3 that one ended with; a death by a signal is a 1.",
+        "number, on standard error. When one dies the others end within seconds, 30 at most,\n"
+        "and a line says which, at which step, and how to resume. Ends with status 0 if all\n"
+        "did, else with the first of 1, 2, 4, 5, 3 that one ended with; a death by a signal\n"
+        "is a 1.",
     )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")
@@ -80,17 +74,16 @@ def main(argv: list[str]) -> int:
         raise ConfigError("no command given: dawnjax launch --processes=2 -- train --flags")
     if command[0] == "launch":
         raise ConfigError("launch cannot launch itself")
-    platform = str(flag_values["platform"].value)
+    platform = str(values["platform"].value)
     if platform == "gpu" and "cuda" in _platforms(platform, os.environ).split(","):
         _refuse_without_nvidia_gpu()
     plan = Plan(
         command=tuple(command),
-        num_processes=int(flag_values["processes"].value or 0),
-        devices_per_process=int(flag_values["devices_per_process"].value or 0),
+        num_processes=int(values["processes"].value or 0),
+        devices_per_process=int(values["devices_per_process"].value or 0),
         platform=platform,
-        stop_seconds=float(flag_values["stop_seconds"].value or 0.0),
-        heartbeat_timeout_seconds=_heartbeat_timeout_seconds(command),
-        launch_command=shlex.join(["dawnjax", "launch", *own, "--"]),
+        stop_seconds=float(values["stop_seconds"].value or 0.0),
+        launch_command=shlex.join(["dawnjax", "launch", *options, "--"]),
         program=_program(),
     )
     return launch(plan)
@@ -116,8 +109,9 @@ class Plan:
       devices_per_process: Devices of each, on cpu and gpu.
       platform: `cpu`, `gpu` or `tpu`.
       stop_seconds: How long the processes may take to end after a signal to the launcher.
-      heartbeat_timeout_seconds: How long the others may take to find out that one has died.
       launch_command: The launcher's part of the command line, for the line that says how to resume.
+      survive_seconds: How long the others may take to end after one has failed, before they are
+        killed. Most hear of it within a second; one that has not joined never does.
       program: What runs the command.
     """
 
@@ -126,29 +120,9 @@ class Plan:
     devices_per_process: int
     platform: str
     stop_seconds: float
-    heartbeat_timeout_seconds: float
     launch_command: str
     program: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Child:
-    process_id: int
-    process: subprocess.Popen[bytes]
-
-    def is_stopped(self) -> bool:
-        """Tells whether the process is held by SIGSTOP, in which it can neither end nor save."""
-        try:
-            # The state is the first field after the name, which may hold blanks and brackets.
-            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        except OSError:
-            return False
-        return stat.rpartition(")")[2].split()[0] == "T"
-
-    def send(self, number: signal.Signals) -> None:
-        """Signals the process and what it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
+    survive_seconds: float = 30.0
 
 
 def launch(plan: Plan) -> int:
@@ -160,77 +134,87 @@ def launch(plan: Plan) -> int:
     Returns:
       The exit status, as `main` tells it. No process is left behind, whatever happens.
     """
-    with _scratch_directory() as directory, _held_port() as port, _signals() as received:
+    scratch = tempfile.TemporaryDirectory(prefix="dawnjax_launch_", ignore_cleanup_errors=True)
+    with scratch as directory, _held_port() as port, _signals() as received:
         children: list[_Child] = []
         printers: list[threading.Thread] = []
         try:
             for process_id in range(plan.num_processes):
                 child = _start(plan, process_id, port, directory)
                 children.append(child)
-                if child.process.stdout is not None:
-                    printers.append(_print_with_number(child.process.stdout, process_id))
-            return _wait(plan, children, directory, received)
+                if child.stdout is not None:
+                    printers.append(_print_with_number(child.stdout, process_id))
+            return _wait(plan, children, Path(directory), received)
         finally:
             for child in children:
                 # Also what a process has started and left: the group outlives its leader.
-                child.send(signal.SIGKILL)
-                child.process.wait()
+                _send(child, signal.SIGKILL)
+                child.wait()
             for printer in printers:
                 printer.join(timeout=2.0)
 
 
 def _wait(plan: Plan, children: list[_Child], directory: Path, received: list[int]) -> int:
-    """Waits for all processes; ends those that outlive a dead one or a request to stop."""
-    running = list(children)
-    deadline = float("inf")  # when the rest get SIGTERM
+    """Waits for all processes; kills those that outlive a failed one or a request to stop."""
+    running = dict(enumerate(children))
     kill_at = float("inf")
-    forwarded = interrupts = 0
-    blamed = False
+    num_forwarded = 0
+    has_blamed = False
     while running:
         time.sleep(_POLL_SECONDS)
         now = time.monotonic()
-        while forwarded < len(received):
-            number = signal.Signals(received[forwarded])
-            forwarded += 1
-            interrupts += number == signal.SIGINT
-            for child in running:
-                child.send(number)
+        for number in received[num_forwarded:]:
+            num_forwarded += 1
+            for child in running.values():
+                _send(child, number)
             # A second Ctrl-C ends them at once; should one not hear it, it is made to.
-            kill_at = min(kill_at, now + (1.0 if interrupts > 1 else plan.stop_seconds))
-        ended = [child for child in running if child.process.poll() is not None]
-        running = [child for child in running if child.process.poll() is None]
-        for child in ended:
-            status = child.process.returncode
+            is_second = received[:num_forwarded].count(signal.SIGINT) > 1
+            kill_at = min(kill_at, now + (1.0 if is_second else plan.stop_seconds))
+        for process_id, child in list(running.items()):
+            if now >= kill_at:
+                _send(child, signal.SIGKILL)
+            status = child.poll()
+            if status is None:
+                continue
+            del running[process_id]
             if status == 0:
                 continue
-            if not received and not blamed and (status < 0 or status == ExitStatus.FAILED):
-                _say(_line_about(plan, child, directory))
-                blamed = True
+            if not received and not has_blamed and (status < 0 or status == ExitStatus.FAILED):
+                line = _line_about(plan, process_id, child, directory)
+                print(f"dawnjax launch: {line}", file=sys.stderr, flush=True)
+                has_blamed = True
                 if status < 0:
-                    how = f"was killed by {_signal_name(-status)}"
-                    launched.tell_killed(directory, child.process_id, how)
-            # What is not told to the others they learn by themselves within the heartbeat.
-            deadline = min(deadline, now + plan.heartbeat_timeout_seconds)
-        if running and now >= deadline:
-            for child in running:
-                child.send(signal.SIGTERM)
-            deadline = float("inf")
-            kill_at = min(kill_at, now + _TERMINATE_SECONDS)
-        is_hopeless = len(running) < len(children) and all(child.is_stopped() for child in running)
-        if running and (now >= kill_at or is_hopeless):
-            for child in running:
-                child.send(signal.SIGKILL)
-            kill_at = float("inf")
-    statuses = [child.process.returncode for child in children]
+                    launched.tell_killed(directory, process_id, _how_it_died(status))
+            kill_at = min(kill_at, now + plan.survive_seconds)
+        if len(running) < len(children) and all(map(_is_stopped, running.values())):
+            kill_at = now
+    statuses = [child.returncode for child in children]
     if received:
         # One that was asked to stop before it could listen, or a second time, has stopped as asked.
-        asked = {-signal.SIGTERM, -signal.SIGINT} | ({-signal.SIGKILL} if interrupts > 1 else set())
+        asked = {-signal.SIGTERM, -signal.SIGINT}
+        asked |= {-signal.SIGKILL} if received.count(signal.SIGINT) > 1 else set()
         statuses = [ExitStatus.INTERRUPTED if code in asked else code for code in statuses]
     return joint_status(statuses)
 
 
+def _send(child: _Child, number: int) -> None:
+    """Signals a process and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
+
+
+def _is_stopped(child: _Child) -> bool:
+    """Tells whether a process is held by SIGSTOP, in which it can neither end nor save."""
+    try:
+        # The state is the first field after the name, which may hold blanks and brackets.
+        stat = Path(f"/proc/{child.pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
 def joint_status(statuses: list[int]) -> int:
-    """Gives the exit status of a launch.
+    """Joins the exit statuses of the processes.
 
     Args:
       statuses: Of each process; -N for one that signal N ended.
@@ -239,47 +223,32 @@ def joint_status(statuses: list[int]) -> int:
       0 if all are 0, else the first of 1, 2, 4, 5, 3 among them, where a death by a signal and an
       unknown status count as 1.
     """
-    order = (
-        ExitStatus.FAILED,
-        ExitStatus.WRONG_USE,
-        ExitStatus.DIVERGED,
-        ExitStatus.INTERRUPTED,
-        ExitStatus.BUDGET_SPENT,
-        ExitStatus.DONE,
-    )
-    known = [status if status in order else ExitStatus.FAILED for status in statuses]
-    return min(known, key=order.index)
+    order = (1, 2, 4, 5, 3, 0)
+    return min((status if status in order else 1 for status in statuses), key=order.index)
 
 
-def _line_about(plan: Plan, child: _Child, directory: Path) -> str:
-    """Gives the line about the first process that died; it may have named another as the cause."""
-    status = launched.read_status(directory, child.process_id)
+def _line_about(plan: Plan, process_id: int, child: _Child, directory: Path) -> str:
+    """Returns the line about the first process that died; its verdict may name another process."""
+    status = launched.read_status(directory, process_id)
     if status.verdict:
         return status.verdict
-    code = child.process.returncode
-    how = f"was killed by {_signal_name(-code)}" if code < 0 else f"failed with exit status {code}"
     at = f"step {status.step} ({status.phase})" if status.step >= 0 else "the start"
-    line = f"host {child.process_id} (pid {child.process.pid}) {how} at {at}"
     resume = status.resume_command or f"{plan.launch_command} {shlex.join(plan.command)}"
-    return f"{line}; resume with: {resume}"
+    how = _how_it_died(child.returncode)
+    return f"host {process_id} (pid {child.pid}) {how} at {at}; resume with: {resume}"
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+def _how_it_died(status: int) -> str:
+    if status > 0:
+        return f"failed with exit status {status}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"was killed by {names.get(-status, f'signal {-status}')}"
 
 
-def _say(line: str) -> None:
-    sys.stdout.flush()
-    print(f"dawnjax launch: {line}", file=sys.stderr, flush=True)
-
-
-def _start(plan: Plan, process_id: int, port: int, directory: Path) -> _Child:
+def _start(plan: Plan, process_id: int, port: int, directory: str) -> _Child:
     # The others write through a pipe, so that their lines can be told apart.
     is_first = process_id == 0
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [*plan.program, *plan.command],
         env=_environment(plan, process_id, port, directory),
         stdin=subprocess.DEVNULL,
@@ -289,16 +258,15 @@ def _start(plan: Plan, process_id: int, port: int, directory: Path) -> _Child:
         process_group=0,
         preexec_fn=_die_with_parent(os.getpid()),
     )
-    return _Child(process_id, process)
 
 
-def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dict[str, str]:
+def _environment(plan: Plan, process_id: int, port: int, directory: str) -> dict[str, str]:
     address = f"127.0.0.1:{port}"
     environment = dict(os.environ) | {
         launched.COORDINATOR_ADDRESS: address,
         launched.NUM_PROCESSES: str(plan.num_processes),
         launched.PROCESS_ID: str(process_id),
-        launched.STATUS_DIR: str(directory),
+        launched.STATUS_DIR: directory,
         launched.LAUNCH_COMMAND: plan.launch_command,
         # This machine alone is served.
         "JAX_COORDINATOR_BIND_ADDRESS": address,
@@ -306,14 +274,10 @@ def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dic
     if any("_proxy" in name.lower() for name in os.environ):
         environment["no_grpc_proxy"] = "127.0.0.1"
     if plan.platform == "cpu":
-        others = [
-            flag
-            for flag in environment.get("XLA_FLAGS", "").split()
-            if not flag.startswith(_SIMULATED_DEVICES_FLAG)
-        ]
-        count = f"{_SIMULATED_DEVICES_FLAG}={plan.devices_per_process}"
-        environment["XLA_FLAGS"] = " ".join([*others, count])
-        environment["JAX_PLATFORMS"] = "cpu"
+        given = environment.get("XLA_FLAGS", "").split()
+        xla_flags = [flag for flag in given if not flag.startswith(_SIMULATED_DEVICES_FLAG)]
+        xla_flags.append(f"{_SIMULATED_DEVICES_FLAG}={plan.devices_per_process}")
+        environment |= {"XLA_FLAGS": " ".join(xla_flags), "JAX_PLATFORMS": "cpu"}
         # With fewer threads than devices a collective waits for a device that cannot run.
         environment.setdefault("NPROC", str(max(16, 2 * plan.devices_per_process)))
     else:
@@ -326,7 +290,7 @@ def _environment(plan: Plan, process_id: int, port: int, directory: Path) -> dic
 
 
 def _platforms(platform: str, environment: Mapping[str, str]) -> str:
-    """Gives JAX's platforms for `gpu` or `tpu`: the environment's own, unless it has none but cpu.
+    """Returns JAX's platforms for `gpu` or `tpu`: the environment's, unless it has none but cpu.
 
     The CPU stands behind the accelerator, as JAX itself has it where nothing is chosen, so that
     arrays can be kept on the host.
@@ -351,21 +315,8 @@ def _refuse_without_nvidia_gpu() -> None:
         )
 
 
-def _heartbeat_timeout_seconds(command: list[str]) -> float:
-    """Gives the command's heartbeat timeout, as far as its flags say it."""
-    name = "processes.heartbeat_timeout_seconds"
-    value = str(ProcessOptions().heartbeat_timeout_seconds)
-    for argument, following in zip(command, [*command[1:], ""], strict=True):
-        flag, _, text = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and flag == name:
-            value = text or following
-    with contextlib.suppress(ValueError):  # the command itself will say so
-        return float(value)
-    return float(ProcessOptions().heartbeat_timeout_seconds)
-
-
 def _die_with_parent(parent: int) -> Any:
-    """Gives what a new process runs first, so that it dies when the launcher does, even by SIGKILL.
+    """Returns what a new process runs first, so that it dies when the launcher does, even killed.
 
     Source: prctl(2), PR_SET_PDEATHSIG = 1. Other systems than Linux have no such call.
     """
@@ -398,7 +349,7 @@ def _print_with_number(stream: IO[bytes], process_id: int) -> threading.Thread:
 
 @contextlib.contextmanager
 def _held_port() -> Iterator[int]:
-    """Gives a port of the loopback interface that no other program is given meanwhile.
+    """Holds a port of the loopback interface that no other program is given meanwhile.
 
     The service of process 0 shares ports (SO_REUSEPORT), as this socket does, so it can listen
     there while this one, which does not listen, keeps everyone else away.
@@ -411,27 +362,16 @@ def _held_port() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _scratch_directory() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="dawnjax_launch_"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
     """Collects the signals that ask the launcher to stop, in the order they come."""
     received: list[int] = []
-    previous = {}
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        previous[number] = signal.signal(
-            # A lost terminal is a request to stop that the processes know by another name.
-            number,
-            lambda number, _: received.append(
-                signal.SIGTERM if number == signal.SIGHUP else number
-            ),
-        )
+
+    def note(number: int, _: Any) -> None:
+        # A lost terminal is a request to stop that the processes know by another name.
+        received.append(signal.SIGTERM if number == signal.SIGHUP else number)
+
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    previous = {number: signal.signal(number, note) for number in numbers}
     try:
         yield received
     finally:

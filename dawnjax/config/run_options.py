@@ -6,7 +6,7 @@ Nothing here is part of an experiment's identity: a run may be resumed with othe
 import dataclasses
 from typing import Literal
 
-from dawnjax.cluster.processes import ProcessOptions
+from dawnjax.cluster.options import ProcessOptions
 from dawnjax.errors import ConfigError
 from dawnjax.limits import require
 from dawnjax.machine.mesh_shape import MeshShape
