@@ -21,14 +21,16 @@ import jax
 import numpy as np
 
 from benchmarks import harness
-from dawnjax.attempt import RECORD_SECONDS, Attempt
+from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallQueue
 from dawnjax.cluster import processes
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.journal import RECORD_SECONDS
 from dawnjax.machine import compilation
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
+from dawnjax.run_record import open_run
 from dawnjax.runs.clock import RunClock
 from dawnjax.train import calls_in_flight, train_until
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
@@ -93,7 +95,9 @@ def measure(
         steps = programs.steps_per_call
         counts = {steps: place(np.array(steps, np.int32), replicated(mesh))}
         feed = TrainFeed(shapes, mesh, experiment.data.load("train"), 0, steps)
-        attempt = Attempt(request, spec, mesh, RunClock(), watchdog, flags)
+        clock = RunClock()
+        run = open_run(request, spec, clock)
+        attempt = Attempt(run, request, spec, mesh, clock, watchdog, flags)
         in_flight = calls_in_flight("cpu", steps)
         queue = CallQueue(in_flight)
 
@@ -101,7 +105,7 @@ def measure(
 
         def ours(calls: int = calls) -> float:
             state = programs.initialize(key)
-            attempt.record_at = float("inf")
+            attempt.journal.record_at = float("inf")
             started = time.thread_time()
             state, _, _ = train_until(
                 calls * steps, state, 0, programs, feed, queue, attempt, counts, key
@@ -112,7 +116,7 @@ def measure(
         def record() -> float:
             ours(2)
             started = time.thread_time()
-            attempt.record_steps(queue, feed.wait_seconds)
+            attempt.journal.record_steps(queue, feed.wait_seconds)
             return 1e6 * (time.thread_time() - started)
 
         def bare() -> float:
@@ -134,7 +138,7 @@ def measure(
         call_seconds = queue.total_seconds * steps / queue.steps_done
         record_share = record_microseconds * call_seconds / RECORD_SECONDS
         comparison = harness.alternate(ours, bare, rounds, warm_ups=2, unit="us a call")
-        attempt.close()
+        attempt.__exit__(None, None, None)
     return comparison, record_share
 
 

@@ -14,13 +14,14 @@ import pytest
 from quick_compilation import FUSIONS_OF_A_USER
 from trained import final_state_of
 
-from dawnjax import attempt
+from dawnjax import journal
 from dawnjax import train as loop
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
+from dawnjax.journal import Journal
 from dawnjax.runs.directory import write_json
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.runs.summary import summarize
@@ -272,7 +273,7 @@ class Unread:
 
 def test_the_loop_reads_nothing_back_between_its_records(train, monkeypatch):
     train_until, handed_out = loop.train_until, []
-    monkeypatch.setattr(attempt, "RECORD_SECONDS", 1e6)
+    monkeypatch.setattr(journal, "RECORD_SECONDS", 1e6)
 
     def watched(stop, state, step, programs, *rest):
         def unread_metrics(*inputs):
@@ -301,13 +302,13 @@ def test_a_wall_clock_set_forward_in_a_run_changes_no_time(train, tmp_path, monk
         return real() + (3600.0 if steps else 0.0)
 
     monkeypatch.setattr(time, "time", stepped)
-    record = Attempt.record_evaluation
+    record = Journal.record_evaluation
 
     def record_and_step(self, step, metrics):
         steps.append(step)  # the clock is set at the first evaluation
         return record(self, step, metrics)
 
-    monkeypatch.setattr(Attempt, "record_evaluation", record_and_step)
+    monkeypatch.setattr(Journal, "record_evaluation", record_and_step)
     status, result = train("--num_epochs=4", "--targets.0.value=0.2", "--evaluation.first_epoch=1")
     assert status in (0, 3)
     events, _ = read_events(tmp_path / "run" / "log" / "process_00000.jsonl")

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dawnjax.runs.log import Event
+from dawnjax.runs.past import Event
 from dawnjax.runs.stages import Span, make_spans
 
 _CHANGING = ("crop_pixels", "crop_min_area")
 
 
 def spans_of(experiment: dict[str, Any], num_train_examples: int) -> tuple[Span, ...]:
-    """Gives the steps of each stage of a logged experiment; one stage where nothing changes."""
+    """The steps of each stage of a logged experiment; one stage where nothing changes."""
     stages = experiment.get("stages") or {}
     boundaries = stages.get("boundary_epochs") or []
     batch = experiment["global_batch_size"]
     later = (stages.get("global_batch_size") or [batch] * len(boundaries))[: len(boundaries)]
-    # A log may be older than the field `num_epochs`; only a run of one stage is then one's own.
+    # A log may be older than the field `num_epochs`; then its run has one stage.
     return make_spans(
         boundaries, [batch, *later], experiment.get("num_epochs", 1), num_train_examples
     )
@@ -24,7 +24,7 @@ def spans_of(experiment: dict[str, Any], num_train_examples: int) -> tuple[Span,
 def stage_rows(
     experiment: dict[str, Any], spans: Sequence[Span], attempts: Sequence[Sequence[Event]]
 ) -> list[dict[str, Any]]:
-    """Gives what a result says of each stage; nothing where there is one.
+    """What a result says of each stage; nothing where there is one.
 
     Args:
       experiment: The experiment, as logged.
@@ -48,8 +48,8 @@ def stage_rows(
         if phase == "train" and events[-1]["event"] != "attempt_end":
             seconds[stage] += max(event["t"] for event in events) - begin  # killed in it
     rows = []
-    for span, own_seconds, made in zip(spans, seconds, steps, strict=True):
-        rate = made * span.global_batch_size / own_seconds if made and own_seconds else None
+    for span, span_seconds, made in zip(spans, seconds, steps, strict=True):
+        rate = made * span.global_batch_size / span_seconds if made and span_seconds else None
         rows.append(
             {
                 "first_step": span.first_step,
@@ -57,7 +57,7 @@ def stage_rows(
                 "global_batch_size": span.global_batch_size,
                 **_particulars(experiment, span.index),
                 "steps_made": made,
-                "train_seconds": round(own_seconds, 6),
+                "train_seconds": round(span_seconds, 6),
                 "examples_per_second": None if rate is None else round(rate, 6),
             }
         )
