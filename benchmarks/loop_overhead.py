@@ -12,6 +12,7 @@ measured beside the rounds, and each round of ours is charged with its share of 
 """
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import time
@@ -79,7 +80,7 @@ def measure(
       Main-thread CPU microseconds a call, ours and bare; and how much of ours is the share of a
       record.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
         request, _ = parse_request("train", [*flags, f"--run_dir={folder}/run"])
         experiment, options = request.experiment, request.options
         compilation.configure(options.compile_cache_dir)
@@ -97,7 +98,7 @@ def measure(
         feed = TrainFeed(shapes, mesh, experiment.data.load("train"), 0, steps)
         clock = RunClock()
         run = open_run(request, spec, clock)
-        attempt = Attempt(run, request, spec, mesh, clock, watchdog, flags)
+        attempt = opened.enter_context(Attempt(run, request, spec, mesh, clock, watchdog, flags))
         in_flight = calls_in_flight("cpu", steps)
         queue = CallQueue(in_flight)
 
@@ -138,7 +139,6 @@ def measure(
         call_seconds = queue.total_seconds * steps / queue.steps_done
         record_share = record_microseconds * call_seconds / RECORD_SECONDS
         comparison = harness.alternate(ours, bare, rounds, warm_ups=2, unit="us a call")
-        attempt.__exit__(None, None, None)
     return comparison, record_share
 
 

@@ -121,14 +121,14 @@ def main() -> int:
     watchdog = processes.join(processes.ProcessOptions())
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(SETTINGS["tiny model, 1 step a call"], watchdog, folder)
-        loop = harness.alternate(
-            lambda: bench.on(arguments.calls),
-            lambda: bench.off(arguments.calls),
-            arguments.rounds,
-            warm_ups=2,
-        )
-        spans = _span_microseconds(bench.attempt)
-        bench.attempt.__exit__(None, None, None)
+        with bench.attempt:
+            loop = harness.alternate(
+                lambda: bench.on(arguments.calls),
+                lambda: bench.off(arguments.calls),
+                arguments.rounds,
+                warm_ups=2,
+            )
+            spans = _span_microseconds(bench.attempt)
     difference = np.subtract(loop.first, loop.second)
     added = float(np.median(difference))
     interval = harness.bootstrap_of_median(difference)
@@ -188,8 +188,8 @@ def _window_cost(watchdog: Any, folder: Path) -> tuple[harness.Comparison, int, 
         with trace_window(folder / f"trace_{number}"):
             return plain()
 
-    comparison = harness.alternate(traced, plain, 7, warm_ups=1)
-    bench.attempt.__exit__(None, None, None)
+    with bench.attempt:
+        comparison = harness.alternate(traced, plain, 7, warm_ups=1)
     files = list((folder / f"trace_{number}").glob("**/*.xplane.pb"))
     return comparison, sum(file.stat().st_size for file in files), calls * call_steps
 

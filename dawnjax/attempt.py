@@ -250,7 +250,8 @@ class Attempt:
         self.phases.enter("profile")
         steps = step_statistics(queue)
         trainer.on_call, trainer.is_asked_to_stop = self.get_on, self.preemption.is_asked
-        self.profile.after_run(trainer, steps and steps["p50"], self.record_program)
+        seconds = None if steps is None else steps["p50"]
+        self.profile.after_run(trainer, seconds, self.record_program)
 
     def finish(self, status: str, step: int, host: dict[str, Any]) -> None:
         """Logs the end of the attempt, and writes and shows the result.

@@ -27,7 +27,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from dawnjax.checkpoints.agreement import TIMEOUT_MS, Assent, RefusedError, from_process_zero
+from dawnjax.checkpoints.agreement import (
+    TIMEOUT_SECONDS,
+    Assent,
+    RefusedError,
+    from_process_zero,
+)
 from dawnjax.checkpoints.manifest import (
     MANIFEST,
     MANIFEST_VERSION,
@@ -180,7 +185,7 @@ class Checkpoints:
         self.wait()
         if step in self._whole:
             return
-        self._assent = Assent(replaces=self._assent.name)
+        self._assent = Assent()
         obstacle = from_process_zero(lambda: self._clear_way(step))
         if obstacle:
             # Orbax is not asked: its threads would wait 5 minutes for a folder that never comes,
@@ -283,13 +288,13 @@ class Checkpoints:
             ),
             multiprocessing_options=processes,
             async_options=ocp.options.AsyncOptions(
-                timeout_secs=TIMEOUT_MS // 1000, barrier_sync_fn=self._meet
+                timeout_secs=TIMEOUT_SECONDS, barrier_sync_fn=self._meet
             ),
         )
 
     def _meet(self, *, key: str, timeout_ms: int) -> None:
         """Waits, as Orbax asks at each stage of a save, until all processes have come so far."""
-        self._assent.give(timeout_ms)
+        self._assent.give()
 
     def _clear_way(self, step: int) -> str:
         """Deletes what would stand in the way of a save; never a checkpoint that may be whole.
@@ -327,7 +332,7 @@ class Checkpoints:
             if jax.process_index() == 0:
                 files = {name: fingerprint(path / name, sync=True) for name in files_of(path)}
                 write_manifest(path, {**content, "files": files}, remote=self._remote)
-            self._assent.give(TIMEOUT_MS)
+            self._assent.give()
         except Exception as error:  # As in save().
             self._save_failed(step, error)
             return
@@ -336,8 +341,9 @@ class Checkpoints:
         self._delete_old()
 
     def _save_failed(self, step: int, error: Exception) -> None:
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # No answer within the time.
-            self._assent.refuse(one_line(error), TIMEOUT_MS)
+        # Or there is no answer within the time.
+        with contextlib.suppress(RefusedError, jax.errors.JaxRuntimeError):
+            self._assent.give(refusal=one_line(error))
         self._note_failure(step, one_line(error))
         # A new one, so that nothing of the failure stays behind in it.
         with contextlib.suppress(Exception):  # It may raise the same again.
@@ -450,11 +456,7 @@ class Checkpoints:
         while not (seen := mark.exists()) and time.monotonic() < deadline:
             time.sleep(0.1)
         try:
-            if not seen:
-                reason = "it does not see the directory of process 0"
-                assent.refuse(reason, TIMEOUT_MS)
-                raise RefusedError(f"process {jax.process_index()}: {reason}")
-            assent.give(TIMEOUT_MS)
+            assent.give("" if seen else "it does not see the directory of process 0")
         except RefusedError as error:
             raise CheckpointError(
                 f"checkpoints need a directory that all processes share, such as gs://BUCKET/PATH "

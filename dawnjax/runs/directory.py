@@ -105,8 +105,8 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
             ]
             if strangers:
                 raise ConfigError(
-                    f"{directory.path} holds {sorted(strangers)[0]!r} but no experiment.json; choose "
-                    "an empty or new --run_dir"
+                    f"{directory.path} holds {min(strangers)!r} but no experiment.json; choose an "
+                    "empty or new --run_dir"
                 )
         for path in (directory.path, *directory.path.parents):
             if is_record_file(path):
