@@ -9,7 +9,7 @@ bit for bit.
 
 Several processes save and restore together, into one directory that they all see (a network file
 system or `gs://`). Process 0 alone hashes, verifies and deletes, and tells the others what it
-chose; a process that fails to write its part tells all others (`checkpoint_agreement`).
+chose; a process that fails to write its part tells all others (see `agreement`).
 """
 
 import contextlib
@@ -67,13 +67,11 @@ class Restored:
       step: The step that it was saved at.
       state: The tree of arrays, with the structure and the shardings that were asked for.
       metadata: What `save` was given.
-      skipped: Newer steps that do not verify, newest first, each with the reason.
     """
 
     step: int
     state: Any
     metadata: dict[str, Any]
-    skipped: tuple[tuple[int, str], ...]
 
 
 def refuse_unwritable(directory: str) -> None:
@@ -216,7 +214,7 @@ class Checkpoints:
             self._warn(self._failures.pop(0))
 
     def restore_newest(self, like: Any) -> Restored | None:
-        """Gives the newest checkpoint that verifies; steps over damaged ones with a warning each.
+        """Restores the newest checkpoint that verifies; warns of each damaged one that it skips.
 
         A file that is missing, added, cut or changed makes a checkpoint damaged. The devices and
         the mesh may differ from those that saved.
@@ -240,13 +238,11 @@ class Checkpoints:
             if getattr(leaf, "sharding", None) is None:
                 raise TypeError(f"{'/'.join(path)}: what to restore has no sharding")
         self.wait()
-        found = from_process_zero(self._find_newest)
-        skipped = tuple((step, reason) for step, reason in found["skipped"])
+        content, skipped = from_process_zero(self._find_newest)
         for step, reason in skipped:
             self._warn(f"checkpoint {self._directory / str(step)} is not used: {reason}")
             self._whole.discard(step)
             self._damaged.add(step)
-        content = found["content"]
         if content is None:
             return None
         step, path = content["step"], self._directory / str(content["step"])
@@ -260,7 +256,7 @@ class Checkpoints:
         self._whole.add(step)
         leaves = [arrays[key] for key in wanted]
         state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-        return Restored(step, state, content["metadata"], skipped)
+        return Restored(step, state, content["metadata"])
 
     def close(self) -> None:
         """Waits for the last save and ends Orbax's threads."""
@@ -391,27 +387,28 @@ class Checkpoints:
         except OSError as error:
             self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
-    def _find_newest(self) -> dict[str, Any]:
-        """Gives the manifest of the newest checkpoint that verifies, and what was skipped."""
+    def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:
+        """Finds the newest checkpoint that verifies.
+
+        Returns:
+          Its manifest, or None; and the newer steps that do not verify, each with the reason.
+        """
         skipped: list[tuple[int, str]] = []
         only_unfinished = True
         try:
             for step in sorted(_steps(self._directory), reverse=True):
                 try:
                     content = verified_manifest(self._directory / str(step), step)
-                except UnfinishedError as error:
-                    skipped.append((step, str(error)))
-                    continue
                 except DamageError as error:
-                    only_unfinished = False
+                    only_unfinished &= isinstance(error, UnfinishedError)
                     skipped.append((step, str(error)))
                     continue
                 del content["files"]  # The other processes have no use for them.
-                return {"content": content, "skipped": skipped}
+                return content, skipped
         except OSError as error:
             raise CheckpointError(f"cannot read {self._directory}: {one_line(error)}") from error
         if only_unfinished:
-            return {"content": None, "skipped": skipped}
+            return None, skipped
         reasons = "; ".join(f"step {step}: {reason}" for step, reason in skipped)
         raise CheckpointError(
             f"no checkpoint in {self._directory} verifies ({reasons}); bring back a copy of one, "
@@ -480,7 +477,7 @@ def _try_to_write(directory: str) -> None:
 
 
 def _by_path(tree: Any) -> dict[tuple[str, ...], Any]:
-    """Gives the leaves of a tree by their path, in the order of `jax.tree.leaves`.
+    """Maps the path of each leaf of a tree to it, in the order of `jax.tree.leaves`.
 
     Lists, tuples and dataclasses become dicts of strings, so that what is on disk does not depend
     on the classes of this program.
@@ -517,7 +514,7 @@ def _empty(leaf: jax.ShapeDtypeStruct) -> jax.Array:
 
 
 def _signature(leaf: Any) -> str:
-    """Gives dtype and shape as text, such as `bfloat16[3,3,64]`."""
+    """Dtype and shape as text, such as `bfloat16[3,3,64]`."""
     return f"{np.dtype(leaf.dtype).name}[{','.join(str(size) for size in leaf.shape)}]"
 
 
@@ -534,7 +531,7 @@ def _check_same_structure(
 
 
 def _steps(directory: "epath.Path") -> list[int]:
-    """Gives the steps that have a folder, in no order."""
+    """The steps that have a folder, in no order."""
     if not directory.exists():
         return []
     names = [path.name for path in directory.iterdir()]
