@@ -164,19 +164,21 @@ class Checkpoints:
           ValueError: The step is below 0.
           TypeError: A leaf is not a numeric `jax.Array`, or the metadata is not JSON.
         """
+        import orbax.checkpoint as ocp
+
         if step < 0:
             raise ValueError(f"step={step}: steps are counted from 0")
         arrays = _by_path(state)
-        for path, array in arrays.items():
+        for name, array in arrays.items():
             if not isinstance(array, jax.Array) or jax.dtypes.issubdtype(
                 array.dtype, jax.dtypes.extended
             ):
-                raise TypeError(f"{'/'.join(path)} is a {type(array).__name__}, not a plain array")
+                raise TypeError(f"{name} is a {type(array).__name__}, not a plain array")
         content = {
             "manifest_version": MANIFEST_VERSION,
             "step": step,
             "metadata": metadata,
-            "arrays": {"/".join(path): _signature(array) for path, array in arrays.items()},
+            "arrays": {name: _signature(array) for name, array in arrays.items()},
         }
         content = json.loads(json.dumps(content))  # The caller may change its metadata afterwards.
 
@@ -191,7 +193,8 @@ class Checkpoints:
             self._note_failure(step, obstacle)
             return
         try:
-            self._checkpointer.save(self._directory / str(step), args=_save_args(arrays))
+            args = ocp.args.PyTreeSave(_with_elements(arrays))
+            self._checkpointer.save(self._directory / str(step), args=args)
         except Exception as error:  # Orbax names no set of errors; none of them may end the run.
             self._save_failed(step, error)
             return
@@ -234,9 +237,9 @@ class Checkpoints:
             directory cannot be read.
         """
         wanted = _by_path(like)
-        for path, leaf in wanted.items():
+        for name, leaf in wanted.items():
             if getattr(leaf, "sharding", None) is None:
-                raise TypeError(f"{'/'.join(path)}: what to restore has no sharding")
+                raise TypeError(f"{name}: what to restore has no sharding")
         self.wait()
         content, skipped = from_process_zero(self._find_newest)
         for step, reason in skipped:
@@ -254,7 +257,7 @@ class Checkpoints:
                 f"checkpoint {path} verifies but Orbax cannot read it: {one_line(error)}"
             ) from error
         self._whole.add(step)
-        leaves = [arrays[key] for key in wanted]
+        leaves = [arrays[name] for name in wanted]
         state = jax.tree.unflatten(jax.tree.structure(like), leaves)
         return Restored(step, state, content["metadata"])
 
@@ -415,17 +418,14 @@ class Checkpoints:
             "or delete that directory to start from the beginning"
         )
 
-    def _read(self, path: "epath.Path", wanted: dict[tuple[str, ...], Any]) -> dict[Any, jax.Array]:
+    def _read(self, path: "epath.Path", wanted: dict[str, Any]) -> dict[str, jax.Array]:
         import orbax.checkpoint as ocp
 
-        tree = _nest({key: leaf for key, leaf in wanted.items() if math.prod(leaf.shape)})
-        restore_args = ocp.checkpoint_utils.construct_restore_args(tree)
-        args = ocp.args.PyTreeRestore(item=tree, restore_args=restore_args)
-        read = _by_path(self._checkpointer.restore(path, args=args))
-        for key, leaf in wanted.items():
-            if not math.prod(leaf.shape):
-                read[key] = _empty(leaf)
-        return read
+        stored = _with_elements(wanted)
+        restore_args = ocp.checkpoint_utils.construct_restore_args(stored)
+        args = ocp.args.PyTreeRestore(item=stored, restore_args=restore_args)
+        read = self._checkpointer.restore(path, args=args)
+        return {name: read[name] if name in stored else _empty(wanted[name]) for name in wanted}
 
     def _check_reachable(self) -> None:
         try:
@@ -476,35 +476,23 @@ def _try_to_write(directory: str) -> None:
     os.rmdir(folder)
 
 
-def _by_path(tree: Any) -> dict[tuple[str, ...], Any]:
-    """Maps the path of each leaf of a tree to it, in the order of `jax.tree.leaves`.
+def _by_path(tree: Any) -> dict[str, Any]:
+    """Maps the path of each leaf of a tree, such as `params/0/bias`, to it.
 
-    Lists, tuples and dataclasses become dicts of strings, so that what is on disk does not depend
-    on the classes of this program.
+    The order is that of `jax.tree.leaves`. What is on disk does not depend on the classes of this
+    program.
     """
     leaves = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        key = tuple(jax.tree_util.keystr((entry,), simple=True) for entry in path)
-        if leaves.setdefault(key, leaf) is not leaf:
-            raise TypeError(f"two leaves have the path {'/'.join(key)}")
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if leaves.setdefault(name, leaf) is not leaf:
+            raise TypeError(f"two leaves have the path {name}")
     return leaves
 
 
-def _nest(leaves: dict[tuple[str, ...], Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, leaf in leaves.items():
-        node = tree
-        for name in path[:-1]:
-            node = node.setdefault(name, {})
-        node[path[-1]] = leaf
-    return tree
-
-
-def _save_args(arrays: dict[tuple[str, ...], jax.Array]) -> Any:
-    import orbax.checkpoint as ocp
-
-    # Orbax refuses arrays without elements; their shape and dtype are in the manifest.
-    return ocp.args.PyTreeSave(_nest({key: array for key, array in arrays.items() if array.size}))
+def _with_elements(leaves: dict[str, Any]) -> dict[str, Any]:
+    """What Orbax is asked for: it refuses arrays without elements, which the manifest describes."""
+    return {name: leaf for name, leaf in leaves.items() if math.prod(leaf.shape)}
 
 
 def _empty(leaf: jax.ShapeDtypeStruct) -> jax.Array:
@@ -519,9 +507,9 @@ def _signature(leaf: Any) -> str:
 
 
 def _check_same_structure(
-    path: "epath.Path", saved: dict[str, str], wanted: dict[tuple[str, ...], Any]
+    path: "epath.Path", saved: dict[str, str], wanted: dict[str, Any]
 ) -> None:
-    asked = {"/".join(key): _signature(leaf) for key, leaf in wanted.items()}
+    asked = {name: _signature(leaf) for name, leaf in wanted.items()}
     for name in [*asked, *saved]:
         if asked.get(name) != saved.get(name):
             raise CheckpointError(
