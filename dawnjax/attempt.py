@@ -94,10 +94,6 @@ class Attempt:
             tensorboard = run.directory.tensorboard if writes_scalars else None
             self.journal = Journal(log, clock, self._display, tensorboard, request.experiment, spec)
             opened.callback(self.journal.close)
-            for number in log.damaged_lines:
-                self.journal.warn(
-                    f"line {number} of {log.path.name} is torn or damaged and is left out"
-                )
             for message in run.warnings:
                 self.journal.warn(message)
             new_dir = [] if options.run_dir else [f"--run_dir={run.directory.path}"]
@@ -143,15 +139,9 @@ class Attempt:
     ) -> None:
         """Ends what runs beside the loop, and logs an error as far as disk and hosts let it."""
         with self._opened:
-            if error is None:
-                return
-            self.watchdog.explain(error)  # ends the process here if another host is at fault
-            log = self._run.log
-            with contextlib.suppress(RunError):
-                log.append("warning", message=f"{type(error).__name__}: {error}")
-                self._sampler.stop()
-                log.append("attempt_end", status="failed", step=self.journal.step)
-                self._write_result()
+            if error is not None:
+                self.watchdog.explain(error)  # ends the process here if another host is at fault
+                self._fail(error)
 
     def get_on(self) -> None:
         """Says that this process is getting on with its phase; all must say it alike."""
@@ -273,13 +263,18 @@ class Attempt:
             log.append("warning", message=message)
         self._sampler.stop()
         log.append("attempt_end", durable=True, status=status, step=step)
-        result = self._write_result()
-        if result is not None:
+        if self._is_first:
+            result = _write_result(self._run.directory, log.events)
             self._display.closing_table(result, self._run.directory.path)
 
-    def _write_result(self) -> RunResult | None:
-        """Computes the result and writes it, on process 0; None on the others."""
-        return _write_result(self._run.directory, self._run.log.events) if self._is_first else None
+    def _fail(self, error: BaseException) -> None:
+        log = self._run.log
+        with contextlib.suppress(RunError):
+            log.append("warning", message=f"{type(error).__name__}: {error}")
+            self._sampler.stop()
+            log.append("attempt_end", status="failed", step=self.journal.step)
+            if self._is_first:
+                _write_result(self._run.directory, log.events)
 
     def _record_phase(self, name: Phase) -> None:
         self.watchdog.report(name, self.journal.step)

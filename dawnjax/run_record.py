@@ -34,7 +34,7 @@ class OpenRun:
       record: Its `experiment.json`.
       log: This process's log; whoever takes the run closes it.
       finished: The status with which an earlier attempt ended the trial; empty if none did.
-      warnings: What a reader of the result should know of the record.
+      warnings: What a reader of the result should know of the record and the log.
     """
 
     directory: RunDirectory
@@ -58,16 +58,20 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
     """
     directory, record, warnings = _open_directory(request, spec)
     log = RunLog(log_path(directory.path, jax.process_index()), clock)
+    warnings += [
+        f"line {number} of {log.path.name} is torn or damaged and is left out"
+        for number in log.damaged_lines
+    ]
     end = last_event(log.earlier_events, "attempt_end")
     # Process 0 decides: the log of another may lack the end, or be lost with its disk.
     status = processes.same_text("" if end is None else end["status"])
     finished = status if status in FINAL_STATUSES else ""
-    return OpenRun(directory, record, log, finished, warnings)
+    return OpenRun(directory, record, log, finished, tuple(warnings))
 
 
 def _open_directory(
     request: Request, spec: AnySpec
-) -> tuple[RunDirectory, dict[str, Any], tuple[str, ...]]:
+) -> tuple[RunDirectory, dict[str, Any], list[str]]:
     experiment, options = request.experiment, request.options
     source = None if request.experiment_file is None else source_of(request.experiment_file)
     settings = {
@@ -90,13 +94,13 @@ def _open_directory(
         "identity_fields": experiment.identity_fields(spec),
         "source": source,
     }
-    warnings = ()
+    warnings = []
     if old is not None:
         refuse_other_run(directory, old, new)
         if source and old.get("source") and source["sha256"] != old["source"]["sha256"]:
-            warnings = (
+            warnings.append(
                 f"{request.experiment_file} was changed since the run began: its text differs from "
-                f"that of {old['source']['name']} in {directory.experiment_file}",
+                f"that of {old['source']['name']} in {directory.experiment_file}"
             )
     # On a shared disk only process 0 writes, once all have looked; on disks of their own, each.
     processes.gather("looked")
