@@ -187,7 +187,7 @@ class Attempt:
                     f"{record[name]!r} here; choose another --checkpoint.directory"
                 )
         # The past is that of process 0, of whose log the result is made.
-        is_lost = self._is_first and past.lacks_some_of(metadata["events"], log.earlier_events)
+        is_lost = self._is_first and past.lacks_some_of(metadata["events"], log.events)
         lost = {"past": metadata["events"]} if is_lost else {}
         log.append("restored", step=restored.step, **lost)
         self.journal.step = self.journal.first_step = restored.step
@@ -301,7 +301,7 @@ def report_finished(run: OpenRun, request: Request, spec: AnySpec) -> str:
     if jax.process_index() == 0:
         display = Display(request.experiment, spec, enabled=True)
         # The attempt may have been killed after its last event and before this.
-        result = _write_result(run.directory, run.log.earlier_events)
+        result = _write_result(run.directory, run.log.events)
         display.closing_table(result, run.directory.path)
         for message in run.warnings:
             display.warning(message)

@@ -62,7 +62,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
         f"line {number} of {log.path.name} is torn or damaged and is left out"
         for number in log.damaged_lines
     ]
-    end = last_event(log.earlier_events, "attempt_end")
+    end = last_event(log.events, "attempt_end")
     # Process 0 decides: the log of another may lack the end, or be lost with its disk.
     status = processes.same_text("" if end is None else end["status"])
     finished = status if status in FINAL_STATUSES else ""

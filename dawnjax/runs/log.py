@@ -71,8 +71,7 @@ class RunLog:
     Attributes:
       path: The file.
       attempt: The attempt that writes, as its lines have it.
-      earlier_events: The events of earlier attempts, condensed.
-      events: Those and the ones of this attempt, condensed: all that a summary needs.
+      events: Those of all attempts so far, condensed: all that a summary needs.
       damaged_lines: Numbers of the lines that were torn or damaged when the log was opened.
     """
 
@@ -105,8 +104,7 @@ class RunLog:
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror}") from None
         self.attempt = max((event["attempt"] for event in earlier), default=0) + 1
-        self.earlier_events = condense(earlier)
-        self.events = list(self.earlier_events)
+        self.events = condense(earlier)
         self._number = self.attempt  # in `events`, where a past may come before this attempt
 
     def append(self, event: str, *, durable: bool = False, **fields: Any) -> None:
