@@ -96,9 +96,8 @@ def measure(
         steps = programs.steps_per_call
         counts = {steps: place(np.array(steps, np.int32), replicated(mesh))}
         feed = TrainFeed(shapes, mesh, experiment.data.load("train"), 0, steps)
-        clock = RunClock()
-        run = open_run(request, spec, clock)
-        attempt = opened.enter_context(Attempt(run, request, spec, mesh, clock, watchdog, flags))
+        run = open_run(request, spec, RunClock())
+        attempt = opened.enter_context(Attempt(run, mesh, watchdog, flags))
         in_flight = calls_in_flight("cpu", steps)
         queue = CallQueue(in_flight)
 

@@ -65,9 +65,8 @@ class Bench:
             n: place(np.array(n, np.int32), replicated(mesh)) for n in range(1, steps + 1)
         }
         self.feed = TrainFeed(shapes, mesh, experiment.data.load("train"), 0, steps)
-        clock = RunClock()
-        run = open_run(request, spec, clock)
-        self.attempt = Attempt(run, request, spec, mesh, clock, watchdog, flags)
+        run = open_run(request, spec, RunClock())
+        self.attempt = Attempt(run, mesh, watchdog, flags)
         self.queue = CallQueue(IN_FLIGHT["cpu"])
 
     def on(self, calls: int) -> float:

@@ -20,9 +20,7 @@ from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.config.config_json import to_json
-from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.journal import Journal
 from dawnjax.machine import host_memory
 from dawnjax.machine.device_counters import DeviceCounters
@@ -30,7 +28,7 @@ from dawnjax.machine.hosts import HostSampler
 from dawnjax.progress import Display
 from dawnjax.run_record import OpenRun
 from dawnjax.runs import past, summary, versions
-from dawnjax.runs.clock import Phase, Phases, RunClock, boot_id
+from dawnjax.runs.clock import Phase, Phases, boot_id
 from dawnjax.runs.directory import RunDirectory, write_json
 from dawnjax.runs.log import SCHEMA_VERSION
 from dawnjax.runs.summary import RunResult
@@ -52,24 +50,12 @@ class Attempt:
       phases: The phase that runs now.
     """
 
-    def __init__(
-        self,
-        run: OpenRun,
-        request: Request,
-        spec: AnySpec,
-        mesh: Mesh,
-        clock: RunClock,
-        watchdog: Watchdog,
-        argv: list[str],
-    ):
+    def __init__(self, run: OpenRun, mesh: Mesh, watchdog: Watchdog, argv: list[str]):
         """Describes the attempt in its log and starts what runs beside the loop.
 
         Args:
-          run: The run directory, which has not finished; its log is closed here.
-          request: What is run.
-          spec: The dataset's shapes and counts.
+          run: The run, which has not finished; its log is closed here.
           mesh: The devices.
-          clock: The clock of this process.
           watchdog: What ends this process when another is gone.
           argv: The command line's flags, for the line that says how to resume.
 
@@ -77,7 +63,7 @@ class Attempt:
           ConfigError: Checkpoints cannot be written.
           RunError: The log cannot be written.
         """
-        options, log = request.options, run.log
+        options, log = run.request.options, run.log
         self._run, self._options, self.watchdog = run, options, watchdog
         self._is_first = jax.process_index() == 0
         with contextlib.ExitStack() as opened:
@@ -87,12 +73,11 @@ class Attempt:
             )
             # Before the attempt is logged: it is none yet.
             refuse_unwritable(self._checkpoint_directory)
-            _describe(run, request, spec, mesh)
-            self._display = Display(request.experiment, spec, enabled=self._is_first)
+            _describe(run, mesh)
+            self._display = Display(run.request.experiment, run.spec, enabled=self._is_first)
             opened.callback(self._display.close)
             writes_scalars = self._is_first and options.tensorboard
-            tensorboard = run.directory.tensorboard if writes_scalars else None
-            self.journal = Journal(log, clock, self._display, tensorboard, request.experiment, spec)
+            self.journal = Journal(run, self._display, writes_scalars=writes_scalars)
             opened.callback(self.journal.close)
             for message in run.warnings:
                 self.journal.warn(message)
@@ -296,16 +281,16 @@ class Attempt:
         return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
-def report_finished(run: OpenRun, request: Request, spec: AnySpec) -> str:
+def report_finished(run: OpenRun) -> str:
     """Shows the result of a trial that an earlier attempt ended; returns its status."""
     if jax.process_index() == 0:
-        display = Display(request.experiment, spec, enabled=True)
+        display = Display(run.request.experiment, run.spec, enabled=True)
         # The attempt may have been killed after its last event and before this.
         result = _write_result(run.directory, run.log.events)
         display.closing_table(result, run.directory.path)
         for message in run.warnings:
             display.warning(message)
-        price = request.options.price_per_hour_usd
+        price = run.request.options.price_per_hour_usd
         if price is not None and price != result.run_options["price_per_hour_usd"]:
             display.warning(
                 f"this run has ended and keeps the price it had: {price:g} USD an hour is not "
@@ -321,9 +306,9 @@ def _write_result(directory: RunDirectory, events: list[past.Event]) -> RunResul
     return result
 
 
-def _describe(run: OpenRun, request: Request, spec: AnySpec, mesh: Mesh) -> None:
+def _describe(run: OpenRun, mesh: Mesh) -> None:
     """Logs the start of an attempt: what is run, how, and on which devices."""
-    log = run.log
+    log, request = run.log, run.request
     log.append(
         "attempt_start",
         schema_version=SCHEMA_VERSION,
@@ -338,8 +323,8 @@ def _describe(run: OpenRun, request: Request, spec: AnySpec, mesh: Mesh) -> None
         identity=run.record["identity"],
         overrides=request.overrides,
         seed=request.seed,
-        num_train_examples=spec.num_train_examples,
-        num_eval_examples=spec.num_eval_examples,
+        num_train_examples=run.spec.num_train_examples,
+        num_eval_examples=run.spec.num_eval_examples,
         run_options=to_json(request.options),
     )
     log.append(

@@ -1,16 +1,12 @@
 """What is recorded of an attempt's steps and evaluations: in its log, on the screen, as scalars."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 from dawnjax.call_queue import CallQueue
-from dawnjax.config.experiment import Experiment
 from dawnjax.evaluation import reaches
-from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.progress import Display
-from dawnjax.runs.clock import RunClock
-from dawnjax.runs.log import RunLog
+from dawnjax.run_record import OpenRun
 from dawnjax.runs.logged_run import LoggedRun, events_of
 from dawnjax.runs.scalars import ScalarWriter
 
@@ -30,34 +26,25 @@ class Journal:
       record_at: When the steps that ended are to be recorded next, by `time.perf_counter`.
     """
 
-    def __init__(
-        self,
-        log: RunLog,
-        clock: RunClock,
-        display: Display,
-        tensorboard: Path | None,
-        experiment: Experiment,
-        spec: AnySpec,
-    ):
+    def __init__(self, run: OpenRun, display: Display, *, writes_scalars: bool):
         """Begins to record.
 
         Args:
-          log: This process's log.
-          clock: The clock of this process.
+          run: The run, with its log.
           display: What a person sees.
-          tensorboard: Where scalars go; None writes none.
-          experiment: What is run.
-          spec: The dataset's shapes and counts.
+          writes_scalars: Whether this process writes scalars for TensorBoard.
         """
-        self._log, self._clock, self._display = log, clock, display
-        self._experiment, self._spec = experiment, spec
+        self._log, self._clock, self._display = run.log, run.clock, display
+        self._experiment, self._spec = run.request.experiment, run.spec
         self.step = self.first_step = 0
         self._recorded_steps = self._recorded_losses = 0
         self._stage, self._diverged = -1, False
         self._earlier_seconds = 0.0
         self._record_seconds = LIVE_RECORD_SECONDS if display.is_live else RECORD_SECONDS
         self.record_at = time.perf_counter() + self._record_seconds
-        self._scalars = ScalarWriter(tensorboard, self.warn)
+        self._scalars = ScalarWriter(
+            run.directory.tensorboard if writes_scalars else None, self.warn
+        )
 
     def warn(self, message: str) -> None:
         """Records what a reader of the result should know, and shows it."""

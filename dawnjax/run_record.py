@@ -30,6 +30,9 @@ class OpenRun:
     """A run directory that this process has open.
 
     Attributes:
+      request: What is run.
+      spec: The dataset's shapes and counts.
+      clock: The clock of this process.
       directory: The directory.
       record: Its `experiment.json`.
       log: This process's log; whoever takes the run closes it.
@@ -37,6 +40,9 @@ class OpenRun:
       warnings: What a reader of the result should know of the record and the log.
     """
 
+    request: Request
+    spec: AnySpec
+    clock: RunClock
     directory: RunDirectory
     record: dict[str, Any]
     log: RunLog
@@ -66,7 +72,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
     # Process 0 decides: the log of another may lack the end, or be lost with its disk.
     status = processes.same_text("" if end is None else end["status"])
     finished = status if status in FINAL_STATUSES else ""
-    return OpenRun(directory, record, log, finished, tuple(warnings))
+    return OpenRun(request, spec, clock, directory, record, log, finished, tuple(warnings))
 
 
 def _open_directory(

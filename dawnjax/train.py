@@ -103,8 +103,8 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
 
     run = open_run(request, spec, clock)
     if run.finished:
-        return EXIT_STATUSES[report_finished(run, request, spec)]
-    with Attempt(run, request, spec, mesh, clock, watchdog, argv) as attempt:
+        return EXIT_STATUSES[report_finished(run)]
+    with Attempt(run, mesh, watchdog, argv) as attempt:
         status = _train(experiment, recipes, options, request.seed, attempt)
     return EXIT_STATUSES[status]
 
