@@ -12,6 +12,7 @@ measured beside the rounds, and each round of ours is charged with its share of 
 """
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import time
@@ -21,15 +22,17 @@ import jax
 import numpy as np
 
 from benchmarks import harness
-from dawnjax.attempt import RECORD_SECONDS, Attempt
+from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallQueue
 from dawnjax.cluster import processes
 from dawnjax.cluster.options import ProcessOptions
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.journal import RECORD_SECONDS
 from dawnjax.machine import compilation
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
+from dawnjax.run_record import open_run
 from dawnjax.runs.clock import RunClock
 from dawnjax.train import calls_in_flight, train_until
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
@@ -78,7 +81,7 @@ def measure(
       Main-thread CPU microseconds a call, ours and bare; and how much of ours is the share of a
       record.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
         request, _ = parse_request("train", [*flags, f"--run_dir={folder}/run"])
         experiment, options = request.experiment, request.options
         compilation.configure(options.compile_cache_dir)
@@ -94,7 +97,8 @@ def measure(
         steps = programs.steps_per_call
         counts = {steps: place(np.array(steps, np.int32), replicated(mesh))}
         feed = TrainFeed(shapes, mesh, experiment.data.load("train"), 0, steps)
-        attempt = Attempt(request, spec, mesh, RunClock(), watchdog, flags)
+        run = open_run(request, spec, RunClock())
+        attempt = opened.enter_context(Attempt(run, mesh, watchdog, flags))
         in_flight = calls_in_flight("cpu", steps)
         queue = CallQueue(in_flight)
 
@@ -102,7 +106,7 @@ def measure(
 
         def ours(calls: int = calls) -> float:
             state = programs.initialize(key)
-            attempt.record_at = float("inf")
+            attempt.journal.record_at = float("inf")
             started = time.thread_time()
             state, _, _ = train_until(
                 calls * steps, state, 0, programs, feed, queue, attempt, counts, key
@@ -113,7 +117,7 @@ def measure(
         def record() -> float:
             ours(2)
             started = time.thread_time()
-            attempt.record_steps(queue, feed.wait_seconds)
+            attempt.journal.record_steps(queue, feed.wait_seconds)
             return 1e6 * (time.thread_time() - started)
 
         def bare() -> float:
@@ -135,7 +139,6 @@ def measure(
         call_seconds = queue.total_seconds * steps / queue.steps_done
         record_share = record_microseconds * call_seconds / RECORD_SECONDS
         comparison = harness.alternate(ours, bare, rounds, warm_ups=2, unit="us a call")
-        attempt.close()
     return comparison, record_share
 
 

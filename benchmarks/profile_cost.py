@@ -33,6 +33,7 @@ from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
+from dawnjax.run_record import open_run
 from dawnjax.runs.clock import RunClock
 from dawnjax.train import CHECKED_CALLS, IN_FLIGHT, train_until
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
@@ -65,7 +66,8 @@ class Bench:
             n: place(np.array(n, np.int32), replicated(mesh)) for n in range(1, steps + 1)
         }
         self.feed = TrainFeed(shapes, mesh, experiment.data.load("train"), 0, steps)
-        self.attempt = Attempt(request, spec, mesh, RunClock(), watchdog, flags)
+        run = open_run(request, spec, RunClock())
+        self.attempt = Attempt(run, mesh, watchdog, flags)
         self.queue = CallQueue(IN_FLIGHT["cpu"])
 
     def on(self, calls: int) -> float:
@@ -104,8 +106,8 @@ class Bench:
                 break
             if count % CHECKED_CALLS == 0 and int(metrics.first_nonfinite_step):
                 break
-            if queue.last_end > attempt.record_at:
-                attempt.record_steps(queue, feed.wait_seconds)
+            if queue.last_end > attempt.journal.record_at:
+                attempt.journal.record_steps(queue, feed.wait_seconds)
         queue.drain()
         return 1e6 * (time.thread_time() - started) / calls
 
@@ -119,14 +121,14 @@ def main() -> int:
     watchdog = processes.join(ProcessOptions())
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(SETTINGS["tiny model, 1 step a call"], watchdog, folder)
-        loop = harness.alternate(
-            lambda: bench.on(arguments.calls),
-            lambda: bench.off(arguments.calls),
-            arguments.rounds,
-            warm_ups=2,
-        )
-        spans = _span_microseconds(bench.attempt)
-        bench.attempt.close()
+        with bench.attempt:
+            loop = harness.alternate(
+                lambda: bench.on(arguments.calls),
+                lambda: bench.off(arguments.calls),
+                arguments.rounds,
+                warm_ups=2,
+            )
+            spans = _span_microseconds(bench.attempt)
     difference = np.subtract(loop.first, loop.second)
     added = float(np.median(difference))
     interval = harness.bootstrap_of_median(difference)
@@ -186,8 +188,8 @@ def _window_cost(watchdog: Any, folder: Path) -> tuple[harness.Comparison, int, 
         with trace_window(folder / f"trace_{number}"):
             return plain()
 
-    comparison = harness.alternate(traced, plain, 7, warm_ups=1)
-    bench.attempt.close()
+    with bench.attempt:
+        comparison = harness.alternate(traced, plain, 7, warm_ups=1)
     files = list((folder / f"trace_{number}").glob("**/*.xplane.pb"))
     return comparison, sum(file.stat().st_size for file in files), calls * call_steps
 

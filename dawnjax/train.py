@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from dawnjax.attempt import FIRST_LOSSES, Attempt
+from dawnjax.attempt import FIRST_LOSSES, Attempt, report_finished
 from dawnjax.call_queue import CallQueue
 from dawnjax.capture import Trainer
 from dawnjax.cluster import processes
@@ -34,6 +34,7 @@ from dawnjax.machine.mesh import (
     replicated,
 )
 from dawnjax.programs import TrainPrograms, state_shapes
+from dawnjax.run_record import open_run
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import refuse_undecodable
 from dawnjax.runs.stages import Span
@@ -100,15 +101,11 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
         first_line = str(error).splitlines()[0]
         raise ConfigError(f"the model cannot be built from these fields: {first_line}") from None
 
-    attempt = Attempt(request, spec, mesh, clock, watchdog, argv)
-    if attempt.finished:
-        return EXIT_STATUSES[attempt.report_finished()]
-    try:
+    run = open_run(request, spec, clock)
+    if run.finished:
+        return EXIT_STATUSES[report_finished(run)]
+    with Attempt(run, mesh, watchdog, argv) as attempt:
         status = _train(experiment, recipes, options, request.seed, attempt)
-    except BaseException as error:
-        watchdog.explain(error)  # ends the process here if another host is at fault
-        attempt.fail(error)
-        raise
     return EXIT_STATUSES[status]
 
 
@@ -119,9 +116,9 @@ def _train(
     seed: int,
     attempt: Attempt,
 ) -> str:
-    spec, mesh = recipes[0].spec, recipes[0].mesh
+    spec, mesh, journal, phases = recipes[0].spec, recipes[0].mesh, attempt.journal, attempt.phases
     # Every program is compiled and has run once before the clock starts; none sees an example.
-    with attempt.phase("compile"):
+    with phases.phase("compile"):
         # One stage, unless the recipe changes its images or its batch in the course of the run.
         compiled = compile_stages(recipes, options, attempt.record_program)
         shapes, programs = compiled.first.shapes, compiled.first.train
@@ -133,16 +130,12 @@ def _train(
         for stage in compiled.stages:
             _warm_up(stage, root_key, counts)
         attempt.agree(False)
-    with attempt.phase("restore"):
-        restored = attempt.checkpoints.restore_newest(state_shapes(recipes[0]))
-        if restored is not None:
-            attempt.restored(restored.step, restored.metadata)
-        else:
-            attempt.begins_without_checkpoint()
+    with phases.phase("restore"):
+        restored = attempt.restore(state_shapes(recipes[0]))
     attempt.start_clock()
 
     # From here on everything counts: reading and uploading data, initialization that looks at it.
-    with attempt.phase("other"):
+    with phases.phase("other"):
         train_examples, eval_examples = experiment.data.load("train"), experiment.data.load("eval")
         feed = TrainFeed(
             shapes, mesh, train_examples, seed, programs.steps_per_call, compiled.spans
@@ -176,23 +169,23 @@ def _train(
     attempt.preemption.begin(step)
     for stop in stops:
         stage = compiled.of_last(stop)  # the ends of stages are stops: a stretch lies in one
-        attempt.enter_stage(stage.recipe.span.index)
-        attempt.enter("train")
+        journal.enter_stage(stage.recipe.span.index)
+        phases.enter("train")
         with attempt.profile.window(step, stop, stage.recipe, stage.train):
             state, step, interrupted = train_until(
                 stop, state, step, stage.train, feed, queue, attempt, counts, root_key
             )
             # The host waits for the devices here: what follows is not charged with train steps.
             queue.drain()
-        if not attempt.record_steps(queue, feed.wait_seconds):
+        if not journal.record_steps(queue, feed.wait_seconds):
             status = "diverged"
             break
         if step in evaluation_steps:
-            attempt.enter("eval")
+            phases.enter("eval")
             metrics = evaluate(
                 stage.recipe, stage.evaluation, state, evaluation_feed, in_flight, attempt.get_on
             )
-            if attempt.record_evaluation(step, metrics):
+            if journal.record_evaluation(step, metrics):
                 status = "reached"
                 if experiment.evaluation.stop_at_target:
                     break
@@ -201,12 +194,12 @@ def _train(
             status = "interrupted"
             break
         if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
-            attempt.enter("checkpoint")
+            phases.enter("checkpoint")
             attempt.save(step, state)
         if (
             experiment.max_seconds
             and not ends_at_target
-            and attempt.agree(attempt.run_seconds() > experiment.max_seconds)
+            and attempt.agree(journal.run_seconds() > experiment.max_seconds)
         ):
             break
 
@@ -214,8 +207,9 @@ def _train(
     attempt.preemption.end()
     feed.close()
     if status != "diverged":
-        attempt.enter("checkpoint")
+        phases.enter("checkpoint")
         attempt.save(step, state)
+    host = attempt.host_used(queue, feed.wait_seconds)
     if status in ("reached", "not_reached"):
         # The same real steps again, traced, and against their twin: the state is of no more use.
         stage = compiled.of_last(step)
@@ -223,7 +217,7 @@ def _train(
         call = (stage.train, feed, state, step, counts, root_key, in_flight)
         attempt.take_profile(Trainer(stage.recipe, *call), queue)
         feed.close()
-    attempt.finish(status, step, queue, feed.wait_seconds)
+    attempt.finish(status, step, host)
     return status
 
 
@@ -256,7 +250,8 @@ def train_until(
       stop if they were, or if a loss was NaN or infinite.
     """
     get_inputs, call = attempt.profile.named(feed.inputs, programs.train)
-    resident, watchdog, preemption = feed.resident, attempt.watchdog, attempt.preemption
+    resident, journal = feed.resident, attempt.journal
+    watchdog, preemption = attempt.watchdog, attempt.preemption
     first_nonfinite_step = None  # of the call that was looked at last
     queue.start()
     for count, (first, num_steps) in enumerate(_calls(step, [stop], programs.steps_per_call), 1):
@@ -271,8 +266,8 @@ def train_until(
             if first_nonfinite_step is not None and int(first_nonfinite_step):
                 break
             first_nonfinite_step = metrics.first_nonfinite_step
-        if queue.last_end > attempt.record_at:
-            attempt.record_steps(queue, feed.wait_seconds)
+        if queue.last_end > journal.record_at:
+            journal.record_steps(queue, feed.wait_seconds)
     return state, step, False
 
 

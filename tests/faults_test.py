@@ -223,14 +223,14 @@ def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache
 
 def test_the_clock_counts_all_but_the_gap(killed, tmp_path, compile_cache):
     run_dir = shutil.copytree(killed, tmp_path / "run")
-    time.sleep(2.0)
+    time.sleep(0.5)
     assert run(command(run_dir, compile_cache)).returncode == 3
     first, second = events_of_attempt(run_dir, 1), events_of_attempt(run_dir, 2)
     by_hand = seconds_on_clock(first) + last_evaluation(second)["t"]
     row = result_of(run_dir)["evaluations"][-1]
     assert row["seconds_since_run_start"] == pytest.approx(by_hand, abs=1e-4)
     gap = second[0]["boot_seconds"] - second[0]["t"] - first[-1]["boot_seconds"]
-    assert gap > 1.9
+    assert gap > 0.4
 
 
 def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
@@ -258,6 +258,17 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     assert at_least < result["evaluations"][-1]["seconds_since_run_start"] < at_most
     made = result["steps"] * 16 / result["train_seconds"]
     assert result["examples_per_second"] == pytest.approx(made, rel=1e-3)
+    assert check_run(run_dir)[0] == []
+
+    # Then all of it is lost, as on another machine: the last save holds both attempts.
+    shutil.rmtree(run_dir / "log")
+    assert run(command(run_dir, compile_cache)).returncode == 3
+    again = result_of(run_dir)
+    assert again["interruptions"] == 2 and again["steps"] == result["steps"]
+    for name in ("evaluations", "first_losses", "best", "compile_seconds_before_run_start"):
+        assert again[name] == result[name]
+    assert again["train_seconds"] == pytest.approx(result["train_seconds"], abs=1e-5)
+    assert "or its end was lost" in again["warnings"][0]
     assert check_run(run_dir)[0] == []
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from made_runs import write_run
 
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import MeshShape, RunOptions
@@ -204,8 +205,7 @@ def test_no_file_imports_the_folders_under_their_second_name():
 WITHOUT_JAX = [
     "dawnjax",
     "dawnjax.limits",
-    "dawnjax.runs.log",
-    "dawnjax.runs.summary",
+    *(module for module in files() if module.startswith("dawnjax.runs.")),
     "dawnjax.commands.check",
     "dawnjax.commands.import_results",
     "dawnjax.commands.export",
@@ -250,6 +250,30 @@ def test_reading_results_starts_no_machinery():
         capture_output=True,
         text=True,
     )
+    assert done.returncode == 0, done.stderr
+
+
+def test_reading_a_log_needs_the_room_of_runs_alone():
+    for module, imported in module_imports():
+        if room(module) == "dawnjax.runs":
+            allowed = imported in ("dawnjax", "dawnjax.errors") or room(imported) == "dawnjax.runs"
+            assert allowed, f"{module} imports {imported}"
+
+
+def test_reading_a_log_starts_no_machinery(tmp_path):
+    run = write_run(tmp_path / "run")
+    script = (
+        "import sys, threading\n"
+        "from pathlib import Path\n"
+        "from dawnjax.runs import log, summary\n"
+        "events, _ = log.read_events(log.log_path(Path(sys.argv[1]), 0))\n"
+        "assert summary.summarize(events).reached\n"
+        "assert threading.active_count() == 1\n"
+        "started = [name for name in sys.modules if name.startswith('dawnjax.cluster')]\n"
+        "assert not started, started\n"
+    )
+    command = [sys.executable, "-c", script, str(run)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,43 +1,41 @@
-"""What a checkpoint carries of a run, where its log or the end of it was lost."""
+"""What is known of a run whose log, or the end or a line of it, was lost: its checkpoint has it."""
 
 import pytest
 from made_logs import Log, lost_log, recompiling_run
 
-from dawnjax.runs.history import History
-from dawnjax.runs.summary import history_of, knows_more, run_started, summarize
+from dawnjax.errors import RunError
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.log import RunLog, condense, encode_line, read_events
+from dawnjax.runs.past import lacks_some_of, with_past
+from dawnjax.runs.summary import summarize
 
 
-def test_compilation_of_a_lost_log_is_carried():
+def resumed(events: list, past: list | None, start: float = 2000.0, step: int = 20) -> Log:
+    """A log that goes on with an attempt which restores at 6 s and reaches the target at 30 s."""
+    log = Log()
+    log.events = list(events)
+    log.attempt = max((event["attempt"] for event in events), default=0)
+    log.begin(start).add("restored", 6.0, step=step, past=past).evaluate(30.0, 30, 0.9)
+    return log.add("attempt_end", 31.0, status="reached", step=30)
+
+
+def test_compilation_of_a_lost_log_is_known():
     whole = recompiling_run()
     first = [event for event in whole.events if event["attempt"] == 1]
     second = [event for event in whole.events if event["attempt"] == 2]
-    past = history_of(first)
-    for history, before in (
-        (past, 5.0),
-        ({**past, "compile_seconds_before_run_start": None}, None),
-    ):
-        event = {**second[0], "event": "restored", "step": 0, "history": history, "t": 4.0}
-        result = summarize([*second[:-1], event, second[-1]])
-        assert (result.time_to_accuracy_seconds, result.compile_seconds) == (42.0, 8.0)
-        assert result.compile_seconds_before_run_start == before
-        assert result.compile_seconds_in_time_to_accuracy == (None if before is None else 3.0)
-        assert ("lost" in result.reasons.get("compile_seconds_before_run_start", "")) == (
-            not before
-        )
-        assert result.compile_cache == {"train": "cold"}
+    restored = {**second[0], "event": "restored", "step": 0, "t": 4.0, "past": first}
+    result = summarize(with_past([*second[:-1], restored, second[-1]]))
+    assert (result.time_to_accuracy_seconds, result.compile_seconds) == (42.0, 8.0)
+    assert result.compile_seconds_before_run_start == 5.0
+    assert result.compile_seconds_in_time_to_accuracy == 3.0
+    assert result.compile_cache == {"train": "cold"}
 
 
 def test_a_lost_log_is_replaced_by_the_past_in_the_checkpoint():
-    log = Log().begin(0.0)
-    log.add("run_start", 8.0).add("phase", 8.0, name="train").evaluate(12.0, 10, 0.5)
-    log.add("train", 12.0, step=10, epoch=1.0, loss=1.0, steps=10, input_wait_seconds=0.0)
-    now = log.add("host_sample", 20.0).events
-    history = history_of(now)
-    assert history["run_seconds"] == 12.0
-    fresh = Log().begin(1020.0)
-    fresh.add("restored", 6.0, step=10, history=history).evaluate(30.0, 30, 0.9)
-    fresh.add("attempt_end", 31.0, status="reached", step=30)
-    result = summarize(fresh.events)
+    log = resumed([], lost_log(), 1020.0, 10)
+    assert lacks_some_of(lost_log(), log.events[:-3])
+    result = summarize(log.read())
+    # 12 s from run_start to the save, 30 s of the second attempt.
     assert result.time_to_accuracy_seconds == 42.0
     assert result.total_seconds_to_accuracy == 50.0
     assert result.interruptions == 1
@@ -46,23 +44,22 @@ def test_a_lost_log_is_replaced_by_the_past_in_the_checkpoint():
 
 def test_a_lost_log_may_be_replaced_in_any_attempt():
     log = Log().begin(1000.0).add("phase", 1.0, name="compile").add("host_sample", 9.0)
-    assert not run_started(log.events)
-    log.begin(1020.0).add("restored", 6.0, step=10, history=lost_log())
-    assert run_started(log.events)
-    log.evaluate(30.0, 30, 0.9).add("attempt_end", 31.0, status="reached", step=30)
-    result = summarize(log.events)
+    log = resumed(log.events, lost_log(), 1020.0, 10)
+    result = summarize(log.read())
     # 12 s before the save, 9 s of the attempt killed while it compiled, 30 s of the last.
     assert result.time_to_accuracy_seconds == 51.0
     assert result.total_seconds_to_accuracy == 20.0 + 9.0 + 30.0
     assert result.total_seconds == 20.0 + 9.0 + 31.0 == sum(result.phases.values())
-    # From second 8 to second 1,050 of the wall clock.
+    # From second 8 to second 1,050 of the machine's clock.
     assert result.elapsed_seconds_to_accuracy == 1042.0
     assert result.interruptions == 2
     assert [row["seconds_since_run_start"] for row in result.evaluations] == [4.0, 51.0]
     # A disk lost again: the past is handed on whole.
-    again = History.from_json(history_of(log.events))
-    assert (again.attempts, again.run_seconds, again.total_seconds) == (3, 52.0, 60.0)
-    assert (again.steps_made, again.run_start_unix_seconds) == (10, 1e9 + 8)
+    past = condense(log.read())
+    again = summarize(resumed([], past, 3000.0).read())
+    assert (again.interruptions, again.total_seconds) == (3, 60.0 + 31.0)
+    assert again.time_to_accuracy_seconds == 51.0
+    assert again.elapsed_seconds_to_accuracy == 1042.0
 
 
 def test_a_log_that_lost_its_end_is_replaced_by_the_past_in_the_checkpoint():
@@ -70,27 +67,20 @@ def test_a_log_that_lost_its_end_is_replaced_by_the_past_in_the_checkpoint():
     log = Log().begin(0.0)
     log.add("run_start", 8.0).add("phase", 8.0, name="train").train(12.0, 10, 10)
     log.add("first_losses", 12.0, start_step=0, losses=[3.0, 2.0]).add("host_sample", 20.0)
-    log.begin(1000.0).add("restored", 6.0, step=10, history=None)
+    log.begin(1000.0).add("restored", 6.0, step=10, past=None)
     log.add("phase", 6.0, name="train").train(11.0, 20, 10).evaluate(12.0, 20, 0.5)
-    saved = len(log.add("host_sample", 15.0).events)
-    past = history_of(log.events)
-    assert past["run_seconds"] == 12.0 + 15.0
-    log.add("checkpoint", 15.0, step=20).add("host_sample", 17.0)
-    assert not knows_more(past, log.events)  # nothing was lost
-    assert not knows_more(past, log.events[: saved + 1])  # nothing from before the save was
+    saved = len(log.add("checkpoint", 15.0, step=20).events)
+    past = condense(log.read())
+    log.train(16.0, 30, 10).add("host_sample", 17.0)
+    assert not lacks_some_of(past, log.events)  # nothing was lost
+    assert not lacks_some_of(past, log.events[:saved])  # nothing from before the save was
 
-    def resumed(events: list, past: dict | None, start: float = 2000.0) -> Log:
-        rest = Log()
-        rest.events, rest.attempt = list(events), max(event["attempt"] for event in events)
-        rest.begin(start).add("restored", 6.0, step=20, history=past).evaluate(30.0, 30, 0.9)
-        return rest.add("attempt_end", 31.0, status="reached", step=30)
-
-    expected = summarize(resumed(log.events, None).events)
+    expected = summarize(resumed(log.events, None).read())
     assert expected.time_to_accuracy_seconds == 12.0 + 17.0 + 30.0
     for kept in range(5, saved):  # from `run_start` on
         events = log.events[:kept]
-        assert knows_more(past, events)
-        result = summarize(resumed(events, past).events)
+        assert lacks_some_of(past, events)
+        result = summarize(resumed(events, past).read())
         assert result.time_to_accuracy_seconds == 12.0 + 15.0 + 30.0
         assert result.elapsed_seconds_to_accuracy == 2030.0 - 8.0
         assert result.total_seconds == 20.0 + 15.0 + 31.0 == sum(result.phases.values())
@@ -103,73 +93,79 @@ def test_a_log_that_lost_its_end_is_replaced_by_the_past_in_the_checkpoint():
         assert "or its end was lost" in result.warnings[0]
     # An attempt that was killed between the loss and the restart is of no past.
     again = resumed(resumed(log.events[:6], None).events[:-2], past, 3000.0)
-    assert summarize(again.events).time_to_accuracy_seconds == 12.0 + 15.0 + 6.0 + 30.0
+    assert summarize(again.read()).time_to_accuracy_seconds == 12.0 + 15.0 + 6.0 + 30.0
     # And what was lost once can be lost again.
     lost_again = resumed(log.events[:6], past)
-    past = history_of(lost_again.events)
-    assert past["run_seconds"] == 12.0 + 15.0 + 31.0
-    assert not knows_more(past, lost_again.events)
-    assert knows_more(past, lost_again.events[:-2])
-    result = summarize(resumed(lost_again.events[:-2], past, 3000.0).events)
+    past = condense(lost_again.read())
+    assert not lacks_some_of(past, lost_again.read())
+    assert lacks_some_of(past, with_past(lost_again.events[:-2]))
+    result = summarize(resumed(lost_again.events[:-2], past, 3000.0).read())
     assert result.total_seconds == 20.0 + 15.0 + 31.0 + 31.0
-    # A checkpoint that does not say which attempts it tells of cannot replace any.
-    assert not knows_more({**past, "attempt_starts": []}, log.events[:6])
 
 
-@pytest.mark.parametrize("knows_an_evaluation", [True, False])
-def test_a_damaged_run_start_does_not_count_the_past_twice(knows_an_evaluation):
-    def run(with_start: bool, past: dict | None = None) -> tuple[Log, dict | None]:
-        log = Log().begin(0.0)
-        if with_start:
-            log.add("run_start", 8.0)
-        log.add("phase", 8.0, name="train").train(12.0, 10, 10)
-        if knows_an_evaluation:
-            log.evaluate(12.0, 10, 0.5)
-        history = history_of(log.add("host_sample", 20.0).events) if with_start else past
-        log.add("checkpoint", 20.0, step=10).train(24.0, 20, 10)
-        return log, history
-
-    whole, past = run(with_start=True)
-    damaged, _ = run(False, past)
-    assert not run_started(damaged.events)
-    for log, history in ((whole, None), (damaged, past)):
-        log.begin(100.0).add("restored", 6.0, step=10, history=history)
-        log.evaluate(30.0, 30, 0.9).add("attempt_end", 31.0, status="reached", step=30)
-    result, expected = summarize(damaged.events), summarize(whole.events)
+@pytest.mark.parametrize("lost", range(1, 9))
+def test_any_damaged_line_before_the_save_changes_nothing(lost):
+    """The log goes on after the save, so that all of the run is still known."""
+    log = Log().begin(0.0)
+    log.add("run_start", 8.0).add("phase", 8.0, name="train").train(12.0, 10, 10)
+    log.evaluate(12.0, 10, 0.5).add("checkpoint", 20.0, step=10)
+    past = condense(log.read())
+    log.train(24.0, 20, 10)
+    damaged = [event for number, event in enumerate(log.events) if number != lost]
+    expected = summarize(resumed(log.events, None, 100.0, 10).read())
     # From second 8 to 24 of the first attempt, and 30 s of the second.
     assert expected.time_to_accuracy_seconds == 46.0
-    assert result.to_json() == expected.to_json()
+    is_train = log.events[lost]["event"] == "train"
+    assert lacks_some_of(past, damaged) is not is_train
+    assert summarize(resumed(damaged, past, 100.0, 10).read()) == expected
 
 
-def test_the_clock_starts_with_run_start_or_a_past_that_has_it():
-    log = Log().begin(0.0)
-    assert not run_started([]) and not run_started(log.events)
-    log.add("restored", 2.0, step=0, history=History(attempts=1, total_seconds=5.0).to_json())
-    assert not run_started(log.events)
-    log.add("run_start", 3.0)
-    assert run_started(log.events)
-    result = summarize(log.evaluate(7.0, 10, 0.9).events)
-    assert (result.time_to_accuracy_seconds, result.total_seconds_to_accuracy) == (4.0, 12.0)
+def test_an_attempt_in_progress_reads_its_own_log_as_others_do(tmp_path):
+    log = RunLog(tmp_path / "log.jsonl", RunClock())
+    log.append("phase", name="restore")
+    log.append("restored", step=10, past=lost_log())
+    log.append("train", step=20, epoch=2.0, loss=1.0, steps=10, input_wait_seconds=0.0)
+    log.close()
+    assert log.events == condense(read_events(log.path)[0])
+    assert {event["attempt"] for event in log.events} == {1, 2}
+    again = RunLog(log.path, RunClock())
+    again.append("warning", message="third")
+    again.close()
+    assert again.events == condense(read_events(log.path)[0])
+    assert again.events[-1]["attempt"] == 3
+
+
+def test_a_past_that_is_none_is_a_damaged_line_and_one_of_an_earlier_version_is_refused(tmp_path):
+    path = tmp_path / "log.jsonl"
+    event = {"event": "restored", "attempt": 1, "t": 0.5, "step": 1}
+    for past in (5, "text", [1], [{"event": "phase"}], {"a": 1}):
+        path.write_bytes(encode_line({**event, "past": past}))
+        assert read_events(path) == ([], [1])
+    path.write_bytes(encode_line({**event, "history": {"run_seconds": 3.0}}))
+    with pytest.raises(RunError, match="read it with the version of dawnjax that wrote it"):
+        read_events(path)
 
 
 def test_what_a_lost_attempt_did_after_its_save_is_said_to_be_unknown():
-    log = Log().begin(1020.0).add("restored", 6.0, step=10, history=lost_log())
-    result = summarize(log.evaluate(30.0, 30, 0.9).events)
+    log = resumed([], lost_log(), 1020.0, 10)
+    result = summarize(log.read())
     assert result.time_uncertainty_seconds is None
     assert "lost" in result.reasons["time_uncertainty_seconds"]
     assert "lost" in result.warnings[0]
-    # A wall clock that was set back by 1,030 s never makes it less than the 12 + 30 s of the run.
+    # On another machine, a wall clock that is 1,030 s behind never makes it less than the 12 + 30 s
+    # of the run.
     for event in log.events:
         event["unix_seconds"] -= 1030.0
-    assert summarize(log.events).elapsed_seconds_to_accuracy == 42.0
+        if event["event"] == "attempt_start":
+            event["boot_id"] = "another"
+    assert summarize(log.read()).elapsed_seconds_to_accuracy == 42.0
 
 
-def test_a_target_reached_in_the_carried_past_stays_reached():
-    history = lost_log(price=36.0, accuracy=0.95)
-    assert history["reached"]
-    log = Log().begin(1020.0, 36.0).add("restored", 6.0, step=10, history=history)
+def test_a_target_reached_in_a_lost_log_stays_reached():
+    log = Log().begin(1020.0, 36.0)
+    log.add("restored", 6.0, step=10, past=lost_log(price=36.0, accuracy=0.95))
     log.evaluate(7.0, 20, 0.97).add("attempt_end", 10.0, status="reached", step=20)
-    result = summarize(log.events)
+    result = summarize(log.read())
     assert result.reached and "time_to_accuracy_seconds" not in result.reasons
     # The evaluation at 12, 4 s after run_start.
     assert result.time_to_accuracy_seconds == result.elapsed_seconds_to_accuracy == 4.0
@@ -179,24 +175,16 @@ def test_a_target_reached_in_the_carried_past_stays_reached():
     assert result.allocated_cost_usd == pytest.approx(0.02 * (20 + 10), abs=1e-6)
 
 
-def test_a_past_survives_json():
-    history = lost_log(price=36.0)
-    assert History.from_json(history).to_json() == history
-    assert History.from_json({"run_seconds": 3.0, "later_field": 1}) == History(
-        run_seconds=3.0, cost_usd=None, allocated_cost_usd=None
-    )
+def test_a_lost_log_keeps_its_cost():
+    def result_after(past):
+        log = Log().begin(1020.0, 36.0, hosts=1).add("restored", 6.0, step=10, past=past)
+        return summarize(log.evaluate(30.0, 30, 0.9).add("host_sample", 31.0).read())
 
-
-def test_a_carried_past_brings_its_cost():
-    def resumed(history):
-        log = Log().begin(1020.0, 36.0, hosts=1).add("restored", 6.0, step=10, history=history)
-        return summarize(log.evaluate(30.0, 30, 0.9).add("host_sample", 31.0).events)
-
-    result = resumed(lost_log(price=72.0, hosts=2))
+    result = result_after(lost_log(price=72.0, hosts=2))
     # 0.04 USD a second for 12 s of the run and 20 s in all, then 0.01.
     assert result.cost_usd == pytest.approx(0.04 * 12 + 0.01 * 30, abs=1e-6)
     assert result.allocated_cost_usd == pytest.approx(0.04 * 20 + 0.01 * 31, abs=1e-6)
-    unpriced = resumed(lost_log())
+    unpriced = result_after(lost_log())
     assert unpriced.cost_usd is unpriced.allocated_cost_usd is None
-    assert "past" in unpriced.reasons["cost_usd"]
-    assert "past" in unpriced.reasons["allocated_cost_usd"]
+    assert unpriced.reasons["cost_usd"].endswith("in attempt 1")
+    assert unpriced.reasons["allocated_cost_usd"].endswith("in attempt 1")

@@ -1,6 +1,6 @@
 """Logs for tests, made event by event at moments that a reader can add up."""
 
-from dawnjax.runs.summary import history_of
+from dawnjax.runs.past import with_past
 
 EXPERIMENT = {
     "name": "x",
@@ -57,6 +57,10 @@ class Log:
         )
         return self
 
+    def read(self):
+        """The events as `read_events` returns them."""
+        return with_past(self.events)
+
     def train(self, t, step, steps):
         return self.add(
             "train", t, step=step, epoch=step / 10, loss=1.0, steps=steps, input_wait_seconds=0.0
@@ -92,7 +96,7 @@ def interrupted_run():
     log.add("run_start", 8.0).add("phase", 8.0, name="train").evaluate(12.0, 10, 0.5)
     log.add("host_sample", 20.0)
     log.begin(1020.0)
-    log.add("restored", 6.0, step=10, history=None).evaluate(25.0, 20, 0.7)
+    log.add("restored", 6.0, step=10).evaluate(25.0, 20, 0.7)
     log.evaluate(30.0, 30, 0.9)
     return log.add("attempt_end", 31.0, status="reached", step=30)
 
@@ -110,7 +114,7 @@ def recompiling_run(reached=0.9):
 
 
 def lost_log(price=None, hosts=None, accuracy=0.5):
-    """Run start at 8, an evaluation at 12, a save at 20: what the checkpoint then carries."""
+    """Run start at 8, an evaluation at 12, a save at 20: the events that its checkpoint holds."""
     log = Log().begin(0.0, price, hosts)
     log.add("run_start", 8.0).add("phase", 8.0, name="train").train(12.0, 10, 10)
-    return history_of(log.evaluate(12.0, 10, accuracy).add("host_sample", 20.0).events)
+    return log.evaluate(12.0, 10, accuracy).add("checkpoint", 20.0, step=10).events

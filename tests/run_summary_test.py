@@ -182,7 +182,7 @@ def test_steps_are_those_of_the_newest_state():
     # Killed while it compiles, then back at the checkpoint: steps 21 to 50 are gone.
     log.begin(10.0).add("host_sample", 1.0)
     assert summarize(log.events).steps == 50
-    log.begin(20.0).add("restored", 1.0, step=20, history=None)
+    log.begin(20.0).add("restored", 1.0, step=20)
     assert (summarize(log.events).steps, summarize(log.events).epochs) == (20, 2.0)
     log.train(2.0, 30, 10).add("diverged", 2.5, step=27)
     assert summarize(log.events).steps == 30

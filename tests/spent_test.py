@@ -28,7 +28,7 @@ def test_what_a_trial_took_ends_with_its_training():
     assert spent(log.events) == took
     assert spent(condense(log.events)) == took
     # Resumed with nothing to train: the gap, the restart and the second profile are outside too.
-    log.begin(200.0, 36.0, hosts=1).add("restored", 6.0, step=10, history=None)
+    log.begin(200.0, 36.0, hosts=1).add("restored", 6.0, step=10)
     log.add("phase", 7.0, name="profile").add("attempt_end", 60.0, status="not_reached", step=10)
     assert spent(log.events) == took
     # 12 s to the step whose loss was NaN.
@@ -51,10 +51,11 @@ def test_what_a_trial_took_that_has_not_ended_goes_on_to_its_last_event():
 
 
 def test_what_a_trial_took_in_a_log_that_was_lost():
-    log = Log().begin(1020.0, 36.0).add("restored", 6.0, step=10, history=lost_log(price=36.0))
+    past = lost_log(price=36.0, hosts=1)
+    log = Log().begin(1020.0, 36.0, hosts=1).add("restored", 6.0, step=10, past=past)
     profiled(log, 90.0).add("attempt_end", 91.0, status="not_reached", step=10)
-    history = lost_log(price=36.0)
-    assert spent(log.events)[:2] == (history["run_seconds"], history["cost_usd"])
+    # From run_start at 8 to the evaluation at 12, at 0.01 USD a second.
+    assert spent(log.read()) == (4.0, pytest.approx(0.04), (36.0,))
 
 
 def test_the_cost_of_a_trial_that_reached_is_that_of_its_time_to_accuracy():

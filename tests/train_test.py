@@ -1,6 +1,7 @@
 """From a flag to a result, and the promises of the loop."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
@@ -14,13 +15,15 @@ import pytest
 from quick_compilation import FUSIONS_OF_A_USER
 from trained import final_state_of
 
-from dawnjax import attempt
+from dawnjax import journal
 from dawnjax import train as loop
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics
+from dawnjax.cluster.preemption import Preemption
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
+from dawnjax.journal import Journal
 from dawnjax.runs.directory import write_json
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.runs.summary import summarize
@@ -273,7 +276,7 @@ class Unread:
 
 def test_the_loop_reads_nothing_back_between_its_records(train, monkeypatch):
     train_until, handed_out = loop.train_until, []
-    monkeypatch.setattr(attempt, "RECORD_SECONDS", 1e6)
+    monkeypatch.setattr(journal, "RECORD_SECONDS", 1e6)
 
     def watched(stop, state, step, programs, *rest):
         def unread_metrics(*inputs):
@@ -302,13 +305,13 @@ def test_a_wall_clock_set_forward_in_a_run_changes_no_time(train, tmp_path, monk
         return real() + (3600.0 if steps else 0.0)
 
     monkeypatch.setattr(time, "time", stepped)
-    record = Attempt.record_evaluation
+    record = Journal.record_evaluation
 
     def record_and_step(self, step, metrics):
         steps.append(step)  # the clock is set at the first evaluation
         return record(self, step, metrics)
 
-    monkeypatch.setattr(Attempt, "record_evaluation", record_and_step)
+    monkeypatch.setattr(Journal, "record_evaluation", record_and_step)
     status, result = train("--num_epochs=4", "--targets.0.value=0.2", "--evaluation.first_epoch=1")
     assert status in (0, 3)
     events, _ = read_events(tmp_path / "run" / "log" / "process_00000.jsonl")
@@ -384,6 +387,51 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write .*result\.json: Not a directory"):
         write_json(tmp_path / "file" / "run" / "result.json", {})
+
+
+MINE = """
+import dataclasses
+from dawnjax.experiments import synthetic_image
+EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, name="mine")  # für mich
+"""
+
+
+def test_a_run_keeps_the_text_of_its_experiment_s_file(train, tmp_path, monkeypatch, capsys):
+    file, run_dir = tmp_path / "mine.py", tmp_path / "run"
+    file.write_text(MINE, encoding="utf8")
+    flags = (f"--experiment={file}", UNREACHABLE, "--num_epochs=1")
+    with monkeypatch.context() as patched:
+        patched.setattr(Preemption, "begin", lambda self, step: setattr(self, "holding", True))
+        patched.setattr(Preemption, "stops_at", lambda self, step: True)
+        assert train(*flags)[0] == 5
+    source = json.loads((run_dir / "experiment.json").read_text())["source"]
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert source == {"name": "mine.py", "sha256": digest, "text": MINE}
+    assert check_run(run_dir)[0] == []
+    # The same experiment in other words goes on, and says so; another experiment is refused.
+    file.write_text(MINE + "# a remark\n", encoding="utf8")
+    status, result = train(*flags)
+    assert status == 3 and result["interruptions"] == 1
+    (warning,) = result["warnings"]
+    assert "mine.py was changed since the run began" in warning
+    assert warning in " ".join(capsys.readouterr().err.split())
+    assert train(*flags)[0] == 3 and warning in " ".join(capsys.readouterr().err.split())
+    file.write_text(MINE.replace('name="mine"', 'name="mine", ema_decay=0.9'), encoding="utf8")
+    assert train(*flags)[0] == 2
+    assert "ema_decay is 0.0 there and 0.9 here" in capsys.readouterr().err
+    file.write_text(MINE + "#" * 10**6, encoding="utf8")
+    assert train(*flags)[0] == 2
+    error = capsys.readouterr().err
+    assert "a run keeps the text of one of at most 1,000,000" in error and error.count("\n") == 1
+    # The file is not needed to read the run, and what is kept of it is checked.
+    file.unlink()
+    assert check_run(run_dir)[0] == []
+    record = json.loads((run_dir / "experiment.json").read_text())
+    record["source"]["text"] += "\n"
+    (run_dir / "experiment.json").write_text(json.dumps(record))
+    assert check_run(run_dir)[0] == [
+        "experiment.json: source.text has not the hash source.sha256; it was changed"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 from trained import final_state_of
 
 from dawnjax.__main__ import main
-from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_flags import load_experiment, parse_request
 from dawnjax.config.run_options import RunOptions
@@ -31,6 +30,7 @@ from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.journal import Journal
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.models.cross_entropy import token_losses
 from dawnjax.programs import compile_evaluation, compile_training
@@ -341,7 +341,7 @@ def test_resume_in_the_middle_changes_nothing(train, tmp_path, monkeypatch, caps
     status, whole = train(*flags, run_dir="whole")
     assert status == 3 and whole["steps"] >= 6
     steps_seen = []
-    record = Attempt.record_steps
+    record = Journal.record_steps
 
     def interrupt(self, queue: CallQueue, waited: float) -> bool:
         fine = record(self, queue, waited)
@@ -350,7 +350,7 @@ def test_resume_in_the_middle_changes_nothing(train, tmp_path, monkeypatch, caps
             signal.raise_signal(signal.SIGTERM)
         return fine
 
-    monkeypatch.setattr(Attempt, "record_steps", interrupt)
+    monkeypatch.setattr(Journal, "record_steps", interrupt)
     status, _ = train(*flags, run_dir="parts")
     assert status == 5 and max(steps_seen) < whole["steps"]
     monkeypatch.undo()

@@ -14,7 +14,7 @@ import jax
 from dawnjax.cluster.board import Board, board_of_this_process
 from dawnjax.errors import CheckpointError
 
-TIMEOUT_MS = 1_200_000
+TIMEOUT_SECONDS = 1200
 """How long processes wait for each other's part of a save, or for process 0 to verify."""
 
 _conversations = itertools.count()
@@ -22,7 +22,7 @@ _conversations = itertools.count()
 
 
 def from_process_zero(make: Callable[[], Any]) -> Any:
-    """Gives every process what `make` returns on process 0, as JSON; its error ends all alike."""
+    """Hands every process what `make` returns on process 0, as JSON; its error ends all alike."""
     if jax.process_count() == 1:
         return make()
     key = f"dawnjax/checkpoint/{next(_conversations)}"
@@ -32,8 +32,7 @@ def from_process_zero(make: Callable[[], Any]) -> Any:
         except Exception as error:  # The others wait for an answer, whatever happened here.
             message = {"error": str(error) or type(error).__name__}
         _board().put_first(key, json.dumps(message))
-    text = _board().wait_for(key, TIMEOUT_MS / 1000)
-    message = json.loads(text)
+    message = json.loads(_board().wait_for(key, TIMEOUT_SECONDS))
     if "error" in message:
         raise CheckpointError(message["error"])
     return message["result"]
@@ -44,69 +43,41 @@ class RefusedError(Exception):
 
 
 class Assent:
-    """What all processes must agree to, stage by stage; one that refuses ends it for all.
+    """A barrier in stages at which a process may refuse, which ends it for all.
 
     At a plain barrier the others would wait for a process that failed.
     """
 
-    def __init__(self, replaces: str = ""):
-        """Makes one; every process makes the same ones in the same order.
+    def __init__(self) -> None:
+        """Numbers it; every process makes its instances in the same order."""
+        self._name = f"dawnjax/checkpoint/{next(_conversations)}"
+        self._stage = 0
+        self._is_over = False
+
+    def give(self, refusal: str = "") -> None:
+        """Waits until all processes are ready for the next stage.
 
         Args:
-          replaces: The name of one that every process has left when it gives its first assent to
-            this one; its messages are deleted then.
-        """
-        self.name = f"dawnjax/checkpoint/{next(_conversations)}"
-        self._replaces = replaces
-        self._stage = 1
-        self._over = False
-
-    def give(self, timeout_ms: int) -> None:
-        """Says that this process is ready for the next stage, and waits until all are.
+          refusal: Why this process cannot do its part, if it cannot. It waits for the others all
+            the same: they no longer write then. Where a stage was refused, it is not told again.
 
         Raises:
-          RefusedError: A process refused.
+          RefusedError: A process refused, this one or another.
         """
-        if jax.process_count() == 1:
+        if jax.process_count() == 1 or (self._is_over and refusal):
             return
-        self._answer("", timeout_ms)
-        refusal = self._hear("all", timeout_ms)
         self._stage += 1
+        board, stage = _board(), f"{self._name}/{self._stage}"
         if refusal:
-            self._over = True
-            raise RefusedError(refusal)
-        if jax.process_index() == 0 and self._replaces:
-            _board().remove(self._replaces)
-            self._replaces = ""
-
-    def refuse(self, reason: str, timeout_ms: int) -> None:
-        """Says that this process cannot do its part of the next stage, unless it is over.
-
-        Process 0 waits here until the others have come as far: they no longer write then.
-        """
-        if jax.process_count() > 1 and not self._over:
-            self._over = True
-            self._answer(reason, timeout_ms)
-
-    def _answer(self, refusal: str, timeout_ms: int) -> None:
-        if jax.process_index() > 0:
-            self._say(str(jax.process_index()), refusal)
-            return
-        answers = {0: refusal}
-        for index in range(1, jax.process_count()):
-            answers[index] = self._hear(str(index), timeout_ms)
-        refusals = [f"process {index}: {answer}" for index, answer in answers.items() if answer]
-        self._say("all", "; ".join(refusals))
-
-    def _say(self, topic: str, text: str) -> None:
-        _board().put_first(f"{self.name}/{self._stage}/{topic}", text)
-
-    def _hear(self, topic: str, timeout_ms: int) -> str:
-        return _board().wait_for(f"{self.name}/{self._stage}/{topic}", timeout_ms / 1000)
+            board.put(f"{stage}/{board.process_index}", refusal)
+        board.wait_for_all(stage, TIMEOUT_SECONDS)
+        refusals = sorted(board.read(stage).items())
+        if refusals:
+            self._is_over = True
+            raise RefusedError("; ".join(f"process {index}: {text}" for index, text in refusals))
 
 
 def _board() -> Board:
-    """Gives the board of a run of several processes."""
     board = board_of_this_process()
-    assert board is not None
+    assert board is not None  # there are several processes
     return board

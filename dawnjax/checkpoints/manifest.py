@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # With Orbax it takes 0.15 to 0.3 s to import.
 MANIFEST = "manifest.json"
 """The file that makes a folder a checkpoint."""
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
 
 _CHUNK_BYTES = 2**20
 
@@ -33,7 +33,7 @@ class UnfinishedError(DamageError):
 
 
 def files_of(path: "epath.Path", prefix: str = "") -> Iterator[str]:
-    """Gives the names of all files under a folder, with `/`, except its manifest."""
+    """Yields the names of all files under a folder, with `/`, except its manifest."""
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
         name = prefix + entry.name
         if entry.is_dir():
@@ -43,7 +43,7 @@ def files_of(path: "epath.Path", prefix: str = "") -> Iterator[str]:
 
 
 def fingerprint(path: "epath.Path", *, sync: bool = False) -> dict[str, Any]:
-    """Gives the size and the hash of a file (`b2sum --length=256` prints the same).
+    """Size and hash of a file (`b2sum --length=256` prints the same).
 
     Args:
       path: The file.
@@ -67,7 +67,7 @@ _SEAL_LENGTH = len(_SEAL % ("0" * 64))
 
 
 def write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool) -> None:
-    body = json.dumps(content, indent=1).removesuffix("\n}").encode()
+    body = json.dumps(content).removesuffix("}").encode()  # indented, it would be slow Python
     data = body + (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode()
     if remote:
         (path / MANIFEST).write_bytes(data)  # An object appears whole or not at all.
@@ -92,7 +92,7 @@ def _sync_folder(path: "epath.Path") -> None:
 
 
 def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
-    """Gives the manifest of a checkpoint after it has compared every file with it.
+    """Reads the manifest of a checkpoint and compares every file with it.
 
     Raises:
       DamageError: A file is missing, added or changed, or the manifest is.
@@ -121,12 +121,12 @@ def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
     def damage(name: str) -> str | None:
         expected = content["files"][name]
         try:
-            found = fingerprint(path / name)
+            actual = fingerprint(path / name)
         except OSError as error:
             return f"{name} cannot be read: {one_line(error)}"
-        if found["bytes"] != expected["bytes"]:
-            return f"{name} has {found['bytes']} bytes instead of {expected['bytes']}"
-        return None if found == expected else f"{name} was changed: its hash differs"
+        if actual["bytes"] != expected["bytes"]:
+            return f"{name} has {actual['bytes']} bytes instead of {expected['bytes']}"
+        return None if actual == expected else f"{name} was changed: its hash differs"
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # Hashing releases the GIL.
         for reason in pool.map(damage, content["files"]):
@@ -142,7 +142,7 @@ def delete(path: "epath.Path") -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Gives the reason in an error: the system's own, where one is in it."""
+    """The reason in an error, as the operating system words it where it has one."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if code := re.search(r"os_error_code='(\d+)'", str(error)):  # TensorStore's way to say it.

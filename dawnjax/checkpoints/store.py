@@ -9,7 +9,7 @@ bit for bit.
 
 Several processes save and restore together, into one directory that they all see (a network file
 system or `gs://`). Process 0 alone hashes, verifies and deletes, and tells the others what it
-chose; a process that fails to write its part tells all others (`checkpoint_agreement`).
+chose; a process that fails to write its part tells all others (see `agreement`).
 """
 
 import contextlib
@@ -27,7 +27,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from dawnjax.checkpoints.agreement import TIMEOUT_MS, Assent, RefusedError, from_process_zero
+from dawnjax.checkpoints.agreement import (
+    TIMEOUT_SECONDS,
+    Assent,
+    RefusedError,
+    from_process_zero,
+)
 from dawnjax.checkpoints.manifest import (
     MANIFEST,
     MANIFEST_VERSION,
@@ -62,13 +67,11 @@ class Restored:
       step: The step that it was saved at.
       state: The tree of arrays, with the structure and the shardings that were asked for.
       metadata: What `save` was given.
-      skipped: Newer steps that do not verify, newest first, each with the reason.
     """
 
     step: int
     state: Any
     metadata: dict[str, Any]
-    skipped: tuple[tuple[int, str], ...]
 
 
 def refuse_unwritable(directory: str) -> None:
@@ -161,26 +164,28 @@ class Checkpoints:
           ValueError: The step is below 0.
           TypeError: A leaf is not a numeric `jax.Array`, or the metadata is not JSON.
         """
+        import orbax.checkpoint as ocp
+
         if step < 0:
             raise ValueError(f"step={step}: steps are counted from 0")
         arrays = _by_path(state)
-        for path, array in arrays.items():
+        for name, array in arrays.items():
             if not isinstance(array, jax.Array) or jax.dtypes.issubdtype(
                 array.dtype, jax.dtypes.extended
             ):
-                raise TypeError(f"{'/'.join(path)} is a {type(array).__name__}, not a plain array")
+                raise TypeError(f"{name} is a {type(array).__name__}, not a plain array")
         content = {
             "manifest_version": MANIFEST_VERSION,
             "step": step,
             "metadata": metadata,
-            "arrays": {"/".join(path): _signature(array) for path, array in arrays.items()},
+            "arrays": {name: _signature(array) for name, array in arrays.items()},
         }
         content = json.loads(json.dumps(content))  # The caller may change its metadata afterwards.
 
         self.wait()
         if step in self._whole:
             return
-        self._assent = Assent(replaces=self._assent.name)
+        self._assent = Assent()
         obstacle = from_process_zero(lambda: self._clear_way(step))
         if obstacle:
             # Orbax is not asked: its threads would wait 5 minutes for a folder that never comes,
@@ -188,7 +193,8 @@ class Checkpoints:
             self._note_failure(step, obstacle)
             return
         try:
-            self._checkpointer.save(self._directory / str(step), args=_save_args(arrays))
+            args = ocp.args.PyTreeSave(_with_elements(arrays))
+            self._checkpointer.save(self._directory / str(step), args=args)
         except Exception as error:  # Orbax names no set of errors; none of them may end the run.
             self._save_failed(step, error)
             return
@@ -211,7 +217,7 @@ class Checkpoints:
             self._warn(self._failures.pop(0))
 
     def restore_newest(self, like: Any) -> Restored | None:
-        """Gives the newest checkpoint that verifies; steps over damaged ones with a warning each.
+        """Restores the newest checkpoint that verifies; warns of each damaged one that it skips.
 
         A file that is missing, added, cut or changed makes a checkpoint damaged. The devices and
         the mesh may differ from those that saved.
@@ -231,17 +237,15 @@ class Checkpoints:
             directory cannot be read.
         """
         wanted = _by_path(like)
-        for path, leaf in wanted.items():
+        for name, leaf in wanted.items():
             if getattr(leaf, "sharding", None) is None:
-                raise TypeError(f"{'/'.join(path)}: what to restore has no sharding")
+                raise TypeError(f"{name}: what to restore has no sharding")
         self.wait()
-        found = from_process_zero(self._find_newest)
-        skipped = tuple((step, reason) for step, reason in found["skipped"])
+        content, skipped = from_process_zero(self._find_newest)
         for step, reason in skipped:
             self._warn(f"checkpoint {self._directory / str(step)} is not used: {reason}")
             self._whole.discard(step)
             self._damaged.add(step)
-        content = found["content"]
         if content is None:
             return None
         step, path = content["step"], self._directory / str(content["step"])
@@ -253,9 +257,9 @@ class Checkpoints:
                 f"checkpoint {path} verifies but Orbax cannot read it: {one_line(error)}"
             ) from error
         self._whole.add(step)
-        leaves = [arrays[key] for key in wanted]
+        leaves = [arrays[name] for name in wanted]
         state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-        return Restored(step, state, content["metadata"], skipped)
+        return Restored(step, state, content["metadata"])
 
     def close(self) -> None:
         """Waits for the last save and ends Orbax's threads."""
@@ -283,13 +287,13 @@ class Checkpoints:
             ),
             multiprocessing_options=processes,
             async_options=ocp.options.AsyncOptions(
-                timeout_secs=TIMEOUT_MS // 1000, barrier_sync_fn=self._meet
+                timeout_secs=TIMEOUT_SECONDS, barrier_sync_fn=self._meet
             ),
         )
 
     def _meet(self, *, key: str, timeout_ms: int) -> None:
         """Waits, as Orbax asks at each stage of a save, until all processes have come so far."""
-        self._assent.give(timeout_ms)
+        self._assent.give()
 
     def _clear_way(self, step: int) -> str:
         """Deletes what would stand in the way of a save; never a checkpoint that may be whole.
@@ -327,7 +331,7 @@ class Checkpoints:
             if jax.process_index() == 0:
                 files = {name: fingerprint(path / name, sync=True) for name in files_of(path)}
                 write_manifest(path, {**content, "files": files}, remote=self._remote)
-            self._assent.give(TIMEOUT_MS)
+            self._assent.give()
         except Exception as error:  # As in save().
             self._save_failed(step, error)
             return
@@ -336,8 +340,9 @@ class Checkpoints:
         self._delete_old()
 
     def _save_failed(self, step: int, error: Exception) -> None:
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # No answer within the time.
-            self._assent.refuse(one_line(error), TIMEOUT_MS)
+        # Or there is no answer within the time.
+        with contextlib.suppress(RefusedError, jax.errors.JaxRuntimeError):
+            self._assent.give(refusal=one_line(error))
         self._note_failure(step, one_line(error))
         # A new one, so that nothing of the failure stays behind in it.
         with contextlib.suppress(Exception):  # It may raise the same again.
@@ -385,44 +390,42 @@ class Checkpoints:
         except OSError as error:
             self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
-    def _find_newest(self) -> dict[str, Any]:
-        """Gives the manifest of the newest checkpoint that verifies, and what was skipped."""
+    def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:
+        """Finds the newest checkpoint that verifies.
+
+        Returns:
+          Its manifest, or None; and the newer steps that do not verify, each with the reason.
+        """
         skipped: list[tuple[int, str]] = []
         only_unfinished = True
         try:
             for step in sorted(_steps(self._directory), reverse=True):
                 try:
                     content = verified_manifest(self._directory / str(step), step)
-                except UnfinishedError as error:
-                    skipped.append((step, str(error)))
-                    continue
                 except DamageError as error:
-                    only_unfinished = False
+                    only_unfinished &= isinstance(error, UnfinishedError)
                     skipped.append((step, str(error)))
                     continue
                 del content["files"]  # The other processes have no use for them.
-                return {"content": content, "skipped": skipped}
+                return content, skipped
         except OSError as error:
             raise CheckpointError(f"cannot read {self._directory}: {one_line(error)}") from error
         if only_unfinished:
-            return {"content": None, "skipped": skipped}
+            return None, skipped
         reasons = "; ".join(f"step {step}: {reason}" for step, reason in skipped)
         raise CheckpointError(
             f"no checkpoint in {self._directory} verifies ({reasons}); bring back a copy of one, "
             "or delete that directory to start from the beginning"
         )
 
-    def _read(self, path: "epath.Path", wanted: dict[tuple[str, ...], Any]) -> dict[Any, jax.Array]:
+    def _read(self, path: "epath.Path", wanted: dict[str, Any]) -> dict[str, jax.Array]:
         import orbax.checkpoint as ocp
 
-        tree = _nest({key: leaf for key, leaf in wanted.items() if math.prod(leaf.shape)})
-        restore_args = ocp.checkpoint_utils.construct_restore_args(tree)
-        args = ocp.args.PyTreeRestore(item=tree, restore_args=restore_args)
-        read = _by_path(self._checkpointer.restore(path, args=args))
-        for key, leaf in wanted.items():
-            if not math.prod(leaf.shape):
-                read[key] = _empty(leaf)
-        return read
+        stored = _with_elements(wanted)
+        restore_args = ocp.checkpoint_utils.construct_restore_args(stored)
+        args = ocp.args.PyTreeRestore(item=stored, restore_args=restore_args)
+        read = self._checkpointer.restore(path, args=args)
+        return {name: read[name] if name in stored else _empty(wanted[name]) for name in wanted}
 
     def _check_reachable(self) -> None:
         try:
@@ -450,11 +453,7 @@ class Checkpoints:
         while not (seen := mark.exists()) and time.monotonic() < deadline:
             time.sleep(0.1)
         try:
-            if not seen:
-                reason = "it does not see the directory of process 0"
-                assent.refuse(reason, TIMEOUT_MS)
-                raise RefusedError(f"process {jax.process_index()}: {reason}")
-            assent.give(TIMEOUT_MS)
+            assent.give("" if seen else "it does not see the directory of process 0")
         except RefusedError as error:
             raise CheckpointError(
                 f"checkpoints need a directory that all processes share, such as gs://BUCKET/PATH "
@@ -477,35 +476,23 @@ def _try_to_write(directory: str) -> None:
     os.rmdir(folder)
 
 
-def _by_path(tree: Any) -> dict[tuple[str, ...], Any]:
-    """Gives the leaves of a tree by their path, in the order of `jax.tree.leaves`.
+def _by_path(tree: Any) -> dict[str, Any]:
+    """Maps the path of each leaf of a tree, such as `params/0/bias`, to it.
 
-    Lists, tuples and dataclasses become dicts of strings, so that what is on disk does not depend
-    on the classes of this program.
+    The order is that of `jax.tree.leaves`. What is on disk does not depend on the classes of this
+    program.
     """
     leaves = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        key = tuple(jax.tree_util.keystr((entry,), simple=True) for entry in path)
-        if leaves.setdefault(key, leaf) is not leaf:
-            raise TypeError(f"two leaves have the path {'/'.join(key)}")
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if leaves.setdefault(name, leaf) is not leaf:
+            raise TypeError(f"two leaves have the path {name}")
     return leaves
 
 
-def _nest(leaves: dict[tuple[str, ...], Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, leaf in leaves.items():
-        node = tree
-        for name in path[:-1]:
-            node = node.setdefault(name, {})
-        node[path[-1]] = leaf
-    return tree
-
-
-def _save_args(arrays: dict[tuple[str, ...], jax.Array]) -> Any:
-    import orbax.checkpoint as ocp
-
-    # Orbax refuses arrays without elements; their shape and dtype are in the manifest.
-    return ocp.args.PyTreeSave(_nest({key: array for key, array in arrays.items() if array.size}))
+def _with_elements(leaves: dict[str, Any]) -> dict[str, Any]:
+    """What Orbax is asked for: it refuses arrays without elements, which the manifest describes."""
+    return {name: leaf for name, leaf in leaves.items() if math.prod(leaf.shape)}
 
 
 def _empty(leaf: jax.ShapeDtypeStruct) -> jax.Array:
@@ -515,14 +502,14 @@ def _empty(leaf: jax.ShapeDtypeStruct) -> jax.Array:
 
 
 def _signature(leaf: Any) -> str:
-    """Gives dtype and shape as text, such as `bfloat16[3,3,64]`."""
+    """Dtype and shape as text, such as `bfloat16[3,3,64]`."""
     return f"{np.dtype(leaf.dtype).name}[{','.join(str(size) for size in leaf.shape)}]"
 
 
 def _check_same_structure(
-    path: "epath.Path", saved: dict[str, str], wanted: dict[tuple[str, ...], Any]
+    path: "epath.Path", saved: dict[str, str], wanted: dict[str, Any]
 ) -> None:
-    asked = {"/".join(key): _signature(leaf) for key, leaf in wanted.items()}
+    asked = {name: _signature(leaf) for name, leaf in wanted.items()}
     for name in [*asked, *saved]:
         if asked.get(name) != saved.get(name):
             raise CheckpointError(
@@ -532,7 +519,7 @@ def _check_same_structure(
 
 
 def _steps(directory: "epath.Path") -> list[int]:
-    """Gives the steps that have a folder, in no order."""
+    """The steps that have a folder, in no order."""
     if not directory.exists():
         return []
     names = [path.name for path in directory.iterdir()]

@@ -11,7 +11,14 @@ from dawnjax.config import command_line
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs import summary
-from dawnjax.runs.directory import RECORD_FILE, RunDirectory, flatten, is_record_file, read_record
+from dawnjax.runs.directory import (
+    RECORD_FILE,
+    RunDirectory,
+    flatten,
+    hash_of,
+    is_record_file,
+    read_record,
+)
 from dawnjax.runs.log import Event, log_path, read_events
 
 
@@ -108,6 +115,9 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
         faults.append(
             "experiment.json: the hash of identity_fields is not its identity; one was changed"
         )
+    source = record.get("source")
+    if source and hash_of(source["text"]) != source["sha256"]:
+        faults.append("experiment.json: source.text has not the hash source.sha256; it was changed")
     described = flatten(record.get("experiment"))
     for name, value in flatten(record["identity_fields"]).items():
         # What the data are is told by the hash alone.

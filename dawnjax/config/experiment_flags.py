@@ -43,12 +43,14 @@ class Request:
         a built-in one's name, also the fields in which the two differ.
       seed: The trial's seed.
       options: How to run it.
+      experiment_file: The file that defines the experiment; None of a built-in one.
     """
 
     experiment: Experiment
     overrides: dict[str, Any]
     seed: int
     options: RunOptions
+    experiment_file: Path | None = None
 
 
 def experiment_names() -> list[str]:
@@ -251,6 +253,7 @@ def parse_request(
         overrides=overrides,
         seed=typing.cast(int, flag_values["seed"].value),
         options=options.value(flag_values),
+        experiment_file=Path(name) if is_file(name) else None,
     )
     return request, positional
 

@@ -68,8 +68,18 @@ class HostSampler:
 
     def start(self) -> None:
         """Takes a sample now and starts the thread."""
-        self.sample()
+        self.begin()
         self._thread.start()
+
+    def begin(self) -> None:
+        """Makes now the moment from which `used` sums up."""
+        self._begun = time.perf_counter(), self.sample()
+
+    def used(self) -> dict[str, Any]:
+        """What was used since `begin`, as `summary` returns it, and `seconds`, the time since."""
+        started, first = self._begun
+        last, seconds = self.sample(), time.perf_counter() - started
+        return {"seconds": round(seconds, 6), **self.summary(first, last, seconds)}
 
     def stop(self) -> None:
         """Ends the thread; a second call does nothing."""

@@ -27,11 +27,11 @@ class RunClock:
         self._start = dawnjax.program_start
 
     def now(self) -> float:
-        """Gives the seconds since the program started."""
+        """Seconds since the program started."""
         return time.perf_counter() - self._start
 
     def moment(self) -> dict[str, Any]:
-        """Gives the present by three clocks, as the fields `t`, `boot_seconds`, `unix_seconds`."""
+        """The present by three clocks, as the fields `t`, `boot_seconds`, `unix_seconds`."""
         return {
             "t": round(self.now(), 6),
             "boot_seconds": _round(boot_seconds()),
@@ -71,13 +71,13 @@ class Phases:
 
 
 def boot_seconds() -> float | None:
-    """Gives the seconds since the machine started, suspension included; None where unknown."""
+    """Seconds since the machine started, suspension included; None where unknown."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return None if clock is None else time.clock_gettime(clock)
 
 
 def boot_id() -> str | None:
-    """Gives what names this boot of this machine; `boot_seconds` compare only within one."""
+    """The name of this boot of this machine; `boot_seconds` compare only within one boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

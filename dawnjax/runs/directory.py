@@ -2,11 +2,14 @@
 
 import contextlib
 import dataclasses
+import hashlib
+import io
 import json
 import os
 import re
 import secrets
 import time
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +54,7 @@ class RunDirectory:
 
 
 def names_a_file(text: str) -> bool:
-    """Says whether a name that a user chose is safe as the name of a file or folder."""
+    """Tells whether a name that a user chose is safe as the name of a file or folder."""
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", text) is not None
 
 
@@ -64,7 +67,7 @@ RECORD_FILE = (
 
 
 def is_record_file(path: Path) -> bool:
-    """Says whether `dawnjax record` wrote a file; no other command reads one."""
+    """Tells whether `dawnjax record` wrote a file; no other command reads one."""
     try:
         with path.open("rb") as file:  # archives of results may be large
             return file.read(1) == b"{" and _record_type(path.read_bytes()) == RECORD_TYPE
@@ -80,13 +83,13 @@ def _record_type(text: bytes) -> Any:
 
 
 def new_run_id(experiment_name: str, seed: int) -> str:
-    """Gives a name that no other run has: experiment, seed, time (UTC) and a random end."""
+    """Makes a name that no other run has: experiment, seed, time (UTC) and a random end."""
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return f"{experiment_name}-s{seed}-{moment}-{secrets.token_hex(2)}"
 
 
 def read_record(directory: RunDirectory) -> dict[str, Any] | None:
-    """Gives `experiment.json`, or None where the directory holds no run yet.
+    """Reads `experiment.json`; None where the directory holds no run yet.
 
     Raises:
       ConfigError: The directory holds something else, or the file is damaged.
@@ -95,15 +98,15 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     if not file.exists():
         if directory.path.is_dir():
             # A killed first attempt may leave the log's folder, or a file not yet renamed.
-            others = [
+            strangers = [
                 p.name
                 for p in directory.path.iterdir()
                 if p.name not in ("log", "checkpoints") and not p.name.startswith(".")
             ]
-            if others:
+            if strangers:
                 raise ConfigError(
-                    f"{directory.path} holds {sorted(others)[0]!r} but no experiment.json; choose "
-                    "an empty or new --run_dir"
+                    f"{directory.path} holds {min(strangers)!r} but no experiment.json; choose an "
+                    "empty or new --run_dir"
                 )
         for path in (directory.path, *directory.path.parents):
             if is_record_file(path):
@@ -117,11 +120,44 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
             raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
         if not all(name in record for name in ("run_id", "seed", "identity", "identity_fields")):
             raise ValueError("it lacks what names the run")
+        if record.get("source") is not None and not _is_source(record["source"]):
+            raise ValueError("source is no name, text and sha256 of a file")
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"cannot read {file} ({error}); restore it or choose another --run_dir"
         ) from None
     return record
+
+
+LARGEST_SOURCE_BYTES = 10**6
+"""Of the text of an experiment's file, which every run keeps."""
+
+
+def source_of(file: Path) -> dict[str, str]:
+    """Reads the file that an experiment came from, for `experiment.json`; runs nothing.
+
+    Returns:
+      `name`, `text`, and `sha256`, the hash of the text as UTF-8.
+
+    Raises:
+      ConfigError: It cannot be read or is too large.
+    """
+    try:
+        data = file.read_bytes()
+        text = data.decode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ConfigError(f"cannot read the experiment file {file}: {error}") from None
+    if len(data) > LARGEST_SOURCE_BYTES:
+        raise ConfigError(
+            f"the experiment file {file} has {len(data):,} bytes; a run keeps the text of one of "
+            f"at most {LARGEST_SOURCE_BYTES:,}: move what is large to a file that it reads"
+        )
+    return {"name": file.name, "sha256": hash_of(text), "text": text}
+
+
+def hash_of(text: str) -> str:
+    """SHA-256 of a text as UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def refuse_undecodable(path: Path) -> None:
@@ -140,6 +176,11 @@ def refuse_undecodable(path: Path) -> None:
             f"{shown} has bytes that are no characters in this locale; set LC_ALL=C.UTF-8 or "
             "PYTHONUTF8=1, or choose another --run_dir"
         ) from None
+
+
+def _is_source(value: Any) -> bool:
+    names = ("name", "sha256", "text")
+    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in names)
 
 
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
@@ -174,7 +215,7 @@ def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[
 
 
 def flatten(fields: Any, prefix: str = "") -> dict[str, Any]:
-    """Gives nested JSON as one dict from dotted names to leaves."""
+    """Flattens nested JSON into one dict from dotted names to leaves."""
     if isinstance(fields, dict):
         items = fields.items()
     elif isinstance(fields, list) and any(isinstance(item, dict) for item in fields):

@@ -26,9 +26,7 @@ from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
-
-Event = dict[str, Any]
-"""A line of a log, decoded."""
+from dawnjax.runs.past import CONDENSED, Event, with_past
 
 SCHEMA_VERSION = 1
 
@@ -63,7 +61,7 @@ EVENTS = {
 
 
 def log_path(run_dir: Path, process_index: int) -> Path:
-    """Gives the log file of one process."""
+    """Path of the log file of a process."""
     return run_dir / "log" / f"process_{process_index:05d}.jsonl"
 
 
@@ -72,9 +70,8 @@ class RunLog:
 
     Attributes:
       path: The file.
-      attempt: The attempt that writes, counted from 1.
-      earlier_events: The events of earlier attempts, condensed.
-      events: Those and the ones of this attempt, condensed: all that a summary needs.
+      attempt: The attempt that writes, as its lines have it.
+      events: Those of all attempts so far, condensed: all that a summary needs.
       damaged_lines: Numbers of the lines that were torn or damaged when the log was opened.
     """
 
@@ -107,8 +104,8 @@ class RunLog:
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror}") from None
         self.attempt = max((event["attempt"] for event in earlier), default=0) + 1
-        self.earlier_events = condense(earlier)
-        self.events = list(self.earlier_events)
+        self.events = condense(earlier)
+        self._number = self.attempt  # in `events`, where a past may come before this attempt
 
     def append(self, event: str, *, durable: bool = False, **fields: Any) -> None:
         """Writes one event.
@@ -149,10 +146,14 @@ class RunLog:
             finally:
                 if written:
                     self._at_line_start = data[written - 1 : written] == b"\n"
-            _append_condensed(self.events, record)
+            if record.get("past"):
+                self.events = condense(read_events(self.path)[0])
+                self._number = self.events[-1]["attempt"]
+            else:
+                _append_condensed(self.events, {**record, "attempt": self._number})
 
     def _take_back(self, num_bytes: int) -> int:
-        """Cuts off the start of a line that did not fit; gives the bytes that are gone."""
+        """Cuts off the start of a line that did not fit; returns the bytes that are gone."""
         try:
             os.ftruncate(self._fd, os.fstat(self._fd).st_size - num_bytes)
         except OSError:
@@ -183,9 +184,9 @@ class RunLog:
 
 
 def condense(events: Iterable[Event]) -> list[Event]:
-    """Gives the events with each attempt's heartbeats and train events merged into the last ones.
+    """Merges each attempt's heartbeats into the last one, and its train events into the last one.
 
-    A summary of the condensed events is that of the whole; a day's run has 170,000 of the others.
+    The summary stays the same. A day's run has 170,000 heartbeats and train events.
     """
     kept: list[Event] = []
     for event in events:
@@ -194,7 +195,7 @@ def condense(events: Iterable[Event]) -> list[Event]:
 
 
 def _append_condensed(kept: list[Event], event: Event) -> None:
-    if event["event"] in ("host_sample", "train"):
+    if event["event"] in CONDENSED:
         for index in range(len(kept) - 1, -1, -1):
             before = kept[index]
             # The steps of two stages are not alike: each keeps its own.
@@ -209,7 +210,7 @@ def _append_condensed(kept: list[Event], event: Event) -> None:
 
 
 def encode_line(record: dict[str, Any]) -> bytes:
-    """Gives an event as one line that ends with the CRC-32 of what is before it."""
+    """Encodes an event as one line that ends with the CRC-32 of what is before it."""
     body = json.dumps(record, separators=(",", ":"), allow_nan=False).encode()[:-1]
     return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
 
@@ -218,7 +219,7 @@ _CRC_LENGTH = len(b',"crc32":"00000000"}')
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
-    """Gives the event of one line without its newline, or None if it is torn or damaged."""
+    """Decodes one line without its newline; None if it is torn or damaged."""
     body, tail = line[:-_CRC_LENGTH], line[-_CRC_LENGTH:]
     if tail != b',"crc32":"%08x"}' % zlib.crc32(body):
         return None
@@ -236,8 +237,9 @@ def read_events(path: Path) -> tuple[list[Event], list[int]]:
       path: The log file.
 
     Returns:
-      The whole events in the order written, and the numbers (from 1) of the lines that are torn or
-      damaged; a torn line is what a kill or a full disk leaves and harms no other.
+      The events in the order written, with the past that a checkpoint held where the log had lost
+      it; and the numbers (from 1) of the lines that are torn or damaged. A torn line is what a kill
+      or a full disk leaves; it harms no other line.
 
     Raises:
       RunError: The file cannot be read, or is of another version of this format.
@@ -259,16 +261,28 @@ def read_events(path: Path) -> tuple[list[Event], list[int]]:
                 f"{path} is a log of schema {event['schema_version']!r} and this version reads "
                 f"{SCHEMA_VERSION}: read it with the version of dawnjax that wrote it"
             )
-    return events, damaged
+        if event.get("history"):
+            raise RunError(
+                f"{path} replaces a lost log in the form of an earlier version: read it with the "
+                "version of dawnjax that wrote it"
+            )
+    return with_past(events), damaged
 
 
 def _is_event(record: Any) -> bool:
+    if not _is_moment(record) or any(name not in record for name in EVENTS[record["event"]]):
+        return False
+    past = record.get("past")
+    return past is None or (isinstance(past, list) and all(map(_is_moment, past)))
+
+
+def _is_moment(record: Any) -> bool:
     return (
         isinstance(record, dict)
-        and record.get("event") in EVENTS
+        and isinstance(record.get("event"), str)
+        and record["event"] in EVENTS
         and isinstance(record.get("attempt"), int)
         and isinstance(record.get("t"), int | float)
-        and all(name in record for name in EVENTS[record["event"]])
     )
 
 

@@ -3,9 +3,8 @@
 The clock of a run, over several attempts, is the sum of (last recorded moment - max(run_start,
 start of the attempt)): a restart, a restore, compilation and work done again count, the gap between
 two attempts does not. An attempt that was killed ends at its last event; a heartbeat bounds how
-much later it may have died. Where a log or its end was lost with its disk, a checkpoint carries
-what it said up to the save, and stands in the place of the attempts that it tells of; what the lost
-attempt did after that is not known.
+much later it may have died. Of an attempt whose log was lost with its disk, the events up to its
+last save are known, from the checkpoint (see `past`).
 """
 
 import dataclasses
@@ -14,7 +13,7 @@ from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import PHASES
-from dawnjax.runs.history import Event, History, attempt_starts, carried_history, damaged_run_start
+from dawnjax.runs.past import Event
 
 HEARTBEAT_SECONDS = 1.0
 """The time between two events of a living process, unless its disk or its cores are busy."""
@@ -62,13 +61,13 @@ class LoggedAttempt:
 
     def first_compiled(self) -> dict[str, str]:
         """Each program of the compile phase, and whether the cache had it."""
-        found, phase = {}, ""
+        programs, phase = {}, ""
         for event in self.events:
             if event["event"] == "phase":
                 phase = event["name"]
             elif event["event"] == "compiled" and phase == "compile":
-                found.setdefault(event["program"], event["cache"])
-        return found
+                programs.setdefault(event["program"], event["cache"])
+        return programs
 
     @property
     def ended(self) -> bool:
@@ -87,7 +86,7 @@ class LoggedAttempt:
 
     @property
     def price_fault(self) -> str:
-        """Why what stands for its price is none; empty where it is one or nothing stands there."""
+        """What is wrong with its price; empty if nothing is, or if it has none."""
         record = last_event(self.events, "experiment")
         price = None if record is None else record["run_options"].get("price_per_hour_usd")
         if price is None or _is_price(price):
@@ -97,19 +96,17 @@ class LoggedAttempt:
 
 @dataclasses.dataclass(frozen=True)
 class LoggedRun:
-    """The attempts of a log and the past that it carries, and the clocks over them.
+    """The attempts of a log, and the clocks over them.
 
-    An attempt that the past tells of is in the past alone. A moment is an event of one of the
-    attempts.
+    A moment is an event of one of the attempts.
     """
 
     attempts: list[LoggedAttempt]
     run_start: Event | None
-    history: History
 
     @classmethod
     def from_events(cls, events: Sequence[Event]) -> "LoggedRun":
-        """Gives the run of a log, from its events in the order written.
+        """Groups the events of a log, in the order written, by attempt.
 
         Raises:
           RunError: There are none.
@@ -119,16 +116,8 @@ class LoggedRun:
             grouped.setdefault(event["attempt"], []).append(event)
         if not grouped:
             raise RunError("the log holds no attempt; nothing can be summarized")
-        attempts = [LoggedAttempt(number, own) for number, own in grouped.items()]
-        run_start = next(iter(events_of(events, "run_start")), None)
-        history = carried_history(events)
-        if run_start is None and history.run_started:
-            run_start = damaged_run_start(events, history)
-            if run_start is not None:
-                history = History()  # all of it is in this log
-        starts = attempt_starts(events)
-        attempts = [own for own in attempts if starts[own.number] not in history.attempt_starts]
-        return cls(attempts, run_start, history)
+        attempts = [LoggedAttempt(number, part) for number, part in grouped.items()]
+        return cls(attempts, next(iter(events_of(events, "run_start")), None))
 
     @property
     def events(self) -> list[Event]:
@@ -137,50 +126,46 @@ class LoggedRun:
 
     @property
     def reached(self) -> Event | None:
-        """The first evaluation of the attempts that reached the target; None if none did."""
+        """The first evaluation that reached the target; None if none did."""
         return next((e for e in events_of(self.events, "evaluation") if e["reached"]), None)
 
+    @property
+    def lost_log(self) -> bool:
+        """Whether a log was lost, with what its last attempt did after its last save."""
+        return any(event.get("lost_log") for event in events_of(self.events, "restored"))
+
     def run_parts(self, moment: Event) -> list[tuple[LoggedAttempt, float]] | None:
-        """Gives each attempt's seconds on the run's clock up to a moment."""
-        # All attempts after a past whose clock has started are restarts: each counts whole.
-        start = None if self.history.run_started else self.run_start
-        first = start["attempt"] if start is not None else self.attempts[0].number
-        if moment["attempt"] < first or not (start is not None or self.history.run_started):
+        """Each attempt's seconds on the run's clock up to a moment; None before `run_start`."""
+        start = self.run_start
+        if start is None or moment["attempt"] < start["attempt"]:
             return None
         parts = []
         for attempt in self.attempts:
-            if not first <= attempt.number <= moment["attempt"]:
+            if not start["attempt"] <= attempt.number <= moment["attempt"]:
                 continue
-            begin = start["t"] if start is not None and attempt.number == first else 0.0
+            begin = start["t"] if attempt.number == start["attempt"] else 0.0
             end = moment["t"] if attempt.number == moment["attempt"] else attempt.seconds
             parts.append((attempt, end - begin))
         return parts
 
     def run_seconds(self, moment: Event) -> float | None:
-        """Gives the seconds on the run's clock at a moment."""
+        """Seconds on the run's clock at a moment; None before `run_start`."""
         parts = self.run_parts(moment)
-        if parts is None:
-            return None
-        return self.history.run_seconds + sum(seconds for _, seconds in parts)
+        return None if parts is None else sum(seconds for _, seconds in parts)
 
     def total_seconds(self, moment: Event) -> float:
-        """Gives the lifetimes of all attempts up to a moment."""
+        """Lifetimes of all attempts up to a moment."""
         before = sum(a.seconds for a in self.attempts if a.number < moment["attempt"])
-        return self.history.total_seconds + before + moment["t"]
+        return before + moment["t"]
 
     def phase_seconds(self) -> dict[str, float]:
-        """Gives the seconds of each phase, of all attempts."""
-        seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-        for attempt in self.attempts:
-            for name, own in attempt.phase_seconds().items():
-                seconds[name] += own
-        for name, carried in self.history.phases.items():
-            seconds[name] += carried
-        return seconds
+        """Seconds of each phase, of all attempts."""
+        parts = [attempt.phase_seconds() for attempt in self.attempts]
+        return {name: sum(part[name] for part in parts) for name in PHASES}
 
     def compile_seconds(self, moment: Event) -> float:
-        """Gives the seconds of the compile phase of all attempts up to a moment."""
-        seconds = self.history.phases.get("compile", 0.0)
+        """Seconds of the compile phase of all attempts up to a moment."""
+        seconds = 0.0
         for attempt in self.attempts:
             if attempt.number < moment["attempt"]:
                 seconds += attempt.phase_seconds()["compile"]
@@ -188,66 +173,41 @@ class LoggedRun:
                 seconds += attempt.phase_seconds(moment["t"])["compile"]
         return seconds
 
-    def compile_seconds_before_run_start(self) -> float | None:
-        """Gives the part of it before the run's clock; None if that is not known."""
-        if self.history.run_started:
-            return self.history.compile_seconds_before_run_start
-        return None if self.run_start is None else self.compile_seconds(self.run_start)
-
     def elapsed_seconds(self, moment: Event) -> float | None:
-        """Gives the seconds from `run_start` to a moment with the gaps between attempts."""
+        """Seconds from `run_start` to a moment with the gaps between attempts."""
         run_seconds, start = self.run_seconds(moment), self.run_start
-        if run_seconds is None:
-            return None
-        if self.history.run_started:
-            # What began the run was in the lost log: only the wall clocks are left to compare.
-            return max(run_seconds, moment["unix_seconds"] - self.history.run_start_unix_seconds)
-        assert start is not None
-        if start["attempt"] == moment["attempt"]:
+        if run_seconds is None or start is None or start["attempt"] == moment["attempt"]:
             return run_seconds
         boots = {attempt.number: attempt.start.get("boot_id") for attempt in self.attempts}
         one_boot = boots[start["attempt"]] == boots[moment["attempt"]] is not None
         if one_boot and None not in (start["boot_seconds"], moment["boot_seconds"]):
             return moment["boot_seconds"] - start["boot_seconds"]
-        # Another boot or machine: as above.
+        # Another boot or machine: only the wall clocks are left to compare.
         return max(run_seconds, moment["unix_seconds"] - start["unix_seconds"])
 
-    def cost_to_target(self) -> tuple[float | None, str]:
-        """Gives the cost of the time to accuracy, or None and the reason."""
-        if self.history.reached:
-            return _cost(self.history.cost_usd, [])
-        return (None, NOT_REACHED) if self.reached is None else self.run_cost(self.reached)
-
     def run_cost(self, moment: Event) -> tuple[float | None, str]:
-        """Gives the cost of the run's clock up to a moment, or None and the reason."""
+        """Cost of the run's clock up to a moment, or None and the reason."""
         parts = self.run_parts(moment)
-        if parts is None:
-            return None, NO_RUN_START
-        return _cost(self.history.cost_usd, parts)
+        return (None, NO_RUN_START) if parts is None else _cost(parts)
 
     def allocated_cost(self) -> tuple[float | None, str]:
-        """Gives the cost of all lifetimes, or None and the reason."""
-        parts = [(attempt, attempt.seconds) for attempt in self.attempts]
-        return _cost(self.history.allocated_cost_usd, parts)
+        """Cost of all lifetimes, or None and the reason."""
+        return _cost([(attempt, attempt.seconds) for attempt in self.attempts])
 
 
 def events_of(events: Sequence[Event], name: str) -> list[Event]:
-    """Gives the events of one name."""
+    """The events of one name."""
     return [event for event in events if event["event"] == name]
 
 
 def last_event(events: Sequence[Event], name: str) -> Event | None:
-    """Gives the last event of one name, if there is one."""
+    """The last event of one name, if there is one."""
     return next((event for event in reversed(events) if event["event"] == name), None)
 
 
-def _cost(
-    carried: float | None, parts: list[tuple[LoggedAttempt, float]]
-) -> tuple[float | None, str]:
-    """Gives the cost of attempts' seconds and of the carried past, or None and the reason."""
-    if carried is None:
-        return None, "the past that a checkpoint carried has no price"
-    cost, unpriced = carried, []
+def _cost(parts: list[tuple[LoggedAttempt, float]]) -> tuple[float | None, str]:
+    """Cost of attempts' seconds, or None and the reason."""
+    cost, unpriced = 0.0, []
     for attempt, seconds in parts:
         hourly = attempt.usd_per_hour
         if hourly is not None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import FINAL_STATUSES, LoggedRun, events_of, last_event
+from dawnjax.runs.past import Event
 
 
 class Spent(NamedTuple):
@@ -26,28 +26,19 @@ class Spent(NamedTuple):
 
 
 def spent(events: Sequence[Event]) -> Spent:
-    """Gives what a run took until its training ended."""
+    """Computes what a run took until its training ended."""
     run = LoggedRun.from_events(events)
     end = _training_end(run)
-    if end is None:  # all of it is in a log that was lost
-        seconds, cost = run.history.run_seconds, run.history.cost_usd
-    else:
-        seconds, cost = run.run_seconds(end), run.run_cost(end)[0]
-    if run.history.reached or run.reached is not None:
-        cost = run.cost_to_target()[0]
+    seconds = run.run_seconds(end)
+    cost, _ = run.run_cost(end if run.reached is None else run.reached)
     prices = dict.fromkeys(attempt.usd_per_hour for attempt in run.attempts)
     return Spent(None if seconds is None else round(seconds, 6), cost, tuple(prices))
 
 
-def _training_end(run: LoggedRun) -> Event | None:
-    """Gives the moment at which training ended; None if that was in a log that was lost."""
+def _training_end(run: LoggedRun) -> Event:
+    """The moment at which training ended."""
     last = run.attempts[-1]
-    trained = [
-        event
-        for attempt in run.attempts
-        for event in attempt.events
-        if event["event"] in ("train", "evaluation", "diverged")
-    ]
+    trained = [e for e in run.events if e["event"] in ("train", "evaluation", "diverged")]
     end = last_event(last.events, "attempt_end")
     status = None if end is None else end["status"]
     profiled = any(event["name"] == "profile" for event in events_of(last.events, "phase"))
@@ -56,8 +47,4 @@ def _training_end(run: LoggedRun) -> Event | None:
     else:
         # It only took up what an earlier attempt had finished, or it did not come to train.
         ended = profiled or status in FINAL_STATUSES
-    if not ended:
-        return last.events[-1]
-    if trained:
-        return trained[-1]
-    return None if run.history.run_started else last.events[-1]
+    return trained[-1] if ended and trained else last.events[-1]

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from dawnjax.runs.log import Event
+from dawnjax.runs.past import Event
 from dawnjax.runs.stages import Span, make_spans
 
 
@@ -27,7 +27,7 @@ def spans_of(record: dict[str, Any]) -> tuple[Span, ...]:
 
 
 def stage_rows(record: dict[str, Any], attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]:
-    """Gives what a result says of each stage; nothing where there is one.
+    """What a result says of each stage; nothing where there is one.
 
     Args:
       record: The event `experiment`.
@@ -51,8 +51,8 @@ def stage_rows(record: dict[str, Any], attempts: Sequence[Sequence[Event]]) -> l
         if phase == "train" and events[-1]["event"] != "attempt_end":
             seconds[stage] += max(event["t"] for event in events) - begin  # killed in it
     rows = []
-    for span, own_seconds, made in zip(spans, seconds, steps, strict=True):
-        rate = made * span.global_batch_size / own_seconds if made and own_seconds else None
+    for span, span_seconds, made in zip(spans, seconds, steps, strict=True):
+        rate = made * span.global_batch_size / span_seconds if made and span_seconds else None
         rows.append(
             {
                 "first_step": span.first_step,
@@ -60,7 +60,7 @@ def stage_rows(record: dict[str, Any], attempts: Sequence[Sequence[Event]]) -> l
                 "global_batch_size": span.global_batch_size,
                 **record["spans"][span.index]["values"],
                 "steps_made": made,
-                "train_seconds": round(own_seconds, 6),
+                "train_seconds": round(span_seconds, 6),
                 "examples_per_second": None if rate is None else round(rate, 6),
             }
         )

@@ -51,7 +51,7 @@ class Span:
     global_batch_size: int
 
     def examples_before(self, step: int) -> int:
-        """Gives the examples seen in the run after `step` steps, were the stage to go on."""
+        """Examples seen in the run after `step` steps, were the stage to go on."""
         return self.first_example + (step - self.first_step) * self.global_batch_size
 
     @property
@@ -66,7 +66,7 @@ def make_spans(
     num_epochs: float,
     num_train_examples: int,
 ) -> tuple[Span, ...]:
-    """Gives the spans of a run's stages.
+    """Divides a run into the spans of its stages.
 
     Args:
       boundary_epochs: Where each stage but the first begins.
@@ -85,12 +85,12 @@ def make_spans(
 
 
 def examples_before(spans: Sequence[Span], step: int) -> int:
-    """Gives the examples seen after `step` steps."""
+    """Examples seen after `step` steps."""
     return span_of_next(spans, step).examples_before(step)
 
 
 def step_of_epoch(spans: Sequence[Span], epoch: float, num_train_examples: int) -> int:
-    """Gives the first step after which `epoch` epochs were seen, at most the run's last."""
+    """The first step after which `epoch` epochs were seen, at most the run's last."""
     wanted = epoch * num_train_examples
     for span in spans:
         step = span.first_step + _steps(wanted - span.first_example, span.global_batch_size)
@@ -100,12 +100,12 @@ def step_of_epoch(spans: Sequence[Span], epoch: float, num_train_examples: int) 
 
 
 def span_of_last(spans: Sequence[Span], step: int) -> Span:
-    """Gives the stage that made the step which is done last after `step` steps."""
+    """The stage that made the last of the first `step` steps."""
     return spans[_index(spans, step - 1)]
 
 
 def span_of_next(spans: Sequence[Span], step: int) -> Span:
-    """Gives the stage that makes the step after `step` steps; the last one at the run's end."""
+    """The stage that makes the step after `step` steps; the last stage at the run's end."""
     return spans[_index(spans, step)]
 
 

@@ -1,4 +1,4 @@
-"""From the log of a run to its result; the log is the truth, and this is the one reading of it."""
+"""The result of a run, computed from its log."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,7 +6,6 @@ from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.runs import stage_rates
-from dawnjax.runs.history import History, attempt_starts, carried_history
 from dawnjax.runs.log import SCHEMA_VERSION, Event
 from dawnjax.runs.logged_run import (
     HEARTBEAT_SECONDS,
@@ -53,9 +52,9 @@ class RunResult:
       train_seconds: The train phase alone, of all attempts.
       compile_seconds: The compile phase, of all attempts.
       compile_seconds_before_run_start: The part of it before the run's clock; None if the clock
-        has not started, or if it was in a log that was lost.
+        has not started.
       compile_seconds_in_time_to_accuracy: The part of it in `time_to_accuracy_seconds`, made by
-        attempts after the one that started the clock; None if not reached or not known.
+        attempts after the one that started the clock; None if not reached.
       compile_cache: For each program of the compile phase whether it was `cold` (compiled), `warm`
         (read back) or `off` (compiled, without a cache) when the run first had it.
       interruptions: Attempts before the last one.
@@ -142,8 +141,8 @@ class RunResult:
     def epochs_to_target(self) -> float | None:
         """Epochs trained at the evaluation that first reached the target; None if none did."""
         seconds = self.time_to_accuracy_seconds
-        found = (r["epoch"] for r in self.evaluations if r["seconds_since_run_start"] == seconds)
-        return None if seconds is None else next(found, None)
+        epochs = (r["epoch"] for r in self.evaluations if r["seconds_since_run_start"] == seconds)
+        return None if seconds is None else next(epochs, None)
 
     @property
     def trained_on(self) -> bool:
@@ -151,28 +150,30 @@ class RunResult:
         return self.epochs_to_target is not None and self.epochs > self.epochs_to_target
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the result as plain JSON values."""
+        """The result as plain JSON values."""
         return dataclasses.asdict(self)
 
 
+_LOST_LOG = (
+    "an earlier log or its end was lost: how long its last attempt went on after its last "
+    "checkpoint is not known"
+)
 _DAMAGED_TARGET = (
     "the evaluation that reached the target is damaged in the log, which ends in `reached`"
 )
-_COMPILED_IN_LOST_LOG = "an earlier log was lost, and its checkpoint does not tell"
 
 
 def summarize(events: Sequence[Event]) -> RunResult:
-    """Gives the result of a run from the events of process 0.
+    """Computes the result of a run from the events of process 0.
 
     Args:
-      events: The events in the order written, of all attempts.
+      events: The events of all attempts, as `read_events` returns them.
 
     Raises:
       RunError: The log lacks what every run writes first.
     """
     run = LoggedRun.from_events(events)
-    warnings = run_warnings(events, run)  # those of all attempts
-    attempts, history, events = run.attempts, run.history, run.events
+    attempts, events = run.attempts, run.events
     record = last_event(events, "experiment")
     devices = last_event(events, "devices")
     if record is None or devices is None:
@@ -186,68 +187,39 @@ def summarize(events: Sequence[Event]) -> RunResult:
     spans = stage_rates.spans_of(record)
     sizes = {span.global_batch_size for span in spans}
     batch = sizes.pop() if len(sizes) == 1 else None
-    stages = stage_rates.stage_rows(record, [own.events for own in attempts])
-    made: int | None = sum(row["steps_made"] * row["global_batch_size"] for row in stages)
-    if batch is not None:
-        made = batch * (
-            sum(event["steps"] for event in events_of(events, "train")) + history.steps_made
-        )
-    elif history.steps_made:
-        made = None
-    killed = sum(not attempt.ended for attempt in attempts)
+    stages = stage_rates.stage_rows(record, [attempt.events for attempt in attempts])
+    if batch is None:
+        examples = sum(row["steps_made"] * row["global_batch_size"] for row in stages)
+    else:
+        examples = batch * sum(event["steps"] for event in events_of(events, "train"))
     start = next((attempt.start for attempt in reversed(attempts) if attempt.start), {})
     host_summary = last_event(attempts[-1].events, "host_summary")
+    reasons: dict[str, str] = {}
+
+    def known(name: str, value: float | None, reason: str) -> float | None:
+        """Rounds a value, or notes why there is none."""
+        if value is None:
+            reasons[name] = reason
+        return _rounded(value)
+
+    compiled_before = None if run.run_start is None else run.compile_seconds(run.run_start)
+    allocated, allocated_reason = run.allocated_cost()
     reached = run.reached
     ends_reached = any(event["status"] == "reached" for event in events_of(events, "attempt_end"))
-    unknown = NO_RUN_START
-    if reached is None and not history.reached:
-        unknown = _DAMAGED_TARGET if ends_reached else NOT_REACHED
-    cost, cost_reason = run.cost_to_target()
-    allocated, allocated_reason = run.allocated_cost()
-    compiled_before = run.compile_seconds_before_run_start()
-    if history.reached:
-        tta = history.time_to_accuracy_seconds
-        elapsed = history.elapsed_seconds_to_accuracy
-        total = history.total_seconds_to_accuracy
-        compiled_within = history.compile_seconds_in_time_to_accuracy
-    elif reached is not None:
+    tta = elapsed = total = compiled_within = cost = None
+    if reached is None:
+        no_time = _DAMAGED_TARGET if ends_reached else NOT_REACHED
+        cost_reason = allocated_reason or no_time
+    else:
+        no_time = NO_RUN_START
         tta, elapsed = run.run_seconds(reached), run.elapsed_seconds(reached)
         total = run.total_seconds(reached)
-        compiled_within = None
+        cost, cost_reason = run.run_cost(reached)
         if tta is not None and compiled_before is not None:
             compiled_within = run.compile_seconds(reached) - compiled_before
-    else:
-        tta = elapsed = total = compiled_within = None
-        cost_reason = allocated_reason or unknown
-    reasons: dict[str, str] = {}
-    for name, value in (
-        ("time_to_accuracy_seconds", tta),
-        ("elapsed_seconds_to_accuracy", elapsed),
-        ("total_seconds_to_accuracy", total),
-    ):
-        if value is None:
-            reasons[name] = unknown
-    if cost is None:
-        reasons["cost_usd"] = cost_reason
-    if compiled_before is None:
-        reasons["compile_seconds_before_run_start"] = (
-            _COMPILED_IN_LOST_LOG if history.run_started else NO_RUN_START
-        )
-    if compiled_within is None:
-        reasons["compile_seconds_in_time_to_accuracy"] = (
-            _COMPILED_IN_LOST_LOG if tta is not None else reasons["time_to_accuracy_seconds"]
-        )
+    uncertainty = sum(not attempt.ended for attempt in attempts) * HEARTBEAT_SECONDS
     if batch is None:
         reasons["global_batch_size"] = "it changes in the run; stages has each"
-    if made is None:
-        reasons["examples_per_second"] = "a log was lost, and with it which stage its steps were of"
-    if allocated is None:
-        reasons["allocated_cost_usd"] = allocated_reason
-    if history.attempts:
-        reasons["time_uncertainty_seconds"] = (
-            "an earlier log or its end was lost: how long its last attempt went on after its last "
-            "checkpoint is not known"
-        )
     if host_summary is None:
         reasons["hosts"] = "the last attempt ended before the hosts were summed up"
     return RunResult(
@@ -258,49 +230,53 @@ def summarize(events: Sequence[Event]) -> RunResult:
         overrides=record["overrides"],
         seed=record["seed"],
         status="running" if end is None else end["status"],
-        reached=history.reached or reached is not None or ends_reached,
+        reached=reached is not None or ends_reached,
         target=experiment["targets"],
         target_note=experiment["target_note"],
         best=_best(experiment["targets"], evaluations),
-        time_to_accuracy_seconds=_rounded(tta),
-        elapsed_seconds_to_accuracy=_rounded(elapsed),
-        total_seconds_to_accuracy=_rounded(total),
-        total_seconds=round(history.total_seconds + sum(a.seconds for a in attempts), 6),
-        time_uncertainty_seconds=None if history.attempts else killed * HEARTBEAT_SECONDS,
+        time_to_accuracy_seconds=known("time_to_accuracy_seconds", tta, no_time),
+        elapsed_seconds_to_accuracy=known("elapsed_seconds_to_accuracy", elapsed, no_time),
+        total_seconds_to_accuracy=known("total_seconds_to_accuracy", total, no_time),
+        total_seconds=round(sum(attempt.seconds for attempt in attempts), 6),
+        time_uncertainty_seconds=known(
+            "time_uncertainty_seconds", None if run.lost_log else uncertainty, _LOST_LOG
+        ),
         train_seconds=phases["train"],
         compile_seconds=phases["compile"],
-        compile_seconds_before_run_start=_rounded(compiled_before),
-        compile_seconds_in_time_to_accuracy=_rounded(compiled_within),
-        compile_cache=_compile_cache(attempts, history),
-        interruptions=len(attempts) - 1 + history.attempts,
+        compile_seconds_before_run_start=known(
+            "compile_seconds_before_run_start", compiled_before, NO_RUN_START
+        ),
+        compile_seconds_in_time_to_accuracy=known(
+            "compile_seconds_in_time_to_accuracy", compiled_within, no_time
+        ),
+        compile_cache=_compile_cache(attempts),
+        interruptions=len(attempts) - 1,
         phases=phases,
-        first_losses=_first_losses(events, history),
+        first_losses=_first_losses(events),
         epochs=round(examples_before(spans, steps) / record["num_train_examples"], 6),
         steps=steps,
         diverged_step=None if diverged is None else diverged["step"],
-        examples_per_second=_rounded(
-            made / phases["train"] if phases["train"] and made is not None else None
-        ),
+        examples_per_second=_rounded(examples / phases["train"] if phases["train"] else None),
         global_batch_size=batch,
         stages=stages,
         num_processes=devices["num_processes"],
         num_devices=devices["num_devices"],
         device_kind=devices["device_kind"],
         platform=devices["platform"],
-        cost_usd=_rounded(cost),
-        allocated_cost_usd=_rounded(allocated),
+        cost_usd=known("cost_usd", cost, cost_reason),
+        allocated_cost_usd=known("allocated_cost_usd", allocated, allocated_reason),
         evaluations=evaluations,
         hosts=[] if host_summary is None else host_summary["hosts"],
         straggler=None if host_summary is None else host_summary.get("straggler"),
         versions=start.get("versions", {}),
         run_options=record["run_options"],
         reasons=reasons,
-        warnings=warnings,
+        warnings=run_warnings(run),
     )
 
 
 def summarize_log(events: Sequence[Event]) -> RunResult:
-    """Gives the result of a log that may be damaged or made elsewhere.
+    """Computes the result of a log that may be damaged or made elsewhere.
 
     Raises:
       RunError: It says too little, or a field is not of its kind.
@@ -315,75 +291,12 @@ def summarize_log(events: Sequence[Event]) -> RunResult:
 
 
 def of_another_kind(error: Exception) -> str:
-    """Says that a log could not be read because of this error at one of its fields."""
+    """A line that says that a log could not be read because of an error at one of its fields."""
     return f"a field of the log is missing or of another kind ({type(error).__name__}: {error})"
 
 
-def run_started(events: Sequence[Event]) -> bool:
-    """Tells whether the run's clock has started, in this log or in the past that it carries."""
-    return bool(events_of(events, "run_start")) or carried_history(events).run_started
-
-
-def knows_more(past: dict[str, Any], events: Sequence[Event]) -> bool:
-    """Tells whether a checkpoint knows more of the run's clock than the log does.
-
-    Args:
-      past: What the checkpoint carries, as `history_of` gave it.
-      events: The events of the attempts before.
-    """
-    if not run_started(events):
-        return True
-    run, history = LoggedRun.from_events(events), History.from_json(past)
-    starts = attempt_starts(events)
-    last = max(run.attempts[-1].events, key=lambda event: event["t"])
-    known = [
-        seconds
-        for attempt, seconds in run.run_parts(last) or []
-        if starts[attempt.number] in history.attempt_starts
-    ]
-    return bool(known) and history.run_seconds > run.history.run_seconds + sum(known)
-
-
-def history_of(events: Sequence[Event]) -> dict[str, Any]:
-    """Gives what a checkpoint carries of a run's past, as the JSON of a `History`.
-
-    Args:
-      events: The events so far, of a run whose clock has started.
-    """
-    result, run = summarize(events), LoggedRun.from_events(events)
-    now = run.attempts[-1].events[-1]
-    cost = result.cost_usd
-    if not result.reached:
-        cost = _rounded(run.run_cost(now)[0])
-    start_unix_seconds = run.history.run_start_unix_seconds
-    if run.run_start is not None:
-        start_unix_seconds = run.run_start["unix_seconds"]
-    return History(
-        attempts=result.interruptions + 1,
-        attempt_starts=list(attempt_starts(events).values()),
-        run_started=run_started(events),
-        run_seconds=run.run_seconds(now) or 0.0,
-        total_seconds=result.total_seconds,
-        steps_made=sum(e["steps"] for e in events_of(run.events, "train")) + run.history.steps_made,
-        run_start_unix_seconds=start_unix_seconds,
-        phases=result.phases,
-        first_losses=result.first_losses,
-        evaluations=result.evaluations,
-        reached=result.reached,
-        time_to_accuracy_seconds=result.time_to_accuracy_seconds,
-        elapsed_seconds_to_accuracy=result.elapsed_seconds_to_accuracy,
-        total_seconds_to_accuracy=result.total_seconds_to_accuracy,
-        compile_seconds_before_run_start=result.compile_seconds_before_run_start,
-        compile_seconds_in_time_to_accuracy=result.compile_seconds_in_time_to_accuracy,
-        compile_cache=result.compile_cache,
-        cost_usd=cost,
-        allocated_cost_usd=result.allocated_cost_usd,
-        versions=result.versions,
-    ).to_json()
-
-
 def _newest_step(attempts: list[LoggedAttempt]) -> int:
-    """Gives the step of the newest state: an attempt may go on from before the last one's end."""
+    """Step of the newest state: an attempt may go on from before the last one's end."""
     for attempt in reversed(attempts):
         for event in reversed(attempt.events):
             name, step = event["event"], event.get("step")
@@ -396,17 +309,17 @@ def _newest_step(attempts: list[LoggedAttempt]) -> int:
 _STATE_EVENTS = ("train", "evaluation", "restored", "checkpoint")
 
 
-def _compile_cache(attempts: list[LoggedAttempt], history: History) -> dict[str, str]:
-    """Gives each program's state when the run first had it: a restart finds it in the cache."""
-    states = dict(history.compile_cache)
+def _compile_cache(attempts: list[LoggedAttempt]) -> dict[str, str]:
+    """Each program's state when the run first had it: a restart finds it in the cache."""
+    states: dict[str, str] = {}
     for attempt in attempts:
         states = attempt.first_compiled() | states
     return states
 
 
 def _evaluations(events: Sequence[Event], run: LoggedRun) -> list[dict[str, Any]]:
-    """Gives one row a step: the first measurement, where an attempt did work again."""
-    rows = {row["step"]: row for row in run.history.evaluations}
+    """One row a step: the first measurement, where an attempt did work again."""
+    rows: dict[int, dict[str, Any]] = {}
     for event in events_of(events, "evaluation"):
         row = {
             "step": event["step"],
@@ -429,8 +342,8 @@ def _best(targets: list[dict], evaluations: list[dict]) -> dict[str, float]:
     return best
 
 
-def _first_losses(events: Sequence[Event], history: History) -> list[float]:
-    losses = dict(enumerate(history.first_losses))
+def _first_losses(events: Sequence[Event]) -> list[float]:
+    losses: dict[int, float] = {}
     for event in events_of(events, "first_losses"):
         for index, loss in enumerate(event["losses"], start=event["start_step"]):
             losses.setdefault(index, loss)

@@ -11,7 +11,7 @@ _LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def installed() -> dict[str, str]:
-    """Gives the versions of DawnJAX (and its commit, from a checkout), Python and the libraries."""
+    """The versions of DawnJAX (and its commit, from a checkout), Python and the libraries."""
     versions = {"dawnjax": dawnjax.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:
         versions[name] = importlib.metadata.version(name)
@@ -20,8 +20,8 @@ def installed() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Gives the commit of the checkout that this code is in; `+` marks uncommitted changes."""
-    top = Path(__file__).resolve().parent.parent
+    """The commit of the checkout that this code is in; `+` marks uncommitted changes."""
+    top = Path(dawnjax.__file__).resolve().parent.parent
     if not (top / ".git").exists():
         return None
     try:

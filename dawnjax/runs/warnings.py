@@ -1,21 +1,16 @@
-"""What a reader of a run's numbers should know: what was logged, and what its log gives away."""
+"""What a reader of a run's numbers should know: logged warnings, and what the events show."""
 
 from collections.abc import Sequence
 
-from dawnjax.runs.history import History
-from dawnjax.runs.log import Event
 from dawnjax.runs.logged_run import HEARTBEAT_SECONDS, LoggedRun, events_of
+from dawnjax.runs.past import Event
 
 
-def run_warnings(events: Sequence[Event], run: LoggedRun) -> list[str]:
-    """Gives the warnings of a run, of all its attempts.
-
-    Args:
-      events: All events of the log, those of attempts that a carried past tells of too.
-      run: The run of these events.
-    """
+def run_warnings(run: LoggedRun) -> list[str]:
+    """The warnings of a run, of all its attempts: those logged first."""
+    events = run.events
     messages = [event["message"] for event in events_of(events, "warning")]
-    if run.history.attempts:
+    if run.lost_log:
         messages.append(
             "an earlier log or its end was lost and its past is that of a checkpoint: what its "
             "last attempt did after that checkpoint is in no time and no cost here"
@@ -36,7 +31,7 @@ def run_warnings(events: Sequence[Event], run: LoggedRun) -> list[str]:
                     f"the machine was suspended for {slept:.0f} s in attempt "
                     f"{attempt.number}; no time here counts them"
                 )
-    messages += _differing_versions(events, run.history)
+    messages += _differing_versions(events)
     metrics: dict[int, dict] = {}
     for event in events_of(events, "evaluation"):
         if metrics.setdefault(event["step"], event["metrics"]) != event["metrics"]:
@@ -47,13 +42,11 @@ def run_warnings(events: Sequence[Event], run: LoggedRun) -> list[str]:
     return messages
 
 
-def _differing_versions(events: Sequence[Event], history: History) -> list[str]:
-    """Says which attempt ran with which version, for each that was not the same in all."""
+def _differing_versions(events: Sequence[Event]) -> list[str]:
+    """Names the attempts that ran with each version of what was not the same in all."""
     versions = {
         f"attempt {e['attempt']}": e["versions"] for e in events_of(events, "attempt_start")
     }
-    if history.versions and history.versions not in versions.values():
-        versions = {"an attempt whose log was lost": history.versions, **versions}
     differences = []
     for name in dict.fromkeys(name for installed in versions.values() for name in installed):
         ran_with: dict[str, list[str]] = {}

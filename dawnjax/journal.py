@@ -1,0 +1,146 @@
+"""What is recorded of an attempt's steps and evaluations: in its log, on the screen, as scalars."""
+
+import time
+from typing import Any
+
+from dawnjax.call_queue import CallQueue
+from dawnjax.evaluation import reaches
+from dawnjax.progress import Display
+from dawnjax.run_record import OpenRun
+from dawnjax.runs.logged_run import LoggedRun, events_of
+from dawnjax.runs.scalars import ScalarWriter
+
+LIVE_RECORD_SECONDS = 1.0
+RECORD_SECONDS = 10.0
+"""How often the steps that ended are recorded between evaluations: a record takes half a
+millisecond of the thread that feeds the devices. A person at a terminal wants to see it more often;
+the heartbeat is another thread's."""
+
+
+class Journal:
+    """Records what an attempt does; the log is the truth, the rest is for people.
+
+    Attributes:
+      step: Steps done, as far as they are recorded.
+      first_step: Steps that this attempt began after.
+      record_at: When the steps that ended are to be recorded next, by `time.perf_counter`.
+    """
+
+    def __init__(self, run: OpenRun, display: Display, *, writes_scalars: bool):
+        """Begins to record.
+
+        Args:
+          run: The run, with its log.
+          display: What a person sees.
+          writes_scalars: Whether this process writes scalars for TensorBoard.
+        """
+        self._log, self._clock, self._display = run.log, run.clock, display
+        self._experiment, self._spec = run.request.experiment, run.spec
+        self.step = self.first_step = 0
+        self._recorded_steps = self._recorded_losses = 0
+        self._stage, self._diverged = -1, False
+        self._earlier_seconds = 0.0
+        self._record_seconds = LIVE_RECORD_SECONDS if display.is_live else RECORD_SECONDS
+        self.record_at = time.perf_counter() + self._record_seconds
+        self._scalars = ScalarWriter(
+            run.directory.tensorboard if writes_scalars else None, self.warn
+        )
+
+    def warn(self, message: str) -> None:
+        """Records what a reader of the result should know, and shows it."""
+        self._log.append("warning", message=message)
+        self._display.warning(message)
+
+    @property
+    def clock_runs(self) -> bool:
+        """Whether the run's clock has started, in this attempt or an earlier one."""
+        return bool(events_of(self._log.events, "run_start"))
+
+    def start_clock(self, clock_runs: bool) -> None:
+        """Logs `run_start`, unless an earlier attempt did.
+
+        Args:
+          clock_runs: Whether one did; the same on all processes.
+        """
+        if not clock_runs:
+            xla_options = list(self._experiment.xla_options)
+            self._log.append("run_start", durable=True, xla_options=xla_options)
+        events = list(self._log.events)
+        now = events[-1]
+        self._earlier_seconds = (LoggedRun.from_events(events).run_seconds(now) or 0.0) - now["t"]
+
+    def run_seconds(self) -> float:
+        """Seconds on the run's clock, earlier attempts included."""
+        return self._earlier_seconds + self._clock.now()
+
+    def enter_stage(self, index: int) -> None:
+        """Logs which stage the next steps are of, where the run has several and it is another."""
+        if self._experiment.stages.boundary_epochs and index != self._stage:
+            self._stage = index
+            self._log.append("stage", index=index)
+
+    def record_steps(self, queue: CallQueue, input_wait_seconds: float) -> bool:
+        """Records the steps that ended since the last time.
+
+        Args:
+          queue: The calls, with their times. The loss that is logged is that of the latest one.
+          input_wait_seconds: How long the loop has waited for inputs in all.
+
+        Returns:
+          Whether all losses so far were finite.
+        """
+        latest = queue.latest()
+        steps = queue.steps_done - self._recorded_steps
+        if latest is None or steps == 0:
+            return not self._diverged
+        self._recorded_steps = queue.steps_done
+        first_losses = queue.take_first_losses()
+        if first_losses:
+            start = self.first_step + self._recorded_losses
+            self._log.append("first_losses", start_step=start, losses=first_losses)
+            self._recorded_losses += len(first_losses)
+        losses, first_nonfinite_step = latest
+        loss = float(losses.mean())
+        self.step = step = self.first_step + queue.steps_done
+        epoch = self._experiment.epoch_of_step(step, self._spec)
+        self._log.append(
+            "train",
+            step=step,
+            epoch=round(epoch, 6),
+            loss=loss,
+            steps=steps,
+            input_wait_seconds=round(input_wait_seconds, 6),
+        )
+        self._display.train(step, epoch, loss, queue, input_wait_seconds, self.run_seconds())
+        self._scalars.write(step, {"train/loss": loss})
+        self.record_at = time.perf_counter() + self._record_seconds
+        if first_nonfinite_step and not self._diverged:
+            self._diverged = True
+            self._log.append("diverged", step=first_nonfinite_step)
+        return not self._diverged
+
+    def record_evaluation(self, step: int, metrics: dict[str, Any]) -> bool:
+        """Records an evaluation, whose end is now; tells whether it reached the target."""
+        reached = reaches(self._experiment.targets, metrics)
+        epoch = self._experiment.epoch_of_step(step, self._spec)
+        self._log.append(
+            "evaluation",
+            step=step,
+            epoch=round(epoch, 6),
+            metrics=metrics,
+            reached=reached,
+            durable=reached,
+        )
+        self._display.evaluation(step, epoch, metrics, reached, self.run_seconds())
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
+        self._scalars.write(step, {f"eval/{name}": value for name, value in numbers.items()})
+        return reached
+
+    def step_that_reached(self) -> int:
+        """The step whose evaluation reached the target; 0 if none did."""
+        reached = LoggedRun.from_events(self._log.events).reached
+        return 0 if reached is None else reached["step"]
+
+    def close(self) -> None:
+        """Writes the scalars that are buffered."""
+        self._scalars.close()

@@ -1,0 +1,139 @@
+"""Opening the directory of a run: a new one, or the one to go on with, the same on all hosts."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from dawnjax.cluster import processes
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_flags import Request
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.directory import (
+    RunDirectory,
+    flatten,
+    new_run_id,
+    read_record,
+    refuse_other_run,
+    source_of,
+    write_json,
+)
+from dawnjax.runs.log import SCHEMA_VERSION, RunLog, log_path
+from dawnjax.runs.logged_run import FINAL_STATUSES, last_event
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenRun:
+    """A run directory that this process has open.
+
+    Attributes:
+      request: What is run.
+      spec: The dataset's shapes and counts.
+      clock: The clock of this process.
+      directory: The directory.
+      record: Its `experiment.json`.
+      log: This process's log; whoever takes the run closes it.
+      finished: The status with which an earlier attempt ended the trial; empty if none did.
+      warnings: What a reader of the result should know of the record and the log.
+    """
+
+    request: Request
+    spec: AnySpec
+    clock: RunClock
+    directory: RunDirectory
+    record: dict[str, Any]
+    log: RunLog
+    finished: str
+    warnings: tuple[str, ...]
+
+
+def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
+    """Opens the run directory and this process's log; all processes call it alike.
+
+    Args:
+      request: What is run.
+      spec: The dataset's shapes and counts.
+      clock: The clock of this process.
+
+    Raises:
+      ConfigError: The directory belongs to another run, or the hosts were given different flags.
+      RunError: Another job has it open, or it cannot be written.
+    """
+    directory, record, warnings = _open_directory(request, spec)
+    log = RunLog(log_path(directory.path, jax.process_index()), clock)
+    warnings += [
+        f"line {number} of {log.path.name} is torn or damaged and is left out"
+        for number in log.damaged_lines
+    ]
+    end = last_event(log.events, "attempt_end")
+    # Process 0 decides: the log of another may lack the end, or be lost with its disk.
+    status = processes.same_text("" if end is None else end["status"])
+    finished = status if status in FINAL_STATUSES else ""
+    return OpenRun(request, spec, clock, directory, record, log, finished, tuple(warnings))
+
+
+def _open_directory(
+    request: Request, spec: AnySpec
+) -> tuple[RunDirectory, dict[str, Any], list[str]]:
+    experiment, options = request.experiment, request.options
+    source = None if request.experiment_file is None else source_of(request.experiment_file)
+    settings = {
+        "seed": request.seed,
+        "experiment_file.sha256": source and source["sha256"],
+        **flatten(experiment.identity_fields(spec)),
+        **flatten(to_json(options)),
+    }
+    _refuse_different_hosts({name: settings[name] for name in settings.keys() - _PER_HOST})
+    run_id = processes.same_text(new_run_id(experiment.name, request.seed))
+    directory = RunDirectory(Path(options.run_dir or Path("runs") / run_id))
+    old = read_record(directory)
+    new = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": processes.same_text(run_id if old is None else old["run_id"]),
+        "experiment": to_json(experiment),
+        "overrides": request.overrides,
+        "seed": request.seed,
+        "identity": experiment.identity(spec),
+        "identity_fields": experiment.identity_fields(spec),
+        "source": source,
+    }
+    warnings = []
+    if old is not None:
+        refuse_other_run(directory, old, new)
+        if source and old.get("source") and source["sha256"] != old["source"]["sha256"]:
+            warnings.append(
+                f"{request.experiment_file} was changed since the run began: its text differs from "
+                f"that of {old['source']['name']} in {directory.experiment_file}"
+            )
+    # On a shared disk only process 0 writes, once all have looked; on disks of their own, each.
+    processes.gather("looked")
+    if old is None and jax.process_index() == 0:
+        write_json(directory.experiment_file, new)
+    processes.gather("written")
+    if not directory.experiment_file.exists():
+        write_json(directory.experiment_file, new)
+    return directory, old or new, warnings
+
+
+_PER_HOST = {"run_dir", "processes.process_id", "compile_cache_dir"}
+"""Options that may differ between the hosts of a run."""
+
+
+def _refuse_different_hosts(settings: dict[str, Any]) -> None:
+    """Refuses hosts that were given different flags or data: they would hang, or mix two runs.
+
+    Raises:
+      ConfigError: Names the first difference, on every host.
+    """
+    everyone = processes.gather(settings)
+    for index, given in enumerate(everyone):
+        different = sorted(name for name in given if given[name] != everyone[0].get(name))
+        if different:
+            name = different[0]
+            raise ConfigError(
+                f"host {index} was started with {name}={given[name]!r}, host 0 with "
+                f"{everyone[0].get(name)!r}; all hosts need the same flags and data"
+            )

@@ -1,0 +1,82 @@
+"""The part of a log that was lost, put back from a checkpoint.
+
+A checkpoint holds the log as it was at the save. An attempt that restores it compares that past
+with its own log. Where the log lacks events (it lies on another machine's disk, or lines of it are
+damaged), the attempt logs the whole past inside its `restored` event. Whoever reads the log gets
+one list of events, in which the past stands in its place.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+Event = dict[str, Any]
+"""A line of a log, decoded."""
+
+CONDENSED = ("host_sample", "train")
+"""The events of which a condensed log keeps the last one alone."""
+
+
+def lacks_some_of(past: Sequence[Event], events: Sequence[Event]) -> bool:
+    """Tells whether a log lost events that a checkpoint holds.
+
+    Args:
+      past: The events in the checkpoint, condensed.
+      events: The events of the log.
+    """
+    known = {_key(event) for event in events}
+    return any(_key(event) not in known for event in past if event["event"] not in CONDENSED)
+
+
+def with_past(events: Sequence[Event]) -> list[Event]:
+    """Puts each past that a `restored` event carries in its place and numbers the attempts anew.
+
+    Args:
+      events: The lines of a log, in the order written, not condensed: the steps of a `train` event
+        that holds those of several would count twice.
+
+    Returns:
+      The events by attempt. A `restored` event has `lost_log`, true if what the attempt before it
+      did after its save may be lost, in the place of `past`.
+    """
+    attempts: list[list[Event]] = []
+    by_number: dict[int, list[Event]] = {}
+    for event in events:
+        if event.get("past"):
+            attempts, is_lost = _filled_in(attempts, event["past"])
+            event = {**event, "lost_log": is_lost}
+            del event["past"]
+        if event["attempt"] not in by_number:
+            by_number[event["attempt"]] = []
+            attempts.append(by_number[event["attempt"]])
+        by_number[event["attempt"]].append(event)
+    return [
+        {**event, "attempt": number}
+        for number, attempt in enumerate(attempts, start=1)
+        for event in attempt
+    ]
+
+
+def _filled_in(
+    attempts: list[list[Event]], past: Sequence[Event]
+) -> tuple[list[list[Event]], bool]:
+    """Takes each attempt that a past tells of from the past, with what its log says after that.
+
+    Returns:
+      The attempts, those of the past first; and whether the log ends before the past does.
+    """
+    saved: dict[int, list[Event]] = {}
+    for event in past:
+        saved.setdefault(event["attempt"], []).append(event)
+    filled, is_lost = [], False
+    for part in saved.values():
+        keys, end = {_key(event) for event in part}, max(event["t"] for event in part)
+        logged = next((a for a in attempts if any(_key(event) in keys for event in a)), [])
+        attempts = [attempt for attempt in attempts if attempt is not logged]
+        is_lost = end > max((event["t"] for event in logged), default=0.0)
+        filled.append(part + [event for event in logged if event["t"] > end])
+    return filled + attempts, is_lost
+
+
+def _key(event: Event) -> tuple[str, float, str]:
+    """What tells an event from every other, of other attempts too."""
+    return event["event"], event["t"], str(event.get("unix_seconds"))
