@@ -25,7 +25,6 @@ from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import reaches
 from dawnjax.input_pipeline.dataset import AnySpec
-from dawnjax.machine import host_memory
 from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
 from dawnjax.progress import Display
@@ -173,7 +172,6 @@ class Attempt:
             self.directory.profile / f"process_{jax.process_index():05d}",
             self.warn,
         )
-        self._memory_given_back = ""
         self._sampler = HostSampler(
             record=self._record_sample,
             devices=jax.local_devices(),
@@ -217,10 +215,6 @@ class Attempt:
 
     def _record_sample(self, sample: dict[str, Any]) -> None:
         self.log.append("host_sample", **sample)
-        # In the sampler's thread: the next record of the steps tells it.
-        message = host_memory.give_back_beyond_limit(sample["memory_bytes"])
-        if message:
-            self._memory_given_back = message
 
     def get_on(self) -> None:
         """Says that this process is getting on with its phase; all must say it alike."""
@@ -280,9 +274,6 @@ class Attempt:
           queue: The calls, with their times. The loss that is logged is that of the latest one.
           input_wait_seconds: How long the loop has waited for inputs in all.
         """
-        if self._memory_given_back:
-            self.warn(self._memory_given_back)
-            self._memory_given_back = ""
         latest = queue.latest()
         steps = queue.steps_done - self._recorded_steps
         if latest is None or steps == 0:

@@ -11,7 +11,7 @@ from dawnjax.cluster import processes
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError
 from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.machine import compilation
+from dawnjax.machine import compilation, host_memory
 from dawnjax.machine.mesh import all_devices, batch_shards, make_mesh, place, replicated
 from dawnjax.programs import compile_training
 from dawnjax.train import calls_in_flight
@@ -37,8 +37,9 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
     experiment.validate(spec)
     options.validate()
     name = f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    batch_elements = spec.batch_elements(experiment.global_batch_size)
-    compilation.configure(options.compile_cache_dir, batch_elements)
+    if options.keep_freed_memory:
+        host_memory.keep_freed()
+    compilation.configure(options.compile_cache_dir)
     processes.join(options.processes)
     mesh = make_mesh(options.mesh, all_devices())
     compilation.share_between_processes()
