@@ -49,54 +49,36 @@ BLOCK_SECONDS = 0.15
 """About how long a stretch of a pair is; on a large model it is one step."""
 
 
+@dataclasses.dataclass
 class Trainer:
     """Real calls of a run's train program, for a profile.
 
     Attributes:
+      recipe: What the programs were compiled from.
       programs: The compiled programs.
+      feed: The training split; batches from the host are read by it when asked.
+      state: The state, whose memory is taken over.
       step: Steps handed to the devices.
-      state: The state.
+      counts: Each number of steps that a call can make, on the devices.
       root_key: The trial's key.
-      delay_seconds: By how much each call is slowed on purpose.
+      in_flight: The most calls that may wait for the devices.
       on_call: Called after each call, also of the twin.
       is_asked_to_stop: Tells whether the profile is to be left out.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        programs: TrainPrograms,
-        feed: TrainFeed,
-        state: TrainState,
-        step: int,
-        counts: dict[int, jax.Array],
-        root_key: jax.Array,
-        in_flight: int,
-    ):
-        """Args:
-        recipe: What the programs were compiled from.
-        programs: The compiled programs.
-        feed: The training split; batches from the host are read by it when asked.
-        state: The state, whose memory is taken over.
-        step: Steps done.
-        counts: Each number of steps that a call can make, on the devices.
-        root_key: The trial's key.
-        in_flight: The most calls that may wait for the devices.
-        """
-        self.recipe, self.programs, self.feed = recipe, programs, feed
-        self.state, self.step = state, step
-        self.delay_seconds = 0.0
-        self.on_call: Callable[[], object] = lambda: None
-        self.is_asked_to_stop: Callable[[], bool] = lambda: False
-        self.root_key = root_key
-        self._counts, self._in_flight = counts, in_flight
-
-    def count(self, num_steps: int) -> jax.Array:
-        """Gives a number of steps, on the devices."""
-        return self._counts[num_steps]
+    recipe: Recipe
+    programs: TrainPrograms
+    feed: TrainFeed
+    state: TrainState
+    step: int
+    counts: dict[int, jax.Array]
+    root_key: jax.Array
+    in_flight: int
+    on_call: Callable[[], object] = lambda: None
+    is_asked_to_stop: Callable[[], bool] = lambda: False
 
     def inputs(self, num_steps: int) -> Any:
-        """Gives the inputs of the next call."""
+        """Inputs of the next call."""
         return self.feed.inputs(self.step, num_steps)
 
     def calls(self, num_calls: int, num_steps: int) -> None:
@@ -104,16 +86,15 @@ class Trainer:
         pending: collections.deque[Any] = collections.deque()
         for _ in range(num_calls):
             with jax.profiler.TraceAnnotation(INPUT_SPAN):
-                time.sleep(self.delay_seconds)
                 inputs = self.inputs(num_steps)
             with jax.profiler.TraceAnnotation(CALL_SPAN):
                 self.state, metrics = self.programs.train(
-                    self.state, self.feed.resident, inputs, self._counts[num_steps], self.root_key
+                    self.state, self.feed.resident, inputs, self.counts[num_steps], self.root_key
                 )
             self.step += num_steps
             pending.append(metrics.losses)
             # Simulated devices deadlock with many collectives queued.
-            if len(pending) > self._in_flight:
+            if len(pending) > self.in_flight:
                 pending.popleft().block_until_ready()
             self.on_call()
         jax.block_until_ready((self.state, list(pending)))
@@ -153,7 +134,7 @@ class Plan:
 
 
 def make_plan(step_seconds: float, steps_per_call: int, options: ProfileOptions) -> Plan:
-    """Gives how many steps a profile makes, from how long one takes.
+    """Plans how many steps a profile makes, from how long a step takes.
 
     Args:
       step_seconds: A step's duration on process 0.
@@ -205,18 +186,14 @@ def profile_run(
     pairs.run(1 + ROUNDS // 2)  # the first pair warms up
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    own_programs, trainer.programs = trainer.programs, observed
-    trace_seconds, first_step = _traced(trainer, plan, folder), trainer.step
-    trainer.programs = own_programs
+    trace_seconds, last_step = _traced(trainer, observed, plan, folder), trainer.step
     pairs.run_traced_twin()
     pairs.run(ROUNDS - ROUNDS // 2)
-    first_step -= plan.call_steps * plan.trace_calls
     return finish_capture(
         trainer.recipe,
         observed,
         folder,
-        first_step=first_step,
-        num_steps=plan.call_steps * plan.trace_calls,
+        steps=(last_step - plan.call_steps * plan.trace_calls, last_step),
         step_seconds=float(np.median(pairs.real[1:])),
         window_seconds=trace_seconds,
         extra={**pairs.to_json(), "in_run": False},
@@ -229,8 +206,7 @@ def finish_capture(
     programs: TrainPrograms,
     folder: Path,
     *,
-    first_step: int,
-    num_steps: int,
+    steps: tuple[int, int],
     step_seconds: float,
     window_seconds: float,
     extra: dict[str, Any],
@@ -244,8 +220,7 @@ def finish_capture(
       recipe: What the programs were compiled from.
       programs: The compiled programs.
       folder: This process's folder, with the trace.
-      first_step: Steps done before the trace.
-      num_steps: Steps traced.
+      steps: Steps done before the trace, and after it.
       step_seconds: A step that was not traced.
       window_seconds: The traced stretch.
       extra: Further fields of the capture.
@@ -256,17 +231,12 @@ def finish_capture(
     with contextlib.suppress(OSError), gzip.open(folder / host_profile.PROGRAM_FILE, "wt") as file:
         file.write(text)  # a full disk costs the profile's files, not the result
     program = analyze(text)
-    dtypes = {op.product_dtype: 0 for op in program.ops.values() if op.product_dtype}
-    for op in program.ops.values():
-        if op.product_dtype:
-            dtypes[op.product_dtype] += op.product_flops * op.runs
-    product_dtype = max(dtypes, key=lambda dtype: dtypes[dtype], default="f32")
     device = mesh.local_devices[0]
     platform = platform_of(mesh)
-    executed = hardware.executed_dtype(platform, product_dtype, device.device_kind)
-    hosts = processes.gather([socket.gethostname(), len(mesh.local_devices)])
+    executed = hardware.executed_dtype(platform, program.product_dtype, device.device_kind)
     name = socket.gethostname()
-    on_machine = sum(count for host, count in hosts if host == name)
+    hosts = processes.gather([name, len(mesh.local_devices)])
+    machine_devices = [count for host, count in hosts if host == name]
     flops, flops_reason = _model_flops(experiment, spec)
     capture = {
         "schema_version": SCHEMA_VERSION,
@@ -274,11 +244,11 @@ def finish_capture(
         "platform": platform,
         "device_kind": device.device_kind,
         "num_devices": mesh.devices.size,
-        "machine_devices": on_machine,
-        "machine_processes": sum(host == name for host, _ in hosts),
+        "machine_devices": sum(machine_devices),
+        "machine_processes": len(machine_devices),
         "machine_cores": visible_cores(),
         "module": program.name,
-        "steps": [first_step, first_step + num_steps],
+        "steps": steps,
         "stage": {
             "number": recipe.span.index + 1,
             "global_batch_size": experiment.global_batch_size,
@@ -294,12 +264,12 @@ def finish_capture(
         "measured_peaks": _shared_peaks(device, executed, hosts) if measured else None,
         **extra,
     }
-    own = host_profile.own_part(folder, capture)
-    everyone = processes.gather(own.to_json())
-    capture["shortest_runs"] = merge_shortest([part["shortest"] for part in everyone])
+    this_part = host_profile.trace_part(folder, capture)
+    parts = processes.gather(this_part.to_json())
+    capture["shortest_runs"] = merge_shortest([part["shortest"] for part in parts])
     if platform == "cpu":
-        capture["neighbours"] = own.neighbours(
-            [part for part, (host, _) in zip(everyone, hosts, strict=True) if host == name],
+        capture["neighbours"] = this_part.neighbours(
+            [part for part, (host, _) in zip(parts, hosts, strict=True) if host == name],
         )
     profile = host_profile.build_profile(folder, capture, program)
     waits = processes.gather([profile.wait_seconds_per_step, profile.least_wait_seconds_per_step])
@@ -334,21 +304,16 @@ def trace_window(folder: Path) -> Iterator[None]:
 
 
 def _observable(trainer: Trainer, inputs: Any, record: Record) -> TrainPrograms:
-    """Gives the programs of which a trace says which op each kernel belongs to.
+    """Programs whose trace names the op of each kernel.
 
-    On a GPU those are compiled without command buffers, which hide it. Only what is traced runs
-    them: the step that is timed is the run's own.
+    On a GPU they are compiled without command buffers, which hide it. They run only while traced:
+    the step that is timed is the run's own.
     """
     programs, recipe = trainer.programs, trainer.recipe
     if platform_of(recipe.mesh) != "gpu":
         return programs
-    arguments = (
-        trainer.state,
-        trainer.feed.resident,
-        inputs,
-        trainer.count(1),
-        trainer.root_key,
-    )
+    counts, resident = trainer.counts, trainer.feed.resident
+    arguments = (trainer.state, resident, inputs, counts[1], trainer.root_key)
     shardings = jax.tree.map(lambda array: array.sharding, trainer.state)
     try:
         train = compile_program(
@@ -365,19 +330,19 @@ def _observable(trainer: Trainer, inputs: Any, record: Record) -> TrainPrograms:
     return dataclasses.replace(programs, train=train)
 
 
-def _traced(trainer: Trainer, plan: Plan, folder: Path) -> float:
+def _traced(trainer: Trainer, observed: TrainPrograms, plan: Plan, folder: Path) -> float:
+    """Traces some calls of the observed program; returns the seconds that they took."""
+    programs, trainer.programs = trainer.programs, observed
     trainer.calls(1, plan.call_steps)  # a program's first call is slower
     trainer.meet()  # all begin together, or the first collective waits for the last
-    started = time.perf_counter()
-    try:
-        with trace_window(folder):
-            started = time.perf_counter()
-            trainer.calls(plan.trace_calls, plan.call_steps)
-            return time.perf_counter() - started
-    except TraceError:
-        # No trace here, but the other processes wait for these steps.
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(TraceError):  # without a trace the others wait for these steps
+            stack.enter_context(trace_window(folder))
+        started = time.perf_counter()
         trainer.calls(plan.trace_calls, plan.call_steps)
-        return time.perf_counter() - started
+        seconds = time.perf_counter() - started
+    trainer.programs = programs
+    return seconds
 
 
 class _Pairs:
@@ -396,8 +361,7 @@ class _Pairs:
         self.real: list[float] = []
         self.ablated: list[float] = []
         self.traced: float | None = None
-        self._trainer, self._plan = trainer, plan
-        self._inputs = inputs
+        self._trainer, self._plan, self._inputs = trainer, plan, inputs
         self._twin: Any = None
         reason = twin.why_not(trainer.recipe) if options.twin else "profile.twin=false"
         if not reason:
@@ -407,7 +371,7 @@ class _Pairs:
                     trainer.programs.steps_per_call,
                     trainer.state,
                     trainer.feed.resident,
-                    self._inputs,
+                    inputs,
                     record,
                 )
             except (RuntimeError, ValueError, TypeError) as error:
@@ -448,15 +412,15 @@ class _Pairs:
         self.traced = seconds / (self._plan.trace_calls * self._plan.call_steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the fields of a capture, without the pair that warmed up."""
-        everyone = processes.gather([self.ablated[1:], self.traced])
-        slowest = zip(*(ablated for ablated, _ in everyone), strict=True)
+        """Fields of a capture, without the pair that warmed up."""
+        hosts = processes.gather([self.ablated[1:], self.traced])
+        slowest = zip(*(ablated for ablated, _ in hosts), strict=True)
         return {
             "real_step_seconds": self.real[1:],
             "twin_step_seconds": self.ablated[1:],
             "slowest_twin_step_seconds": [max(pair) for pair in slowest],
             "traced_slowest_twin_step_seconds": (
-                None if self.traced is None else max(traced for _, traced in everyone)
+                None if self.traced is None else max(traced for _, traced in hosts)
             ),
             "twin_reason": self.reason,
         }
@@ -468,7 +432,6 @@ class _Pairs:
         trainer, num_steps = self._trainer, self._plan.call_steps
         losses = []
         for _ in range(num_calls):
-            time.sleep(trainer.delay_seconds)
             # What the host does for a real call; batches that it reads are read ahead.
             if trainer.feed.resident:
                 trainer.inputs(num_steps)
@@ -486,18 +449,14 @@ def _start_feed(trainer: Trainer, call_steps: list[int]) -> None:
 
 
 def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] | None:
-    """Gives the measured peaks of this machine's devices; one process of a machine measures."""
-    names = [host for host, _ in hosts]
-    leader = names.index(socket.gethostname())
-    own = None
+    """Measured peaks of this machine's devices; one process of a machine measures."""
+    leader = [host for host, _ in hosts].index(socket.gethostname())
+    peaks = None
     if leader == jax.process_index():
+        measurable = {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
         with contextlib.suppress(RuntimeError):  # such as too little memory left
-            own = measured_peaks(device, _measurable(dtype)).to_json()
-    return processes.gather(own)[leader]
-
-
-def _measurable(dtype: str) -> str:
-    return {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
+            peaks = measured_peaks(device, measurable).to_json()
+    return processes.gather(peaks)[leader]
 
 
 def _model_flops(experiment: Experiment, spec: DatasetSpec) -> tuple[float | None, str]:

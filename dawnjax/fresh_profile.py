@@ -71,8 +71,6 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
     in_flight = calls_in_flight(platform_of(mesh), programs.steps_per_call)
     state = programs.initialize(key)
     trainer = Trainer(recipe, programs, feed, state, 0, counts, key, in_flight)
-    if options.profile.slow_process == jax.process_index():
-        trainer.delay_seconds = options.profile.slow_seconds
     profile_run(trainer, options.profile, folder, None, lambda *_: None)
     feed.close()
     processes.gather("written")  # the first process reads what all have written

@@ -273,15 +273,15 @@ def test_measured_peaks_are_kept_while_they_hold(tmp_path):
 @pytest.mark.faults
 def test_a_process_that_is_slow_is_named_with_what_it_costs(tmp_path):
     flags = [
-        *(f"--run_dir={tmp_path}", "--profile.slow_process=1", "--profile.slow_seconds=0.2"),
+        *(f"--experiment={ROOT / 'tests' / 'slow_inputs.py'}", f"--run_dir={tmp_path}"),
         *("--profile.twin=false", "--profile.measured_peaks=false", "--figures=false"),
     ]
     done = subprocess.run(
         [
             *(sys.executable, "-m", "dawnjax", "launch", "--processes=2"),
-            *("--devices_per_process=1", "--", "profile", *SMALL, "--steps_per_call=1", *flags),
+            *("--devices_per_process=1", "--", "profile", *SMALL[1:], "--steps_per_call=1", *flags),
         ],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "DAWNJAX_TEST_SLOW": "1:0.2"},
         capture_output=True,
         text=True,
         timeout=180,

@@ -57,8 +57,6 @@ class ProfileOptions:
       seconds: About how long the trace after the run shall be; it has 2 to 20 steps.
       twin: Time the step against its ablation twin, which needs one more compilation.
       measured_peaks: Measure the device's peaks where they are not known from before.
-      slow_process: A process that is slowed on purpose, to see a straggler; -1 slows none.
-      slow_seconds: By how much each of its calls is slowed.
     """
 
     after_run: bool = True
@@ -66,8 +64,6 @@ class ProfileOptions:
     seconds: float = 1.0
     twin: bool = True
     measured_peaks: bool = True
-    slow_process: int = -1
-    slow_seconds: float = 0.0
 
     def windows(self) -> list[tuple[int, int]]:
         """Gives the windows inside the run, ascending.
@@ -146,8 +142,6 @@ class RunOptions:
         self.profile.windows()
         seconds = self.profile.seconds
         require(0 < seconds <= 60, "profile.seconds", seconds, "lie above 0, up to 60")
-        slow = self.profile.slow_seconds
-        require(slow >= 0, "profile.slow_seconds", slow, "be 0 or more")
         if self.weight_update_sharding and self.mesh.fsdp > 1:
             raise ConfigError(
                 f"mesh.fsdp={self.mesh.fsdp} splits the optimizer's state already; take it or "

@@ -172,6 +172,16 @@ class Program:
         return sum(op.product_flops * op.runs for op in self.ops.values())
 
     @property
+    def product_dtype(self) -> str:
+        """Dtype of most products' operands; `f32` without products."""
+        totals: dict[str, int] = {}
+        for op in self.ops.values():
+            if op.product_dtype:
+                flops = op.product_flops * op.runs
+                totals[op.product_dtype] = totals.get(op.product_dtype, 0) + flops
+        return max(totals, key=lambda dtype: totals[dtype], default="f32")
+
+    @property
     def flops(self) -> int:
         """All FLOPs in one call."""
         return sum(op.flops * op.runs for op in self.ops.values())

@@ -21,7 +21,7 @@ from dawnjax.profile.communication import (
     Communication,
     Shortest,
     device_time,
-    longest_waits,
+    device_waits,
     measure_communication,
     shortest_runs,
 )
@@ -119,7 +119,7 @@ class HostProfile:
     def _device_waits(self) -> list[float]:
         if self.trace is None:
             return []
-        return list(longest_waits(self.trace, self.capture["shortest_runs"]).values())
+        return device_waits(self.trace, self.capture["shortest_runs"])
 
     @property
     def _pairs(self) -> list[tuple[float, float]]:
@@ -409,7 +409,7 @@ between two ops of a CPU lie microseconds, and a thread waits for a core for lon
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnPart:
+class TracePart:
     """What a process tells the others of its trace.
 
     Attributes:
@@ -441,19 +441,19 @@ class OwnPart:
         ]
 
 
-def own_part(folder: Path, capture: dict[str, Any]) -> OwnPart:
+def trace_part(folder: Path, capture: dict[str, Any]) -> TracePart:
     """Gives what this process tells the others; nothing where its trace cannot be read."""
     try:
         trace, window = _load_trace(folder, capture)
     except (RunError, OSError):
-        return OwnPart({}, [], 0)
+        return TracePart({}, [], 0)
     shortest, busy = shortest_runs(trace), []
     if trace.platform == "cpu" and trace.start_unix_ns:
         for events in trace.devices.values():
             computing = device_time(events, window, shortest).compute
             joined = union((start, end + SHORT_GAP_PICOSECONDS) for start, end in computing)
             busy.append([(start, end - SHORT_GAP_PICOSECONDS) for start, end in joined])
-    return OwnPart(shortest, busy, trace.start_unix_ns)
+    return TracePart(shortest, busy, trace.start_unix_ns)
 
 
 def read_profile(folder: Path) -> HostProfile:
