@@ -134,6 +134,8 @@ def time_weighted_cdf(values: Sequence[tuple[float, float]]) -> list[tuple[float
     [(1.0, 0.75), (2.0, 1.0)]
     """
     total = sum(seconds for _, seconds in values)
+    if not total:
+        return []
     shares: dict[float, float] = {}
     for value, seconds in values:
         shares[value] = shares.get(value, 0.0) + seconds / total
