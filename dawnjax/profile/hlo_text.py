@@ -96,7 +96,9 @@ class Instruction:
         if not begin:
             return ""
         for position, mark, depth in _marks(self.attributes, begin.end()):
-            is_end = mark == "," or mark == " " and self.attributes[position + 1 : position + 2] != "{"
+            is_end = (
+                mark == "," or mark == " " and self.attributes[position + 1 : position + 2] != "{"
+            )
             if depth < 0 or depth == 0 and is_end:
                 return self.attributes[begin.end() : position].strip()
         return self.attributes[begin.end() :].strip()
