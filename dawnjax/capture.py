@@ -8,6 +8,7 @@ import collections
 import contextlib
 import dataclasses
 import gzip
+import json
 import socket
 import tempfile
 import time
@@ -276,7 +277,7 @@ def finish_capture(
     known = [least for _, least in waits if least is not None]
     capture["least_wait_seconds_per_step"] = min(known) if len(known) == len(waits) else None
     with contextlib.suppress(OSError):
-        host_profile.write_capture(folder, capture)
+        (folder / host_profile.CAPTURE_FILE).write_text(json.dumps(capture))
     return dataclasses.replace(profile, host_waits=[mean for mean, _ in waits])
 
 
