@@ -1,7 +1,7 @@
 """Taking a profile: a few real steps traced, and the same steps against their ablation twin.
 
-Every process of the run does this at the same time. What it sees goes into a folder of its own:
-the trace, the compiled program as text, and `capture.json` with all else that reading them needs.
+All processes of the run do this at the same time. Each writes a folder: the trace, the compiled
+program as text, and `capture.json` with all else that reading them needs.
 """
 
 import collections
@@ -42,7 +42,7 @@ SCHEMA_VERSION = 1
 
 ROUNDS = 6
 """Pairs of a stretch of real steps and one of the twin's: half of them before the trace, half after
-it, so that a machine that grows slower or faster does not part the two methods."""
+it, so that a machine whose speed drifts does not set the two methods apart."""
 
 LONGEST_TRACE_STEPS = 20
 
@@ -178,8 +178,8 @@ def profile_run(
         started = time.perf_counter()
         trainer.calls(1, 1)
         step_seconds = time.perf_counter() - started
-    told = processes.gather(step_seconds)
-    plan = make_plan(told[0], trainer.programs.steps_per_call, options)
+    first_step_seconds = processes.gather(step_seconds)[0]
+    plan = make_plan(first_step_seconds, trainer.programs.steps_per_call, options)
     _start_feed(trainer, [plan.call_steps] * plan.all_calls)
     inputs = trainer.inputs(plan.call_steps)
     pairs = _Pairs(trainer, plan, options, inputs, record)

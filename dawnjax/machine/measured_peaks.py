@@ -55,12 +55,12 @@ class MeasuredPeaks:
         return self.spread <= STEADY_SPREAD
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the fields as plain JSON values."""
+        """The fields as plain JSON values."""
         return dataclasses.asdict(self)
 
 
 def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> MeasuredPeaks:
-    """Gives the measured peaks of a device, from the cache where they are valid.
+    """Measures the peaks of a device, or reads them from the cache where they are valid.
 
     They are valid for the same device kind, processor, number of cores, JAX and dtype. Unsteady
     ones are measured again, and the best figures of all measurements are kept.
@@ -123,7 +123,7 @@ def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
 
 
 def _best(run: Callable[[], Any]) -> tuple[float, float]:
-    """Gives the shortest time of some repetitions, and how much longer the median took."""
+    """Times some repetitions: the shortest, and how much longer the median took."""
     jax.block_until_ready(run())
     times = []
     for _ in range(_REPETITIONS):
