@@ -27,6 +27,9 @@ STEADY_SPREAD = 0.25
 
 _REPETITIONS = 7
 
+_CPU_SIZES, _ACCELERATOR_SIZES = (1536, 2**25), (8192, 2**28)
+"""The side of the product's matrices, and the elements of the copy."""
+
 _METHOD = "copy in place"
 """Part of the key: figures measured in another way are not taken for these."""
 
@@ -94,8 +97,7 @@ def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> Meas
 
 
 def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
-    is_cpu = device.platform == "cpu"
-    side, elements = (1536, 2**25) if is_cpu else (8192, 2**28)
+    side, elements = _CPU_SIZES if device.platform == "cpu" else _ACCELERATOR_SIZES
     with jax.default_device(device):
         matrix = jnp.ones((side, side), dtype)
         # A second operand that depends on nothing else keeps the product from being simplified.
