@@ -187,7 +187,10 @@ def profile_run(
     pairs.run(1 + ROUNDS // 2)  # the first pair warms up
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    trace_seconds, last_step = _traced(trainer, observed, plan, folder), trainer.step
+    programs, trainer.programs = trainer.programs, observed
+    trainer.calls(1, plan.call_steps)  # a program's first call is slower
+    trace_seconds = _timed_in_trace(trainer, folder, lambda: pairs.real_calls(plan.trace_calls))
+    trainer.programs, last_step = programs, trainer.step
     pairs.run_traced_twin()
     pairs.run(ROUNDS - ROUNDS // 2)
     return finish_capture(
@@ -265,13 +268,12 @@ def finish_capture(
         "measured_peaks": _shared_peaks(device, executed, hosts) if measured else None,
         **extra,
     }
-    this_part = host_profile.trace_part(folder, capture)
-    parts = processes.gather(this_part.to_json())
+    parts = processes.gather(host_profile.trace_part(folder, capture))
     capture["shortest_runs"] = merge_shortest([part["shortest"] for part in parts])
     if platform == "cpu":
-        capture["neighbours"] = this_part.neighbours(
-            [part for part, (host, _) in zip(parts, hosts, strict=True) if host == name],
-        )
+        machine_parts = [p for p, (host, _) in zip(parts, hosts, strict=True) if host == name]
+        start_unix_ns = parts[jax.process_index()]["start_unix_ns"]
+        capture["neighbours"] = host_profile.busy_neighbours(start_unix_ns, machine_parts)
     profile = host_profile.build_profile(folder, capture, program)
     waits = processes.gather([profile.wait_seconds_per_step, profile.least_wait_seconds_per_step])
     known = [least for _, least in waits if least is not None]
@@ -331,19 +333,15 @@ def _observable(trainer: Trainer, inputs: Any, record: Record) -> TrainPrograms:
     return dataclasses.replace(programs, train=train)
 
 
-def _traced(trainer: Trainer, observed: TrainPrograms, plan: Plan, folder: Path) -> float:
-    """Traces some calls of the observed program; returns the seconds that they took."""
-    programs, trainer.programs = trainer.programs, observed
-    trainer.calls(1, plan.call_steps)  # a program's first call is slower
-    trainer.meet()  # all begin together, or the first collective waits for the last
+def _timed_in_trace(trainer: Trainer, folder: Path, make_calls: Callable[[], None]) -> float:
+    """Traces calls that all processes begin together; returns the seconds that they took."""
+    trainer.meet()  # or the first collective waits for the last process
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(TraceError):  # without a trace the others wait for these steps
             stack.enter_context(trace_window(folder))
         started = time.perf_counter()
-        trainer.calls(plan.trace_calls, plan.call_steps)
-        seconds = time.perf_counter() - started
-    trainer.programs = programs
-    return seconds
+        make_calls()
+        return time.perf_counter() - started
 
 
 class _Pairs:
@@ -386,7 +384,7 @@ class _Pairs:
         """Makes some pairs, the real stretch first in every other one."""
         steps = self._plan.block_calls * self._plan.call_steps
         for _ in range(count):
-            order = ((self.real, self._trainer_calls), (self.ablated, self._twin_calls))
+            order = ((self.real, self.real_calls), (self.ablated, self._twin_calls))
             for seconds, calls in order if len(self.real) % 2 else order[::-1]:
                 if seconds is self.ablated and self._twin is None:
                     continue
@@ -402,15 +400,12 @@ class _Pairs:
         """
         if self._twin is None:
             return
-        self._trainer.meet()
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-            with contextlib.suppress(TraceError):  # the others wait for these steps
-                stack.enter_context(trace_window(Path(folder)))
-            started = time.perf_counter()
-            self._twin_calls(self._plan.trace_calls)
-            seconds = time.perf_counter() - started
-        self.traced = seconds / (self._plan.trace_calls * self._plan.call_steps)
+        plan = self._plan
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            seconds = _timed_in_trace(
+                self._trainer, Path(folder), lambda: self._twin_calls(plan.trace_calls)
+            )
+        self.traced = seconds / (plan.trace_calls * plan.call_steps)
 
     def to_json(self) -> dict[str, Any]:
         """Fields of a capture, without the pair that warmed up."""
@@ -426,7 +421,8 @@ class _Pairs:
             "twin_reason": self.reason,
         }
 
-    def _trainer_calls(self, num_calls: int) -> None:
+    def real_calls(self, num_calls: int) -> None:
+        """Makes real calls, of as many steps as the plan says."""
         self._trainer.calls(num_calls, self._plan.call_steps)
 
     def _twin_calls(self, num_calls: int) -> None:

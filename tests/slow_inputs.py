@@ -15,9 +15,9 @@ process, _, seconds = os.environ["DAWNJAX_TEST_SLOW"].partition(":")
 inputs = capture.Trainer.inputs
 
 
-def slow_inputs(trainer: capture.Trainer, num_steps: int) -> Any:
+def slow_inputs(self: capture.Trainer, num_steps: int) -> Any:
     time.sleep(float(seconds))
-    return inputs(trainer, num_steps)
+    return inputs(self, num_steps)
 
 
 if os.environ.get(launched.PROCESS_ID, "0") == process:

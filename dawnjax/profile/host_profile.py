@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import gzip
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from dawnjax.machine.hardware import find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.communication import (
     Communication,
-    Shortest,
     device_time,
     device_waits,
     measure_communication,
@@ -379,11 +379,9 @@ def windows(run_dir: Path) -> dict[str, list[Path]]:
     return {name: [folder for folder in folders if folder.name == name] for name in names}
 
 
-def _place_in_run(window: str) -> tuple[bool, list[int], str]:
-    # Times of files would not do: a copy may give all of them one.
-    steps = window.removeprefix("steps_").split("_")
-    is_within = window.startswith("steps_") and all(step.isdecimal() for step in steps)
-    return not is_within, [int(step) for step in steps] if is_within else [], window
+def _place_in_run(window: str) -> list[float]:
+    # Times of files would not do: a copy may give all of them one. `after_run` has no number.
+    return [int(word) if word.isdecimal() else math.inf for word in window.split("_")]
 
 
 def newest_captures(run_dir: Path) -> list[Path]:
@@ -400,52 +398,43 @@ SHORT_GAP_PICOSECONDS = 50 * 10**6
 between two ops of a CPU lie microseconds, and a thread waits for a core for longer."""
 
 
-@dataclasses.dataclass(frozen=True)
-class TracePart:
-    """What a process tells the others of its trace.
+def trace_part(folder: Path, capture: dict[str, Any]) -> dict[str, Any]:
+    """Reads what a process tells the others of its trace; nothing where that cannot be read.
 
-    Attributes:
-      shortest: The shortest runs of collectives on its devices.
-      busy: When each of its devices computed, in picoseconds from the trace's start; on CPU.
-      start_unix_ns: The trace's start, by the machine's clock.
+    Returns:
+      JSON values: `shortest`, the shortest runs of collectives on its devices; `busy`, when each of
+      its devices computed, in picoseconds from the trace's start, on CPU; `start_unix_ns`, the
+      trace's start by the machine's clock.
     """
-
-    shortest: Shortest
-    busy: list[list[Interval]]
-    start_unix_ns: int
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
-        return dataclasses.asdict(self)
-
-    def neighbours(self, same_machine: Sequence[dict[str, Any]]) -> list[list[Interval]]:
-        """Tells when devices of the machine's other processes computed, by this trace's clock.
-
-        Args:
-          same_machine: What all processes of the machine told, this one too.
-        """
-        return [
-            [(start + shift, end + shift) for start, end in intervals]
-            for part in same_machine
-            if part["start_unix_ns"] and part["start_unix_ns"] != self.start_unix_ns
-            for shift in [1000 * (part["start_unix_ns"] - self.start_unix_ns)]
-            for intervals in part["busy"]
-        ]
-
-
-def trace_part(folder: Path, capture: dict[str, Any]) -> TracePart:
-    """Reads what this process tells the others; nothing where its trace cannot be read."""
     try:
         trace, window = _load_trace(folder, capture)
     except (RunError, OSError):
-        return TracePart({}, [], 0)
+        return {"shortest": {}, "busy": [], "start_unix_ns": 0}
     shortest, busy = shortest_runs(trace), []
     if trace.platform == "cpu" and trace.start_unix_ns:
         for events in trace.devices.values():
             computing = device_time(events, window, shortest).compute
             joined = union((start, end + SHORT_GAP_PICOSECONDS) for start, end in computing)
             busy.append([(start, end - SHORT_GAP_PICOSECONDS) for start, end in joined])
-    return TracePart(shortest, busy, trace.start_unix_ns)
+    return {"shortest": shortest, "busy": busy, "start_unix_ns": trace.start_unix_ns}
+
+
+def busy_neighbours(
+    start_unix_ns: int, machine_parts: Sequence[dict[str, Any]]
+) -> list[list[Interval]]:
+    """Tells when devices of the machine's other processes computed, by a trace's own clock.
+
+    Args:
+      start_unix_ns: The trace's start.
+      machine_parts: What all processes of the machine told, this one too.
+    """
+    return [
+        [(start + shift, end + shift) for start, end in intervals]
+        for part in machine_parts
+        if part["start_unix_ns"] and part["start_unix_ns"] != start_unix_ns
+        for shift in [1000 * (part["start_unix_ns"] - start_unix_ns)]
+        for intervals in part["busy"]
+    ]
 
 
 def read_profile(folder: Path) -> HostProfile:
