@@ -30,19 +30,15 @@ class Twin:
 
     Attributes:
       state: The state, a copy on each device: arrays [local devices, ...].
+      program: The compiled program.
     """
 
     state: Any
+    program: Any
     _mesh: Mesh
-    _program: Callable[..., Any]
     _resident: Arrays
     _key: jax.Array
     _counts: dict[int, jax.Array] = dataclasses.field(default_factory=dict)
-
-    @property
-    def program_text(self) -> str:
-        """The compiled program, as text."""
-        return self._program.as_text()  # type: ignore[attr-defined]
 
     def call(self, inputs: Arrays, num_steps: int) -> jax.Array:
         """Makes steps of one call on each device; returns the losses [local devices, steps].
@@ -55,7 +51,7 @@ class Twin:
             count = np.array(num_steps, np.int32)
             self._counts[num_steps] = jax.device_put(count, NamedSharding(self._mesh, _WHOLE))
         rows = jax.tree.map(lambda array: _local(array, self._mesh, _ROWS), inputs)
-        self.state, losses = self._program(
+        self.state, losses = self.program(
             self.state, self._resident, rows, self._counts[num_steps], self._key
         )
         return losses
@@ -125,7 +121,7 @@ def make_twin(
     rows = jax.tree.map(lambda array: _local(array, mesh, _ROWS), inputs)
     arguments = (copies, local_resident, rows, count, key)
     program = compile_program("twin", call, arguments, None, (0,), record, xla_options(recipe))
-    return Twin(copies, mesh, program, local_resident, key)
+    return Twin(copies, program, mesh, local_resident, key)
 
 
 def _local(

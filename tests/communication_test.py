@@ -173,7 +173,7 @@ def profiled(twin_seconds, **more):
         "traced_slowest_twin_step_seconds": twin_seconds,
         **more,
     }
-    program = Program("jit_train", 2, {}, {}, frozenset(), ())
+    program = Program("jit_train", 2, {}, {})
     return HostProfile(Path(), capture, traced, window, program, measured, None)
 
 

@@ -62,6 +62,14 @@ def test_imports_point_one_way():
             assert not any("experiments" in name.split(".") for name in imports(path)), path
 
 
+def test_profiles_are_read_without_the_run():
+    allowed = ("dawnjax.profile.", "dawnjax.errors.", "dawnjax.machine.hardware.")
+    for path in python_files("dawnjax/profile"):
+        if path.name != "model_flops.py":
+            ours = {name for name in imports(path) if name.startswith("dawnjax")}
+            assert all(name.startswith(allowed) for name in ours), (path, ours)
+
+
 def test_flax_stays_behind_one_door():
     for folder in (
         "dawnjax",

@@ -145,12 +145,11 @@ def loop(bound: str, config: str = ""):
 def test_a_loop_s_body_counts_as_often_as_it_runs():
     one = 2 * 4 * 4 * 4
     told = loop("parameter(1)", ', backend_config={"known_trip_count":{"n":"5"}}')
-    assert told.product_flops == 5 * one and told.unknown_loops == ()
+    assert told.product_flops == 5 * one
     counted = loop("constant(3)")
-    assert counted.product_flops == 3 * one and counted.unknown_loops == ()
+    assert counted.product_flops == 3 * one
     unknown = loop("parameter(1)")
-    assert unknown.product_flops == one and unknown.unknown_loops == ("while.1",)
-    assert "while.1" in unknown.containers and "while.1" not in unknown.ops
+    assert unknown.product_flops == one and "while.1" not in unknown.ops
 
 
 @pytest.mark.parametrize(

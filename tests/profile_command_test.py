@@ -234,7 +234,7 @@ def test_the_twin_makes_the_same_step_without_communication():
     together = np.asarray(metrics.losses)
     np.testing.assert_allclose(alone[:, 0].mean(), together[0], rtol=1e-5)
     assert len(set(alone[:, 1].tolist())) == 4
-    text = other.program_text
+    text = other.program.as_text()
     assert "all-reduce" in programs.train.as_text() and "all-reduce" not in text
 
 

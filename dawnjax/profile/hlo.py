@@ -4,7 +4,8 @@ Counting rules. FLOPs of matrix products and convolutions are 2 x multiply-adds 
 positions of the padding count (hardware computes them and model FLOPs count them), the zeros that a
 dilation inserts do not. Other floating-point operations count one an element and are kept apart.
 Bytes are what an op reads and writes if nothing stays in a cache; a fused slice counts as the
-slice, an update in place as the update. A loop's body counts as often as it runs. An asynchronous
+slice, an update in place as the update. A loop's body counts as often as it runs; once where the
+program does not say. An asynchronous
 pair counts once, where it starts.
 """
 
@@ -131,9 +132,6 @@ class Program:
       num_devices: Devices that run it together.
       ops: Each op, by name; loops and calls stand for what is in them.
       collectives: Each collective, by name.
-      containers: Names of loops, calls and conditionals, whose time is that of ops in them.
-      unknown_loops: Loops whose number of rounds the program does not say; counted once, as the
-        loop over a call's steps is.
       branches: By conditional, the names of the ops that are counted of it: its largest branch's.
     """
 
@@ -141,8 +139,6 @@ class Program:
     num_devices: int
     ops: dict[str, Op]
     collectives: dict[str, Collective]
-    containers: frozenset[str]
-    unknown_loops: tuple[str, ...]
     branches: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
     def without_branches_not_seen(self, seen: Collection[str]) -> "Program":
@@ -226,8 +222,6 @@ class _Counter:
         self._module = module
         self._ops: dict[str, Op] = {}
         self._collectives: dict[str, Collective] = {}
-        self._containers: set[str] = set()
-        self._unknown_loops: list[str] = []
         self._branches: dict[str, frozenset[str]] = {}
 
     def count(self) -> Program:
@@ -237,8 +231,6 @@ class _Counter:
             self._module.num_devices,
             self._ops,
             self._collectives,
-            frozenset(self._containers),
-            tuple(self._unknown_loops),
             self._branches,
         )
 
@@ -251,15 +243,12 @@ class _Counter:
                 case opcode if opcode in _FREE or opcode.endswith("-done"):
                     continue
                 case "while":
-                    self._containers.add(instruction.name)
                     rounds = self._trip_count(computation, instruction)
                     self._walk(instruction.called("body"), runs * rounds)
                     self._walk(instruction.called("condition"), runs * rounds)
                 case "call":
-                    self._containers.add(instruction.name)
                     self._walk(instruction.called("to_apply"), runs)
                 case "conditional":
-                    self._containers.add(instruction.name)
                     before = set(self._ops)
                     self._walk(self._largest_branch(instruction), runs)
                     self._branches[instruction.name] = frozenset(self._ops.keys() - before)
@@ -278,7 +267,6 @@ class _Counter:
         if inner is not None and wrapped is not None and wrapped.opcode in COLLECTIVES:
             self._add_collective(inner, wrapped, start, runs, outer=computation)
         elif inner is not None:
-            self._containers.add(start.name)
             self._walk(inner.name, runs)
 
     def _add_collective(
@@ -312,9 +300,7 @@ class _Counter:
     def _trip_count(self, computation: Computation, loop: Instruction) -> int:
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
         rounds = int(known[1]) if known else self._counted_loop(computation, loop)
-        if rounds is None:
-            self._unknown_loops.append(loop.name)
-        return 1 if rounds is None else rounds
+        return 1 if rounds is None else rounds  # as of the loop over a call's steps
 
     def _counted_loop(self, computation: Computation, loop: Instruction) -> int | None:
         """Counts the rounds of `while i < constant` from `i = constant` by steps of 1, or None."""
