@@ -92,18 +92,17 @@ def share_between_processes() -> None:
 
 def _all_see_cache_of_first() -> bool:
     """Tells whether what process 0 leaves in its cache's directory is there for all processes."""
-    own_name = f".seen-by-all-{uuid.uuid4().hex}"
-    name = processes.same_text(own_name)
+    name = processes.same_text(f".seen-by-all-{uuid.uuid4().hex}")
     mark = None if _directory is None else _directory / name
-    owned = mark if name == own_name else None
+    is_first = jax.process_index() == 0
     with contextlib.suppress(OSError):
-        if owned is not None:
-            owned.touch()
+        if mark is not None and is_first:
+            mark.touch()
     processes.gather("marked")
     all_see = all(processes.gather(mark is not None and mark.exists()))
     with contextlib.suppress(OSError):
-        if owned is not None:
-            owned.unlink()
+        if mark is not None and is_first:
+            mark.unlink()
     return all_see
 
 
@@ -122,9 +121,9 @@ def _name_devices_alike() -> bool:
     with contextlib.suppress(ImportError, AttributeError, TypeError, jax.errors.JaxRuntimeError):
         from jax._src import cache_key
 
-        hash_devices, own_hash = cache_key._hash_accelerator_config, hashlib.sha256()
-        hash_devices(own_hash, np.array(jax.devices()))
-        name = own_hash.hexdigest()
+        hash_devices, digest = cache_key._hash_accelerator_config, hashlib.sha256()
+        hash_devices(digest, np.array(jax.devices()))
+        name = digest.hexdigest()
     names = processes.gather(name)
     if not all(names):
         return False

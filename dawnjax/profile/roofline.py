@@ -115,10 +115,10 @@ def op_times(
     return sorted(ops, key=lambda op: -op.seconds)
 
 
-def largest_losses(ops: Sequence[OpTime], count: int = 10) -> list[OpTime]:
-    """The ops that lose most time against their own roofline."""
+def largest_losses(ops: Sequence[OpTime]) -> list[OpTime]:
+    """The ten ops that lose most time against their own roofline."""
     known = [op for op in ops if op.lost_seconds is not None]
-    return sorted(known, key=lambda op: -(op.lost_seconds or 0.0))[:count]
+    return sorted(known, key=lambda op: -(op.lost_seconds or 0.0))[:10]
 
 
 def time_weighted_cdf(values: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
