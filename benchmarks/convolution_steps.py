@@ -32,7 +32,7 @@ import numpy as np
 
 from benchmarks import harness
 from dawnjax.experiments import cifar10_record, cifar10_resnet18, digits
-from dawnjax.machine import compilation
+from dawnjax.machine import compilation, host_memory
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
 from dawnjax.programs import LONGEST_CALL_STEPS, compile_program, options_for_size
@@ -275,7 +275,9 @@ def serve_side(arguments: argparse.Namespace) -> int:
     batch_size = arguments.batch_size or experiment.global_batch_size
     if arguments.side == "ours":
         size = math.prod(IMAGE_SHAPES[arguments.network])
-        compilation.configure("none", batch_size * size)
+        if batch_size * size >= harness.LARGE_BATCH_ELEMENTS:
+            host_memory.keep_freed()
+        compilation.configure("none")
         task, one_call = our_side(arguments.network, batch_size)
         leaves = jax.tree_util.tree_leaves_with_path(task.params)
         named = {jax.tree_util.keystr(k, simple=True, separator="."): v for k, v in leaves}

@@ -36,6 +36,10 @@ RESULTS = Path(__file__).parent / "results"
 RESULTS_VARIABLE = "DAWNJAX_BENCHMARK_RESULTS"
 """The environment variable that names another folder for results."""
 
+LARGE_BATCH_ELEMENTS = 2**18
+"""Steps of such batches are timed with their memory kept (`--keep_freed_memory`), as PyTorch keeps
+its own."""
+
 
 class NotTheSame(Exception):
     """The two sides did not do the same work, so their ratio would say nothing."""

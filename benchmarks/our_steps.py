@@ -19,7 +19,7 @@ from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
 from dawnjax.input_pipeline.parallel_text import pair_lengths
-from dawnjax.machine import compilation, hardware
+from dawnjax.machine import compilation, hardware, host_memory
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import compile_program, state_shapes, xla_options
 from dawnjax.tasks.translation import train_flops
@@ -113,7 +113,9 @@ class Step:
             spec, batch = made_images(experiment, batch_size)
         else:
             spec, batch = made_text(text, batch_size)
-        compilation.configure("", spec.batch_elements(batch_size))
+        if spec.batch_elements(batch_size) >= harness.LARGE_BATCH_ELEMENTS:
+            host_memory.keep_freed()
+        compilation.configure("")
         mesh = make_mesh(MeshShape(), jax.devices()[:1])
         execution = dataclasses.replace(execution_of(experiment, mesh), **dict(variant.execution))
         self.recipe = make_recipe(experiment, spec, mesh, execution=execution)

@@ -22,7 +22,6 @@ from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.journal import Journal
-from dawnjax.machine import host_memory
 from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
 from dawnjax.progress import Display
@@ -271,9 +270,6 @@ class Attempt:
     def _record_sample(self, sample: dict[str, Any]) -> None:
         """Logs a sample, in the sampler's thread."""
         self._run.log.append("host_sample", **sample)
-        message = host_memory.give_back_beyond_limit(sample["memory_bytes"])
-        if message:
-            self.journal.warn(message)
 
     def _told_by_first(self, number: int) -> int:
         if jax.process_count() == 1:

@@ -1,13 +1,14 @@
 """Taking a profile: a few real steps traced, and the same steps against their ablation twin.
 
-Every process of the run does this at the same time. What it sees goes into a folder of its own:
-the trace, the compiled program as text, and `capture.json` with all else that reading them needs.
+All processes of the run do this at the same time. Each writes a folder: the trace, the compiled
+program as text, and `capture.json` with all else that reading them needs.
 """
 
 import collections
 import contextlib
 import dataclasses
 import gzip
+import json
 import socket
 import tempfile
 import time
@@ -39,7 +40,7 @@ SCHEMA_VERSION = 1
 
 ROUNDS = 6
 """Pairs of a stretch of real steps and one of the twin's: half of them before the trace, half after
-it, so that a machine that grows slower or faster does not part the two methods."""
+it, so that a machine whose speed drifts does not set the two methods apart."""
 
 LONGEST_TRACE_STEPS = 20
 
@@ -47,54 +48,36 @@ BLOCK_SECONDS = 0.15
 """About how long a stretch of a pair is; on a large model it is one step."""
 
 
+@dataclasses.dataclass
 class Trainer:
     """Real calls of a run's train program, for a profile.
 
     Attributes:
+      recipe: What the programs were compiled from.
       programs: The compiled programs.
+      feed: The training split; batches from the host are read by it when asked.
+      state: The state, whose memory is taken over.
       step: Steps handed to the devices.
-      state: The state.
+      counts: Each number of steps that a call can make, on the devices.
       root_key: The trial's key.
-      delay_seconds: By how much each call is slowed on purpose.
+      in_flight: The most calls that may wait for the devices.
       on_call: Called after each call, also of the twin.
       is_asked_to_stop: Tells whether the profile is to be left out.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        programs: TrainPrograms,
-        feed: TrainFeed,
-        state: TrainState,
-        step: int,
-        counts: dict[int, jax.Array],
-        root_key: jax.Array,
-        in_flight: int,
-    ):
-        """Args:
-        recipe: What the programs were compiled from.
-        programs: The compiled programs.
-        feed: The training split; batches from the host are read by it when asked.
-        state: The state, whose memory is taken over.
-        step: Steps done.
-        counts: Each number of steps that a call can make, on the devices.
-        root_key: The trial's key.
-        in_flight: The most calls that may wait for the devices.
-        """
-        self.recipe, self.programs, self.feed = recipe, programs, feed
-        self.state, self.step = state, step
-        self.delay_seconds = 0.0
-        self.on_call: Callable[[], object] = lambda: None
-        self.is_asked_to_stop: Callable[[], bool] = lambda: False
-        self.root_key = root_key
-        self._counts, self._in_flight = counts, in_flight
-
-    def count(self, num_steps: int) -> jax.Array:
-        """Gives a number of steps, on the devices."""
-        return self._counts[num_steps]
+    recipe: Recipe
+    programs: TrainPrograms
+    feed: TrainFeed
+    state: TrainState
+    step: int
+    counts: dict[int, jax.Array]
+    root_key: jax.Array
+    in_flight: int
+    on_call: Callable[[], object] = lambda: None
+    is_asked_to_stop: Callable[[], bool] = lambda: False
 
     def inputs(self, num_steps: int) -> Any:
-        """Gives the inputs of the next call."""
+        """Inputs of the next call."""
         return self.feed.inputs(self.step, num_steps)
 
     def calls(self, num_calls: int, num_steps: int) -> None:
@@ -102,16 +85,15 @@ class Trainer:
         pending: collections.deque[Any] = collections.deque()
         for _ in range(num_calls):
             with jax.profiler.TraceAnnotation(INPUT_SPAN):
-                time.sleep(self.delay_seconds)
                 inputs = self.inputs(num_steps)
             with jax.profiler.TraceAnnotation(CALL_SPAN):
                 self.state, metrics = self.programs.train(
-                    self.state, self.feed.resident, inputs, self._counts[num_steps], self.root_key
+                    self.state, self.feed.resident, inputs, self.counts[num_steps], self.root_key
                 )
             self.step += num_steps
             pending.append(metrics.losses)
             # Simulated devices deadlock with many collectives queued.
-            if len(pending) > self._in_flight:
+            if len(pending) > self.in_flight:
                 pending.popleft().block_until_ready()
             self.on_call()
         jax.block_until_ready((self.state, list(pending)))
@@ -151,7 +133,7 @@ class Plan:
 
 
 def make_plan(step_seconds: float, steps_per_call: int, options: ProfileOptions) -> Plan:
-    """Gives how many steps a profile makes, from how long one takes.
+    """Plans how many steps a profile makes, from how long a step takes.
 
     Args:
       step_seconds: A step's duration on process 0.
@@ -194,8 +176,8 @@ def profile_run(
         started = time.perf_counter()
         trainer.calls(1, 1)
         step_seconds = time.perf_counter() - started
-    told = processes.gather(step_seconds)
-    plan = make_plan(told[0], trainer.programs.steps_per_call, options)
+    first_step_seconds = processes.gather(step_seconds)[0]
+    plan = make_plan(first_step_seconds, trainer.programs.steps_per_call, options)
     _start_feed(trainer, [plan.call_steps] * plan.all_calls)
     inputs = trainer.inputs(plan.call_steps)
     pairs = _Pairs(trainer, plan, options, inputs, record)
@@ -203,18 +185,17 @@ def profile_run(
     pairs.run(1 + ROUNDS // 2)  # the first pair warms up
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    own_programs, trainer.programs = trainer.programs, observed
-    trace_seconds, first_step = _traced(trainer, plan, folder), trainer.step
-    trainer.programs = own_programs
+    programs, trainer.programs = trainer.programs, observed
+    trainer.calls(1, plan.call_steps)  # a program's first call is slower
+    trace_seconds = _timed_in_trace(trainer, folder, lambda: pairs.real_calls(plan.trace_calls))
+    trainer.programs, last_step = programs, trainer.step
     pairs.run_traced_twin()
     pairs.run(ROUNDS - ROUNDS // 2)
-    first_step -= plan.call_steps * plan.trace_calls
     return finish_capture(
         trainer.recipe,
         observed,
         folder,
-        first_step=first_step,
-        num_steps=plan.call_steps * plan.trace_calls,
+        steps=(last_step - plan.call_steps * plan.trace_calls, last_step),
         step_seconds=float(np.median(pairs.real[1:])),
         window_seconds=trace_seconds,
         extra={**pairs.to_json(), "in_run": False},
@@ -227,8 +208,7 @@ def finish_capture(
     programs: TrainPrograms,
     folder: Path,
     *,
-    first_step: int,
-    num_steps: int,
+    steps: tuple[int, int],
     step_seconds: float,
     window_seconds: float,
     extra: dict[str, Any],
@@ -242,8 +222,7 @@ def finish_capture(
       recipe: What the programs were compiled from.
       programs: The compiled programs.
       folder: This process's folder, with the trace.
-      first_step: Steps done before the trace.
-      num_steps: Steps traced.
+      steps: Steps done before the trace, and after it.
       step_seconds: A step that was not traced.
       window_seconds: The traced stretch.
       extra: Further fields of the capture.
@@ -254,17 +233,12 @@ def finish_capture(
     with contextlib.suppress(OSError), gzip.open(folder / host_profile.PROGRAM_FILE, "wt") as file:
         file.write(text)  # a full disk costs the profile's files, not the result
     program = analyze(text)
-    dtypes = {op.product_dtype: 0 for op in program.ops.values() if op.product_dtype}
-    for op in program.ops.values():
-        if op.product_dtype:
-            dtypes[op.product_dtype] += op.product_flops * op.runs
-    product_dtype = max(dtypes, key=lambda dtype: dtypes[dtype], default="f32")
     device = mesh.local_devices[0]
     platform = platform_of(mesh)
-    executed = hardware.executed_dtype(platform, product_dtype, device.device_kind)
-    hosts = processes.gather([socket.gethostname(), len(mesh.local_devices)])
+    executed = hardware.executed_dtype(platform, program.product_dtype, device.device_kind)
     name = socket.gethostname()
-    on_machine = sum(count for host, count in hosts if host == name)
+    hosts = processes.gather([name, len(mesh.local_devices)])
+    machine_devices = [count for host, count in hosts if host == name]
     flops, flops_reason = _model_flops(recipe)
     capture = {
         "schema_version": SCHEMA_VERSION,
@@ -272,11 +246,11 @@ def finish_capture(
         "platform": platform,
         "device_kind": device.device_kind,
         "num_devices": mesh.devices.size,
-        "machine_devices": on_machine,
-        "machine_processes": sum(host == name for host, _ in hosts),
+        "machine_devices": sum(machine_devices),
+        "machine_processes": len(machine_devices),
         "machine_cores": visible_cores(),
         "module": program.name,
-        "steps": [first_step, first_step + num_steps],
+        "steps": steps,
         "stage": {
             "number": recipe.span.index + 1,
             "global_batch_size": experiment.global_batch_size,
@@ -292,19 +266,18 @@ def finish_capture(
         "measured_peaks": _shared_peaks(device, executed, hosts) if measured else None,
         **extra,
     }
-    own = host_profile.own_part(folder, capture)
-    everyone = processes.gather(own.to_json())
-    capture["shortest_runs"] = merge_shortest([part["shortest"] for part in everyone])
+    parts = processes.gather(host_profile.trace_part(folder, capture))
+    capture["shortest_runs"] = merge_shortest([part["shortest"] for part in parts])
     if platform == "cpu":
-        capture["neighbours"] = own.neighbours(
-            [part for part, (host, _) in zip(everyone, hosts, strict=True) if host == name],
-        )
+        machine_parts = [p for p, (host, _) in zip(parts, hosts, strict=True) if host == name]
+        start_unix_ns = parts[jax.process_index()]["start_unix_ns"]
+        capture["neighbours"] = host_profile.busy_neighbours(start_unix_ns, machine_parts)
     profile = host_profile.build_profile(folder, capture, program)
     waits = processes.gather([profile.wait_seconds_per_step, profile.least_wait_seconds_per_step])
     known = [least for _, least in waits if least is not None]
     capture["least_wait_seconds_per_step"] = min(known) if len(known) == len(waits) else None
     with contextlib.suppress(OSError):
-        host_profile.write_capture(folder, capture)
+        (folder / host_profile.CAPTURE_FILE).write_text(json.dumps(capture))
     return dataclasses.replace(profile, host_waits=[mean for mean, _ in waits])
 
 
@@ -332,21 +305,16 @@ def trace_window(folder: Path) -> Iterator[None]:
 
 
 def _observable(trainer: Trainer, inputs: Any, record: Record) -> TrainPrograms:
-    """Gives the programs of which a trace says which op each kernel belongs to.
+    """Programs whose trace names the op of each kernel.
 
-    On a GPU those are compiled without command buffers, which hide it. Only what is traced runs
-    them: the step that is timed is the run's own.
+    On a GPU they are compiled without command buffers, which hide it. They run only while traced:
+    the step that is timed is the run's own.
     """
     programs, recipe = trainer.programs, trainer.recipe
     if platform_of(recipe.mesh) != "gpu":
         return programs
-    arguments = (
-        trainer.state,
-        trainer.feed.resident,
-        inputs,
-        trainer.count(1),
-        trainer.root_key,
-    )
+    counts, resident = trainer.counts, trainer.feed.resident
+    arguments = (trainer.state, resident, inputs, counts[1], trainer.root_key)
     shardings = jax.tree.map(lambda array: array.sharding, trainer.state)
     try:
         train = compile_program(
@@ -363,18 +331,14 @@ def _observable(trainer: Trainer, inputs: Any, record: Record) -> TrainPrograms:
     return dataclasses.replace(programs, train=train)
 
 
-def _traced(trainer: Trainer, plan: Plan, folder: Path) -> float:
-    trainer.calls(1, plan.call_steps)  # a program's first call is slower
-    trainer.meet()  # all begin together, or the first collective waits for the last
-    started = time.perf_counter()
-    try:
-        with trace_window(folder):
-            started = time.perf_counter()
-            trainer.calls(plan.trace_calls, plan.call_steps)
-            return time.perf_counter() - started
-    except TraceError:
-        # No trace here, but the other processes wait for these steps.
-        trainer.calls(plan.trace_calls, plan.call_steps)
+def _timed_in_trace(trainer: Trainer, folder: Path, make_calls: Callable[[], None]) -> float:
+    """Traces calls that all processes begin together; returns the seconds that they took."""
+    trainer.meet()  # or the first collective waits for the last process
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(TraceError):  # without a trace the others wait for these steps
+            stack.enter_context(trace_window(folder))
+        started = time.perf_counter()
+        make_calls()
         return time.perf_counter() - started
 
 
@@ -394,8 +358,7 @@ class _Pairs:
         self.real: list[float] = []
         self.ablated: list[float] = []
         self.traced: float | None = None
-        self._trainer, self._plan = trainer, plan
-        self._inputs = inputs
+        self._trainer, self._plan, self._inputs = trainer, plan, inputs
         self._twin: Any = None
         reason = twin.why_not(trainer.recipe) if options.twin else "profile.twin=false"
         if not reason:
@@ -405,7 +368,7 @@ class _Pairs:
                     trainer.programs.steps_per_call,
                     trainer.state,
                     trainer.feed.resident,
-                    self._inputs,
+                    inputs,
                     record,
                 )
             except (RuntimeError, ValueError, TypeError) as error:
@@ -419,7 +382,7 @@ class _Pairs:
         """Makes some pairs, the real stretch first in every other one."""
         steps = self._plan.block_calls * self._plan.call_steps
         for _ in range(count):
-            order = ((self.real, self._trainer_calls), (self.ablated, self._twin_calls))
+            order = ((self.real, self.real_calls), (self.ablated, self._twin_calls))
             for seconds, calls in order if len(self.real) % 2 else order[::-1]:
                 if seconds is self.ablated and self._twin is None:
                     continue
@@ -435,38 +398,35 @@ class _Pairs:
         """
         if self._twin is None:
             return
-        self._trainer.meet()
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-            with contextlib.suppress(TraceError):  # the others wait for these steps
-                stack.enter_context(trace_window(Path(folder)))
-            started = time.perf_counter()
-            self._twin_calls(self._plan.trace_calls)
-            seconds = time.perf_counter() - started
-        self.traced = seconds / (self._plan.trace_calls * self._plan.call_steps)
+        plan = self._plan
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            seconds = _timed_in_trace(
+                self._trainer, Path(folder), lambda: self._twin_calls(plan.trace_calls)
+            )
+        self.traced = seconds / (plan.trace_calls * plan.call_steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the fields of a capture, without the pair that warmed up."""
-        everyone = processes.gather([self.ablated[1:], self.traced])
-        slowest = zip(*(ablated for ablated, _ in everyone), strict=True)
+        """Fields of a capture, without the pair that warmed up."""
+        hosts = processes.gather([self.ablated[1:], self.traced])
+        slowest = zip(*(ablated for ablated, _ in hosts), strict=True)
         return {
             "real_step_seconds": self.real[1:],
             "twin_step_seconds": self.ablated[1:],
             "slowest_twin_step_seconds": [max(pair) for pair in slowest],
             "traced_slowest_twin_step_seconds": (
-                None if self.traced is None else max(traced for _, traced in everyone)
+                None if self.traced is None else max(traced for _, traced in hosts)
             ),
             "twin_reason": self.reason,
         }
 
-    def _trainer_calls(self, num_calls: int) -> None:
+    def real_calls(self, num_calls: int) -> None:
+        """Makes real calls, of as many steps as the plan says."""
         self._trainer.calls(num_calls, self._plan.call_steps)
 
     def _twin_calls(self, num_calls: int) -> None:
         trainer, num_steps = self._trainer, self._plan.call_steps
         losses = []
         for _ in range(num_calls):
-            time.sleep(trainer.delay_seconds)
             # What the host does for a real call; batches that it reads are read ahead.
             if trainer.feed.resident:
                 trainer.inputs(num_steps)
@@ -484,18 +444,14 @@ def _start_feed(trainer: Trainer, call_steps: list[int]) -> None:
 
 
 def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] | None:
-    """Gives the measured peaks of this machine's devices; one process of a machine measures."""
-    names = [host for host, _ in hosts]
-    leader = names.index(socket.gethostname())
-    own = None
+    """Measured peaks of this machine's devices; one process of a machine measures."""
+    leader = [host for host, _ in hosts].index(socket.gethostname())
+    peaks = None
     if leader == jax.process_index():
+        measurable = {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
         with contextlib.suppress(RuntimeError):  # such as too little memory left
-            own = measured_peaks(device, _measurable(dtype)).to_json()
-    return processes.gather(own)[leader]
-
-
-def _measurable(dtype: str) -> str:
-    return {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
+            peaks = measured_peaks(device, measurable).to_json()
+    return processes.gather(peaks)[leader]
 
 
 def _model_flops(recipe: Recipe) -> tuple[float | None, str]:

@@ -11,7 +11,7 @@ from dawnjax.cluster import processes
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError
 from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.machine import compilation
+from dawnjax.machine import compilation, host_memory
 from dawnjax.machine.mesh import all_devices, batch_shards, make_mesh, place, replicated
 from dawnjax.programs import compile_training
 from dawnjax.train import calls_in_flight
@@ -37,8 +37,9 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
     experiment.validate(spec)
     options.validate()
     name = f"{experiment.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    batch_elements = spec.batch_elements(experiment.global_batch_size)
-    compilation.configure(options.compile_cache_dir, batch_elements)
+    if options.keep_freed_memory:
+        host_memory.keep_freed()
+    compilation.configure(options.compile_cache_dir)
     processes.join(options.processes)
     mesh = make_mesh(options.mesh, all_devices())
     compilation.share_between_processes()
@@ -70,8 +71,6 @@ def profile_experiment(request: Request) -> tuple[Path, bool]:
     in_flight = calls_in_flight(platform_of(mesh), programs.steps_per_call)
     state = programs.initialize(key)
     trainer = Trainer(recipe, programs, feed, state, 0, counts, key, in_flight)
-    if options.profile.slow_process == jax.process_index():
-        trainer.delay_seconds = options.profile.slow_seconds
     profile_run(trainer, options.profile, folder, None, lambda *_: None)
     feed.close()
     processes.gather("written")  # the first process reads what all have written

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from dawnjax.call_queue import CallMetrics
 from dawnjax.errors import ConfigError
 from dawnjax.feed import Arrays, InputShapes, Shapes
-from dawnjax.machine import compilation, host_memory
+from dawnjax.machine import compilation
 from dawnjax.machine.mesh import batch_sharding, replicated, shardings_of, update_sharding
 from dawnjax.models.execution import Platform
 from dawnjax.models.pure_model import Tree
@@ -318,7 +318,6 @@ def compile_program(
                 f"xla_options: {message.removeprefix('INVALID_ARGUMENT: ')}"
             ) from None
     record(name, time.perf_counter() - started - waited_seconds, cache.state)
-    host_memory.keep_freed(program)
     return program
 
 

@@ -33,7 +33,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import EvaluationFeed, reaches
 from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.batches import ExampleOrder
-from dawnjax.machine import compilation
+from dawnjax.machine import compilation, host_memory
 from dawnjax.machine.mesh import (
     all_devices,
     batch_sharding,
@@ -270,8 +270,9 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         )
     if options.weight_update_sharding:
         raise ConfigError("record mode does not take weight_update_sharding")
-    batch_elements = spec.batch_elements(experiment.global_batch_size)
-    compilation.configure(options.compile_cache_dir, batch_elements)
+    if options.keep_freed_memory:
+        host_memory.keep_freed()
+    compilation.configure(options.compile_cache_dir)
     mesh = make_mesh(options.mesh, all_devices())
     shards, batch = batch_shards(mesh), experiment.global_batch_size
     if batch % shards:

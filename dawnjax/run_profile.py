@@ -1,7 +1,7 @@
 """The profiles of one run: windows inside it, and the one after it has ended."""
 
 import contextlib
-import dataclasses
+import functools
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +18,6 @@ from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN
 from dawnjax.profile.xplane import TraceError
 from dawnjax.programs import Record, TrainPrograms
 from dawnjax.train_step import Recipe
-
-_NOTHING = contextlib.nullcontext()
 
 Function = Callable[..., Any]
 
@@ -43,16 +41,6 @@ UTILIZATION_FIELDS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Window:
-    first: int
-    last: int
-    seconds: float
-    folder: Path
-    recipe: Recipe
-    programs: TrainPrograms
-
-
 class RunProfile:
     """What a run sees of where its time goes.
 
@@ -71,40 +59,20 @@ class RunProfile:
         self.latest: HostProfile | None = None
         self._options, self._warn = options, warn
         self._wanted = dict(options.windows())
-        self._taken: list[_Window] = []
+        self._taken: dict[int, Callable[[], HostProfile]] = {}  # how a window's trace is read
         self._tracing = False
         self._why_none = "" if options.after_run else "profile.after_run=false"
-        self._is_slow = options.slow_process == jax.process_index() and options.slow_seconds > 0
 
     def stops(self) -> set[int]:
-        """Gives the steps after which the loop must stop: where windows begin and end."""
+        """Steps after which the loop must stop: where windows begin and end."""
         return {*self._wanted, *self._wanted.values()} - {0}
 
-    def span(self, name: str) -> contextlib.AbstractContextManager[Any]:
-        """Names a stretch of the host's time, `input` or `call`, in a trace that is being taken."""
-        if self._is_slow and name == "input":
-            time.sleep(self._options.slow_seconds)
-        if not self._tracing:
-            return _NOTHING
-        return jax.profiler.TraceAnnotation(INPUT_SPAN if name == "input" else CALL_SPAN)
-
     def named(self, get_inputs: Function, call: Function) -> tuple[Function, Function]:
-        """Gives the two halves of a step with the spans that a trace shows, if one is being taken.
-
-        Without one they are given back as they are, and cost nothing.
-        """
-        if not (self._tracing or self._is_slow):
+        """Names the two halves of a step in a trace; without one they come back as they are."""
+        if not self._tracing:
             return get_inputs, call
-
-        def named_inputs(*arguments: Any) -> Any:
-            with self.span("input"):
-                return get_inputs(*arguments)
-
-        def named_call(*arguments: Any) -> Any:
-            with self.span("call"):
-                return call(*arguments)
-
-        return named_inputs, named_call
+        annotate = jax.profiler.annotate_function
+        return annotate(get_inputs, name=INPUT_SPAN), annotate(call, name=CALL_SPAN)
 
     @contextlib.contextmanager
     def window(
@@ -141,7 +109,17 @@ class RunProfile:
                 self._tracing = False
             seconds = time.perf_counter() - started
         # Without a trace too: all processes must read the same windows.
-        self._taken.append(_Window(step, stop, seconds, folder, recipe, programs))
+        self._taken[step] = functools.partial(
+            capture.finish_capture,
+            recipe,
+            programs,
+            folder,
+            steps=(step, stop),
+            step_seconds=seconds / (stop - step),
+            window_seconds=seconds,
+            extra={"in_run": True, "twin_reason": "a window inside the run has no twin"},
+            measured=self._options.measured_peaks,
+        )
 
     def after_run(
         self, trainer: capture.Trainer, step_seconds: float | None, record: Record
@@ -153,11 +131,9 @@ class RunProfile:
           step_seconds: A step's median duration in the run; None if it made none.
           record: Called with each program that is compiled.
         """
-        if self._is_slow:
-            trainer.delay_seconds = self._options.slow_seconds
-        for window in self._taken:
-            self.latest = self._read_window(window)
-        for first in sorted(self._wanted.keys() - {window.first for window in self._taken}):
+        for read_window in self._taken.values():
+            self.latest = read_window()
+        for first in sorted(self._wanted.keys() - self._taken.keys()):
             self._warn(f"profile.steps {first}:{self._wanted[first]} was not traced: not reached")
         if self._taken:
             self._warn(
@@ -182,58 +158,32 @@ class RunProfile:
         self._why_none = reason
 
     def host_fields(self, input_wait_fraction: float | None) -> dict[str, Any]:
-        """Gives `communication` and `utilization` of this host, as a result holds them.
+        """Makes `communication` and `utilization` of this host, as a result holds them.
 
         Args:
           input_wait_fraction: The share of the train steps that waited for input, of the whole run.
         """
         if self.latest is None:
             why = self._why_none or "no step was profiled"
-            return {
-                "communication": {
-                    **dict.fromkeys(COMMUNICATION_FIELDS),
-                    "reasons": dict.fromkeys(COMMUNICATION_FIELDS, why),
-                },
-                "utilization": {
-                    **dict.fromkeys(UTILIZATION_FIELDS),
-                    "input_wait_fraction": input_wait_fraction,
-                    "reasons": dict.fromkeys(UTILIZATION_FIELDS, why),
-                },
-            }
-        used = self.latest.utilization_json()
-        return {
-            "communication": {
-                **self.latest.communication_json(),
-                "disagreement": self.latest.disagreement or None,
-            },
-            "utilization": {
-                **used,
-                "input_wait_fraction": input_wait_fraction,
-                "largest_losses": figures.loss_json(self.latest.ops),
-            },
-        }
+            communication, utilization = (
+                {**dict.fromkeys(names), "reasons": dict.fromkeys(names, why)}
+                for names in (COMMUNICATION_FIELDS, UTILIZATION_FIELDS)
+            )
+        else:
+            communication = self.latest.communication_json()
+            communication["disagreement"] = self.latest.disagreement or None
+            utilization = self.latest.utilization_json()
+            utilization["largest_losses"] = figures.loss_json(self.latest.ops)
+        utilization["input_wait_fraction"] = input_wait_fraction
+        return {"communication": communication, "utilization": utilization}
 
     def straggler(self) -> dict[str, Any] | None:
-        """Gives the host that the others wait for, the same on all hosts; None without one."""
-        found = None if self.latest is None else self.latest.straggler()
-        return None if found is None else {**found.to_json(), "message": found.line()}
-
-    def _read_window(self, window: _Window) -> HostProfile:
-        steps = window.last - window.first
-        return capture.finish_capture(
-            window.recipe,
-            window.programs,
-            window.folder,
-            first_step=window.first,
-            num_steps=steps,
-            step_seconds=window.seconds / steps,
-            window_seconds=window.seconds,
-            extra={"in_run": True, "twin_reason": "a window inside the run has no twin"},
-            measured=self._options.measured_peaks,
-        )
+        """Names the host that the others wait for, the same on all hosts; None without one."""
+        straggler = None if self.latest is None else self.latest.straggler()
+        return None if straggler is None else {**straggler.to_json(), "message": straggler.line()}
 
     def _empty(self, name: str) -> Path:
-        """Gives an empty folder: one left by an earlier attempt is of that attempt."""
+        """Makes a folder empty: what an earlier attempt left there is of that attempt."""
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # what cannot be written is missed when it is read
@@ -242,6 +192,6 @@ class RunProfile:
 
 
 def disagreements(hosts: list[dict[str, Any]]) -> list[str]:
-    """Gives what hosts say of two methods that do not agree."""
-    said = [(host.get("communication") or {}).get("disagreement") for host in hosts]
-    return [text for text in said if text]
+    """Collects what hosts say of two methods that do not agree."""
+    texts = [(host.get("communication") or {}).get("disagreement") for host in hosts]
+    return [text for text in texts if text]

@@ -24,7 +24,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import Arrays, TrainFeed
-from dawnjax.machine import compilation
+from dawnjax.machine import compilation, host_memory
 from dawnjax.machine.mesh import (
     all_devices,
     batch_sharding,
@@ -87,8 +87,9 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
     experiment.validate(spec)
     options.validate()
     refuse_undecodable(Path(options.checkpoint.directory or options.run_dir or "runs"))
-    batch_elements = spec.batch_elements(experiment.global_batch_size)
-    compilation.configure(options.compile_cache_dir, batch_elements)
+    if options.keep_freed_memory:
+        host_memory.keep_freed()
+    compilation.configure(options.compile_cache_dir)
     watchdog = processes.join(options.processes)
     mesh = make_mesh(options.mesh, all_devices())
     compilation.share_between_processes()

@@ -21,6 +21,7 @@ from dawnjax.programs import Record, call_of_steps, compile_program, xla_options
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState
 
 _AXIS = "device"
+_SPLIT, _WHOLE, _ROWS = PartitionSpec(_AXIS), PartitionSpec(), PartitionSpec(None, _AXIS)
 
 
 @dataclasses.dataclass
@@ -29,22 +30,18 @@ class Twin:
 
     Attributes:
       state: The state, a copy on each device: arrays [local devices, ...].
+      program: The compiled program.
     """
 
     state: Any
+    program: Any
     _mesh: Mesh
-    _program: Callable[..., Any]
     _resident: Arrays
     _key: jax.Array
     _counts: dict[int, jax.Array] = dataclasses.field(default_factory=dict)
 
-    @property
-    def program_text(self) -> str:
-        """The compiled program, as text."""
-        return self._program.as_text()  # type: ignore[attr-defined]
-
     def call(self, inputs: Arrays, num_steps: int) -> jax.Array:
-        """Makes steps of one call on each device; gives the losses [local devices, steps].
+        """Makes steps of one call on each device; returns the losses [local devices, steps].
 
         Args:
           inputs: The real call's inputs; each device uses the rows that it holds.
@@ -52,19 +49,16 @@ class Twin:
         """
         if num_steps not in self._counts:
             count = np.array(num_steps, np.int32)
-            self._counts[num_steps] = jax.device_put(count, _whole(self._mesh))
-        self.state, losses = self._program(
-            self.state,
-            self._resident,
-            local_inputs(inputs, self._mesh),
-            self._counts[num_steps],
-            self._key,
+            self._counts[num_steps] = jax.device_put(count, NamedSharding(self._mesh, _WHOLE))
+        rows = jax.tree.map(lambda array: _local(array, self._mesh, _ROWS), inputs)
+        self.state, losses = self.program(
+            self.state, self._resident, rows, self._counts[num_steps], self._key
         )
         return losses
 
 
 def why_not(recipe: Recipe) -> str:
-    """Gives why a recipe on its mesh has no twin; empty where it has one."""
+    """Says why a recipe on its mesh has no twin; empty where it has one."""
     experiment, mesh = recipe.experiment, recipe.mesh
     if mesh.devices.size == 1:
         return "one device: nothing is communicated"
@@ -72,8 +66,8 @@ def why_not(recipe: Recipe) -> str:
         return "parameters are sharded: no device can make the step alone"
     if recipe.shards_update:
         return "the optimizer's state is sharded: no device makes the whole update"
-    own_batch = experiment.global_batch_size // batch_shards(mesh)
-    if own_batch % max(1, experiment.batch_norm_group_size):
+    device_batch = experiment.global_batch_size // batch_shards(mesh)
+    if device_batch % max(1, experiment.batch_norm_group_size):
         return "normalization groups span devices: no device can make the step alone"
     return ""
 
@@ -96,70 +90,57 @@ def make_twin(
       inputs: The inputs of a real call, for their shapes.
       record: Called with the program.
     """
-    mesh = _local_mesh(recipe.mesh)
-    own_batch = recipe.experiment.global_batch_size // batch_shards(recipe.mesh)
-    own = dataclasses.replace(
+    mesh = Mesh(np.array(recipe.mesh.local_devices), (_AXIS,))
+    device_batch = recipe.experiment.global_batch_size // batch_shards(recipe.mesh)
+    device_recipe = dataclasses.replace(
         recipe,
-        experiment=dataclasses.replace(recipe.experiment, global_batch_size=own_batch),
-        mesh=make_mesh(MeshShape(), [mesh.devices.flat[0]]),  # it knows of no other device
+        experiment=dataclasses.replace(recipe.experiment, global_batch_size=device_batch),
+        mesh=make_mesh(MeshShape(), [mesh.devices.flat[0]]),  # it knows of no second device
     )
-    make_call = call_of_steps(own, steps_per_call)
+    make_call = call_of_steps(device_recipe, steps_per_call)
 
-    def on_each_device(state: Any, resident: Any, inputs: Any, num_steps: Any, key: Any) -> Any:
-        own_state = jax.tree.map(lambda array: array[0], state)
-        own_state, metrics = make_call(own_state, resident, inputs, num_steps, key)
-        return jax.tree.map(lambda array: array[None], own_state), metrics.losses[None]
+    def on_each_device(states: Any, resident: Any, inputs: Any, num_steps: Any, key: Any) -> Any:
+        state = jax.tree.map(lambda array: array[0], states)
+        state, metrics = make_call(state, resident, inputs, num_steps, key)
+        return jax.tree.map(lambda array: array[None], state), metrics.losses[None]
 
-    split, whole, rows = PartitionSpec(_AXIS), PartitionSpec(), PartitionSpec(None, _AXIS)
     call = jax.shard_map(
         on_each_device,
         mesh=mesh,
-        in_specs=(split, whole, rows, whole, whole),
-        out_specs=(split, split),
+        in_specs=(_SPLIT, _WHOLE, _ROWS, _WHOLE, _WHOLE),
+        out_specs=(_SPLIT, _SPLIT),
         check_vma=False,
     )
-    copied = jax.tree.map(lambda array: _copy_of_each(array, mesh), state)
-    key = jax.device_put(jax.random.key(0, impl=PRNG_IMPLEMENTATION), _whole(mesh))
-    local_resident = {name: _same_on_each(array, mesh) for name, array in resident.items()}
-    count = jax.device_put(np.array(1, np.int32), _whole(mesh))
-    arguments = (copied, local_resident, local_inputs(inputs, mesh), count, key)
+    copies = jax.tree.map(
+        lambda array: _local(array, mesh, _SPLIT, lambda part: jnp.copy(part)[None]), state
+    )
+    whole = NamedSharding(mesh, _WHOLE)
+    key = jax.device_put(jax.random.key(0, impl=PRNG_IMPLEMENTATION), whole)
+    count = jax.device_put(np.array(1, np.int32), whole)
+    local_resident = jax.tree.map(lambda array: _local(array, mesh, _WHOLE), resident)
+    rows = jax.tree.map(lambda array: _local(array, mesh, _ROWS), inputs)
+    arguments = (copies, local_resident, rows, count, key)
     program = compile_program("twin", call, arguments, None, (0,), record, xla_options(recipe))
-    return Twin(copied, mesh, program, local_resident, key)
+    return Twin(copies, program, mesh, local_resident, key)
 
 
-def local_inputs(inputs: Arrays, mesh: Mesh) -> Arrays:
-    """Gives the rows of a call's inputs that this process's devices hold, as arrays of its own."""
-    sharding = NamedSharding(mesh, PartitionSpec(None, _AXIS))
-    local = {}
-    for name, array in inputs.items():
-        parts = _parts(array, mesh)
-        rows = sum(part.shape[1] for part in parts)
-        shape = (array.shape[0], rows, *array.shape[2:])
-        local[name] = jax.make_array_from_single_device_arrays(shape, sharding, parts)
-    return local
+def _local(
+    array: jax.Array,
+    mesh: Mesh,
+    spec: PartitionSpec,
+    make_part: Callable[[jax.Array], jax.Array] = lambda part: part,
+) -> jax.Array:
+    """Makes an array of what this process's devices hold of another one.
 
-
-def _local_mesh(mesh: Mesh) -> Mesh:
-    own = [d for d in mesh.devices.flat if d.process_index == jax.process_index()]
-    return Mesh(np.array(own), (_AXIS,))
-
-
-def _whole(mesh: Mesh) -> NamedSharding:
-    return NamedSharding(mesh, PartitionSpec())
-
-
-def _parts(array: jax.Array, mesh: Mesh) -> list[jax.Array]:
-    """Gives what each device of the mesh holds of an array, in the mesh's order."""
-    by_device = {shard.device: shard.data for shard in array.addressable_shards}
-    return [by_device[device] for device in mesh.devices.flat]
-
-
-def _copy_of_each(array: jax.Array, mesh: Mesh) -> jax.Array:
-    parts = [jnp.expand_dims(jnp.copy(part), 0) for part in _parts(array, mesh)]
-    shape = (len(parts), *array.shape)
-    sharding = NamedSharding(mesh, PartitionSpec(_AXIS))
-    return jax.make_array_from_single_device_arrays(shape, sharding, parts)
-
-
-def _same_on_each(array: jax.Array, mesh: Mesh) -> jax.Array:
-    return jax.make_array_from_single_device_arrays(array.shape, _whole(mesh), _parts(array, mesh))
+    Args:
+      array: The array of all processes.
+      mesh: This process's devices.
+      spec: How the parts lie in the new array.
+      make_part: From what a device holds to its part.
+    """
+    held = {shard.device: shard.data for shard in array.addressable_shards}
+    parts = [make_part(held[device]) for device in mesh.devices.flat]
+    shape = list(parts[0].shape)
+    for axis, name in enumerate(spec):
+        shape[axis] *= len(parts) if name else 1
+    return jax.make_array_from_single_device_arrays(tuple(shape), NamedSharding(mesh, spec), parts)

@@ -12,7 +12,7 @@ from dawnjax.profile.communication import (
     shortest_runs,
 )
 from dawnjax.profile.hlo import Program, analyze
-from dawnjax.profile.host_profile import HostProfile, OwnPart, find_straggler
+from dawnjax.profile.host_profile import HostProfile, busy_neighbours, find_straggler
 from dawnjax.profile.trace import Event, Trace, TraceError, read_trace
 from dawnjax.profile.utilization import PARTS, attribute_step
 
@@ -141,11 +141,11 @@ def test_the_machine_s_other_processes_keep_cores_busy_too(tmp_path):
     waits = [op._replace(start=0, end=10 * US), op._replace(start=50 * US, end=60 * US)]
     alone = dataclasses.replace(read, devices={0: waits})
     # The other process's trace began 2 us later: its 8 to 28 us are 10 to 30 us here.
-    own = OwnPart({}, [], start_unix_ns=5_000)
-    told = {"busy": [[(8 * US, 28 * US)]], "start_unix_ns": 7_000, "shortest": {}}
-    others = own.neighbours([own.to_json(), told])
-    assert others == [[(10 * US, 30 * US)]]
-    found = attribute_step(alone, (0, 60 * US), 1, {}, cores=1, neighbours=others)
+    first = {"busy": [[(0, 9 * US)]], "start_unix_ns": 5_000, "shortest": {}}
+    second = {"busy": [[(8 * US, 28 * US)]], "start_unix_ns": 7_000, "shortest": {}}
+    neighbours = busy_neighbours(5_000, [first, second])
+    assert neighbours == [[(10 * US, 30 * US)]]
+    found = attribute_step(alone, (0, 60 * US), 1, {}, cores=1, neighbours=neighbours)
     assert found.devices[0]["shared_core"] == pytest.approx(20e-6)
     assert found.devices[0]["idle"] == pytest.approx(20e-6)
 
@@ -173,7 +173,7 @@ def profiled(twin_seconds, **more):
         "traced_slowest_twin_step_seconds": twin_seconds,
         **more,
     }
-    program = Program("jit_train", 2, {}, {}, frozenset(), ())
+    program = Program("jit_train", 2, {}, {})
     return HostProfile(Path(), capture, traced, window, program, measured, None)
 
 

@@ -4,7 +4,6 @@ import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 # Before JAX starts. NPROC gives simulated devices enough threads on a machine with few cores:
 # with fewer threads than devices a collective waits for a device that cannot run.
@@ -41,15 +40,6 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def memory_is_given_back() -> Iterator[None]:
-    """A worker compiles hundreds of programs: to keep the memory of one would slow all others."""
-    with pytest.MonkeyPatch.context() as patch:
-        no_memory = SimpleNamespace(prepare=lambda batch_elements: None)
-        patch.setattr(compilation, "host_memory", no_memory)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def small_programs_are_quick_too() -> Iterator[None]:
     """A program's own options would win over this process's flags."""
     with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +57,7 @@ def test_data() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compile_cache(tmp_path_factory: pytest.TempPathFactory, memory_is_given_back: None) -> str:
+def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The flag of the cache of compiled programs that the tests of all workers share."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base

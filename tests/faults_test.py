@@ -203,10 +203,10 @@ def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
 def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     flags = ("--targets.0.value=100.0", "--profile.after_run=true", "--profile.twin=false")
-    flags += ("--profile.slow_process=0", "--profile.slow_seconds=0.3")
-    process = subprocess.Popen(
-        command(run_dir, compile_cache, *flags), env=environment(), stderr=subprocess.PIPE
-    )
+    slow = f"--experiment={Path(__file__).parent / 'slow_inputs.py'}"
+    argv = [slow if flag == SMALL[0] else flag for flag in command(run_dir, compile_cache, *flags)]
+    environ = environment() | {"DAWNJAX_TEST_SLOW": "0:0.3"}
+    process = subprocess.Popen(argv, env=environ, stderr=subprocess.PIPE)
     wait_for(lambda: any(event.get("name") == "profile" for event in events_of(run_dir)))
     process.terminate()
     asked = time.monotonic()

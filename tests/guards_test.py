@@ -33,6 +33,8 @@ SMALL = [
     "--num_epochs=3",
     "--global_batch_size=16",
     "--batch_norm_group_size=4",
+    "--model.stage_sizes=1",
+    "--model.stage_widths=16",
 ]
 
 
@@ -182,6 +184,37 @@ def test_blocks_do_not_choose_by_platform():
             assert not reads or path.stem in layers, path
 
 
+def test_profiles_are_read_without_the_run():
+    for module, imported in module_imports():
+        if room(module) == "dawnjax.profile":
+            allowed = ("dawnjax.errors", "dawnjax.machine.hardware")
+            assert imported in allowed or room(imported) == "dawnjax.profile", (module, imported)
+
+
+def test_rooms_rest_on_errors_and_limits_alone():
+    """The run, flat in `dawnjax`, stands on the rooms; commands alone stand on it."""
+    base = {"dawnjax", "dawnjax.errors", "dawnjax.limits"}
+    for module, imported in module_imports():
+        is_room = room(module) not in (module, "dawnjax.commands")
+        if is_room and room(imported) == imported:  # flat
+            assert imported in base, f"{module} imports {imported}"
+
+
+def test_no_code_asks_for_a_kind_of_data_or_task():
+    """Classes that a task alone knows are named in tasks, models and input pipeline alone."""
+    kinds = {"TextSpec", "DatasetSpec", "ParallelText", "Transformer", "Classification"}
+    kinds |= {"Translation", "ArraysSpec", "is_text", "is_translation"}
+    for module, path in files().items():
+        if room(module) in ("dawnjax.tasks", "dawnjax.models", "dawnjax.input_pipeline"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                named = {getattr(item, "id", "") for item in ast.walk(node.args[1])}
+                assert not named & kinds, f"{path}:{node.lineno} asks for {named & kinds}"
+            if isinstance(node, ast.Name):
+                assert node.id not in ("is_text", "is_translation"), f"{path}:{node.lineno}"
+
+
 def test_flax_stays_behind_one_door():
     users = {
         module.rpartition(".")[2]
@@ -327,7 +360,7 @@ def test_sharded_parameters_give_the_same_losses():
     # Wide enough that kernels are split. Their gradients are summed in another order, and by
     # Winograd's algorithm, whose rounding is coarser: the first bits of difference stay below 1e-5
     # for four steps and are 5e-3 after eight.
-    wide = ["--model.stage_widths=64,64"]
+    wide = ["--model.stage_widths=64"]
     sharded, whole = first_losses(4, "--mesh.fsdp=2", *wide), first_losses(1, *wide)
     np.testing.assert_allclose(sharded[:4], whole[:4], atol=1e-5)
     np.testing.assert_allclose(sharded, whole, atol=2e-2)

@@ -20,7 +20,6 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax import experiments
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment
@@ -54,8 +53,9 @@ class Request:
 
 
 def experiment_names() -> list[str]:
-    """Gives the names of the built-in experiments, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(experiments.__path__))
+    """The names of the built-in experiments, sorted."""
+    package = importlib.import_module("dawnjax.experiments")
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
 def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:

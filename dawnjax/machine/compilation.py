@@ -1,7 +1,8 @@
-"""The cache of compiled programs, whether it was used, and the memory that they compute in."""
+"""The cache of compiled programs, and whether it was used."""
 
 import contextlib
 import dataclasses
+import hashlib
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,27 +17,21 @@ from jax.sharding import Sharding
 
 from dawnjax.cluster import processes
 from dawnjax.errors import ConfigError
-from dawnjax.machine import host_memory
 from dawnjax.runs.clock import boot_id
 
 DEFAULT_CACHE_DIR = "~/.cache/dawnjax/compiled"
 
 
-def configure(cache_dir: str, batch_elements: int = 0) -> None:
-    """Keeps compiled programs between runs, and readies this process for them.
-
-    To be called before JAX's first use of a device.
+def configure(cache_dir: str) -> None:
+    """Keeps compiled programs between runs. To be called before JAX's first use of a device.
 
     Args:
       cache_dir: The directory; empty takes `DEFAULT_CACHE_DIR`, `none` keeps nothing.
-      batch_elements: Of the largest array that a step is known to need, as the data's
-        specification says.
 
     Raises:
       ConfigError: The directory cannot be made, or is none.
     """
     global _directory
-    host_memory.prepare(batch_elements)
     _directory = None
     # JAX decides at its first program, and would hold to that for later commands of a process.
     compilation_cache.reset_cache()
@@ -85,78 +80,62 @@ def share_between_processes() -> None:
     _waits_for_first = False
     if jax.process_count() == 1:
         return
-    own = {"boot": boot_id(), "devices": _name_of_devices()}
     all_find = _all_see_cache_of_first()
-    told = processes.gather(own)
-    on_cpu = jax.default_backend() == "cpu"
-    if on_cpu:
-        all_find &= all(None not in each.values() for each in told)
-        all_find &= len({each["boot"] for each in told}) == 1
+    if jax.default_backend() == "cpu":
+        machines = set(processes.gather(boot_id()))
+        all_find = _name_devices_alike() and all_find and len(machines) == 1
+        _waits_for_first = all_find = all_find and None not in machines
     if not all_find:
         compilation_cache.reset_cache()
         jax.config.update("jax_enable_compilation_cache", False)
-    elif on_cpu:
-        _waits_for_first = True
-        if own["devices"] != told[0]["devices"]:
-            _take_name_of_devices(bytes.fromhex(told[0]["devices"]))
 
 
 def _all_see_cache_of_first() -> bool:
     """Tells whether what process 0 leaves in its cache's directory is there for all processes."""
-    own_name = f".seen-by-all-{uuid.uuid4().hex}"
-    name = processes.same_text(own_name)
+    name = processes.same_text(f".seen-by-all-{uuid.uuid4().hex}")
     mark = None if _directory is None else _directory / name
-    owned = mark if name == own_name else None
+    is_first = jax.process_index() == 0
     with contextlib.suppress(OSError):
-        if owned is not None:
-            owned.touch()
+        if mark is not None and is_first:
+            mark.touch()
     processes.gather("marked")
     all_see = all(processes.gather(mark is not None and mark.exists()))
     with contextlib.suppress(OSError):
-        if owned is not None:
-            owned.unlink()
+        if mark is not None and is_first:
+            mark.unlink()
     return all_see
 
 
-class _Recorder:
-    """Takes what is to be hashed, instead of a hash."""
+def _name_devices_alike() -> bool:
+    """Has all processes name the run's CPUs as process 0 does, in JAX's key of a program.
 
-    def __init__(self) -> None:
-        self.data = b""
+    The fingerprint of the same CPUs differs between processes (jax 0.10 and 0.11), so that none
+    would find what another has kept. JAX has no public way around it: programs that were read from
+    the cache cannot be handed on by `serialize_executable`, as XLA's CPU client then loses parts of
+    them.
 
-    def update(self, data: bytes) -> None:
-        self.data += data
-
-
-def _name_of_devices() -> str | None:
-    """Gives what stands for all CPUs in JAX's key of a program, in hexadecimal digits."""
-    if jax.default_backend() != "cpu":
-        return None
-    recorder = _Recorder()
+    Returns:
+      Whether all could; a version of JAX may keep its key elsewhere.
+    """
+    name = ""
     with contextlib.suppress(ImportError, AttributeError, TypeError, jax.errors.JaxRuntimeError):
         from jax._src import cache_key
 
-        cache_key._hash_accelerator_config(recorder, np.array(jax.devices()))
-    return recorder.data.hex() or None
+        hash_devices, digest = cache_key._hash_accelerator_config, hashlib.sha256()
+        hash_devices(digest, np.array(jax.devices()))
+        name = digest.hexdigest()
+    names = processes.gather(name)
+    if not all(names):
+        return False
 
-
-def _take_name_of_devices(name: bytes) -> None:
-    """Names the devices of all processes as process 0 does, in JAX's key of a program.
-
-    On CPUs the fingerprint of the same devices differs between processes (jax 0.10 and 0.11), so
-    that none would find what another has kept.
-    """
-    from jax._src import cache_key
-
-    hash_devices = cache_key._hash_accelerator_config
-
-    def hash_as_first(hash_object: Any, devices: np.ndarray) -> None:
+    def hash_alike(hash_object: Any, devices: np.ndarray) -> None:
         if len({device.process_index for device in devices.flat}) == jax.process_count():
-            hash_object.update(name)
+            hash_object.update(names[0].encode())
         else:
             hash_devices(hash_object, devices)
 
-    cache_key._hash_accelerator_config = hash_as_first
+    cache_key._hash_accelerator_config = hash_alike
+    return True
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class DeviceCounters:
             self.reason = f"a {platform} has no device counters here"
 
     def read(self) -> list[dict[str, Any]]:
-        """Gives one row a device; a counter that its driver does not have is absent.
+        """Reads one row a device; a counter that its driver does not have is absent.
 
         A row of a GPU holds `energy_joules` (since the driver was loaded), `power_watts`,
         `active_fraction` (a kernel ran, over the driver's last sample period), `memory_bytes`. A
@@ -44,7 +44,7 @@ class DeviceCounters:
         return self._tpu_rows() if self._tpu is not None else []
 
     def close(self) -> None:
-        """Gives the driver's library back."""
+        """Shuts the driver's library down."""
         if self._nvml is not None:
             with contextlib.suppress(Exception):
                 self._nvml.nvmlShutdown()
@@ -98,7 +98,7 @@ class DeviceCounters:
 
 
 def energy_joules(first: list[dict[str, Any]], last: list[dict[str, Any]]) -> float | None:
-    """Gives the energy of all devices between two readings; None where one does not tell."""
+    """Energy of all devices between two readings; None where a device does not tell."""
     pairs = list(zip(first, last, strict=False))
     if not pairs or any("energy_joules" not in row for pair in pairs for row in pair):
         return None

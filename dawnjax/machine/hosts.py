@@ -95,7 +95,7 @@ class HostSampler:
         return self._counters is not None and bool(self._counters.source)
 
     def sample(self) -> dict[str, Any]:
-        """Takes a sample, records it and gives it."""
+        """Takes a sample, records it and returns it."""
         with self._lock:
             sample = {
                 "cpu_seconds": round(time.process_time(), 6),
@@ -115,7 +115,7 @@ class HostSampler:
     def summary(
         self, first: dict[str, Any], last: dict[str, Any], seconds: float
     ) -> dict[str, Any]:
-        """Gives what was used between two samples.
+        """Sums up what was used between two samples.
 
         Args:
           first: The earlier sample.
@@ -172,7 +172,7 @@ class HostSampler:
 
 
 def visible_cores() -> int:
-    """Gives the number of CPU cores that this process may run on."""
+    """Number of CPU cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -27,6 +27,9 @@ STEADY_SPREAD = 0.25
 
 _REPETITIONS = 7
 
+_CPU_SIZES, _ACCELERATOR_SIZES = (1536, 2**25), (8192, 2**28)
+"""The side of the product's matrices, and the elements of the copy."""
+
 _METHOD = "copy in place"
 """Part of the key: figures measured in another way are not taken for these."""
 
@@ -55,12 +58,12 @@ class MeasuredPeaks:
         return self.spread <= STEADY_SPREAD
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the fields as plain JSON values."""
+        """The fields as plain JSON values."""
         return dataclasses.asdict(self)
 
 
 def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> MeasuredPeaks:
-    """Gives the measured peaks of a device, from the cache where they are valid.
+    """Measures the peaks of a device, or reads them from the cache where they are valid.
 
     They are valid for the same device kind, processor, number of cores, JAX and dtype. Unsteady
     ones are measured again, and the best figures of all measurements are kept.
@@ -94,8 +97,7 @@ def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> Meas
 
 
 def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
-    is_cpu = device.platform == "cpu"
-    side, elements = (1536, 2**25) if is_cpu else (8192, 2**28)
+    side, elements = _CPU_SIZES if device.platform == "cpu" else _ACCELERATOR_SIZES
     with jax.default_device(device):
         matrix = jnp.ones((side, side), dtype)
         # A second operand that depends on nothing else keeps the product from being simplified.
@@ -123,7 +125,7 @@ def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
 
 
 def _best(run: Callable[[], Any]) -> tuple[float, float]:
-    """Gives the shortest time of some repetitions, and how much longer the median took."""
+    """Times some repetitions: the shortest, and how much longer the median took."""
     jax.block_until_ready(run())
     times = []
     for _ in range(_REPETITIONS):

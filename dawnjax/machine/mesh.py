@@ -24,7 +24,7 @@ SMALLEST_SHARDED_SIZE = 2**14
 
 
 def all_devices() -> list[Any]:
-    """Gives the devices of all processes.
+    """Finds the devices of all processes.
 
     Raises:
       RunError: JAX finds none of the platform that it was told to use.
@@ -41,7 +41,7 @@ def all_devices() -> list[Any]:
 
 
 def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
-    """Gives the mesh over all devices of all processes.
+    """Makes the mesh over all devices of all processes.
 
     Args:
       shape: The axes' sizes.
@@ -50,14 +50,14 @@ def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
     Raises:
       ConfigError: The axes do not multiply to the number of devices.
     """
-    others = shape.fsdp * shape.model
+    per_data = shape.fsdp * shape.model
     if min(shape.fsdp, shape.model) < 1 or shape.data < 0:
         raise ConfigError(f"mesh {shape} has an axis below 1 (mesh.data=0 takes all that is left)")
-    data = shape.data or len(devices) // others
-    if data * others != len(devices):
+    data = shape.data or len(devices) // per_data
+    if data * per_data != len(devices):
         raise ConfigError(
             f"mesh.data={data} x mesh.fsdp={shape.fsdp} x mesh.model={shape.model} is "
-            f"{data * others}, but there are {len(devices)} devices"
+            f"{data * per_data}, but there are {len(devices)} devices"
         )
     return jax.make_mesh(
         (data, shape.fsdp, shape.model),
@@ -68,22 +68,22 @@ def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
 
 
 def batch_shards(mesh: Mesh) -> int:
-    """Gives the number of parts that a global batch is split into."""
+    """Number of parts that a global batch is split into."""
     return math.prod(mesh.shape[axis] for axis in BATCH_AXES)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """Gives the sharding of what is whole on every device."""
+    """Sharding of what is whole on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def batch_sharding(mesh: Mesh, batch_axis: int) -> NamedSharding:
-    """Gives the sharding of an array whose axis `batch_axis` counts the examples of a batch."""
+    """Sharding of an array whose axis `batch_axis` counts the examples of a batch."""
     return NamedSharding(mesh, PartitionSpec(*[None] * batch_axis, BATCH_AXES))
 
 
 def state_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
-    """Gives the sharding of one array of the training state.
+    """Sharding of one array of the training state.
 
     Args:
       mesh: The mesh.
@@ -93,7 +93,7 @@ def state_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
 
 
 def update_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
-    """Gives the sharding of what makes up an update, where every device makes its part of it.
+    """Sharding of an array of an update, where every device makes its part of the update.
 
     Args:
       mesh: The mesh.
@@ -142,7 +142,7 @@ def place_local(
 
 
 def local_rows(sharding: NamedSharding, num_rows: int) -> slice:
-    """Gives the rows of a batch that this process's devices hold.
+    """Rows of a batch that this process's devices hold.
 
     Raises:
       ConfigError: They are no single run of rows; the host-fed input needs them so.
@@ -159,5 +159,5 @@ def local_rows(sharding: NamedSharding, num_rows: int) -> slice:
 
 
 def shardings_of(mesh: Mesh, tree: Any) -> Any:
-    """Gives `state_sharding` for each array of a tree of shapes."""
+    """Sharding of each array of a tree of shapes, by `state_sharding`."""
     return jax.tree.map(lambda leaf: state_sharding(mesh, leaf.shape), tree)

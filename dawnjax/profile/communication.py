@@ -9,6 +9,7 @@ A device's figures are averaged over the host's devices; the largest is kept bes
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ class DeviceTime:
 
 
 def collective_runs(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """Gives each collective's runs on a device, in order.
+    """Collects each collective's runs on a device, in order.
 
     Where a collective is asynchronous the one in flight counts, not its start and its end; without
     such an event, the one that moves the data.
@@ -80,7 +81,7 @@ def collective_runs(events: Iterable[Event]) -> dict[str, list[Event]]:
 
 
 def shortest_runs(trace: Trace) -> Shortest:
-    """Gives the shortest duration of each run of each collective over a host's devices."""
+    """The shortest duration of each run of each collective over a host's devices."""
     return merge_shortest(
         [
             {name: [run.end - run.start for run in runs]}
@@ -91,31 +92,29 @@ def shortest_runs(trace: Trace) -> Shortest:
 
 
 def merge_shortest(parts: Sequence[Mapping[str, Sequence[int]]]) -> Shortest:
-    """Gives the shortest durations over several devices or hosts."""
-    merged: Shortest = {}
-    for part in parts:
-        for name, durations in part.items():
-            own = merged.setdefault(name, list(durations))
-            for index, duration in enumerate(durations):
-                if index < len(own):
-                    own[index] = min(own[index], duration)
-                else:
-                    own.append(duration)
-    return merged
-
-
-def longest_waits(trace: Trace, shortest: Mapping[str, Sequence[int]]) -> dict[int, float]:
-    """Gives the seconds that each device of a host waited in collectives for slower ones."""
+    """The shortest durations over several devices or hosts."""
+    names = dict.fromkeys(name for part in parts for name in part)
     return {
-        number: sum(wait for _, _, wait in _waits(events, shortest)) / PICOSECONDS
-        for number, events in trace.devices.items()
+        name: [
+            min(duration for duration in durations if duration is not None)
+            for durations in itertools.zip_longest(*(part.get(name, ()) for part in parts))
+        ]
+        for name in names
     }
+
+
+def device_waits(trace: Trace, shortest: Mapping[str, Sequence[int]]) -> list[float]:
+    """Seconds that each device of a host waited in collectives for slower ones."""
+    return [
+        sum(wait for _, _, wait in _waits(events, shortest)) / PICOSECONDS
+        for events in trace.devices.values()
+    ]
 
 
 def _waits(
     events: Iterable[Event], shortest: Mapping[str, Sequence[int]]
 ) -> Iterable[tuple[str, Event, int]]:
-    """Gives each run of each collective with its skew."""
+    """Each run of each collective, with its skew."""
     for name, runs in collective_runs(events).items():
         known = shortest.get(name, ())
         for index, run in enumerate(runs):
@@ -127,7 +126,7 @@ def _waits(
 def device_time(
     events: Sequence[Event], window: Interval, shortest: Mapping[str, Sequence[int]]
 ) -> DeviceTime:
-    """Gives where a device's time went in a stretch.
+    """Splits a device's time in a stretch.
 
     Args:
       events: The device's events.
@@ -177,15 +176,18 @@ class Communication:
     by_layer: dict[str, dict[str, float | None]]
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the fields of a result, with the fractions of the step."""
-        step = self.step_seconds
+        """The fields of a result, with the fractions of the step."""
+
+        def fraction(seconds: float) -> float:
+            return round(seconds / self.step_seconds, 6)
+
         return {
             "seconds_per_step": _round(self.seconds_per_step),
             "exposed_seconds_per_step": _round(self.exposed_seconds_per_step),
-            "fraction": _fraction(self.seconds_per_step, step),
-            "exposed_fraction": _fraction(self.exposed_seconds_per_step, step),
-            "skew_fraction": _fraction(self.skew_seconds_per_step, step),
-            "exposed_skew_fraction": _fraction(self.exposed_skew_seconds_per_step, step),
+            "fraction": fraction(self.seconds_per_step),
+            "exposed_fraction": fraction(self.exposed_seconds_per_step),
+            "skew_fraction": fraction(self.skew_seconds_per_step),
+            "exposed_skew_fraction": fraction(self.exposed_skew_seconds_per_step),
             "bytes_per_step": self.bytes_per_step,
             "max_seconds_per_step": _round(self.max_seconds_per_step),
             "max_exposed_seconds_per_step": _round(self.max_exposed_seconds_per_step),
@@ -201,7 +203,7 @@ def measure_communication(
     shortest: Mapping[str, Sequence[int]],
     program: Program | None,
 ) -> Communication:
-    """Gives a host's communication a step.
+    """Measures a host's communication a step.
 
     Args:
       trace: The events of the train program on the host's devices.
@@ -220,19 +222,14 @@ def measure_communication(
     totals = [length(time.communication) / scale for time in times.values()]
     exposed = [length(time.exposed) / scale for time in times.values()]
     exposed_skew = [length(time.exposed_skew) / scale for time in times.values()]
-    by_name: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}  # seconds, skew, runs
     kinds: dict[str, str] = {}
     for events in trace.devices.values():
         for name, run, wait in _waits(events, shortest):
-            own = by_name.setdefault(name, [0.0, 0.0, 0.0])
             share = 1 / (scale * len(times))
-            own[0] += (run.end - run.start) * share
-            own[1] += wait * share
-            own[2] += 1 / (num_steps * len(times))
+            amounts = ((run.end - run.start) * share, wait * share, 1 / (num_steps * len(times)))
+            _add(by_name, name, amounts)
             kinds[name] = run.kind
-    by_kind = _grouped(by_name, program, lambda name: {kinds[name]: 1.0})
-    by_layer = _grouped(by_name, program, lambda name: _layer_shares(name, program))
-    skew = sum(values[1] for values in by_name.values())
     return Communication(
         step_seconds=(window[1] - window[0]) / scale,
         seconds_per_step=_mean(totals),
@@ -240,10 +237,10 @@ def measure_communication(
         exposed_seconds_per_step=_mean(exposed),
         max_exposed_seconds_per_step=max(exposed),
         exposed_skew_seconds_per_step=_mean(exposed_skew),
-        skew_seconds_per_step=skew,
+        skew_seconds_per_step=sum(skew for _, skew, _ in by_name.values()),
         bytes_per_step=None if program is None else sum(program.collective_bytes.values()),
-        by_kind=by_kind,
-        by_layer=by_layer,
+        by_kind=_grouped(by_name, program, lambda name: {kinds[name]: 1.0}),
+        by_layer=_grouped(by_name, program, lambda name: _layer_shares(name, program)),
     )
 
 
@@ -255,15 +252,13 @@ def _layer_shares(name: str, program: Program | None) -> dict[str, float]:
 
 
 def _grouped(by_name: dict[str, list[float]], program: Program | None, shares: Any) -> dict:
-    """Sums collectives by what `shares` gives for each: group and the part that is its."""
+    """Sums collectives by group: `shares` says which groups one belongs to, and by what part."""
     groups: dict[str, list[float]] = {}
     for name, (seconds, skew, runs) in by_name.items():
         collective = None if program is None else program.collectives.get(name)
         num_bytes = collective.num_bytes * collective.runs if collective else 0
         for group, share in shares(name).items():
-            own = groups.setdefault(group, [0.0, 0.0, 0.0, 0.0])
-            for index, value in enumerate((seconds, skew, num_bytes, runs)):
-                own[index] += value * share
+            _add(groups, group, [amount * share for amount in (seconds, skew, num_bytes, runs)])
     return {
         group: {
             "seconds_per_step": _round(seconds),
@@ -281,12 +276,12 @@ def _grouped(by_name: dict[str, list[float]], program: Program | None, shares: A
     }
 
 
+def _add(sums: dict[str, list[float]], name: str, amounts: Sequence[float]) -> None:
+    sums[name] = [a + b for a, b in zip(sums.get(name, [0.0] * len(amounts)), amounts, strict=True)]
+
+
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _fraction(part: float, whole: float) -> float:
-    return round(part / whole, 6)
 
 
 def _round(seconds: float) -> float:

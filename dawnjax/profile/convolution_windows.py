@@ -14,44 +14,31 @@ from dawnjax.profile.hlo_text import Instruction, Shape
 
 @dataclasses.dataclass(frozen=True)
 class WindowDim:
-    """One dimension of a window: its taps, how it moves, its padding and its dilations."""
+    """One dimension of a window: its taps, how it moves, its padding before, its dilations."""
 
     size: int
-    stride: int = 1
-    low: int = 0
-    high: int = 0
-    lhs_dilation: int = 1
-    rhs_dilation: int = 1
+    stride: int
+    low: int
+    lhs_dilation: int
+    rhs_dilation: int
 
 
 def parse_window(text: str) -> list[WindowDim]:
-    """Gives the dimensions of `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2 rhs_dilate=1x1}`."""
+    """Parses `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2 rhs_dilate=1x1}`, by dimension."""
     fields = dict(part.split("=", 1) for part in text.strip("{}").split() if "=" in part)
-    sizes = [int(size) for size in fields.get("size", "").split("x") if size]
-    dims = []
-    for index, size in enumerate(sizes):
+    sizes = [size for size in fields.get("size", "").split("x") if size]
 
-        def number(name: str, default: int, index: int = index) -> int:
-            return int(fields[name].split("x")[index]) if name in fields else default
+    def numbers(name: str, default: str) -> list[int]:
+        parts = fields[name].split("x") if name in fields else [default] * len(sizes)
+        return [int(part.partition("_")[0]) for part in parts]
 
-        low, high = 0, 0
-        if "pad" in fields:
-            low, high = (int(p) for p in fields["pad"].split("x")[index].split("_"))
-        dims.append(
-            WindowDim(
-                size,
-                number("stride", 1),
-                low,
-                high,
-                number("lhs_dilate", 1),
-                number("rhs_dilate", 1),
-            )
-        )
-    return dims
+    names = (("stride", "1"), ("pad", "0"), ("lhs_dilate", "1"), ("rhs_dilate", "1"))
+    columns = (numbers(*name) for name in names)
+    return [WindowDim(*dim) for dim in zip(map(int, sizes), *columns, strict=True)]
 
 
 def convolution_multiply_adds(instruction: Instruction, rhs: Shape, result: Shape) -> int:
-    """Gives the multiply-adds of a convolution: whole windows, without the holes of a dilation.
+    """Counts the multiply-adds of a convolution: whole windows, without a dilation's holes.
 
     Args:
       instruction: Has `window` and `dim_labels`.
@@ -65,24 +52,20 @@ def convolution_multiply_adds(instruction: Instruction, rhs: Shape, result: Shap
     in_features = rhs.dims[labels[2].index("i")]
     positions = 1
     for index, dim in enumerate(window):
-        out_size = result.dims[labels[3].index(str(index))]
-        positions *= window_taps(
-            out_size, dim.size, dim.stride, dim.low, dim.lhs_dilation, dim.rhs_dilation
-        )
+        positions *= window_taps(result.dims[labels[3].index(str(index))], dim)
     batch, out_features = result.dims[labels[3].index("b")], result.dims[labels[3].index("f")]
     # Groups, of features or of the batch, are in the shapes already.
     return batch * out_features * in_features * positions
 
 
 @functools.cache
-def window_taps(
-    out_size: int, kernel: int, stride: int, low: int, lhs_dilation: int, rhs_dilation: int
-) -> int:
+def window_taps(out_size: int, dim: WindowDim) -> int:
     """Counts the pairs of result position and tap that meet an element, not a dilation's zero.
 
     Elements of the padding count.
     """
-    if lhs_dilation == 1:
-        return out_size * kernel
-    positions = np.arange(out_size)[:, None] * stride + np.arange(kernel) * rhs_dilation - low
-    return int((positions % lhs_dilation == 0).sum())
+    if dim.lhs_dilation == 1:
+        return out_size * dim.size
+    starts = np.arange(out_size)[:, None] * dim.stride - dim.low
+    positions = starts + np.arange(dim.size) * dim.rhs_dilation
+    return int((positions % dim.lhs_dilation == 0).sum())

@@ -4,7 +4,6 @@ Figures are SVG and the same for the same profile: no date, no random names.
 """
 
 import csv
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,107 +29,73 @@ _COLORS = {
 
 
 def tables(profiles: Sequence[HostProfile]) -> str:
-    """Gives what a person wants to know first, as aligned text."""
-    return "\n\n".join(
-        part
-        for part in (_host_table(profiles), _kind_table(profiles), _loss_table(profiles))
-        if part
-    )
+    """What a person wants to know first, as aligned text."""
+    parts = (_host_table(profiles), _kind_table(profiles), _loss_table(profiles))
+    return "\n\n".join(_aligned(rows) for rows in parts if len(rows) > 1)
 
 
-def _host_table(profiles: Sequence[HostProfile]) -> str:
-    rows = [
-        ["host", "step ms", "traced ms", *PARTS, "attributed", "mfu", "hfu", "ablation exposed"]
-    ]
+def _host_table(profiles: Sequence[HostProfile]) -> list[list[str]]:
+    head = ["host", "step ms", "traced ms", *PARTS, "attributed", "mfu", "hfu", "ablation exposed"]
+    rows = [[name.replace("_", " ") for name in head]]
     for profile in profiles:
-        host = str(profile.capture["process_index"])
         used = profile.utilization_json()
-        step = f"{1000 * profile.capture['step_seconds']:.3g}"
-        if profile.attribution is None:
-            rows.append(
-                [host, step, "-", *["-"] * len(PARTS), "-", _percent(used["mfu"]), "-", "-"]
-            )
-            continue
-        attribution = profile.attribution
-        shares = [attribution.parts[name] / attribution.step_seconds for name in PARTS]
-        rows.append(
-            [
-                host,
-                step,
-                _milliseconds(attribution.step_seconds),
-                *map(_percent, shares),
-                _percent(attribution.attributed_fraction),
-                _percent(used["mfu"]),
-                _percent(used["hfu"]),
-                _percent(profile.ablation_exposed_fraction),
-            ]
-        )
-    return _aligned([[cell.replace("_", " ") for cell in row] for row in rows])
+        parts = used.get("parts_fraction", {})
+        times = (used["step_seconds"], used.get("traced_step_seconds"))
+        shares = [*(parts.get(name) for name in PARTS), used["attributed_fraction"], used["mfu"]]
+        shares += [used["hfu"], profile.ablation_exposed_fraction]
+        host = str(profile.capture["process_index"])
+        rows.append([host, *map(_milliseconds, times), *map(_percent, shares)])
+    return rows
 
 
-def _kind_table(profiles: Sequence[HostProfile]) -> str:
-    head = ["host", "collective", "ms a step", "skew ms", "wire ms", "MB", "runs", "MB/s on wire"]
-    rows = [head]
+def _kind_table(profiles: Sequence[HostProfile]) -> list[list[str]]:
+    rows = [["host", "collective", "ms a step", "skew ms", "wire ms", "MB", "runs", "MB/s on wire"]]
+    times = [f"{name}_per_step" for name in ("seconds", "skew_seconds", "wire_seconds")]
     for profile in profiles:
         for kind, row in ({} if profile.measured is None else profile.measured.by_kind).items():
             speed, num_bytes = row["algorithm_bytes_per_second"], row["bytes_per_step"]
             rows.append(
                 [
-                    str(profile.capture["process_index"]),
-                    kind,
-                    _milliseconds(row["seconds_per_step"]),
-                    _milliseconds(row["skew_seconds_per_step"]),
-                    _milliseconds(row["wire_seconds_per_step"]),
+                    *(str(profile.capture["process_index"]), kind),
+                    *(_milliseconds(row[name]) for name in times),
                     "-" if num_bytes is None else f"{num_bytes / 1e6:.3g}",
                     f"{row['runs_per_step']:.3g}",
                     "-" if speed is None else f"{speed / 1e6:.4g}",
                 ]
             )
-    return _aligned(rows) if len(rows) > 1 else ""
+    return rows
 
 
-def _loss_table(profiles: Sequence[HostProfile]) -> str:
-    for profile in profiles:
-        ops = largest_losses(profile.ops)
-        if ops:
-            break
-    else:
-        return ""
-    host = profile.capture["process_index"]
-    rows = [[f"op that loses most, host {host}", "ms a step", "lost ms", "FLOP/byte", "line"]]
-    rows += [
-        [
-            op.name,
-            _milliseconds(op.seconds),
-            _milliseconds(op.lost_seconds),
-            "-" if op.intensity is None else f"{op.intensity:.3g}",
-            _short_line(op.source_line),
-        ]
-        for op in ops
-    ]
-    return _aligned(rows)
+def _loss_table(profiles: Sequence[HostProfile]) -> list[list[str]]:
+    losses = ((profile, largest_losses(profile.ops)) for profile in profiles)
+    profile, ops = next(((profile, ops) for profile, ops in losses if ops), (profiles[0], []))
+    head = f"op that loses most, host {profile.capture['process_index']}"
+    rows = [[head, "ms a step", "lost ms", "FLOP/byte", "line"]]
+    for op in ops:
+        times = (_milliseconds(op.seconds), _milliseconds(op.lost_seconds))
+        intensity = "-" if op.intensity is None else f"{op.intensity:.3g}"
+        rows.append([op.name, *times, intensity, _short_line(op.source_line)])
+    return rows
 
 
 def write_csv(profile: HostProfile, folder: Path) -> list[Path]:
-    """Writes parts, communication by layer, ops and distributions as CSV; gives the files."""
+    """Writes parts, communication by layer, ops and distributions as CSV; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
 
     def write(name: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows([[_cell(value) for value in row] for row in rows])
-        path = folder / name
-        path.write_text(text.getvalue())
-        written.append(path)
+        written.append(folder / name)
+        with written[-1].open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(head)
+            writer.writerows([[_cell(value) for value in row] for row in rows])
 
     if profile.attribution is not None:
         devices = profile.attribution.devices
         write(
             "parts.csv",
             ["device", *(f"{name}_seconds" for name in PARTS)],
-            [[number, *(own[name] for name in PARTS)] for number, own in devices.items()],
+            [[number, *(parts[name] for name in PARTS)] for number, parts in devices.items()],
         )
     if profile.measured is not None:
         layers = profile.measured.by_layer
@@ -148,7 +113,7 @@ def write_csv(profile: HostProfile, folder: Path) -> list[Path]:
 
 
 def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
-    """Writes timeline, layers, roofline and distributions as SVG; gives the files.
+    """Writes timeline, layers, roofline and distributions as SVG; returns the files.
 
     Raises:
       ImportError: matplotlib is not installed.
@@ -182,17 +147,15 @@ def _draw_timeline(figure: Any, profile: HostProfile) -> bool:
     start, end = profile.window
     shown = start + (end - start) * min(1.0, TIMELINE_STEPS / profile.num_steps)
     shortest = profile.capture["shortest_runs"]
-    for row, (_, events) in enumerate(profile.trace.devices.items()):
+    for row, events in enumerate(profile.trace.devices.values()):
         time = device_time(events, profile.window, shortest)
-        exposed = time.exposed
         for name, intervals in (
             ("compute", time.compute),
             ("exposed_skew", time.exposed_skew),
-            ("exposed_wire", subtract(exposed, time.exposed_skew)),
+            ("exposed_wire", subtract(time.exposed, time.exposed_skew)),
         ):
-            bars = [
-                ((a - start) / 1e9, (b - a) / 1e9) for a, b in intervals if a < shown
-            ]  # milliseconds
+            # Picoseconds to milliseconds.
+            bars = [((a - start) / 1e9, (b - a) / 1e9) for a, b in intervals if a < shown]
             axes.broken_barh(bars, (row - 0.4, 0.8), color=_COLORS[name], linewidth=0)
     axes.set_xlim(0, (shown - start) / 1e9)
     axes.set_yticks(
@@ -227,11 +190,11 @@ def _draw_roofline(figure: Any, profile: HostProfile) -> bool:
     axes = figure.subplots()
     total = sum(op.seconds for op in ops)
     for has_products, label in ((True, "with products"), (False, "element-wise")):
-        own = [op for op in ops if bool(op.product_flops) == has_products]
+        shown = [op for op in ops if bool(op.product_flops) == has_products]
         axes.scatter(
-            [op.intensity for op in own],
-            [op.flops / op.seconds for op in own],
-            s=[4 + 400 * op.seconds / total for op in own],
+            [op.intensity for op in shown],
+            [op.flops / op.seconds for op in shown],
+            s=[4 + 400 * op.seconds / total for op in shown],
             alpha=0.6,
             label=label,
             color=_COLORS["compute" if has_products else "host"],
@@ -278,7 +241,7 @@ def _legend(axes: Any, names: Sequence[str], labels: Sequence[str] = ()) -> None
 
 
 def loss_json(ops: Sequence[OpTime]) -> list[dict[str, Any]]:
-    """Gives the ten ops that lose most time, as a result keeps them."""
+    """The ten ops that lose most time, as a result keeps them."""
     return [
         {
             "op": op.name,
@@ -292,7 +255,7 @@ def loss_json(ops: Sequence[OpTime]) -> list[dict[str, Any]]:
 
 
 def _short_line(line: str) -> str:
-    """Gives a source line without the folders above its package: they name a machine."""
+    """A source line without the folders above its package: they name a machine."""
     return "/".join(line.split("/")[-2:])
 
 

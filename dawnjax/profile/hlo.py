@@ -4,8 +4,8 @@ Counting rules. FLOPs of matrix products and convolutions are 2 x multiply-adds 
 positions of the padding count (hardware computes them and model FLOPs count them), the zeros that a
 dilation inserts do not. Other floating-point operations count one an element and are kept apart.
 Bytes are what an op reads and writes if nothing stays in a cache; a fused slice counts as the
-slice, an update in place as the update. A loop's body counts as often as it runs. An asynchronous
-pair counts once, where it starts.
+slice, an update in place as the update. A loop's body counts as often as it runs, and once where
+the program does not say how often. An asynchronous pair counts once, where it starts.
 """
 
 import dataclasses
@@ -14,12 +14,14 @@ import json
 import math
 import re
 from collections.abc import Collection
+from typing import NamedTuple
 
 from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
 from dawnjax.profile.hlo_text import (
     Computation,
     Instruction,
     Module,
+    Shape,
     parse_module,
     scope_of,
 )
@@ -37,9 +39,7 @@ COLLECTIVES = (
 # fmt: off
 _FREE = frozenset((
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id",
-    "replica-id", "opt-barrier", "add-dependency", "domain", "iota", "async-done", "async-update",
-    "copy-done", "send-done", "recv-done", "all-reduce-done", "all-gather-done",
-    "collective-permute-done",
+    "replica-id", "opt-barrier", "add-dependency", "domain", "iota", "async-update",
 ))
 # fmt: on
 """Operations that move and compute nothing, or were counted where they started."""
@@ -131,8 +131,6 @@ class Program:
       num_devices: Devices that run it together.
       ops: Each op, by name; loops and calls stand for what is in them.
       collectives: Each collective, by name.
-      containers: Names of loops, calls and conditionals, whose time is that of ops in them.
-      unknown_loops: Loops whose number of rounds the program does not say; counted as told.
       branches: By conditional, the names of the ops that are counted of it: its largest branch's.
     """
 
@@ -140,12 +138,10 @@ class Program:
     num_devices: int
     ops: dict[str, Op]
     collectives: dict[str, Collective]
-    containers: frozenset[str]
-    unknown_loops: tuple[str, ...]
     branches: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
     def without_branches_not_seen(self, seen: Collection[str]) -> "Program":
-        """Gives the program less the branches that a trace did not see run.
+        """Leaves out the branches that a trace did not see run.
 
         A trace that lacks more than a tenth of the other ops does not name what ran, and says
         nothing about branches. One that ran in some of the traced steps counts in all; what a
@@ -154,22 +150,31 @@ class Program:
         Args:
           seen: Names of the ops in the trace.
         """
-        optional: frozenset[str] = frozenset().union(*self.branches.values())
-        others = self.ops.keys() - optional
-        if len(others & set(seen)) < 0.9 * len(others):
+        always = self.ops.keys() - set().union(*self.branches.values())
+        if len(always & set(seen)) < 0.9 * len(always):
             return self
-        missing = [names for names in self.branches.values() if names.isdisjoint(seen)]
-        gone: frozenset[str] = frozenset().union(*missing)
+        missing = (names for names in self.branches.values() if names.isdisjoint(seen))
+        gone = set().union(*missing)
         return dataclasses.replace(
             self,
             ops={name: op for name, op in self.ops.items() if name not in gone},
-            collectives={k: one for k, one in self.collectives.items() if k not in gone},
+            collectives={n: c for n, c in self.collectives.items() if n not in gone},
         )
 
     @property
     def product_flops(self) -> int:
         """FLOPs of matrix products and convolutions in one call."""
         return sum(op.product_flops * op.runs for op in self.ops.values())
+
+    @property
+    def product_dtype(self) -> str:
+        """Dtype of most products' operands; `f32` without products."""
+        totals: dict[str, int] = {}
+        for op in self.ops.values():
+            if op.product_dtype:
+                flops = op.product_flops * op.runs
+                totals[op.product_dtype] = totals.get(op.product_dtype, 0) + flops
+        return max(totals, key=lambda dtype: totals[dtype], default="f32")
 
     @property
     def flops(self) -> int:
@@ -185,35 +190,37 @@ class Program:
     def collective_bytes(self) -> dict[str, int]:
         """Bytes of one device in one call, by kind of collective."""
         totals: dict[str, int] = {}
-        for one in self.collectives.values():
-            totals[one.kind] = totals.get(one.kind, 0) + one.num_bytes * one.runs
+        for collective in self.collectives.values():
+            num_bytes = collective.num_bytes * collective.runs
+            totals[collective.kind] = totals.get(collective.kind, 0) + num_bytes
         return totals
 
 
-def analyze(text: str, unknown_trip_count: int = 1) -> Program:
-    """Counts a compiled program.
-
-    Args:
-      text: What `compiled.as_text()` gives.
-      unknown_trip_count: Rounds of a loop that the text does not tell, such as one over a number of
-        steps that is an argument.
+def analyze(text: str) -> Program:
+    """Counts a compiled program, as `compiled.as_text()` prints it.
 
     Raises:
       ProgramTextError: The text is no compiled program.
     """
-    return _Counter(parse_module(text), unknown_trip_count).count()
+    return _Counter(parse_module(text)).count()
+
+
+class _Flops(NamedTuple):
+    """FLOPs of products and of other operations; the products' dtype and passes, as of an `Op`."""
+
+    product: int = 0
+    other: int = 0
+    dtype: str = ""
+    passes: int = 1
 
 
 class _Counter:
     """Counts one module; holds what is found on the way."""
 
-    def __init__(self, module: Module, unknown_trip_count: int):
+    def __init__(self, module: Module):
         self._module = module
-        self._unknown_trip_count = unknown_trip_count
         self._ops: dict[str, Op] = {}
         self._collectives: dict[str, Collective] = {}
-        self._containers: set[str] = set()
-        self._unknown_loops: list[str] = []
         self._branches: dict[str, frozenset[str]] = {}
 
     def count(self) -> Program:
@@ -223,8 +230,6 @@ class _Counter:
             self._module.num_devices,
             self._ops,
             self._collectives,
-            frozenset(self._containers),
-            tuple(self._unknown_loops),
             self._branches,
         )
 
@@ -234,18 +239,15 @@ class _Counter:
             return
         for instruction in computation.instructions.values():
             match instruction.opcode:
-                case opcode if opcode in _FREE:
+                case opcode if opcode in _FREE or opcode.endswith("-done"):
                     continue
                 case "while":
-                    self._containers.add(instruction.name)
                     rounds = self._trip_count(computation, instruction)
                     self._walk(instruction.called("body"), runs * rounds)
                     self._walk(instruction.called("condition"), runs * rounds)
                 case "call":
-                    self._containers.add(instruction.name)
                     self._walk(instruction.called("to_apply"), runs)
                 case "conditional":
-                    self._containers.add(instruction.name)
                     before = set(self._ops)
                     self._walk(self._largest_branch(instruction), runs)
                     self._branches[instruction.name] = frozenset(self._ops.keys() - before)
@@ -254,8 +256,6 @@ class _Counter:
                 case opcode if opcode.removesuffix("-start") in COLLECTIVES:
                     self._add_collective(computation, instruction, instruction, runs)
                     self._add_op(computation, instruction, runs)
-                case opcode if opcode.endswith("-done"):
-                    continue
                 case _:
                     self._add_op(computation, instruction, runs)
 
@@ -266,7 +266,6 @@ class _Counter:
         if inner is not None and wrapped is not None and wrapped.opcode in COLLECTIVES:
             self._add_collective(inner, wrapped, start, runs, outer=computation)
         elif inner is not None:
-            self._containers.add(start.name)
             self._walk(inner.name, runs)
 
     def _add_collective(
@@ -280,38 +279,30 @@ class _Counter:
         kind = instruction.opcode.removesuffix("-start")
         group_size = self._group_size(instruction)
         factor = group_size if kind == "all-gather" else 1
+        given = [] if outer is None else outer.operands(named)
         scope_bytes: dict[str, int] = {}
-        operands = computation.operands(instruction)
-        for index, operand in enumerate(operands):
-            scope_name = _producer_scope(computation, operand)
-            if outer is not None and operand.opcode == "parameter":
-                given = outer.operands(named)
-                if index < len(given):
-                    scope_name = _producer_scope(outer, given[index])
-            scope_name = scope_name or scope_of(instruction.op_name)
-            scope_bytes[scope_name] = scope_bytes.get(scope_name, 0) + operand.num_bytes * factor
+        for index, operand in enumerate(computation.operands(instruction)):
+            scope = _producer_scope(computation, operand)
+            if outer is not None and operand.opcode == "parameter" and index < len(given):
+                scope = _producer_scope(outer, given[index])
+            scope = scope or scope_of(instruction.op_name)
+            scope_bytes[scope] = scope_bytes.get(scope, 0) + operand.num_bytes * factor
         self._collectives[named.name] = Collective(
             named.name, kind, sum(scope_bytes.values()), group_size, runs, scope_bytes
         )
 
     def _group_size(self, instruction: Instruction) -> int:
-        pairs = instruction.attribute("source_target_pairs")
-        if pairs:
+        if instruction.attribute("source_target_pairs"):
             return 2
         return group_size(instruction.attribute("replica_groups"), self._module.num_devices)
 
     def _trip_count(self, computation: Computation, loop: Instruction) -> int:
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
-        if known:
-            return int(known[1])
-        counted = self._counted_loop(computation, loop)
-        if counted is not None:
-            return counted
-        self._unknown_loops.append(loop.name)
-        return self._unknown_trip_count
+        rounds = int(known[1]) if known else self._counted_loop(computation, loop)
+        return 1 if rounds is None else rounds  # as of the loop over a call's steps
 
     def _counted_loop(self, computation: Computation, loop: Instruction) -> int | None:
-        """Gives the rounds of `while i < constant` from `i = constant` by steps of 1, or None."""
+        """Counts the rounds of `while i < constant` from `i = constant` by steps of 1, or None."""
         condition = self._module.computations.get(loop.called("condition"))
         if condition is None or condition.root.opcode != "compare":
             return None
@@ -332,8 +323,8 @@ class _Counter:
         start, updates = _literal(values[int(index)]), body.operands(body.root)
         if start is None or int(index) >= len(updates) or updates[int(index)].opcode != "add":
             return None
-        step = [_literal(one) for one in body.operands(updates[int(index)])]
-        return max(0, bound - start) if 1 in step else None
+        added = [_literal(operand) for operand in body.operands(updates[int(index)])]
+        return max(0, bound - start) if 1 in added else None
 
     def _largest_branch(self, instruction: Instruction) -> str:
         names = re.findall(r"%?([\w.\-]+)", instruction.attribute("branch_computations"))
@@ -342,63 +333,58 @@ class _Counter:
         return max(known, key=lambda name: sum(self._flops(name)[:2]), default="")
 
     def _add_op(self, computation: Computation, instruction: Instruction, runs: int) -> None:
-        product, other, dtype, passes = self._instruction_flops(computation, instruction)
+        flops = self._instruction_flops(computation, instruction)
         self._ops[instruction.name] = Op(
             name=instruction.name,
             opcode=instruction.opcode,
-            product_flops=product,
-            other_flops=other,
+            product_flops=flops.product,
+            other_flops=flops.other,
             num_bytes=self._bytes(computation, instruction),
             runs=runs,
-            product_dtype=dtype,
-            passes=passes,
+            product_dtype=flops.dtype,
+            passes=flops.passes,
             scope=scope_of(instruction.op_name),
             source_line=self._module.source_line(instruction),
         )
 
     @functools.cache  # noqa: B019  The counter lives as long as one count.
-    def _flops(self, name: str) -> tuple[int, int, str, int]:
-        """Gives product FLOPs, other FLOPs, the products' dtype and passes of a computation."""
+    def _flops(self, name: str) -> _Flops:
+        """Sums the FLOPs of a computation; dtype and passes are those of its largest product."""
         computation = self._module.computations.get(name)
-        product, other, dtype, passes, largest = 0, 0, "", 1, 0
-        for instruction in computation.instructions.values() if computation else ():
-            own = self._instruction_flops(computation, instruction)  # type: ignore[arg-type]
-            product, other = product + own[0], other + own[1]
-            if own[0] > largest:
-                largest, dtype, passes = own[0], own[2], own[3]
-        return product, other, dtype, passes
+        if computation is None:
+            return _Flops()
+        parts = [self._instruction_flops(computation, i) for i in computation.instructions.values()]
+        largest = max(parts, key=lambda part: part.product)
+        product, other = sum(part.product for part in parts), sum(part.other for part in parts)
+        return (
+            _Flops(product, other, largest.dtype, largest.passes) if product else _Flops(0, other)
+        )
 
-    def _instruction_flops(
-        self, computation: Computation, instruction: Instruction
-    ) -> tuple[int, int, str, int]:
+    def _instruction_flops(self, computation: Computation, instruction: Instruction) -> _Flops:
         opcode, operands = instruction.opcode, computation.operands(instruction)
         if opcode in ("fusion", "call"):
-            called = instruction.called("calls") or instruction.called("to_apply")
-            return self._flops(called)
+            return self._flops(instruction.called("calls") or instruction.called("to_apply"))
         if opcode == "dot" and operands:
             contracted = _dims(instruction.attribute("lhs_contracting_dims"))
-            lhs = operands[0].shapes[0]
-            depth = math.prod(lhs.dims[dim] for dim in contracted)
-            flops = 2 * instruction.size * depth
-            return flops, 0, lhs.dtype, _passes(instruction, lhs.dtype)
+            return _product(instruction, operands[0].shapes[0], contracted)
         if opcode == "convolution" and len(operands) == 2:
             lhs, rhs = operands[0].shapes[0], operands[1].shapes[0]
             adds = convolution_multiply_adds(instruction, rhs, instruction.shapes[0])
-            # A TPU reads uint8 images as they are; the product is that of the other operand.
+            # A TPU reads uint8 images as they are; the product is that of the second operand.
             dtype = lhs.dtype if lhs.dtype.startswith(_FLOATS) else rhs.dtype
-            return 2 * adds, 0, dtype, _passes(instruction, dtype)
+            return _Flops(2 * adds, 0, dtype, _passes(instruction, dtype))
         if opcode == "custom-call":
             return _custom_call_flops(instruction, operands)
         if not instruction.shapes or not instruction.shapes[0].dtype.startswith(_FLOATS):
-            return 0, 0, "", 1
+            return _Flops()
         if opcode in _ARITHMETIC:
-            return 0, instruction.size, "", 1
+            return _Flops(other=instruction.size)
         if opcode == "reduce" and operands:
-            return 0, operands[0].size, "", 1
+            return _Flops(other=operands[0].size)
         if opcode in ("reduce-window", "select-and-scatter"):
             window = parse_window(instruction.attribute("window"))
-            return 0, instruction.size * math.prod(dim.size for dim in window), "", 1
-        return 0, 0, "", 1
+            return _Flops(other=instruction.size * math.prod(dim.size for dim in window))
+        return _Flops()
 
     def _bytes(self, computation: Computation, instruction: Instruction) -> int:
         opcode, operands = instruction.opcode, computation.operands(instruction)
@@ -421,58 +407,58 @@ class _Counter:
 
 
 def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
-    """Gives the bytes that a fusion reads and writes; slices of operands count as slices."""
+    """Bytes that a fusion reads and writes; slices of operands count as slices."""
     total = 0
     root = inner.root
-    roots = inner.operands(root) if root.opcode == "tuple" else [root]
-    updated = {
-        one.operands[0] for one in roots if one.opcode == "dynamic-update-slice" and one.operands
-    }
+    results = inner.operands(root) if root.opcode == "tuple" else [root]
+    updates = [result for result in results if result.opcode == "dynamic-update-slice"]
+    updated = {update.operands[0] for update in updates if update.operands}
     for instruction in inner.instructions.values():
         if instruction.opcode != "parameter" or instruction.name in updated:
             continue
         users = inner.users[instruction.name]
-        slices = [u for u in users if u.opcode in ("slice", "dynamic-slice", "gather")]
-        sliced = sum(user.num_bytes for user in slices)
         whole = instruction.num_bytes
-        total += min(sliced, whole) if users and len(slices) == len(users) else whole
-    for one in roots:
-        if one.opcode == "dynamic-update-slice" and len(one.operands) > 1:
-            update = inner.instructions.get(one.operands[1])
+        if users and all(u.opcode in ("slice", "dynamic-slice", "gather") for u in users):
+            whole = min(whole, sum(user.num_bytes for user in users))
+        total += whole
+    for result in results:
+        if result in updates and len(result.operands) > 1:
+            update = inner.instructions.get(result.operands[1])
             total += 2 * (update.num_bytes if update else 0)
         else:
-            total += one.num_bytes
+            total += result.num_bytes
     return total or fusion.num_bytes
 
 
-def _custom_call_flops(
-    instruction: Instruction, operands: list[Instruction]
-) -> tuple[int, int, str, int]:
+def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) -> _Flops:
+    if not operands or not instruction.shapes or not operands[0].shapes:
+        return _Flops()
     target = instruction.attribute("custom_call_target").strip('"')
-    if not operands or not instruction.shapes:
-        return 0, 0, "", 1
-    dtype = operands[0].shapes[0].dtype if operands[0].shapes else ""
+    lhs = operands[0].shapes[0]
     role = _CONVOLUTION_CALLS.get(target)
     if role is not None and len(operands) >= 2:
         # Labels and window are those of the forward convolution, whichever of its three arrays
         # the call computes; the result comes first, then the workspace.
-        first, second = operands[0].shapes[0], operands[1].shapes[0]
-        result = instruction.shapes[0]
-        kernel = result if role == "kernel_gradient" else second
-        output = {"forward": result, "input_gradient": first, "kernel_gradient": second}[role]
+        rhs, result = operands[1].shapes[0], instruction.shapes[0]
+        kernel = result if role == "kernel_gradient" else rhs
+        output = {"forward": result, "input_gradient": lhs, "kernel_gradient": rhs}[role]
         adds = convolution_multiply_adds(instruction, kernel, output)
-        return 2 * adds, 0, dtype, _passes(instruction, dtype)
-    if target.startswith(_MATMUL_CALLS):
-        found = re.search(r'"lhs_contracting_dimensions":(\[[^\]]*\])', instruction.attributes)
-        if found:
-            lhs = operands[0].shapes[0]
-            depth = math.prod(lhs.dims[int(dim)] for dim in json.loads(found[1]))
-            return 2 * instruction.shapes[0].size * depth, 0, dtype, _passes(instruction, dtype)
-    return 0, 0, "", 1
+        return _Flops(2 * adds, 0, lhs.dtype, _passes(instruction, lhs.dtype))
+    dims = re.search(r'"lhs_contracting_dimensions":(\[[^\]]*\])', instruction.attributes)
+    if target.startswith(_MATMUL_CALLS) and dims:
+        return _product(instruction, lhs, [int(dim) for dim in json.loads(dims[1])])
+    return _Flops()
+
+
+def _product(instruction: Instruction, lhs: Shape, contracted: list[int]) -> _Flops:
+    """FLOPs of a matrix product whose result comes first."""
+    depth = math.prod(lhs.dims[dim] for dim in contracted)
+    flops = 2 * instruction.shapes[0].size * depth
+    return _Flops(flops, 0, lhs.dtype, _passes(instruction, lhs.dtype))
 
 
 def _passes(instruction: Instruction, dtype: str) -> int:
-    """Gives how many bfloat16 products a TPU makes of one float32 product.
+    """How many bfloat16 products a TPU makes of one float32 product.
 
     Source: JAX, `jax.lax.Precision`: on TPU, DEFAULT is one pass of bfloat16, HIGH three, HIGHEST
     six.
@@ -484,7 +470,7 @@ def _passes(instruction: Instruction, dtype: str) -> int:
 
 
 def group_size(text: str, num_devices: int) -> int:
-    """Gives how many devices take part in one group of a collective.
+    """Number of devices that take part in one group of a collective.
 
     Args:
       text: Its `replica_groups`, in any of XLA's three ways: `{{0,1},{2,3}}`, `[16,4]<=[64]T(1,0)`
@@ -510,7 +496,7 @@ def group_size(text: str, num_devices: int) -> int:
 
 
 def _producer_scope(computation: Computation, instruction: Instruction) -> str:
-    """Gives the scope of what made a value, through ops that only pass it on."""
+    """The scope of what made a value, through ops that only pass it on."""
     passes_on = ("bitcast", "get-tuple-element", "copy", "convert", "transpose", "reshape")
     for _ in range(16):
         scope = scope_of(instruction.op_name)

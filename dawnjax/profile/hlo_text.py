@@ -9,41 +9,27 @@ compilers for CPU, GPU and TPU.
 
 import dataclasses
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterator
 
 from dawnjax.errors import RunError
 
+# fmt: off
 _BITS = {
-    "pred": 8,
-    "s2": 2,
-    "u2": 2,
-    "s4": 4,
-    "u4": 4,
-    "s8": 8,
-    "u8": 8,
-    "s16": 16,
-    "u16": 16,
-    "s32": 32,
-    "u32": 32,
-    "s64": 64,
-    "u64": 64,
-    "f16": 16,
-    "bf16": 16,
-    "f32": 32,
-    "f64": 64,
-    "c64": 64,
-    "c128": 128,
-    "token": 0,
-    "opaque": 0,
+    "pred": 8, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16,
+    "s32": 32, "u32": 32, "s64": 64, "u64": 64, "f16": 16, "bf16": 16, "f32": 32, "f64": 64,
+    "c64": 64, "c128": 128, "token": 0, "opaque": 0,
 }
+# fmt: on
 
 _ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\]")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([^\s=]+) = (.*)$")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\{\s*$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TABLE_ROW = re.compile(r"^(\d+) (.*)$")
+_MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[{}()\[\], ]')
 
 
 class ProgramTextError(RunError):
@@ -105,50 +91,37 @@ class Instruction:
         return sum(shape.size for shape in self.shapes)
 
     def attribute(self, name: str) -> str:
-        """Gives an attribute's text, brackets included; empty where it is absent."""
-        return _attribute(self.attributes, name)
+        """An attribute's text, brackets included; empty where it is absent."""
+        begin = re.search(rf"(?:^|[\s,{{]){re.escape(name)}=", self.attributes)
+        if not begin:
+            return ""
+        for position, mark, depth in _marks(self.attributes, begin.end()):
+            is_end = (
+                mark == "," or mark == " " and self.attributes[position + 1 : position + 2] != "{"
+            )
+            if depth < 0 or depth == 0 and is_end:
+                return self.attributes[begin.end() : position].strip()
+        return self.attributes[begin.end() :].strip()
 
     def called(self, name: str) -> str:
-        """Gives the computation that an attribute names; empty where there is none."""
+        """The computation that an attribute names; empty where there is none."""
         return self.attribute(name).lstrip("%")
 
     @property
     def op_name(self) -> str:
         """The path of names under which JAX traced it, such as `jit(f)/scope/dot_general`."""
-        found = re.search(r'op_name="((?:[^"\\]|\\.)*)"', self.attributes)
-        return found[1] if found else ""
+        match = re.search(r'op_name="((?:[^"\\]|\\.)*)"', self.attributes)
+        return match[1] if match else ""
 
 
-def _attribute(text: str, name: str) -> str:
-    found = re.search(rf"(?:^|[\s,{{]){re.escape(name)}=", text)
-    if not found:
-        return ""
-    start = position = found.end()
-    depth, quoted = 0, False
-    while position < len(text):
-        character = text[position]
-        if quoted:
-            if character == "\\":
-                position += 1
-            quoted = character != '"'
-        elif character == '"':
-            quoted = True
-        elif character in "{[(":
-            depth += 1
-        elif character in "}])":
-            depth -= 1
-            if depth < 0:
-                break
-        elif (
-            depth == 0
-            and character == ","
-            or depth == 0
-            and character == " "
-            and text[position : position + 2] != " {"
-        ):
-            break
-        position += 1
-    return text[start:position].strip()
+def _marks(text: str, start: int) -> Iterator[tuple[int, str, int]]:
+    """Walks brackets, commas and spaces outside of quotes: the position, which, the depth after."""
+    depth = 0
+    for match in _MARK.finditer(text, start):
+        mark = match[0]
+        depth += (mark in "([{") - (mark in ")]}")
+        if len(mark) == 1:
+            yield match.start(), mark, depth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,22 +140,20 @@ class Computation:
     def root(self) -> Instruction:
         """The instruction whose result is the computation's."""
         ordered = list(self.instructions.values())
-        return next((one for one in ordered if one.is_root), ordered[-1])
+        return next((instruction for instruction in ordered if instruction.is_root), ordered[-1])
 
     @functools.cached_property
     def users(self) -> dict[str, list[Instruction]]:
         """For each instruction, those that read it."""
-        found: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
+        users: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
         for instruction in self.instructions.values():
-            for operand in instruction.operands:
-                if operand in found:
-                    found[operand].append(instruction)
-        return found
+            for operand in self.operands(instruction):
+                users[operand.name].append(instruction)
+        return users
 
     def operands(self, instruction: Instruction) -> list[Instruction]:
-        """Gives the instructions that one reads, in order."""
-        own = self.instructions
-        return [own[operand] for operand in instruction.operands if operand in own]
+        """The instructions that an instruction reads, in order."""
+        return [self.instructions[o] for o in instruction.operands if o in self.instructions]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +175,7 @@ class Module:
     source_lines: dict[int, str]
 
     def source_line(self, instruction: Instruction) -> str:
-        """Gives the line of Python that an instruction comes from; empty where unknown."""
+        """The line of Python that an instruction comes from; empty where unknown."""
         frame = re.search(r"stack_frame_id=(\d+)", instruction.attributes)
         if frame:
             return self.source_lines.get(int(frame[1]), "")
@@ -223,45 +194,35 @@ def parse_module(text: str) -> Module:
     header = next((line for line in lines if line.startswith("HloModule ")), "")
     if not header:
         raise ProgramTextError("the text is no compiled program: it has no line 'HloModule'")
-    counts = [_header_number(header, name) for name in ("num_partitions", "replica_count")]
     computations: dict[str, Computation] = {}
-    entry, current, own = "", "", {}
-    for line in _logical_lines(lines):
+    entry, current, instructions = "", "", {}
+    for line in lines:
+        line = _COMMENT.sub("", line) if "/*" in line else line
         if current:
             if line.startswith("}"):
-                computations[current] = Computation(current, own)
-                current, own = "", {}
+                computations[current] = Computation(current, instructions)
+                current, instructions = "", {}
                 continue
             instruction = _parse_instruction(line)
             if instruction is not None:
-                own[instruction.name] = instruction
+                instructions[instruction.name] = instruction
             continue
-        found = _COMPUTATION.match(line)
-        if found and not line.startswith("HloModule"):
-            current = found[2]
-            if found[1]:
-                entry = current
+        head = _COMPUTATION.match(line)
+        if head and not line.startswith("HloModule"):
+            current = head[2]
+            entry = current if head[1] else entry
     if not entry:
         raise ProgramTextError("the text is no whole program: it has no entry computation")
     name = re.split(r"[\s,]", header.removeprefix("HloModule "))[0]
-    return Module(name, math.prod(counts), entry, computations, _source_lines(lines))
-
-
-def _header_number(header: str, name: str) -> int:
-    found = re.search(rf"{name}=(\d+)", header)
-    return int(found[1]) if found else 1
-
-
-def _logical_lines(lines: list[str]) -> Iterator[str]:
-    for line in lines:
-        yield _COMMENT.sub("", line) if "/*" in line else line
+    num_devices = _field(header, "num_partitions", 1) * _field(header, "replica_count", 1)
+    return Module(name, num_devices, entry, computations, _source_lines(lines))
 
 
 def _parse_instruction(line: str) -> Instruction | None:
-    found = _INSTRUCTION.match(line)
-    if not found:
+    match = _INSTRUCTION.match(line)
+    if not match:
         return None
-    rest = found[3]
+    is_root, name, rest = match.groups()
     end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.find(" ")
     if end <= 0:
         return None
@@ -279,63 +240,33 @@ def _parse_instruction(line: str) -> Instruction | None:
         attributes = f"literal={inside}, {attributes}" if len(inside) < 64 else attributes
     else:
         operands = tuple(_operand_names(inside))
-    return Instruction(
-        found[2], tuple(_shapes(shape_text)), opcode, operands, attributes, bool(found[1])
-    )
+    shapes = tuple(_shapes(shape_text))
+    return Instruction(name, shapes, opcode, operands, attributes, bool(is_root))
 
 
 def _shapes(text: str) -> Iterator[Shape]:
-    for dtype, dims in _ARRAY.findall(_without_layouts(text)):
+    for dtype, dims in _ARRAY.findall(re.sub(r"\{[^{}]*\}", "", text)):  # without layouts
         # A bounded dynamic dimension is printed as `<=8`.
         sizes = tuple(int(size.lstrip("<=")) for size in dims.split(",") if size)
         yield Shape(dtype, sizes)
 
 
-def _without_layouts(text: str) -> str:
-    return re.sub(r"\{[^{}]*\}", "", text)
-
-
 def _operand_names(text: str) -> Iterator[str]:
-    """Gives the names among operands, which may be printed with their shapes."""
-    depth, start, parts = 0, 0, []
-    for position, character in enumerate(text):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(text[start:position])
-            start = position + 1
-    parts.append(text[start:])
-    for part in parts:
-        name = part.strip().rpartition(" ")[2].lstrip("%")
+    """Names of operands, which may be printed with their shapes."""
+    cuts = [p for p, mark, depth in _marks(text, 0) if mark == "," and depth == 0]
+    for start, end in itertools.pairwise([-1, *cuts, len(text)]):
+        name = text[start + 1 : end].strip().rpartition(" ")[2].lstrip("%")
         if name:
             yield name
 
 
 def _closing(text: str, opened: int) -> int:
-    """Gives where the bracket at `opened` closes; the end of the text if it does not."""
-    depth, quoted, position = 0, False, opened
-    while position < len(text):
-        character = text[position]
-        if quoted:
-            if character == "\\":
-                position += 1
-            quoted = character != '"'
-        elif character == '"':
-            quoted = True
-        elif character == "(":
-            depth += 1
-        elif character == ")":
-            depth -= 1
-            if depth == 0:
-                return position
-        position += 1
-    return len(text)
+    """Finds where the bracket at `opened` closes; the end of the text if it does not."""
+    return next((p for p, _, depth in _marks(text, opened) if depth == 0), len(text))
 
 
 def _source_lines(lines: list[str]) -> dict[int, str]:
-    """Gives the line of code of each stack frame, from the tables at the head of the text."""
+    """The line of code of each stack frame, from the tables at the head of the text."""
     tables: dict[str, dict[int, str]] = {}
     current: dict[int, str] | None = None
     for line in lines:
@@ -356,9 +287,9 @@ def _source_lines(lines: list[str]) -> dict[int, str]:
     return {n: places.get(_field(text, "file_location_id"), "") for n, text in frames.items()}
 
 
-def _field(text: str, name: str) -> int:
-    found = re.search(rf"\b{name}=(\d+)", text)
-    return int(found[1]) if found else 0
+def _field(text: str, name: str, default: int = 0) -> int:
+    match = re.search(rf"\b{name}=(\d+)", text)
+    return int(match[1]) if match else default
 
 
 _DROPPED_SCOPES = re.compile(
@@ -371,15 +302,15 @@ _TRANSFORM = re.compile(r"^(transpose|jvp|vmap|remat|linearize|custom_vjp)\((.*)
 
 
 def scope_of(op_name: str) -> str:
-    """Gives the named scopes in an `op_name`: without functions, transformations and primitive.
+    """Finds the named scopes in an `op_name`: without functions, transformations and primitive.
 
     >>> scope_of("jit(train)/while/body/transpose(jvp(stem))/conv/conv_general_dilated")
     'stem/conv'
     """
     parts = []
     for part in list(_split_path(op_name))[:-1]:
-        while found := _TRANSFORM.match(part):
-            part = found[2]
+        while match := _TRANSFORM.match(part):
+            part = match[2]
         parts += [inner for inner in _split_path(part) if not _DROPPED_SCOPES.match(inner)]
     return "/".join(parts)
 

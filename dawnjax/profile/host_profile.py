@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import gzip
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +18,9 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.communication import (
-    PICOSECONDS,
     Communication,
-    Shortest,
     device_time,
-    longest_waits,
+    device_waits,
     measure_communication,
     shortest_runs,
 )
@@ -38,6 +37,16 @@ LAYERS_IN_RESULT = 20
 """Layers with most communication that a result shows."""
 
 _MEASURED_HERE = "measured on this machine"
+
+_COMMUNICATION_FIELDS = (
+    "seconds_per_step",
+    "exposed_seconds_per_step",
+    "fraction",
+    "exposed_fraction",
+    "skew_fraction",
+    "exposed_skew_fraction",
+    "bytes_per_step",
+)
 
 STRAGGLER_FRACTION = 0.05
 """A host that costs the others less than this share of a step is no straggler."""
@@ -58,7 +67,7 @@ class Straggler:
     fraction: float
 
     def line(self) -> str:
-        """Gives it as one line."""
+        """One line for a person."""
         return (
             f"host {self.process_index} holds the others up: each waits "
             f"{1000 * self.cost_seconds_per_step:.3g} ms a step for it, {self.fraction:.0%} of the "
@@ -66,7 +75,7 @@ class Straggler:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the fields as plain JSON values."""
+        """The fields as plain JSON values."""
         return dataclasses.asdict(self)
 
 
@@ -111,7 +120,7 @@ class HostProfile:
 
     @property
     def least_wait_seconds_per_step(self) -> float | None:
-        """The same of this host's device that waits least."""
+        """The same of the device of this host that waits least."""
         waits = self._device_waits
         return min(waits) / self.num_steps if waits else None
 
@@ -119,7 +128,7 @@ class HostProfile:
     def _device_waits(self) -> list[float]:
         if self.trace is None:
             return []
-        return list(longest_waits(self.trace, self.capture["shortest_runs"]).values())
+        return device_waits(self.trace, self.capture["shortest_runs"])
 
     @property
     def _pairs(self) -> list[tuple[float, float]]:
@@ -144,11 +153,11 @@ class HostProfile:
 
     @property
     def least_wait_fraction(self) -> float | None:
-        """What even the device that waits least waits for others, as a fraction of the step.
+        """Waiting of the device that waits least in the run, as a fraction of the step.
 
-        Where a different device is the slowest in each step, all of them wait at times. The twin,
-        whose devices never wait, does not: this part of the waiting is what the second method
-        finds too.
+        Where a different device is the slowest in each step, every device waits at times. The trace
+        calls that skew. The twin's devices never wait, so the ablation finds this part of the
+        waiting too.
         """
         least = self.capture.get("least_wait_seconds_per_step")
         if least is None or self.measured is None:
@@ -157,7 +166,7 @@ class HostProfile:
 
     @property
     def disagreement(self) -> str:
-        """Says by how much the two methods differ, if by more than they may; else empty."""
+        """Says by how much the two methods differ, where that is too much; else empty."""
         points, rest = self._difference_points(), self._difference_points(least_wait=True)
         ablation = self.traced_ablation_exposed_fraction
         if points is None or ablation is None or abs(points) <= AGREEMENT_POINTS:
@@ -168,10 +177,7 @@ class HostProfile:
             f"{100 * ablation:.1f} % by the ablation twin: {points:+.1f} points"
         )
         if rest is not None:
-            text += (
-                f"; {rest:+.1f} with what even the device that waits least waits, which the twin "
-                "does not"
-            )
+            text += f"; {rest:+.1f} with the waiting that no device is spared, which the twin lacks"
         if self.shares_cores:
             text += "; the simulated devices share cores, and all times hold waiting for one"
         return text
@@ -230,37 +236,33 @@ class HostProfile:
         return roofline.op_times(self.trace, self.num_steps, self.program, peak, bandwidth)
 
     def communication_json(self) -> dict[str, Any]:
-        """Gives the field `communication` of a host in a result."""
-        names = ("seconds_per_step", "exposed_seconds_per_step", "fraction", "exposed_fraction")
-        names = (*names, "skew_fraction", "exposed_skew_fraction", "bytes_per_step")
+        """The field `communication` of a host in a result."""
         reasons: dict[str, str] = {}
         if self.measured is None:
-            fields: dict[str, Any] = dict.fromkeys(names)
-            reasons |= dict.fromkeys(names, self.failure)
+            fields: dict[str, Any] = dict.fromkeys(_COMMUNICATION_FIELDS)
+            reasons |= dict.fromkeys(_COMMUNICATION_FIELDS, self.failure)
         else:
             fields = self.measured.to_json()
             # The rest stands in layers.csv.
             fields["by_layer"] = dict(list(fields["by_layer"].items())[:LAYERS_IN_RESULT])
         ablation = self.ablation_exposed_fraction
         if ablation is None:
-            reasons["ablation_exposed_fraction"] = (
-                self.capture.get("twin_reason") or "no twin was run in this window"
-            )
-        points = self._difference_points()
+            reason = self.capture.get("twin_reason") or "no twin was run in this window"
+            reasons["ablation_exposed_fraction"] = reason
         return {
             **fields,
             "method": None if self.measured is None else "trace",
             "ablation_exposed_fraction": ablation,
             "traced_ablation_exposed_fraction": self.traced_ablation_exposed_fraction,
             "least_wait_fraction": self.least_wait_fraction,
-            "trace_minus_ablation_points": points,
+            "trace_minus_ablation_points": self._difference_points(),
             "trace_and_least_wait_minus_ablation_points": self._difference_points(least_wait=True),
             "wait_seconds_per_step": self.wait_seconds_per_step,
             "reasons": reasons,
         }
 
     def utilization_json(self) -> dict[str, Any]:
-        """Gives the field `utilization` of a host in a result, input wait apart."""
+        """The field `utilization` of a host in a result, input wait apart."""
         capture, program = self.capture, self.program
         peak, bandwidth, source, peak_reason = self.peaks
         is_cpu = capture["platform"] == "cpu"
@@ -287,8 +289,8 @@ class HostProfile:
                 if is_cpu
                 else peak_reason
             )
-        names = ("busy_fraction", "attributed_fraction", "tensor_core_fraction")
         if self.trace is None or self.attribution is None:
+            names = ("busy_fraction", "attributed_fraction", "tensor_core_fraction")
             fields |= dict.fromkeys(names)
             reasons |= dict.fromkeys(names, self.failure)
         else:
@@ -313,30 +315,26 @@ class HostProfile:
         }
 
     def _difference_points(self, least_wait: bool = False) -> float | None:
-        """Gives exposed communication without skew less what the twin finds, in points of a step.
+        """Exposed communication without skew less what the twin finds, in points of a step.
 
         All of it of the traced step: what tracing costs lies in the real step and in the twin's.
         """
-        ablation, own = self.traced_ablation_exposed_fraction, self.measured
-        if ablation is None or own is None:
+        ablation, measured = self.traced_ablation_exposed_fraction, self.measured
+        waiting = self.least_wait_fraction if least_wait else 0.0
+        if ablation is None or measured is None or waiting is None:
             return None
-        wire = own.exposed_seconds_per_step - own.exposed_skew_seconds_per_step
-        waiting = 0.0
-        if least_wait:
-            if self.least_wait_fraction is None:
-                return None
-            waiting = self.least_wait_fraction
-        return round(100 * (wire / own.step_seconds + waiting - ablation), 3)
+        wire = measured.exposed_seconds_per_step - measured.exposed_skew_seconds_per_step
+        return round(100 * (wire / measured.step_seconds + waiting - ablation), 3)
 
     def straggler(self) -> Straggler | None:
-        """Gives the host that the others wait for, where there is one."""
+        """Names the host that the others wait for, where there is one."""
         if self.host_waits is None or self.measured is None:
             return None
         return find_straggler(self.host_waits, self.measured.step_seconds)
 
 
 def find_straggler(waits: Sequence[float | None], step_seconds: float) -> Straggler | None:
-    """Gives the host that waits least, if the others wait for it.
+    """Names the host that waits least, if the others wait for it.
 
     Args:
       waits: Seconds a step that each host waits in collectives.
@@ -346,24 +344,23 @@ def find_straggler(waits: Sequence[float | None], step_seconds: float) -> Stragg
     if len(known) < 2 or len(known) < len(waits):
         return None
     least, slowest = min(known)
-    cost = sum(wait for wait, _ in known) - least
-    cost = cost / (len(known) - 1) - least
+    cost = (sum(wait for wait, _ in known) - least) / (len(known) - 1) - least
     if cost < STRAGGLER_FRACTION * step_seconds:
         return None
     return Straggler(slowest, round(cost, 9), round(cost / step_seconds, 6))
 
 
 def straggler_of(profiles: Sequence[HostProfile]) -> Straggler | None:
-    """Gives the host that the others wait for, from the profiles of all hosts."""
-    measured = next((one.measured for one in profiles if one.measured is not None), None)
-    if measured is None:
+    """Names the host that the others wait for, from the profiles of all hosts."""
+    steps = [p.measured.step_seconds for p in profiles if p.measured is not None]
+    if not steps:
         return None
-    waits = {one.capture["process_index"]: one.wait_seconds_per_step for one in profiles}
-    return find_straggler([waits.get(i) for i in range(max(waits) + 1)], measured.step_seconds)
+    waits = {p.capture["process_index"]: p.wait_seconds_per_step for p in profiles}
+    return find_straggler([waits.get(index) for index in range(max(waits) + 1)], steps[0])
 
 
 def windows(run_dir: Path) -> dict[str, list[Path]]:
-    """Gives the profiled windows in a run directory, in the order of the run.
+    """Finds the profiled windows in a run directory, in the order of the run.
 
     Returns:
       For each window's name its captures, in the order of the processes. A run ends with
@@ -382,15 +379,13 @@ def windows(run_dir: Path) -> dict[str, list[Path]]:
     return {name: [folder for folder in folders if folder.name == name] for name in names}
 
 
-def _place_in_run(window: str) -> tuple[bool, list[int], str]:
-    # Times of files would not do: a copy may give all of them one.
-    steps = window.removeprefix("steps_").split("_")
-    is_within = window.startswith("steps_") and all(step.isdecimal() for step in steps)
-    return not is_within, [int(step) for step in steps] if is_within else [], window
+def _place_in_run(window: str) -> list[float]:
+    # Times of files would not do: a copy may give all of them one. `after_run` has no number.
+    return [int(word) if word.isdecimal() else math.inf for word in window.split("_")]
 
 
 def newest_captures(run_dir: Path) -> list[Path]:
-    """Gives the captures of the last window of a run directory, in the order of the processes.
+    """Finds the captures of the last window of a run directory, in the order of the processes.
 
     Raises:
       ConfigError: There is none.
@@ -398,62 +393,48 @@ def newest_captures(run_dir: Path) -> list[Path]:
     return list(windows(run_dir).values())[-1]
 
 
-def write_capture(folder: Path, capture: dict[str, Any]) -> None:
-    """Writes `capture.json`."""
-    (folder / CAPTURE_FILE).write_text(json.dumps(capture))
-
-
 SHORT_GAP_PICOSECONDS = 50 * 10**6
 """A device that pauses for less counts as computing, where processes tell each other when they do:
 between two ops of a CPU lie microseconds, and a thread waits for a core for longer."""
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnPart:
-    """What a process tells the others of its trace.
+def trace_part(folder: Path, capture: dict[str, Any]) -> dict[str, Any]:
+    """Reads what a process tells the others of its trace; nothing where that cannot be read.
 
-    Attributes:
-      shortest: The shortest runs of collectives on its devices.
-      busy: When each of its devices computed, in picoseconds from the trace's start; on CPU.
-      start_unix_ns: The trace's start, by the machine's clock.
+    Returns:
+      JSON values: `shortest`, the shortest runs of collectives on its devices; `busy`, when each of
+      its devices computed, in picoseconds from the trace's start, on CPU; `start_unix_ns`, the
+      trace's start by the machine's clock.
     """
-
-    shortest: Shortest
-    busy: list[list[Interval]]
-    start_unix_ns: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Gives the fields as plain JSON values."""
-        return dataclasses.asdict(self)
-
-    def neighbours(self, same_machine: Sequence[dict[str, Any]]) -> list[list[Interval]]:
-        """Gives when the devices of the machine's other processes computed, by this trace's clock.
-
-        Args:
-          same_machine: What all processes of the machine told, this one too.
-        """
-        return [
-            [(start + shift, end + shift) for start, end in intervals]
-            for other in same_machine
-            if other["start_unix_ns"] and other["start_unix_ns"] != self.start_unix_ns
-            for shift in [1000 * (other["start_unix_ns"] - self.start_unix_ns)]
-            for intervals in other["busy"]
-        ]
-
-
-def own_part(folder: Path, capture: dict[str, Any]) -> OwnPart:
-    """Gives what this process tells the others; nothing where its trace cannot be read."""
     try:
         trace, window = _load_trace(folder, capture)
     except (RunError, OSError):
-        return OwnPart({}, [], 0)
+        return {"shortest": {}, "busy": [], "start_unix_ns": 0}
     shortest, busy = shortest_runs(trace), []
     if trace.platform == "cpu" and trace.start_unix_ns:
         for events in trace.devices.values():
             computing = device_time(events, window, shortest).compute
             joined = union((start, end + SHORT_GAP_PICOSECONDS) for start, end in computing)
             busy.append([(start, end - SHORT_GAP_PICOSECONDS) for start, end in joined])
-    return OwnPart(shortest, busy, trace.start_unix_ns)
+    return {"shortest": shortest, "busy": busy, "start_unix_ns": trace.start_unix_ns}
+
+
+def busy_neighbours(
+    start_unix_ns: int, machine_parts: Sequence[dict[str, Any]]
+) -> list[list[Interval]]:
+    """Tells when devices of the machine's other processes computed, by a trace's own clock.
+
+    Args:
+      start_unix_ns: The trace's start.
+      machine_parts: What all processes of the machine told, this one too.
+    """
+    return [
+        [(start + shift, end + shift) for start, end in intervals]
+        for part in machine_parts
+        if part["start_unix_ns"] and part["start_unix_ns"] != start_unix_ns
+        for shift in [1000 * (part["start_unix_ns"] - start_unix_ns)]
+        for intervals in part["busy"]
+    ]
 
 
 def read_profile(folder: Path) -> HostProfile:
@@ -472,7 +453,7 @@ def read_profile(folder: Path) -> HostProfile:
 
 
 def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> HostProfile:
-    """Gives the profile of a capture; a trace that cannot be read is a reason in it.
+    """Builds the profile of a capture; a trace that cannot be read is a reason in it.
 
     Args:
       folder: Where the trace lies.
@@ -488,7 +469,8 @@ def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> Ho
     )
     first, last = capture["steps"]
     shortest = capture["shortest_runs"]
-    is_cpu = capture["platform"] == "cpu"
+    cores = capture["machine_cores"] if capture["platform"] == "cpu" else None
+    neighbours = capture.get("neighbours", ())
     return HostProfile(
         folder=folder,
         capture=capture,
@@ -497,31 +479,20 @@ def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> Ho
         program=program,
         measured=measure_communication(trace, window, last - first, shortest, program),
         attribution=utilization.attribute_step(
-            trace,
-            window,
-            last - first,
-            shortest,
-            capture["machine_cores"] if is_cpu else None,
-            capture.get("neighbours", ()),
+            trace, window, last - first, shortest, cores, neighbours
         ),
     )
 
 
 def _load_trace(folder: Path, capture: dict[str, Any]) -> tuple[Trace, Interval]:
-    """Gives the train program's events in the traced window, and the window."""
+    """Reads the train program's events in the traced window, and the window."""
     trace = read_trace(find_trace(folder))
-    window = _window(trace, capture)
-    trace = trace.between(*window).of_program(capture["module"])
-    # A device may end a little after the host says that it has; the window then goes on.
-    end = max(event.end for events in trace.devices.values() for event in events)
-    return trace, (window[0], max(window[1], end))
-
-
-def _window(trace: Trace, capture: dict[str, Any]) -> Interval:
     spans = [span for span in trace.spans if span.name == utilization.WINDOW_SPAN]
     if spans:
-        return spans[-1].start, spans[-1].end
-    events = [e for own in trace.devices.values() for e in own if e.program == capture["module"]]
-    if not events:
-        return 0, 10 * PICOSECONDS
-    return min(e.start for e in events), max(e.end for e in events)
+        trace = trace.between(spans[-1].start, spans[-1].end)
+    trace = trace.of_program(capture["module"])
+    events = [event for events in trace.devices.values() for event in events]
+    start = spans[-1].start if spans else min(event.start for event in events)
+    # A device may end a little after the host says that it has; the window then goes on.
+    end = max(event.end for event in events)
+    return trace, (start, max(spans[-1].end, end) if spans else end)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from dawnjax.profile.convolution_windows import window_taps
+from dawnjax.profile.convolution_windows import WindowDim, window_taps
 
 TRAINING_FACTOR = 3
 """Forward, and the two gradients of each product."""
@@ -34,7 +34,7 @@ def product_flops(jaxpr: Any) -> int:
         elif name == "cond":
             total += max(product_flops(branch.jaxpr) for branch in params["branches"])
         else:
-            inner = sum(product_flops(one) for one in _inner_jaxprs(params))
+            inner = sum(map(product_flops, _inner_jaxprs(params)))
             if inner and name == "while":
                 raise ValueError("a while loop holds products: its rounds are not known")
             total += inner * params["length"] if name == "scan" else inner
@@ -49,14 +49,14 @@ def _convolution_multiply_adds(equation: Any) -> int:
     in_features = kernel[numbers.rhs_spec[1]]
     taps = 1
     for index, stride in enumerate(params["window_strides"]):
-        taps *= window_taps(
-            result[numbers.out_spec[2 + index]],
+        dim = WindowDim(
             kernel[numbers.rhs_spec[2 + index]],
             stride,
             params["padding"][index][0],
             params["lhs_dilation"][index],
             params["rhs_dilation"][index],
         )
+        taps *= window_taps(result[numbers.out_spec[2 + index]], dim)
     return result[numbers.out_spec[0]] * result[numbers.out_spec[1]] * in_features * taps
 
 
@@ -64,7 +64,7 @@ def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
     for name, value in params.items():
         if name in ("fwd_jaxpr_thunk", "bwd", "jvp_jaxpr_fun", "cond_jaxpr"):
             continue
-        for one in value if isinstance(value, tuple | list) else (value,):
-            inner = getattr(one, "jaxpr", one)
+        for part in value if isinstance(value, tuple | list) else (value,):
+            inner = getattr(part, "jaxpr", part)
             if hasattr(inner, "eqns"):
                 yield inner

@@ -9,12 +9,12 @@ DAWNBench, a time-to-accuracy machine learning performance benchmark", figures 7
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from dawnjax.profile.communication import PICOSECONDS
 from dawnjax.profile.hlo import Program
-from dawnjax.profile.trace import Trace, length, union
+from dawnjax.profile.trace import Event, Trace, length, union
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ def op_times(
     peak_flops_per_second: float | None,
     memory_bytes_per_second: float | None,
 ) -> list[OpTime]:
-    """Gives the ops of a step, the longest first.
+    """Measures the ops of a step against the roofline, the longest first.
 
     Args:
       trace: The events of the train program on the host's devices.
@@ -74,37 +74,30 @@ def op_times(
       peak_flops_per_second: Of one device; None where unknown.
       memory_bytes_per_second: Of one device; None where unknown.
     """
-    spans: dict[str, list[list[tuple[int, int]]]] = {}
-    kinds: dict[str, str] = {}
-    traced: dict[str, list[int]] = {}
-    for events in trace.devices.values():
-        own: dict[str, list[tuple[int, int]]] = {}
+    runs: dict[str, dict[int, list[Event]]] = {}
+    for device, events in trace.devices.items():
         for event in events:
-            name = event.op or event.kernel
-            own.setdefault(name, []).append((event.start, event.end))
-            kinds[name] = event.kind
-            work = traced.setdefault(name, [0, 0])
-            work[0], work[1] = work[0] + event.flops, work[1] + event.num_bytes
-        for name, intervals in own.items():
-            spans.setdefault(name, []).append(intervals)
+            runs.setdefault(event.op or event.kernel, {}).setdefault(device, []).append(event)
     scale = num_steps * len(trace.devices)
     ops = []
-    for name, devices in spans.items():
-        seconds = sum(length(union(own)) for own in devices) / (PICOSECONDS * scale)
+    for name, devices in runs.items():
+        busy = (union((event.start, event.end) for event in events) for events in devices.values())
+        seconds = sum(map(length, busy)) / (PICOSECONDS * scale)
+        events = [event for events in devices.values() for event in events]
         op = None if program is None else program.ops.get(name)
         if op is not None:
             product, flops = op.product_flops * op.runs, op.flops * op.runs
             num_bytes = op.num_bytes * op.runs
-            passes = op.passes if trace.platform == "tpu" else 1
+            executed = product * (op.passes if trace.platform == "tpu" else 1)
         else:
-            product, passes = 0, 1
-            flops, num_bytes = (amount / scale for amount in traced[name])
-        roofline = _roofline(
-            product * passes, num_bytes, peak_flops_per_second, memory_bytes_per_second
-        )
-        peak_fraction = None
+            product = executed = 0
+            flops = sum(event.flops for event in events) / scale
+            num_bytes = sum(event.num_bytes for event in events) / scale
+        roofline = peak_fraction = None
+        if peak_flops_per_second and memory_bytes_per_second:
+            roofline = max(executed / peak_flops_per_second, num_bytes / memory_bytes_per_second)
         if peak_flops_per_second and seconds:
-            peak_fraction = product * passes / seconds / peak_flops_per_second
+            peak_fraction = executed / seconds / peak_flops_per_second
         ops.append(
             OpTime(
                 name=name,
@@ -116,28 +109,20 @@ def op_times(
                 peak_fraction=peak_fraction,
                 scope="" if op is None else op.scope,
                 source_line="" if op is None else op.source_line,
-                kind=kinds[name],
+                kind=events[-1].kind,
             )
         )
-    return sorted(ops, key=lambda one: -one.seconds)
+    return sorted(ops, key=lambda op: -op.seconds)
 
 
-def _roofline(
-    flops: float, num_bytes: float, peak: float | None, bandwidth: float | None
-) -> float | None:
-    if not peak or not bandwidth:
-        return None
-    return max(flops / peak, num_bytes / bandwidth)
-
-
-def largest_losses(ops: Sequence[OpTime], count: int = 10) -> list[OpTime]:
-    """Gives the ops that lose most time against their own roofline."""
+def largest_losses(ops: Sequence[OpTime]) -> list[OpTime]:
+    """The ten ops that lose most time against their own roofline."""
     known = [op for op in ops if op.lost_seconds is not None]
-    return sorted(known, key=lambda op: -(op.lost_seconds or 0.0))[:count]
+    return sorted(known, key=lambda op: -(op.lost_seconds or 0.0))[:10]
 
 
 def time_weighted_cdf(values: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Gives the distribution of a value over time.
+    """Distribution of a value over time.
 
     Args:
       values: Each a value and the seconds spent at it.
@@ -154,38 +139,19 @@ def time_weighted_cdf(values: Sequence[tuple[float, float]]) -> list[tuple[float
     shares: dict[float, float] = {}
     for value, seconds in values:
         shares[value] = shares.get(value, 0.0) + seconds / total
-    points, below = [], 0.0
-    for value in sorted(shares):
-        below += shares[value]
-        points.append((value, below))
-    return points
+    ascending = sorted(shares)
+    below = itertools.accumulate(shares[value] for value in ascending)
+    return list(zip(ascending, below, strict=True))
 
 
 def peak_use_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
-    """Gives over the time of computation how much of the matrix units' peak was used."""
-    return time_weighted_cdf(
-        [
-            (op.peak_fraction, op.seconds)
-            for op in ops
-            if op.peak_fraction is not None and not op.kind
-        ]
-    )
+    """Distribution over the time of computation of the share of the peak that products used."""
+    computing = [op for op in ops if not op.kind]
+    known = [(op.peak_fraction, op.seconds) for op in computing if op.peak_fraction is not None]
+    return time_weighted_cdf(known)
 
 
 def throughput_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
-    """Gives over the time of computation the FLOP/s of the op that ran."""
-    return time_weighted_cdf(
-        [(op.flops / op.seconds, op.seconds) for op in ops if op.seconds and not op.kind]
-    )
-
-
-def to_json(ops: Sequence[OpTime]) -> list[dict[str, Any]]:
-    """Gives ops as plain JSON values."""
-    return [
-        {
-            **dataclasses.asdict(op),
-            "lost_seconds": op.lost_seconds,
-            "flops_per_byte": op.intensity,
-        }
-        for op in ops
-    ]
+    """Distribution over the time of computation of the FLOP/s of the op that ran."""
+    computing = [op for op in ops if op.seconds and not op.kind]
+    return time_weighted_cdf([(op.flops / op.seconds, op.seconds) for op in computing])

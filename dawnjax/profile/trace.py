@@ -8,6 +8,7 @@ asynchronous ops, and FLOPs, bytes and categories stand in the metadata of event
 
 import bisect
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -96,7 +97,7 @@ class Trace:
     start_unix_ns: int = 0
 
     def of_program(self, name: str) -> "Trace":
-        """Gives the events of one program alone.
+        """Keeps the events of one program alone.
 
         Raises:
           TraceError: The trace holds no op of it.
@@ -107,14 +108,14 @@ class Trace:
         }
         if not any(devices.values()):
             seen = sorted({e.program for events in self.devices.values() for e in events})
-            others = ", ".join(other or "ops without a program" for other in seen[:5])
+            programs = ", ".join(program or "ops without a program" for program in seen[:5])
             raise TraceError(
-                f"the trace is of another program: it holds {others or 'no op'}, and not {name}"
+                f"the trace is of another program: it holds {programs or 'no op'}, and not {name}"
             )
         return dataclasses.replace(self, devices={n: e for n, e in devices.items() if e})
 
     def between(self, start: int, end: int) -> "Trace":
-        """Gives what began in a stretch of time."""
+        """Keeps what began in a stretch of time."""
         devices = {
             number: [event for event in events if start <= event.start < end]
             for number, events in self.devices.items()
@@ -124,7 +125,7 @@ class Trace:
 
 
 def find_trace(folder: Path) -> Path:
-    """Gives the newest trace file under a folder.
+    """Finds the newest trace file under a folder.
 
     Raises:
       TraceError: There is none.
@@ -173,18 +174,16 @@ def read_trace(path: Path) -> Trace:
 
 
 def collective_kind(name: str) -> str:
-    """Gives the kind of collective that an op's name says it is; empty if it is none.
+    """The kind of collective that an op's name says it is; empty if it is none.
 
     >>> collective_kind("all-reduce-start.3"), collective_kind("reduce.1")
     ('all-reduce', '')
     """
-    found = _COLLECTIVE_NAME.match(name)
-    return found[1] if found else ""
+    match = _COLLECTIVE_NAME.match(name)
+    return match[1] if match else ""
 
 
 _DEVICE_PLANE = re.compile(r"^/device:(TPU|GPU):\d+$")
-
-
 _ENVIRONMENT_PLANE = "Task Environment"
 
 
@@ -203,12 +202,10 @@ def _host_spans(plane: Plane) -> Iterator[Span]:
         for number, metadata in plane.proto.event_metadata.items()
         if metadata.name.startswith(ANNOTATION_PREFIX)
     }
-    if names:
-        for line in plane.proto.lines:
-            for event in line.events:
-                if event.metadata_id in names:
-                    start, end = _span_of(line, event)
-                    yield Span(start, end, names[event.metadata_id])
+    for line in plane.proto.lines if names else ():
+        for event in line.events:
+            if event.metadata_id in names:
+                yield Span(*_span_of(line, event), names[event.metadata_id])
 
 
 def _cpu_devices(plane: Plane) -> dict[int, list[Event]]:
@@ -241,9 +238,9 @@ def _cpu_devices(plane: Plane) -> dict[int, list[Event]]:
                     run = stat.int64_value or stat.uint64_value
             if op is None or device is None or _CONTAINERS.match(op):
                 continue
-            start, end = _span_of(line, event)
-            one = Event(start, end, op, op, collective_kind(op), module, line.name, run=run)
-            devices.setdefault(int(device), []).append(one)
+            times, kind = _span_of(line, event), collective_kind(op)
+            traced = Event(*times, op, op, kind, module, line.name, run=run)
+            devices.setdefault(int(device), []).append(traced)
     return {number: sorted(devices[number]) for number in sorted(devices)}
 
 
@@ -255,17 +252,16 @@ def _gpu_events(plane: Plane) -> Iterator[Event]:
             kernel = plane.proto.event_metadata[event.metadata_id].name
             stats = plane.stats(event)
             op = str(stats.get("hlo_op") or "")
-            start, end = _span_of(line, event)
             kind = collective_kind(op)
             if not kind and "nccl" in kernel.lower():
                 kind = next((k for name, k in _NCCL_KINDS.items() if name in kernel), "all-to-all")
             module = str(stats.get("hlo_module") or "")
-            yield Event(start, end, op, kernel, kind, module, line.name)
+            yield Event(*_span_of(line, event), op, kernel, kind, module, line.name)
 
 
 def _refuse_command_buffers(path: Path, devices: dict[int, list[Event]]) -> None:
     """Refuses a trace whose kernels do not say for which op they ran."""
-    events = [event for own in devices.values() for event in own]
+    events = itertools.chain.from_iterable(devices.values())
     kernels = [event for event in events if not event.kernel.startswith(("Memcpy", "Memset"))]
     total = sum(event.end - event.start for event in kernels)
     named = sum(event.end - event.start for event in kernels if event.op)
@@ -301,7 +297,7 @@ def _tpu_events(plane: Plane) -> Iterator[Event]:
 
 
 def _tpu_op(plane: Plane, metadata: Any) -> tuple[str, str, int, int]:
-    """Gives an op's name, category, FLOPs and bytes from its metadata."""
+    """Reads an op's name, category, FLOPs and bytes from its metadata."""
     stats = plane.stats(metadata)
     # The long name is the instruction's text.
     long_name = metadata.name.removeprefix("%").split(" = ", 1)[0]
@@ -323,7 +319,7 @@ class _Modules:
         self._starts = [start for start, _, _ in self._spans]
 
     def at(self, moment: int) -> tuple[str, int]:
-        """Gives the program at a moment, and which of the executions it is, from 1."""
+        """The program at a moment, and which of the executions it is, from 1."""
         index = bisect.bisect_right(self._starts, moment) - 1
         if index < 0 or moment > self._spans[index][1]:
             return "", 0
@@ -334,7 +330,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Gives the moments covered by any interval, as disjoint intervals in order.
+    """Moments covered by any interval, as disjoint intervals in order.
 
     >>> union([(5, 7), (0, 2), (1, 3)])
     [(0, 3), (5, 7)]
@@ -351,7 +347,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def subtract(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
-    """Gives the moments of the first that the second does not cover; both disjoint and in order.
+    """Moments of the first that the second does not cover; both disjoint and in order.
 
     >>> subtract([(0, 10)], [(2, 3), (5, 20)])
     [(0, 2), (3, 5)]
@@ -361,22 +357,22 @@ def subtract(first: Sequence[Interval], second: Sequence[Interval]) -> list[Inte
     for start, end in first:
         while index < len(second) and second[index][1] <= start:
             index += 1
-        position, other = start, index
-        while other < len(second) and second[other][0] < end:
-            if second[other][0] > position:
-                left.append((position, second[other][0]))
-            position = max(position, second[other][1])
-            other += 1
+        position, covering = start, index
+        while covering < len(second) and second[covering][0] < end:
+            if second[covering][0] > position:
+                left.append((position, second[covering][0]))
+            position = max(position, second[covering][1])
+            covering += 1
         if position < end:
             left.append((position, end))
     return left
 
 
 def intersect(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
-    """Gives the moments that both cover; both disjoint and in order."""
+    """Moments that both cover; both disjoint and in order."""
     return subtract(first, subtract(first, second))
 
 
 def length(intervals: Iterable[Interval]) -> int:
-    """Gives the sum of disjoint intervals' lengths."""
+    """Sum of disjoint intervals' lengths."""
     return sum(end - start for start, end in intervals)

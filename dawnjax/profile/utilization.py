@@ -87,7 +87,7 @@ def attribute_step(
     cores: int | None = None,
     neighbours: Sequence[Sequence[Interval]] = (),
 ) -> Attribution:
-    """Gives where the time of a host's steps went.
+    """Splits the time of a host's steps into parts.
 
     Args:
       trace: The events of the train program on the host's devices, and the host's spans.
@@ -101,12 +101,11 @@ def attribute_step(
     input_spans = union((s.start, s.end) for s in trace.spans if s.name == INPUT_SPAN)
     devices = {}
     for number, time in times.items():
-        others = [other.compute for n, other in times.items() if n != number]
-        others += [list(own) for own in neighbours]
-        crowded = _at_once(others, cores) if cores is not None else []
+        computing = [times[n].compute for n in times if n != number] + [*map(list, neighbours)]
+        crowded = _at_once(computing, cores) if cores is not None else []
         between = _between_runs(trace.devices[number], window)
         devices[number] = _parts(time, input_spans, between, crowded, num_steps)
-    parts = {name: sum(own[name] for own in devices.values()) / len(devices) for name in PARTS}
+    parts = {name: sum(d[name] for d in devices.values()) / len(devices) for name in PARTS}
     return Attribution((window[1] - window[0]) / (PICOSECONDS * num_steps), parts, devices)
 
 
@@ -118,38 +117,37 @@ def _parts(
     num_steps: int,
 ) -> dict[str, float]:
     exposed, exposed_skew, left = time.exposed, time.exposed_skew, time.gaps
-    found = {"compute": time.compute, "exposed_skew": exposed_skew}
-    found["exposed_wire"] = subtract(exposed, exposed_skew)
+    parts = {"compute": time.compute, "exposed_skew": exposed_skew}
+    parts["exposed_wire"] = subtract(exposed, exposed_skew)
     # A gap inside a program is not the host's: the device had all that it needed.
     for name, cause in (
         ("input_wait", intersect(between, input_spans)),
         ("host", between),
         ("shared_core", crowded),
     ):
-        found[name] = intersect(left, cause)
-        left = subtract(left, found[name])
-    found["idle"] = left
-    return {name: length(found[name]) / (PICOSECONDS * num_steps) for name in PARTS}
+        parts[name] = intersect(left, cause)
+        left = subtract(left, parts[name])
+    parts["idle"] = left
+    return {name: length(parts[name]) / (PICOSECONDS * num_steps) for name in PARTS}
 
 
 def _between_runs(events: Sequence[Event], window: Interval) -> list[Interval]:
-    """Gives the moments of the window at which the device was in no execution of the program.
+    """Moments of the window at which the device was in no execution of the program.
 
     Where the trace does not tell executions apart, only what is before the first op and after the
     last is known to be outside.
     """
-    runs: dict[int, list[int]] = {}
+    runs: dict[int, Interval] = {}
     for event in events:
-        own = runs.setdefault(event.run, [event.start, event.end])
-        own[0], own[1] = min(own[0], event.start), max(own[1], event.end)
-    return subtract([window], union((start, end) for start, end in runs.values()))
+        start, end = runs.get(event.run, event[:2])
+        runs[event.run] = min(start, event.start), max(end, event.end)
+    return subtract([window], union(runs.values()))
 
 
 def _at_once(computing: Sequence[Sequence[Interval]], count: int) -> list[Interval]:
-    """Gives the moments at which at least `count` of some devices compute."""
-    edges = sorted(
-        edge for own in computing for start, end in own for edge in ((start, 1), (end, -1))
-    )
+    """Moments at which at least `count` of some devices compute."""
+    intervals = [interval for device in computing for interval in device]
+    edges = sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals])
     crowded, running, begin = [], 0, 0
     for moment, change in edges:
         before, running = running, running + change
@@ -163,7 +161,7 @@ def _at_once(computing: Sequence[Sequence[Interval]], count: int) -> list[Interv
 def tensor_core_fraction(
     trace: Trace, window: Interval, program: Program | None
 ) -> tuple[float | None, str]:
-    """Gives the share of the step in which a device multiplies on its matrix units.
+    """The share of the step in which a device multiplies on its matrix units.
 
     Args:
       trace: The events of the train program on the host's devices.
@@ -187,9 +185,9 @@ def _multiplies(event: Event, platform: str, program: Program | None) -> bool:
     if platform == "gpu":
         if is_tensor_core_kernel(event.kernel):
             return True
-        own_kernel = event.kernel.startswith(("gemm_fusion", "triton", "fusion", "__triton"))
-        half = op is not None and op.product_dtype in ("bf16", "f16")
-        return own_kernel and half and op is not None and op.product_flops > 0
+        by_xla = event.kernel.startswith(("gemm_fusion", "triton", "fusion", "__triton"))
+        half = op is not None and op.product_flops > 0 and op.product_dtype in ("bf16", "f16")
+        return by_xla and half
     if op is not None:
         return op.product_flops > 0
     return "convolution" in event.category or event.category in ("dot", "output fusion")
@@ -204,7 +202,7 @@ def host_utilization(
     peak_flops_per_second: float | None,
     memory_bytes_per_second: float | None,
 ) -> dict[str, float | None]:
-    """Gives `mfu`, `hfu` and `memory_bandwidth_fraction` of one device; None where one is unknown.
+    """Computes `mfu`, `hfu` and `memory_bandwidth_fraction` of one device; None where unknown.
 
     Args:
       step_seconds: The steady step, not traced.
@@ -230,7 +228,7 @@ def host_utilization(
 
 
 def attribution_json(attribution: Attribution) -> dict[str, Any]:
-    """Gives the parts of a step as seconds and as fractions of it."""
+    """The parts of a step as seconds and as fractions of it."""
     step = attribution.step_seconds
     return {
         "traced_step_seconds": round(step, 9),

@@ -27,76 +27,44 @@ LARGEST_FILE_BYTES = 2**34
 
 _PACKAGE = "dawnjax.xplane"
 
-# Each message: (field, number, type, or the name of a message, repeated).
-_SCHEMA: dict[str, list[tuple[str, int, str, bool]]] = {
-    "XSpace": [
-        ("planes", 1, "XPlane", True),
-        ("errors", 2, "string", True),
-        ("warnings", 3, "string", True),
-        ("hostnames", 4, "string", True),
-    ],
-    "XPlane": [
-        ("id", 1, "int64", False),
-        ("name", 2, "string", False),
-        ("lines", 3, "XLine", True),
-        ("event_metadata", 4, "map:XEventMetadata", True),
-        ("stat_metadata", 5, "map:XStatMetadata", True),
-        ("stats", 6, "XStat", True),
-    ],
-    "XLine": [
-        ("id", 1, "int64", False),
-        ("name", 2, "string", False),
-        ("timestamp_ns", 3, "int64", False),
-        ("events", 4, "XEvent", True),
-        ("duration_ps", 9, "int64", False),
-        ("display_id", 10, "int64", False),
-        ("display_name", 11, "string", False),
-    ],
-    "XEvent": [
-        ("metadata_id", 1, "int64", False),
-        ("offset_ps", 2, "int64", False),
-        ("duration_ps", 3, "int64", False),
-        ("stats", 4, "XStat", True),
-        ("num_occurrences", 5, "int64", False),
-    ],
-    "XStat": [
-        ("metadata_id", 1, "int64", False),
-        ("double_value", 2, "double", False),
-        ("uint64_value", 3, "uint64", False),
-        ("int64_value", 4, "int64", False),
-        ("str_value", 5, "string", False),
-        ("bytes_value", 6, "bytes", False),
-        ("ref_value", 7, "uint64", False),
-    ],
-    "XEventMetadata": [
-        ("id", 1, "int64", False),
-        ("name", 2, "string", False),
-        ("metadata", 3, "bytes", False),
-        ("display_name", 4, "string", False),
-        ("stats", 5, "XStat", True),
-        ("child_id", 6, "int64", True),
-    ],
-    "XStatMetadata": [
-        ("id", 1, "int64", False),
-        ("name", 2, "string", False),
-        ("description", 3, "string", False),
-    ],
-}
-
-# Fields of which at most one is set; presence is told apart from zero.
-_ONEOFS = {
-    "XEvent": ("data", ("offset_ps", "num_occurrences")),
-    "XStat": (
-        "value",
-        (
-            "double_value",
-            "uint64_value",
-            "int64_value",
-            "str_value",
-            "bytes_value",
-            "ref_value",
-        ),
-    ),
+# The fields that are read: number and type; `*` is repeated, `map` has an integer for its key.
+_SCHEMA: dict[str, dict[str, tuple[int, str]]] = {
+    "XSpace": {"planes": (1, "XPlane*")},
+    "XPlane": {
+        "name": (2, "string"),
+        "lines": (3, "XLine*"),
+        "event_metadata": (4, "map XEventMetadata"),
+        "stat_metadata": (5, "map XStatMetadata"),
+        "stats": (6, "XStat*"),
+    },
+    "XLine": {
+        "id": (1, "int64"),
+        "name": (2, "string"),
+        "timestamp_ns": (3, "int64"),
+        "events": (4, "XEvent*"),
+    },
+    "XEvent": {
+        "metadata_id": (1, "int64"),
+        "offset_ps": (2, "int64"),
+        "duration_ps": (3, "int64"),
+        "stats": (4, "XStat*"),
+    },
+    "XStat": {
+        "metadata_id": (1, "int64"),
+        "double_value": (2, "double"),
+        "uint64_value": (3, "uint64"),
+        "int64_value": (4, "int64"),
+        "str_value": (5, "string"),
+        "bytes_value": (6, "bytes"),
+        "ref_value": (7, "uint64"),
+    },
+    "XEventMetadata": {
+        "id": (1, "int64"),
+        "name": (2, "string"),
+        "display_name": (4, "string"),
+        "stats": (5, "XStat*"),
+    },
+    "XStatMetadata": {"id": (1, "int64"), "name": (2, "string")},
 }
 
 
@@ -106,51 +74,45 @@ class TraceError(RunError):
 
 @functools.cache
 def message(name: str) -> Callable[..., Any]:
-    """Gives the class of a message, such as `XSpace`."""
+    """The class of a message, such as `XSpace`."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
 @functools.cache
 def _pool() -> descriptor_pool.DescriptorPool:
-    field_types = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="dawnjax/xplane.proto", package=_PACKAGE, syntax="proto3"
     )
     for message_name, fields in _SCHEMA.items():
         described = file.message_type.add(name=message_name)
-        oneof, members = _ONEOFS.get(message_name, ("", ()))
-        if oneof:
-            described.oneof_decl.add(name=oneof)
-        for name, number, kind, repeated in fields:
-            field = described.field.add(
-                name=name,
-                number=number,
-                label=field_types.LABEL_REPEATED if repeated else field_types.LABEL_OPTIONAL,
-            )
-            if name in members:
-                field.oneof_index = 0
-            if kind.startswith("map:"):
-                # A map is a repeated message of key and value.
-                entry = described.nested_type.add(name=_entry_name(name))
+        if message_name == "XStat":  # of its values one is set, and may be zero
+            described.oneof_decl.add(name="value")
+        for name, (number, kind) in fields.items():
+            if kind.startswith("map "):  # a repeated message of key and value
+                words = "".join(word.capitalize() for word in name.split("_"))
+                entry = described.nested_type.add(name=f"{words}Entry")
                 entry.options.map_entry = True
-                key, value = entry.field.add(name="key", number=1), entry.field.add(name="value")
-                key.type, key.label = field_types.TYPE_INT64, field_types.LABEL_OPTIONAL
-                value.number, value.label = 2, field_types.LABEL_OPTIONAL
-                value.type = field_types.TYPE_MESSAGE
-                value.type_name = f".{_PACKAGE}.{kind.removeprefix('map:')}"
-                field.type = field_types.TYPE_MESSAGE
-                field.type_name = f".{_PACKAGE}.{message_name}.{entry.name}"
-            elif kind in _SCHEMA:
-                field.type, field.type_name = field_types.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
-            else:
-                field.type = getattr(field_types, f"TYPE_{kind.upper()}")
+                _add_field(entry, "key", 1, "int64")
+                _add_field(entry, "value", 2, kind.removeprefix("map "))
+                kind = f"{message_name}.{entry.name}*"
+            field = _add_field(described, name, number, kind)
+            if name.endswith("_value"):
+                field.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return pool
 
 
-def _entry_name(field: str) -> str:
-    return "".join(word.capitalize() for word in field.split("_")) + "Entry"
+def _add_field(
+    described: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str
+) -> descriptor_pb2.FieldDescriptorProto:
+    field = described.field.add(name=name, number=number)
+    field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
+    if kind.startswith("X"):
+        field.type, field.type_name = field.TYPE_MESSAGE, f".{_PACKAGE}.{kind.removesuffix('*')}"
+    else:
+        field.type = getattr(field, f"TYPE_{kind.upper()}")
+    return field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +133,7 @@ class Plane:
         return {number: stat.name for number, stat in self.proto.stat_metadata.items()}
 
     def stats(self, owner: Any) -> dict[str, Any]:
-        """Gives the stats of an event, an event's metadata or the plane, by name."""
+        """Stats of an event, of an event's metadata or of the plane, by name."""
         return {
             self.stat_names.get(stat.metadata_id, ""): self._value(stat) for stat in owner.stats
         }
@@ -184,7 +146,7 @@ class Plane:
 
 
 def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
-    """Gives the planes of a trace file whose names are wanted, one after the other.
+    """Reads the planes of a trace file whose names are wanted, one after the other.
 
     Args:
       path: An `.xplane.pb` file.
@@ -203,9 +165,9 @@ def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
                 "that are read; profile fewer steps"
             )
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found = 0
+            is_empty = True
             for start, end in _plane_spans(data, path):
-                found += 1
+                is_empty = False
                 name = _plane_name(data, start, end)
                 if not wanted(name):
                     continue
@@ -219,14 +181,14 @@ def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
                 except DecodeError:
                     raise TraceError(f"{path} is damaged: plane {name} cannot be read") from None
                 yield Plane(name, proto)
-            if not found:
+            if is_empty:
                 raise TraceError(f"{path} holds no plane: nothing was traced")
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _plane_spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
-    """Gives where each plane begins and ends: the length-delimited fields 1 of the XSpace."""
+    """Finds where each plane begins and ends: the length-delimited fields 1 of the XSpace."""
     position = 0
     while position < len(data):
         try:
@@ -248,7 +210,7 @@ def _plane_spans(data: mmap.mmap, path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _plane_name(data: mmap.mmap, position: int, end: int) -> str:
-    """Gives a plane's name without parsing the plane: field 2, among the first fields."""
+    """Reads a plane's name without parsing the plane: field 2, among the first fields."""
     try:
         while position < end:
             tag, position = _varint(data, position)
