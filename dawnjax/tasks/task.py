@@ -182,15 +182,27 @@ class Task(abc.ABC):
           any number of them.
         """
 
-    @abc.abstractmethod
+    def measure(self, module: Any, batch: Arrays, setting: Setting) -> Arrays:
+        """Each example's values whose means are the metrics: arrays [batch] by a metric's name.
+
+        A task whose metrics are no means over examples defines `zero_totals`, `add_batch` and
+        `metrics_of` instead.
+        """
+        raise ConfigError(f"task={self.TAG} defines neither measure() nor add_batch(); {GUIDE}")
+
     def zero_totals(self, setting: Setting) -> Arrays:
         """The totals of no examples: arrays that `add_batch` adds to."""
+        del setting
+        return {metric.name: jnp.zeros(()) for metric in self.metrics}
 
-    @abc.abstractmethod
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
         """The totals with an evaluation batch added; rows with a False `mask` count nowhere."""
+        values = self.measure(module, batch, setting)
+        return {
+            name: total + jnp.where(batch["mask"], values[name], 0.0).sum()
+            for name, total in totals.items()
+        }
 
-    @abc.abstractmethod
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
@@ -204,6 +216,8 @@ class Task(abc.ABC):
           A number for each of `metrics` that the data allows, and texts that say how it was
           computed.
         """
+        del setting
+        return {m.name: totals[m.name].item() / totals["examples"].item() for m in self.metrics}
 
     def validate(self, model: Any, spec: Any) -> None:
         """Refuses fields that do not fit the model or the data.
@@ -353,6 +367,10 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
         raise ConfigError(f"task is a {kind}, which is no dawnjax.tasks.task.Task; {GUIDE}")
     if not getattr(task, "metrics", ()):
         raise ConfigError(f"task={task.TAG}: {kind} declares no metrics; {GUIDE}")
+    if type(task).measure is Task.measure and type(task).add_batch is Task.add_batch:
+        raise ConfigError(
+            f"task={task.TAG}: {kind} defines neither measure() nor add_batch(); {GUIDE}"
+        )
     names = spec.example_shapes("train")
     absent = [name for name in task.arrays if name not in names]
     if absent:
