@@ -102,6 +102,15 @@ def _streams_from(streams: Any, key: jax.Array | None) -> Any:
     return nnx.from_flat_state(states)
 
 
+def split_module(module: nnx.Module) -> tuple[Any, Callable[[Any], Any]]:
+    """A module's arrays, and the function that makes the module of them again.
+
+    Arrays can be arguments of `jax.shard_map`, whose function may not use those outside of it.
+    """
+    graph, arrays = nnx.split(module)
+    return arrays, lambda arrays: nnx.merge(graph, arrays)
+
+
 _CLASSES_LOCK = threading.RLock()
 """Held while a model is traced: two threads must not wrap the same classes."""
 

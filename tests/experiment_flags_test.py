@@ -178,9 +178,9 @@ def derived(file, **changes):
         "import dataclasses\n"
         "from dawnjax.config.experiment import Adam, Observation, Target\n"
         "from dawnjax.experiments import digits\n"
-        "from dawnjax.config.tiny import tiny\n"
+        "from dawnjax.config.tiny import tiny, tiny_images\n"
         f"EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, {text})\n"
-        "TINY = tiny(EXPERIMENT, image_side=8, image_channels=1)\n"
+        "TINY = tiny(EXPERIMENT, data=tiny_images(side=8, channels=1))\n"
     )
     return str(file)
 
@@ -289,7 +289,7 @@ def test_identity_is_the_mathematics():
         base, name="other", observations=(), num_epochs=float(base.num_epochs)
     )
     assert same.identity(spec) == base.identity(spec)
-    other = dataclasses.replace(base, label_smoothing=0.2)
+    other = dataclasses.replace(base, task=dataclasses.replace(base.task, label_smoothing=0.2))
     assert other.identity(spec) != base.identity(spec)
     other_data = dataclasses.replace(spec, fingerprint="0" * 16)
     assert base.identity(other_data) != base.identity(spec)

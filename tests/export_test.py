@@ -251,10 +251,13 @@ def slow_start(events: list[Event]) -> list[Event]:
 def with_stages(events: list[Event]) -> list[Event]:
     for event in events:
         if event["event"] == "experiment":
-            experiment = event["experiment"]
-            half = experiment["global_batch_size"] // 2
-            later = {"boundary_epochs": [0.5], "global_batch_size": [half]}
-            experiment["stages"] = {**experiment["stages"], **later}
+            (whole,) = event["spans"]
+            step, batch = whole["last_step"] // 2, whole["global_batch_size"]
+            later = {"index": 1, "first_step": step, "first_example": step * batch}
+            event["spans"] = [
+                {**whole, "last_step": step},
+                {**whole, **later, "global_batch_size": batch // 2},
+            ]
     return events
 
 

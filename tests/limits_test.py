@@ -1,14 +1,13 @@
 """Limits of fields, declared beside them, and which models need groups of examples."""
 
 import dataclasses
-import typing
 from typing import Annotated, Any, ClassVar
 
 import pytest
 from flax import nnx
 
+from dawnjax.config.choices import CHOICES, Choice
 from dawnjax.config.config_json import from_json, to_json
-from dawnjax.config.experiment import ModelConfig
 from dawnjax.errors import ConfigError
 from dawnjax.limits import FractionBelowOne, Limit, OneOrMore, Positive, check_fields, require
 from dawnjax.models.execution import Execution
@@ -66,7 +65,9 @@ def test_declared_fields_are_read_and_written_as_their_types():
     assert from_json(Shop, to_json(Shop(seats=6))) == Shop(seats=6)
 
 
-@pytest.mark.parametrize("model", typing.get_args(ModelConfig), ids=lambda model: model.TAG)
+@pytest.mark.parametrize(
+    "model", [Choice("model").load(tag) for tag in CHOICES["model"]], ids=lambda model: model.TAG
+)
 def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(model):
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
     # Images large enough for each of them.

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pathlib
 import re
-import typing
 from typing import Any, ClassVar
 
 import cv2
@@ -13,7 +12,7 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.commands import prepare
-from dawnjax.config.experiment import DatasetConfig
+from dawnjax.config.choices import CHOICES
 from dawnjax.config.experiment_flags import load_experiment
 from dawnjax.input_pipeline import images, labelled_images
 from dawnjax.input_pipeline.arrays import Arrays, ImageArrays
@@ -257,7 +256,7 @@ def test_images_keep_their_name(folder, tmp_path, monkeypatch):
 
 
 def test_no_name_of_ours_is_free():
-    tags = {config.TAG for config in typing.get_args(DatasetConfig)}
+    tags = set(CHOICES["data"])
     assert tags | set(prepare.PREPARATIONS) | {ImageArrays.TAG} <= set(images.TAKEN)
 
 

@@ -56,6 +56,7 @@ def main(argv: list[str]) -> int:
     changes = None
     if run is not None:
         task = run.experiment.task
+        _refuse_other_flags(argv, run)
         for name, text in task.other_set_flags.items():
             flags.DEFINE_string(name, "", text, flag_values=flag_values)
         changes = FlagTree(type(task), task, argv, "task.", only=task.evaluation_fields)
@@ -72,6 +73,16 @@ def main(argv: list[str]) -> int:
     given = {name: str(flag_values[name].value) for name in run.experiment.task.other_set_flags}
     other = _other_set(changed, given, str(flag_values["name"].value))
     return _evaluate(changed, other, options.value(flag_values), differences)
+
+
+def _refuse_other_flags(argv: list[str], run: EarlierRun) -> None:
+    """Refuses flags that name another set as another task takes it."""
+    takes = run.experiment.task.other_set_flags
+    for text in argv:
+        name = text.lstrip("-").partition("=")[0]
+        if text.startswith("-") and name.split(".")[0] == "data" and name not in takes:
+            how = " and ".join(f"--{flag}" for flag in takes) or "no flag"
+            raise ConfigError(f"--{name}: {run.experiment.name} takes another set by {how}")
 
 
 def _changed(
@@ -196,8 +207,12 @@ def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
         row = [row for row in rows if row["step"] == step][-1]
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
-    others = ("step", "epoch", "reached", "seconds", "elapsed_seconds")
-    return {name: value for name, value in row.items() if name not in others}
+    task = run.experiment.task
+    return {
+        name: value
+        for name, value in row.items()
+        if find_metric(task, name) or isinstance(value, str)
+    }
 
 
 def _record(

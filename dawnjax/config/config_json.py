@@ -7,6 +7,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+from dawnjax.config.choices import CHOICES, choice_of
 from dawnjax.errors import ConfigError
 
 
@@ -48,7 +49,7 @@ def from_json(cls: type, value: Any, classes: Mapping[str, type] | None = None) 
     unknown = [name for name in value if name not in fields and name != "tag"]
     if unknown:
         raise ConfigError(f"{cls.__name__} has no field {unknown[0]!r}; another version wrote it")
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     try:
         return cls(
             **{
@@ -62,6 +63,14 @@ def from_json(cls: type, value: Any, classes: Mapping[str, type] | None = None) 
 
 
 def _leaf(hint: Any, value: Any, classes: Mapping[str, type]) -> Any:
+    choice = choice_of(hint)
+    if choice is not None:
+        tags = CHOICES[choice.field]
+        _refuse_unknown(value.get("tag"), [*tags, *classes])
+        tag = value["tag"]
+        return from_json(choice.load(tag) if tag in tags else classes[tag], value, classes)
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
     variants: list[Any] = [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
     if dataclasses.is_dataclass(hint):
         return from_json(typing.cast(type, hint), value, classes)
@@ -69,10 +78,14 @@ def _leaf(hint: Any, value: Any, classes: Mapping[str, type]) -> Any:
         return tuple(_leaf(typing.get_args(hint)[0], item, classes) for item in value)
     if variants:
         by_tag = {**classes, **{variant.TAG: variant for variant in variants}}
-        if value.get("tag") not in by_tag:
-            raise ConfigError(
-                f"{value.get('tag')!r} is none of {', '.join(by_tag)}; if it is a class of the "
-                "experiment's own file, name that file: --experiment=FILE"
-            )
+        _refuse_unknown(value.get("tag"), list(by_tag))
         return from_json(by_tag[value["tag"]], value, classes)
     return value
+
+
+def _refuse_unknown(tag: Any, known: list[str]) -> None:
+    if tag not in known:
+        raise ConfigError(
+            f"{tag!r} is none of {', '.join(known)}; if it is a class of the experiment's own "
+            "file, name that file: --experiment=FILE"
+        )

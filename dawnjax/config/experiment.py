@@ -10,15 +10,10 @@ import dataclasses
 import math
 from typing import Annotated, Any, Literal
 
+from dawnjax.config.choices import AnyData, AnyModel, AnyTask, Choice
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.dataset import AnySpec
-from dawnjax.input_pipeline.digits import Digits
-from dawnjax.input_pipeline.imagenet import ImageNet
-from dawnjax.input_pipeline.images import Images
-from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.limits import (
     FractionBelowOne,
     Limit,
@@ -27,14 +22,7 @@ from dawnjax.limits import (
     check_fields,
     require,
 )
-from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.execution import ComputeDtype
-from dawnjax.models.preactivation_resnet import PreactivationResNet
-from dawnjax.models.record_net import RecordNet
-from dawnjax.models.resnet import ResNet
-from dawnjax.models.resnet9 import ResNet9
-from dawnjax.models.transformer import Transformer
-from dawnjax.models.wide_resnet import WideResNet
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,
@@ -54,15 +42,7 @@ from dawnjax.optim.update_rules import (
     WarmupLinear,
 )
 from dawnjax.runs.stages import Span, Stages, examples_before, make_spans, step_of_epoch
-from dawnjax.tasks.classification import Classification
 from dawnjax.tasks.task import check_task, find_metric
-from dawnjax.tasks.translation import Translation
-
-DatasetConfig = Digits | Cifar10 | ImageNet | Images | Synthetic | ParallelText
-ModelConfig = (
-    ResNet | PreactivationResNet | WideResNet | ResNet9 | RecordNet | AmoebaNetD | Transformer
-)
-
 
 MOST_EPOCHS = 10_000.0
 """Where a run ends whose length `max_seconds` alone gives."""
@@ -105,8 +85,6 @@ class Evaluation:
     global_batch_size: OneOrMore[int] = 1000
     stop_at_target: bool = True
 
-
-TaskConfig = Classification | Translation
 
 OptimizerConfig = Sgd | Muon | Adam | Lars | Lamb | RmsProp
 
@@ -151,15 +129,19 @@ class Observation:
     date: str
 
 
+def _classification() -> Any:
+    return Choice("task").load("classification")()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One recipe: what is trained, on what, how, and to which quality.
 
     Attributes:
       name: The name of the experiment's module.
-      task: What is learnt and how that is scored, one of `TaskConfig`.
-      model: Architecture, one of `ModelConfig`.
-      data: Dataset, one of `DatasetConfig`.
+      task: What is learnt and how that is scored, one of `choices.CHOICES`.
+      model: Architecture, likewise.
+      data: Dataset, likewise.
       optimizer: Update rule, one of `OptimizerConfig`.
       schedule: Learning rate over the run relative to the peak, one of `ScheduleConfig`.
       num_epochs: Length of the run in epochs: the budget, should the target not be reached. 0 where
@@ -196,9 +178,11 @@ class Experiment:
     """
 
     name: str
-    task: TaskConfig = Classification()
-    model: ModelConfig
-    data: DatasetConfig
+    task: AnyTask = dataclasses.field(
+        default_factory=lambda: Choice("task").load("classification")()
+    )
+    model: AnyModel
+    data: AnyData
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
     num_epochs: NonNegative[float] = 0.0

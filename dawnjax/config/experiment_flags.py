@@ -6,6 +6,7 @@ are read first, then the flags that they have.
 """
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -14,13 +15,14 @@ import pkgutil
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 from dawnjax.config import command_line
+from dawnjax.config.choices import CHOICES, choice_of
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.run_options import RunOptions
@@ -291,6 +293,7 @@ class FlagTree:
         self._fixed: dict[str, Any] = {}
         helps = _attribute_docs(cls)
         hints = typing.get_type_hints(cls)
+        marked = typing.get_type_hints(cls, include_extras=True)
         for name in (field.name for field in dataclasses.fields(cls)):
             hint = hints[name]
             if (cls is Experiment and name in _FIXED) or (only is not None and name not in only):
@@ -298,10 +301,17 @@ class FlagTree:
                 continue
             value = getattr(default, name) if default is not None else _class_default(cls, name)
             flag = prefix + name
-            variants = _variants(hint)
-            if len(variants) > 1:
-                variants = _with_own_variant(flag, value, variants)
-                chosen = self._choose(flag, name, variants, value, argv)
+            variants, choice = _variants(hint), choice_of(marked[name])
+            if choice is not None or len(variants) > 1:
+                loaders: dict[str, Callable[[], type]] = {
+                    variant.TAG: functools.partial(typing.cast, type, variant)
+                    for variant in variants
+                }
+                if choice is not None:
+                    loaders = {
+                        tag: functools.partial(choice.load, tag) for tag in CHOICES[choice.field]
+                    }
+                chosen = self._choose(flag, name, loaders, value, argv)
                 kept = value if type(value) is chosen else None
                 self._children[name] = FlagTree(chosen, kept, argv, flag + ".")
             elif variants:
@@ -318,14 +328,24 @@ class FlagTree:
             else:
                 self._leaves[name] = (flag, hint, value, helps.get(name, ""))
 
-    def _choose(self, flag: str, name: str, variants: list, value: Any, argv: list[str]) -> type:
-        by_tag = {variant.TAG: variant for variant in variants}
-        current = getattr(value, "TAG", None)
+    def _choose(
+        self,
+        flag: str,
+        name: str,
+        loaders: dict[str, Callable[[], type]],
+        value: Any,
+        argv: list[str],
+    ) -> type:
+        """The class that the command line names, or that of the experiment's value."""
+        current = str(getattr(value, "TAG", None))
+        if value is not None and value is not dataclasses.MISSING:
+            _refuse_ambiguous(flag, type(value), loaders)
+            loaders = {**loaders, current: lambda: type(value)}
         tag = _value_in(argv, flag) or current
-        if tag not in by_tag:
-            raise ConfigError(f"--{flag}={tag} is unknown; choose one of {', '.join(by_tag)}")
-        self._tags[name] = (flag, list(by_tag), str(current))
-        return by_tag[tag]
+        if tag not in loaders:
+            raise ConfigError(f"--{flag}={tag} is unknown; choose one of {', '.join(loaders)}")
+        self._tags[name] = (flag, list(loaders), current)
+        return loaders[tag]()
 
     def define(self, flag_values: flags.FlagValues) -> None:
         """Defines a flag for each leaf and each choice."""
@@ -428,24 +448,19 @@ def _variants(hint: Any) -> list[type]:
     return []
 
 
-def _with_own_variant(flag: str, value: Any, variants: list[type]) -> list[type]:
-    """Adds the class of a value that an experiment's own file defines.
+def _refuse_ambiguous(flag: str, cls: type, loaders: Mapping[str, Callable[[], type]]) -> None:
+    """Refuses a class of an experiment's own file that could be taken for another.
 
     Raises:
-      ConfigError: It could be taken for one of the others.
+      ConfigError: It has no tag of its own, or one that another class has.
     """
-    own = type(value)
-    if value is None or value is dataclasses.MISSING or own in variants:
-        return variants
-    if not dataclasses.is_dataclass(own) or own.__dict__.get("TAG") in (
-        None,
-        *(variant.TAG for variant in variants),
-    ):
+    tag = cls.__dict__.get("TAG")
+    is_shipped = tag is not None and tag in loaders and loaders[tag]() is cls
+    if not is_shipped and (not dataclasses.is_dataclass(cls) or tag is None or tag in loaders):
         raise ConfigError(
-            f"{flag} is a {own.__name__}, a class of the experiment's own: make it a dataclass "
-            'with a TAG: ClassVar[str] = "..." of its own'
+            f"{flag} is a {cls.__name__}, a class of the experiment's own: make it a dataclass "
+            'with a TAG = "..." of its own'
         )
-    return [*variants, own]
 
 
 def _item(hint: Any) -> Any:

@@ -7,7 +7,8 @@ minute's proof that the whole of a recipe compiles, steps and evaluates on this 
 import dataclasses
 from typing import Any
 
-from dawnjax.config.experiment import DatasetConfig, Experiment, ModelConfig, TaskConfig
+from dawnjax.config.choices import AnyData, AnyModel, AnyTask
+from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.synthetic import Synthetic
 
 GLOBAL_BATCH_SIZE = 16
@@ -33,9 +34,9 @@ def tiny_images(side: int = 32, channels: int = 3) -> Synthetic:
 def tiny(
     experiment: Experiment,
     *,
-    data: DatasetConfig,
-    model: ModelConfig | None = None,
-    task: TaskConfig | None = None,
+    data: AnyData,
+    model: AnyModel | None = None,
+    task: AnyTask | None = None,
 ) -> Experiment:
     """The tiny variant of an experiment, two steps in one epoch.
 

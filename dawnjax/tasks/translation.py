@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec
 from dawnjax.errors import ConfigError
 from dawnjax.limits import FractionBelowOne, Limit
 from dawnjax.machine.mesh import BATCH_AXES
+from dawnjax.models.pure_model import split_module
 from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import bleu
 from dawnjax.tasks.decoding import PAD, Decoded, beam_search, greedy_search
@@ -154,19 +155,21 @@ class Translation(Task):
         hidden = module(source, source_segments, decoder_inputs(targets, segments), segments)
         loss, _ = module.loss_and_count(hidden, targets, real, 0.0)
         rows = PartitionSpec(BATCH_AXES)
+        arrays, module_of = split_module(module)
         translate = jax.shard_map(
-            lambda source: self.translate(module, source, setting).tokens,
+            lambda arrays, source: self.translate(module_of(arrays), source, setting).tokens,
             mesh=setting.mesh,
-            in_specs=(rows,),
+            in_specs=(PartitionSpec(), rows),
             out_specs=rows,
             check_vma=False,
         )
+        translations = translate(arrays, source)
         # Padding goes to a place out of range: nowhere.
         place = jnp.where(mask, batch["index"], setting.spec.num_eval_examples)
         return {
             "target_tokens": totals["target_tokens"] + real.sum(dtype=jnp.int32),
             "loss": totals["loss"] + loss,
-            "translations": totals["translations"].at[place].set(translate(source), mode="drop"),
+            "translations": totals["translations"].at[place].set(translations, mode="drop"),
         }
 
     def translate(self, module: Any, source: jax.Array, setting: Setting) -> Decoded:

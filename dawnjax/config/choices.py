@@ -1,0 +1,60 @@
+"""The tasks, models and datasets that an experiment chooses from, by tag.
+
+A class is imported when it is chosen, so that a run loads nothing of the others. A new one needs
+its own file and one line here; one from an experiment's own file needs none.
+"""
+
+import dataclasses
+import importlib
+from typing import Annotated, Any
+
+CHOICES = {
+    "task": {
+        "classification": "tasks.classification.Classification",
+        "translation": "tasks.translation.Translation",
+    },
+    "model": {
+        "resnet": "models.resnet.ResNet",
+        "preactivation_resnet": "models.preactivation_resnet.PreactivationResNet",
+        "wide_resnet": "models.wide_resnet.WideResNet",
+        "resnet9": "models.resnet9.ResNet9",
+        "record_net": "models.record_net.RecordNet",
+        "amoebanet_d": "models.amoebanet.AmoebaNetD",
+        "transformer": "models.transformer.Transformer",
+    },
+    "data": {
+        "digits": "input_pipeline.digits.Digits",
+        "cifar10": "input_pipeline.cifar10.Cifar10",
+        "imagenet": "input_pipeline.imagenet.ImageNet",
+        "images": "input_pipeline.images.Images",
+        "synthetic": "input_pipeline.synthetic.Synthetic",
+        "parallel_text": "input_pipeline.parallel_text.ParallelText",
+    },
+}
+"""Each field's choices: a tag, and the class in `dawnjax`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Marks a field whose value is one of `CHOICES`, or of a class with another tag.
+
+    Attributes:
+      field: The key in `CHOICES`.
+    """
+
+    field: str
+
+    def load(self, tag: str) -> type:
+        """The class of a tag."""
+        module, _, name = CHOICES[self.field][tag].rpartition(".")
+        return getattr(importlib.import_module(f"dawnjax.{module}"), name)
+
+
+def choice_of(hint: Any) -> Choice | None:
+    """The mark of a field, from its type hint with extras."""
+    return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Choice)), None)
+
+
+AnyTask = Annotated[Any, Choice("task")]
+AnyModel = Annotated[Any, Choice("model")]
+AnyData = Annotated[Any, Choice("data")]
