@@ -180,11 +180,11 @@ def compare_squares(files: list[bytes], squares: list[np.ndarray]) -> dict[str, 
 def feeder(examples: dict[str, np.ndarray], batch_size: int) -> Callable[[], int]:
     """Gives a function that copies the next batch, and gives its number of examples."""
     count = len(next(iter(examples.values())))
-    order = ExampleOrder(seed=0, num_train_examples=count, global_batch_size=batch_size)
+    order = ExampleOrder(seed=0, num_train_examples=count)
     step = iter(range(10**9))
 
     def feed() -> int:
-        batch = host_batch(examples, order.steps(next(step), 1), slice(0, batch_size))
+        batch = host_batch(examples, order.steps(next(step), 1, batch_size), slice(0, batch_size))
         return batch["index"].size
 
     return feed
@@ -218,11 +218,12 @@ def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float
     """
     from dawnjax.input_pipeline.prefetch import Prefetch
 
-    order = ExampleOrder(
-        seed=0, num_train_examples=len(examples["image"]), global_batch_size=PACED_BATCH
-    )
+    order = ExampleOrder(seed=0, num_train_examples=len(examples["image"]))
     rows = slice(0, PACED_BATCH)
-    batches = (host_batch(examples, order.steps(step, 1), rows) for step in range(PACED_STEPS + 1))
+    batches = (
+        host_batch(examples, order.steps(step, 1, PACED_BATCH), rows)
+        for step in range(PACED_STEPS + 1)
+    )
     with Prefetch(batches, 2) as prefetch:
         next(prefetch)  # the run's first batch, before which nothing can be read ahead
         prefetch.wait_seconds = 0.0

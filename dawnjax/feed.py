@@ -154,15 +154,10 @@ class TrainFeed:
             memory maps, or rows on demand.
           seed: The trial's seed, from which the order of examples follows.
           steps_per_call: Rows of a call's inputs.
-          spans: The run's stages; none is one stage with the batch of `shapes`.
+          spans: The run's stages; none takes those of the experiment of `shapes`.
         """
-        batch_size = shapes.experiment.global_batch_size
-        self._order = ExampleOrder(
-            seed=seed,
-            num_train_examples=shapes.spec.num_train_examples,
-            global_batch_size=batch_size,
-        )
-        self._spans = spans or (Span(0, 0, 0, 0, batch_size),)
+        self._order = ExampleOrder(seed=seed, num_train_examples=shapes.spec.num_train_examples)
+        self._spans = spans or shapes.experiment.spans(shapes.spec)
         self._steps_per_call = steps_per_call
         self._sharding = batch_sharding(mesh, 1)
         self._examples = examples

@@ -206,11 +206,9 @@ class RecordRuns:
         """
         recipe, spec = self._recipe, self._recipe.spec
         started = time.perf_counter()
-        order = ExampleOrder(
-            seed=seed,
-            num_train_examples=spec.num_train_examples,
-            global_batch_size=recipe.experiment.global_batch_size,
-        ).steps(0, self._num_steps)
+        batch_size = recipe.experiment.global_batch_size
+        order = ExampleOrder(seed=seed, num_train_examples=spec.num_train_examples)
+        order = order.steps(0, self._num_steps, batch_size)
         inputs = place({"index": order.index, "epoch": order.epoch}, self._sharding)
         order_seconds = time.perf_counter() - started
         found = self._program(

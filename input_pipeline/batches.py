@@ -21,8 +21,8 @@ class BatchIndices(NamedTuple):
     """The examples of consecutive steps.
 
     Attributes:
-      index: int32 [num_steps, global_batch_size], rows of the train split.
-      epoch: int32 [num_steps, global_batch_size], the epoch, from 0, that each belongs to.
+      index: int32 [num_steps, batch_size], rows of the train split.
+      epoch: int32 [num_steps, batch_size], the epoch, from 0, that each belongs to.
     """
 
     index: np.ndarray
@@ -45,11 +45,10 @@ class ExampleOrder:
     3.3, for Philox.
     """
 
-    def __init__(self, *, seed: int, num_train_examples: int, global_batch_size: int) -> None:
+    def __init__(self, *, seed: int, num_train_examples: int) -> None:
         """Args:
           seed: The trial's seed, 0 to 2**64 - 1.
           num_train_examples: Examples in the train split, 1 to 2**31 - 1.
-          global_batch_size: Examples a step over all processes; may exceed the train split.
 
         Raises:
           ValueError: A value outside its range.
@@ -57,26 +56,26 @@ class ExampleOrder:
         for name, value, limit in (
             ("seed", seed, 2**64 - 1),
             ("num_train_examples", num_train_examples, 2**31 - 1),
-            ("global_batch_size", global_batch_size, 2**31 - 1),
         ):
             least = 0 if name == "seed" else 1
             if not least <= value <= limit:
                 raise ValueError(f"{name}={value} must lie in {least} to {limit}")
         self._seed = seed
         self._num_examples = num_train_examples
-        self._batch_size = global_batch_size
         self._permutations: dict[int, np.ndarray] = {}
 
-    def steps(self, start: int, count: int) -> BatchIndices:
-        """The examples of steps start to start + count - 1; calls may come in any order.
+    def steps(self, start: int, count: int, batch_size: int) -> BatchIndices:
+        """The examples of steps start to start + count - 1, all of one size, in any order of calls.
 
         Args:
           start: First step, counted from 0.
           count: Number of steps, 1 or more.
+          batch_size: Examples in each, over all processes; may exceed the train split.
         """
-        if start < 0 or count < 1:
-            raise ValueError(f"steps {start} to {start + count - 1} are no steps")
-        return self.batches(start * self._batch_size, count, self._batch_size)
+        if start < 0 or count < 1 or batch_size < 1:
+            last = start + count - 1
+            raise ValueError(f"steps {start} to {last} of {batch_size} examples are no steps")
+        return self.batches(start * batch_size, count, batch_size)
 
     def batches(self, first_position: int, count: int, batch_size: int) -> BatchIndices:
         """The examples of consecutive batches of any size; calls may come in any order.

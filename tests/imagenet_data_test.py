@@ -275,8 +275,8 @@ def test_photographs_as_they_are_give_the_batches_of_prepared_ones(folders, tmp_
     for name in fields:
         assert getattr(direct.spec(), name) == getattr(ready.spec(), name)
     assert direct.classes() == ready.classes() == ("n00000000", "n00000001")
-    order = ExampleOrder(seed=5, num_train_examples=7, global_batch_size=4)
-    steps = order.steps(2, 3)  # in the middle, as a resumed run would begin
+    order = ExampleOrder(seed=5, num_train_examples=7)
+    steps = order.steps(2, 3, 4)  # in the middle, as a resumed run would begin
     batches = [host_batch(data.load("train"), steps, slice(0, 4)) for data in (direct, ready)]
     # Two hosts, each of which decodes its own rows.
     halves = [host_batch(direct.load("train"), steps, slice(*rows)) for rows in ((0, 2), (2, 4))]

@@ -90,13 +90,13 @@ def test_one_stage_counts_as_it_always_did():
 
 def test_a_batch_that_changes_goes_on_in_the_same_stream_of_examples():
     spans = make_spans((1.5, 2.0), (64, 40, 20), 4.0, 1000)
-    order = ExampleOrder(seed=3, num_train_examples=1000, global_batch_size=64)
+    order = ExampleOrder(seed=3, num_train_examples=1000)
     batches = []
     for step in range(136):
         span = span_of_next(spans, step)
         size = span.global_batch_size
         batches.append(order.batches(span.examples_before(step), 1, size).index[0])
-    stream = ExampleOrder(seed=3, num_train_examples=1000, global_batch_size=4016).steps(0, 1)
+    stream = ExampleOrder(seed=3, num_train_examples=1000).steps(0, 1, 4016)
     np.testing.assert_array_equal(np.concatenate(batches), stream.index[0])
 
 

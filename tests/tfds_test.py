@@ -115,8 +115,8 @@ def test_imagenet_prepared_gives_the_same_batches(imagenet_directory, tmp_path):
     out = tmp_path / "out"
     argv = ["prepare", "--dataset=imagenet", f"--from={imagenet_directory}", f"--out={out}"]
     assert main(argv) == 0
-    order = ExampleOrder(seed=1, num_train_examples=9, global_batch_size=4)
-    steps = order.steps(1, 2)
+    order = ExampleOrder(seed=1, num_train_examples=9)
+    steps = order.steps(1, 2, 4)
     direct, ready = (
         host_batch(ImageNet(data_dir=str(place)).load("train"), steps, slice(0, 4))
         for place in (imagenet_directory, out)
