@@ -166,6 +166,8 @@ def _train(
         # Killed between the target and the end. The state that reached it may not have been saved:
         # the same steps lead to it again, and to no other time.
         stops, evaluation_steps = [stop for stop in stops if stop <= reached_at], set()
+    has_limit = experiment.max_seconds and not ends_at_target and jax.process_index() == 0
+    limit = experiment.max_seconds if has_limit else math.inf
     feed.start(_calls(step, stops, programs.steps_per_call))
     attempt.preemption.begin(step)
     for stop in stops:
@@ -173,15 +175,16 @@ def _train(
         journal.enter_stage(stage.recipe.span.index)
         phases.enter("train")
         with attempt.profile.window(step, stop, stage.recipe, stage.train):
-            state, step, interrupted = train_until(
-                stop, state, step, stage.train, feed, queue, attempt, counts, root_key
+            state, step, stopped = train_until(
+                stop, state, step, stage.train, feed, queue, attempt, counts, root_key, limit
             )
             # The host waits for the devices here: what follows is not charged with train steps.
             queue.drain()
         if not journal.record_steps(queue, feed.wait_seconds):
             status = "diverged"
             break
-        if step in evaluation_steps:
+        is_over = stopped and attempt.preemption.is_budget_spent
+        if step in evaluation_steps or is_over:
             phases.enter("eval")
             metrics = evaluate(
                 stage.recipe, stage.evaluation, state, evaluation_feed, in_flight, attempt.get_on
@@ -191,18 +194,15 @@ def _train(
                 if experiment.evaluation.stop_at_target:
                     break
         # Asked again, since a request may have come during the wait or the evaluation.
-        if interrupted or attempt.preemption.stops_at(step):
+        if is_over:
+            break
+        is_asked = stopped or attempt.preemption.stops_at(step)
+        if is_asked and not attempt.preemption.is_budget_spent:
             status = "interrupted"
             break
         if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
             phases.enter("checkpoint")
             attempt.save(step, state)
-        if (
-            experiment.max_seconds
-            and not ends_at_target
-            and attempt.agree(journal.run_seconds() > experiment.max_seconds)
-        ):
-            break
 
     # The clock of the target has stopped; what follows is in the total alone.
     attempt.preemption.end()
@@ -232,6 +232,7 @@ def train_until(
     attempt: Attempt,
     counts: dict[int, jax.Array],
     root_key: jax.Array,
+    limit_seconds: float = math.inf,
 ) -> tuple[TrainState, int, bool]:
     """Makes train steps up to a stop: the innermost loop of a run.
 
@@ -245,6 +246,7 @@ def train_until(
       attempt: What is told of each call.
       counts: Each number of steps that a call can make, on the devices.
       root_key: The trial's key.
+      limit_seconds: When on the run's clock this process asks all to stop, for the budget is spent.
 
     Returns:
       The state, the steps done, and whether all processes were asked to stop. It ends before the
@@ -267,6 +269,8 @@ def train_until(
             if first_nonfinite_step is not None and int(first_nonfinite_step):
                 break
             first_nonfinite_step = metrics.first_nonfinite_step
+        if journal.run_seconds() > limit_seconds:
+            preemption.spend_budget()
         if queue.last_end > journal.record_at:
             journal.record_steps(queue, feed.wait_seconds)
     return state, step, False
@@ -281,7 +285,7 @@ def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
     """Gives the steps after which the loop stops, ascending.
 
     They are the ends of stages and of epochs, evaluations and saves. At the end of an epoch the
-    time decides whether to save, and whether the budget is spent.
+    time decides whether to save.
     """
     stops = {span.last_step for span in experiment.spans(spec)}
     stops.update(experiment.evaluation_steps(spec))

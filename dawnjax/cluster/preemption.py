@@ -32,6 +32,8 @@ each then reads what each said."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+_BUDGET = "the budget of time"
+
 
 class Preemption:
     """Whether this run was asked to stop, and at which step boundary all processes do.
@@ -111,6 +113,18 @@ class Preemption:
         """Says that the steps are over: what a request ends from now on is the profile."""
         self._has_ended = True
 
+    def spend_budget(self) -> None:
+        """Asks for a stop since the time is spent; the run then ends, and is not interrupted."""
+        if not self._wanted:
+            self._wanted = _BUDGET
+            self.holding = self._board is None
+            self._wake.set()
+
+    @property
+    def is_budget_spent(self) -> bool:
+        """Whether all processes stop since the time is spent; the same on all once they agreed."""
+        return self._wanted == _BUDGET
+
     def is_asked(self) -> bool:
         """Tells whether this process knows of a request to stop."""
         return self.holding or bool(self._wanted)
@@ -176,7 +190,7 @@ class Preemption:
                 self._closed.wait(_AGREEMENT_POLL_SECONDS)  # what failed is tried again, not hotly
 
     def _agree(self, board: Board) -> None:
-        self._wanted = self._wanted or "another host"
+        self._wanted = board.read(_FOLDER)["wanted"]  # the first request, which all must see alike
         # In this order: the main thread cannot pass a boundary after the step that is read here,
         # and after a failed message this process must not say another.
         self.holding = True

@@ -163,8 +163,9 @@ class Experiment:
       ema_decay: Decay a step of the moving average of the parameters; 0 keeps none.
       ema_has_warmup: Whether the decay is no more than (1 + n) / (10 + n) after n steps, so that
         the average forgets its start.
-      max_seconds: Time after `run_start` at which the run ends, found at the next end of an epoch
-        or evaluation; 0 sets no limit.
+      max_seconds: Time after `run_start` at which training ends, within a call of the train
+        program; one more evaluation follows, and no profile. 0 sets no limit. Alone, without
+        another length, it needs a schedule that does not end with the run.
       xla_options: Options of XLA's compiler as `name=value`, for the train and evaluation programs,
         such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. One that the
         platform does not know is an error.

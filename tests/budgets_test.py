@@ -1,0 +1,108 @@
+"""A run's length in epochs, steps, examples or seconds."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from dataset_specs import SMALL_IMAGES
+from trained import result_of
+
+from dawnjax.__main__ import main
+from dawnjax.config.experiment import Constant, Evaluation, Experiment, WarmupCosine
+from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.errors import ConfigError
+
+SPEC = dataclasses.replace(SMALL_IMAGES, num_train_examples=1000)
+BASE = dataclasses.replace(
+    load_experiment("synthetic_image"), num_epochs=0.0, global_batch_size=64, schedule=Constant()
+)
+
+
+def of(**fields: object) -> Experiment:
+    experiment = dataclasses.replace(BASE, **fields)  # type: ignore[arg-type]
+    experiment.validate(SPEC)
+    return experiment
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps"),
+    [
+        # 2.5 epochs of 1,000 examples are 39.06 steps of 64, which reach a little past them.
+        ({"num_epochs": 2.5}, 40),
+        ({"max_steps": 37}, 37),
+        ({"max_examples": 640}, 10),
+        ({"max_examples": 641}, 11),
+    ],
+)
+def test_the_length_of_a_run_by_hand(fields, steps):
+    assert of(**fields).num_steps(SPEC) == steps
+
+
+def test_evaluations_may_count_steps():
+    experiment = of(max_steps=37, evaluation=Evaluation(every_steps=10))
+    assert experiment.evaluation_steps(SPEC) == [10, 20, 30, 37]
+    # From 1.2 epochs on, which end in step 18.75.
+    later = of(max_steps=37, evaluation=Evaluation(every_steps=10, first_epoch=1.2))
+    assert later.evaluation_steps(SPEC) == [20, 30, 37]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "num_epochs=0 gives the run no length; set num_epochs, max_steps, max_examples or"),
+        ({"num_epochs": 1.0, "max_steps": 3}, "num_epochs=1 and max_steps=3 both give"),
+        ({"max_seconds": 9.0, "schedule": WarmupCosine()}, "schedule=warmup_cosine needs the run"),
+        ({"max_steps": -1}, "max_steps=-1 must be 0 or more"),
+        ({"num_epochs": 1e308}, "more than 2"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_one_line(fields, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        of(**fields)
+    assert "\n" not in str(error.value)
+
+
+FLAGS = [
+    "--experiment=synthetic_image",
+    "--data.num_train_examples=96",
+    "--data.num_eval_examples=40",
+    "--model.stage_sizes=1",
+    "--model.stage_widths=8",
+    "--global_batch_size=16",
+    "--batch_norm_group_size=4",
+    "--num_epochs=0",
+    "--schedule=constant",
+    "--targets.0.value=1",
+    "--tensorboard=false",
+]
+
+
+def trained(run_dir: Path, *flags: str) -> dict:
+    status = main(["train", *FLAGS, *flags, f"--run_dir={run_dir}"])
+    assert status in (0, 3)
+    return result_of(run_dir)
+
+
+def test_a_run_of_some_steps_says_its_epochs(tmp_path, compile_cache):
+    flags = ["--max_steps=9", "--evaluation.every_steps=4", "--profile.after_run=false"]
+    result = trained(tmp_path / "run", *flags, "--schedule.warmup_epochs=0", compile_cache)
+    assert (result["steps"], result["epochs"]) == (9, 1.5)
+    assert [row["step"] for row in result["evaluations"]] == [4, 8, 9]
+    assert main(["check", str(tmp_path / "run")]) == 0
+
+
+def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compile_cache):
+    """The profile, which is on by default, has no time left."""
+    flags = ["--max_seconds=0.5", "--evaluation.every_epochs=1e4", "--schedule.warmup_epochs=0"]
+    result = trained(tmp_path / "run", *flags, compile_cache)
+    (evaluation,) = result["evaluations"]
+    assert evaluation["step"] == result["steps"] >= 1
+    assert result["status"] in ("not_reached", "reached")
+    assert 0.5 < evaluation["seconds_since_run_start"] < 5
+    assert result["phases"]["profile"] < 0.5
+    log = (tmp_path / "run" / "log" / "process_00000.jsonl").read_text().splitlines()
+    assert json.loads(log[-1])["status"] == result["status"]
+    # The trial has ended: the same command shows the same result.
+    again = trained(tmp_path / "run", *flags, compile_cache)
+    assert again["steps"] == result["steps"]
