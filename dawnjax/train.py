@@ -263,14 +263,14 @@ def train_until(
         watchdog.step = step  # a host that is stuck is behind the others, here or above
         state, metrics = call(state, resident, inputs, counts[num_steps], root_key)
         queue.add(metrics, num_steps)
+        if journal.run_seconds() > limit_seconds:
+            preemption.spend_budget()
         if preemption.holding and preemption.stops_at(step):
             return state, step, True
         if count % CHECKED_CALLS == 0:
             if first_nonfinite_step is not None and int(first_nonfinite_step):
                 break
             first_nonfinite_step = metrics.first_nonfinite_step
-        if journal.run_seconds() > limit_seconds:
-            preemption.spend_budget()
         if queue.last_end > journal.record_at:
             journal.record_steps(queue, feed.wait_seconds)
     return state, step, False
