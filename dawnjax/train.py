@@ -36,7 +36,7 @@ from dawnjax.machine.mesh import (
 from dawnjax.programs import TrainPrograms, state_shapes
 from dawnjax.run_record import open_run
 from dawnjax.runs.clock import RunClock
-from dawnjax.runs.directory import refuse_undecodable
+from dawnjax.runs.directory import refuse_unusable_path
 from dawnjax.runs.stages import Span
 from dawnjax.staged_programs import Stage, compile_stages
 from dawnjax.train_step import (
@@ -86,7 +86,7 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
         raise ConfigError(str(error)) from None
     experiment.validate(spec)
     options.validate()
-    refuse_undecodable(Path(options.checkpoint.directory or options.run_dir or "runs"))
+    refuse_unusable_path(Path(options.checkpoint.directory or options.run_dir or "runs"))
     if options.keep_freed_memory:
         host_memory.keep_freed()
     compilation.configure(options.compile_cache_dir)

@@ -205,6 +205,15 @@ def test_a_time_budget_ends_the_run_at_an_evaluation(train):
     assert status == 3 and [row["step"] for row in result["evaluations"]] == [13]
 
 
+@pytest.mark.parametrize("name", ["lr[0.1]", "what?", "a*b"])
+def test_a_path_that_orbax_takes_for_a_pattern_is_refused(name, tmp_path, capsys):
+    """Its checkpoints would be saved, verify, and never be read."""
+    status = main(["train", "--experiment=synthetic_image", f"--run_dir={tmp_path / name}"])
+    error = capsys.readouterr().err
+    assert status == 2 and "takes for a pattern" in error and error.count("\n") == 1
+    assert not (tmp_path / name).exists()
+
+
 def test_divergence_ends_the_trial_at_its_step(train, tmp_path):
     status, result = train("--optimizer.base_learning_rate=1e30", "--schedule.warmup_epochs=0.0")
     assert status == 4

@@ -160,13 +160,14 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def refuse_undecodable(path: Path) -> None:
-    """Refuses a path for checkpoints that has bytes which are no characters in this locale.
+def refuse_unusable_path(path: Path) -> None:
+    """Refuses a path under which Orbax saves checkpoints that nobody can read.
 
-    Orbax hands it on as UTF-8: every save would fail, and the run end without a checkpoint.
+    It hands a path on as UTF-8, so that every save of one with other bytes would fail. And it takes
+    a path for a pattern when it joins a checkpoint's parts, so that it would find none of them.
 
     Raises:
-      ConfigError: Shows the path, and what makes it readable.
+      ConfigError: Shows the path, and what makes it usable.
     """
     shown = str(path.absolute())
     try:
@@ -176,6 +177,12 @@ def refuse_undecodable(path: Path) -> None:
             f"{shown} has bytes that are no characters in this locale; set LC_ALL=C.UTF-8 or "
             "PYTHONUTF8=1, or choose another --run_dir"
         ) from None
+    patterns = sorted(set("[]*?") & set(shown))
+    if patterns:
+        raise ConfigError(
+            f"{shown} has {' and '.join(patterns)} in it, which Orbax takes for a pattern: its "
+            "checkpoints could not be read; choose another --run_dir or --checkpoint.directory"
+        )
 
 
 def _is_source(value: Any) -> bool:
