@@ -1,6 +1,7 @@
 """A finished or stopped run: its experiment, data and saved state."""
 
 import dataclasses
+import hashlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from absl import flags
 
 from dawnjax.config.config_json import from_json
 from dawnjax.config.experiment import Experiment
-from dawnjax.config.experiment_flags import classes_of_file
+from dawnjax.config.experiment_flags import classes_of_file, value_in
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.dataset import AnySpec
@@ -63,13 +64,10 @@ def add_run_flags(flag_values: flags.FlagValues) -> None:
 
 def run_argument(argv: Sequence[str]) -> EarlierRun | None:
     """The run that a command line names, before its flags are known; None where it names none."""
-    values = {}
-    for name in ("data_dir", "experiment"):
-        given = [text.split("=", 1)[1] for text in argv if text.lstrip("-").startswith(f"{name}=")]
-        values[name] = given[-1] if given else ""
+    data_dir, file = (value_in(argv, name) or "" for name in ("data_dir", "experiment"))
     for text in argv:
         if not text.startswith("-") and (Path(text) / "experiment.json").is_file():
-            return read_run(Path(text), values["data_dir"], values["experiment"])
+            return read_run(Path(text), data_dir, file)
     return None
 
 
@@ -90,6 +88,15 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     if record is None:
         raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
     classes = classes_of_file(experiment_file) if experiment_file else {}
+    source = record.get("source")
+    if source and experiment_file:
+        text = Path(experiment_file).read_bytes()
+        if hashlib.sha256(text).hexdigest() != source["sha256"]:
+            print(
+                f"dawnjax: warning: {experiment_file} was changed since the run: its text differs "
+                f"from that in {directory.experiment_file}",
+                file=sys.stderr,
+            )
     experiment = from_json(Experiment, record["experiment"], classes)
     if data_dir and not hasattr(experiment.data, "data_dir"):
         raise ConfigError(f"--data_dir: {experiment.data.TAG} is read from no directory")

@@ -24,3 +24,7 @@ class RunError(Exception):
 
 class CheckpointError(RunError):
     """Checkpoints that cannot be used."""
+
+
+GUIDE = "docs/extending.md shows how"
+"""Ends a line about a class of a user's own file."""

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dawnjax.config.own_files import own_code
 from dawnjax.machine.mesh import place, replicated
 from dawnjax.programs import compile_program
 from dawnjax.tasks.task import Answering, Arrays
@@ -38,7 +39,8 @@ def make_answering(recipe: Recipe, state: TrainState, examples: dict[str, Any]) 
         function: Callable[[Any, Arrays], Any], inputs: Mapping[str, np.ndarray]
     ) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
         def call(params: Arrays, batch_stats: Arrays, inputs: Arrays) -> Any:
-            return function(recipe.model.bind(params, batch_stats), inputs)
+            with own_code("the task's answer"):
+                return function(recipe.model.bind(params, batch_stats), inputs)
 
         shapes = {
             name: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=whole)
@@ -46,7 +48,7 @@ def make_answering(recipe: Recipe, state: TrainState, examples: dict[str, Any]) 
         }
         arguments = (params, state.batch_stats, shapes)
         program = compile_program("infer", call, arguments, whole, (), lambda *_: None)
-        return lambda inputs: np.asarray(
+        return lambda inputs: jax.device_get(
             program(params, state.batch_stats, place(dict(inputs), whole))
         )
 

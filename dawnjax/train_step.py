@@ -18,6 +18,8 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from dawnjax.config.experiment import Experiment
+from dawnjax.config.own_files import own_code
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
 from dawnjax.models.execution import ComputeDtype, Execution, Platform
 from dawnjax.models.pure_model import PureModel, Tree, named_layers
@@ -204,8 +206,9 @@ class Recipe:
         def loss_over_rows(params: Tree, held: Any, batch: Arrays) -> tuple[jax.Array, _Sums]:
             batch_stats, loss_scale, moment = held
             module = self.model.bind(params, batch_stats, moment.key(MODEL))
-            with named_layers(module):
+            with named_layers(module), own_code("the task's loss"):
                 losses, count = task.loss(module, batch, moment, self.setting)
+                _check_loss(losses, count, len(batch["index"]))
             counts_rows = isinstance(count, int) and count == len(batch["index"])
             total = None if counts_rows else jnp.float32(count)
             sums = _Sums(losses, total, self.model.stats_of(module))
@@ -253,8 +256,11 @@ class Recipe:
         shards = batch_shards(self.mesh)
         is_split = shards > 1 and self.mesh.shape["fsdp"] == 1
         groups = self.experiment.global_batch_size // group if group else 0
-        # A model whose random numbers follow a row's place must see the whole batch.
-        if not is_split or not groups or groups % (shards * parts) or self.model.has_streams:
+        # Where normalization has other groups, or random numbers follow a row's place, a device's
+        # rows alone would give another result.
+        is_local = getattr(self.setting.model, "has_batch_norm_groups", False)
+        is_local = is_local and not self.model.has_streams
+        if not is_split or not groups or groups % (shards * parts) or not is_local:
             return all_parts(params, batch)
 
         # Each device adds up its own parts, and the sums are reduced once: left to itself, XLA
@@ -300,7 +306,7 @@ class Recipe:
         module = self.model.bind(params, batch_stats)
         examples = totals["examples"] + batch["mask"].sum(dtype=jnp.int32)
         task_totals = {name: value for name, value in totals.items() if name != "examples"}
-        with named_layers(module):
+        with named_layers(module), own_code("the task's evaluation"):
             added = self.experiment.task.add_batch(module, batch, task_totals, self.setting)
         return {"examples": examples, **added}
 
@@ -311,7 +317,29 @@ class Recipe:
 
     def metrics_of(self, totals: Mapping[str, np.ndarray]) -> dict[str, float | str]:
         """The metrics of an evaluation from its totals, which lie on the host."""
-        return self.experiment.task.metrics_of(totals, self.setting)
+        task, targets = self.experiment.task, self.experiment.targets
+        with own_code("the task's metrics_of"):
+            metrics = task.metrics_of(totals, self.setting)
+            metrics = {n: v if isinstance(v, str) else float(v) for n, v in metrics.items()}
+        absent = [target.metric for target in targets if target.metric not in metrics]
+        if absent:
+            raise RunError(
+                f"task={task.TAG}: metrics_of returned no {absent[0]}, which the target is for; it "
+                f"returned {', '.join(metrics)}"
+            )
+        return metrics
+
+
+def _check_loss(losses: Any, count: Any, num_rows: int) -> None:
+    """Refuses what would be summed without being a loss of each row."""
+    shape, kind = jnp.shape(losses), jnp.result_type(losses)
+    if shape not in ((), (num_rows,)) or not jnp.issubdtype(kind, jnp.floating):
+        raise ConfigError(
+            f"the task's loss has shape {shape} and dtype {kind}; it must be floating-point, with "
+            f"one value a row ({num_rows},) or their sum ()"
+        )
+    if jnp.shape(count) != ():
+        raise ConfigError(f"the task's loss counts {jnp.shape(count)} values; it must be a number")
 
 
 class _Sums(NamedTuple):
@@ -355,8 +383,10 @@ def make_recipe(
         execution=execution or execution_of(experiment, mesh),
         mesh=mesh,
     )
-    model = make_model(experiment.task, setting)
-    optimizer = make_optimizer(experiment, spec, span.step_shift)
+    with own_code("the model cannot be built"):
+        model = make_model(experiment.task, setting)
+    with own_code("the optimizer cannot be built"):
+        optimizer = make_optimizer(experiment, spec, span.step_shift)
     return Recipe(experiment, setting, mesh, model, optimizer, span, shards_update)
 
 

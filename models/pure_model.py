@@ -8,6 +8,7 @@ that it is walked once, at compilation, and a step passes nested dicts of arrays
 import contextlib
 import dataclasses
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -109,6 +110,19 @@ def split_module(module: nnx.Module) -> tuple[Any, Callable[[Any], Any]]:
     """
     graph, arrays = nnx.split(module)
     return arrays, lambda arrays: nnx.merge(graph, arrays)
+
+
+def mode_arguments(module: nnx.Module, train: bool) -> dict[str, Any]:
+    """What tells a module its mode at a call: `train`, where its call takes that.
+
+    A Linen module behind `nnx.bridge.ToNNX` is also told that it may change its statistics.
+    """
+    linen = getattr(module, "to_nnx__module", None)
+    takes = inspect.signature(type(module if linen is None else linen).__call__).parameters
+    arguments: dict[str, Any] = {"train": train} if "train" in takes else {}
+    if linen is not None and train:
+        arguments["mutable"] = ["batch_stats"]
+    return arguments
 
 
 _CLASSES_LOCK = threading.RLock()

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,8 @@ def main(argv: list[str]) -> int:
     paths = command_line.parse("evaluate", flag_values, argv, _USAGE, _DESCRIPTION)
     if len(paths) != 1:
         raise ConfigError(f"one run directory is needed, {len(paths)} given")
-    run = read_run(
-        Path(paths[0]),
-        str(flag_values["data_dir"].value or ""),
-        str(flag_values["experiment"].value or ""),
-    )
+    if run is None:
+        run = read_run(Path(paths[0]))  # which says what is wrong with it
     changed, differences = _changed(run, changes, flag_values)
     given = {name: str(flag_values[name].value) for name in run.experiment.task.other_set_flags}
     other = _other_set(changed, given, str(flag_values["name"].value))
@@ -167,7 +165,8 @@ def _evaluate(
             if differences:
                 row["evaluation_fields"] = _evaluation_fields(experiment.task)
                 row["reached_reason"] = "the target is for the run's own evaluation"
-            print(json.dumps(row))
+            # JSON has no NaN.
+            print(json.dumps({name: _plain(value) for name, value in row.items()}))
         return ExitStatus.DONE
 
     name, labelled = other
@@ -194,6 +193,10 @@ def _evaluate(
         print(_shown(record, experiment.task))
         print(f"written: {file}")
     return ExitStatus.DONE
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _evaluation_fields(task: Task) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dawnjax.config.choices import CHOICES, choice_of
@@ -34,13 +34,13 @@ def identity_of(fields: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def from_json(cls: type, value: Any, classes: Mapping[str, type] | None = None) -> Any:
+def from_json(cls: type, value: Any, classes: Mapping[str, Sequence[type]] | None = None) -> Any:
     """The config that `to_json` was given.
 
     Args:
       cls: A config class.
       value: What `to_json` gave for an instance of it.
-      classes: Classes of an experiment's own file, by tag.
+      classes: Classes of an experiment's own file, by field.
 
     Raises:
       ConfigError: A field is unknown, missing or of another kind; another version wrote it.
@@ -53,7 +53,7 @@ def from_json(cls: type, value: Any, classes: Mapping[str, type] | None = None) 
     try:
         return cls(
             **{
-                name: _leaf(hints[name], item, classes or {})
+                name: _leaf(hints[name], item, (classes or {}).get(name, ()))
                 for name, item in value.items()
                 if name != "tag"
             }
@@ -62,24 +62,26 @@ def from_json(cls: type, value: Any, classes: Mapping[str, type] | None = None) 
         raise ConfigError(f"cannot read {cls.__name__}: {error}") from None
 
 
-def _leaf(hint: Any, value: Any, classes: Mapping[str, type]) -> Any:
+def _leaf(hint: Any, value: Any, classes: Sequence[type] = ()) -> Any:
+    own: dict[Any, type] = {getattr(cls, "TAG", None): cls for cls in classes}
     choice = choice_of(hint)
     if choice is not None:
-        tags = CHOICES[choice.field]
-        _refuse_unknown(value.get("tag"), [*tags, *classes])
-        tag = value["tag"]
-        return from_json(choice.load(tag) if tag in tags else classes[tag], value, classes)
+        tags, tag = CHOICES[choice.field], value.get("tag")
+        _refuse_unknown(tag, [*own, *(other for other in tags if other not in own)])
+        return from_json(own[tag] if tag in own else choice.load(tag), value)
     if typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
     variants: list[Any] = [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
     if dataclasses.is_dataclass(hint):
-        return from_json(typing.cast(type, hint), value, classes)
+        return from_json(typing.cast(type, hint), value)
     if typing.get_origin(hint) is tuple:
-        return tuple(_leaf(typing.get_args(hint)[0], item, classes) for item in value)
-    if variants:
-        by_tag = {**classes, **{variant.TAG: variant for variant in variants}}
+        return tuple(_leaf(typing.get_args(hint)[0], item) for item in value)
+    if len(variants) == 1 and isinstance(value, dict):
+        return from_json(variants[0], value)
+    if len(variants) > 1:
+        by_tag = {**{variant.TAG: variant for variant in variants}, **own}
         _refuse_unknown(value.get("tag"), list(by_tag))
-        return from_json(by_tag[value["tag"]], value, classes)
+        return from_json(by_tag[value["tag"]], value)
     return value
 
 

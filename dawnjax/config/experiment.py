@@ -7,6 +7,7 @@ gives the hash that tells.
 """
 
 import dataclasses
+import inspect
 import math
 from typing import Annotated, Any, Literal
 
@@ -159,7 +160,8 @@ class Experiment:
         of its first stage.
       accumulation_steps: Parts that a batch's gradient is computed in, one after the other, to
         need less memory for activations. The result is the same but for rounding: each part has
-        whole normalization groups.
+        whole normalization groups. Only dropout draws anew in each part, and `nnx.BatchNorm`
+        normalizes each.
       ema_decay: Decay a step of the moving average of the parameters; 0 keeps none.
       ema_has_warmup: Whether the decay is no more than (1 + n) / (10 + n) after n steps, so that
         the average forgets its start.
@@ -179,9 +181,7 @@ class Experiment:
     """
 
     name: str
-    task: AnyTask = dataclasses.field(
-        default_factory=lambda: Choice("task").load("classification")()
-    )
+    task: AnyTask = dataclasses.field(default_factory=_classification)
     model: AnyModel
     data: AnyData
     optimizer: OptimizerConfig
@@ -305,6 +305,12 @@ class Experiment:
             f"not exceed the {spec.num_train_examples} training examples",
         )
         check_task(self.task, self.model, spec)
+        takes_execution = "execution" in inspect.signature(self.model.build).parameters
+        if self.compute_dtype != "float32" and not takes_execution:
+            raise ConfigError(
+                f"compute_dtype={self.compute_dtype}: model={self.model.TAG} computes in float32; "
+                "let its build take `execution` and use its compute_dtype"
+            )
         self._validate_groups()
         self._validate_xla_options()
         warmup, length = self.schedule.warmup_epochs, self.length_in_epochs(spec)

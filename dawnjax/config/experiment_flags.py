@@ -21,7 +21,7 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax.config import command_line
+from dawnjax.config import command_line, own_files
 from dawnjax.config.choices import CHOICES, choice_of
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment
@@ -71,7 +71,7 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
       ConfigError: There is none of that name (with the nearest), or the file does not define one.
     """
     if is_file(name):
-        module = _module_of_file(Path(name))
+        module = own_files.module_of_file(Path(name))
     elif name in experiment_names():
         module = importlib.import_module(f"dawnjax.experiments.{name}")
     else:
@@ -88,6 +88,7 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
         raise ConfigError(f"{name} does not define {constant} = Experiment(...)")
     if not is_file(name):
         return experiment
+    own_files.check_classes(experiment)
     if not names_a_file(experiment.name):
         raise ConfigError(
             f"{name}: name={experiment.name!r} must be up to 80 letters, digits, '_', '.' and '-', "
@@ -97,17 +98,18 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
     return _with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
 
 
-def classes_of_file(name: str) -> dict[str, type]:
-    """The classes of an experiment file that choices may name, by tag.
+def classes_of_file(name: str) -> dict[str, list[type]]:
+    """The classes that the experiments of a file chose, by field.
 
     Raises:
-      ConfigError: The file cannot be executed.
+      ConfigError: The file cannot be executed, or defines no experiment.
     """
-    classes = filter(inspect.isclass, vars(_module_of_file(Path(name))).values())
-    tagged = {
-        getattr(item, "TAG", None): item for item in classes if dataclasses.is_dataclass(item)
-    }
-    return {tag: item for tag, item in tagged.items() if isinstance(tag, str)}
+    module = own_files.module_of_file(Path(name))
+    experiments = [getattr(module, constant, None) for constant in ("EXPERIMENT", "TINY")]
+    experiments = [item for item in experiments if isinstance(item, Experiment)]
+    if not experiments:
+        raise ConfigError(f"{name} does not define EXPERIMENT = Experiment(...)")
+    return own_files.classes_of(*experiments)
 
 
 def is_file(name: str) -> bool:
@@ -148,34 +150,6 @@ def _differences(experiment: Experiment, *, is_tiny: bool) -> dict[str, Any]:
     }
 
 
-def _module_of_file(path: Path) -> types.ModuleType:
-    if not path.is_file():
-        raise ConfigError(f"no experiment file {path}")
-    spec = importlib.util.spec_from_file_location(f"_experiment_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is no Python file; an experiment file ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever the user's file does wrong, say where
-        text = " ".join(str(error).split())
-        raise ConfigError(
-            f"{path}{_line_in(path, error)}: {type(error).__name__}: {text}"
-        ) from None
-    return module
-
-
-def _line_in(path: Path, error: BaseException) -> str:
-    if isinstance(error, SyntaxError):
-        return f":{error.lineno}"
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = f":{trace.tb_lineno}"
-        trace = trace.tb_next
-    return line
-
-
 def parse_request(
     command: str,
     argv: list[str],
@@ -200,7 +174,7 @@ def parse_request(
       command_line.HelpRequested: `--help`; its argument is the text.
       ConfigError: A wrong name, type or value.
     """
-    name = _value_in(argv, "experiment")
+    name = value_in(argv, "experiment")
     flag_values = flags.FlagValues() if more is None else more
     flags.DEFINE_string(
         "experiment",
@@ -341,7 +315,7 @@ class FlagTree:
         if value is not None and value is not dataclasses.MISSING:
             _refuse_ambiguous(flag, type(value), loaders)
             loaders = {**loaders, current: lambda: type(value)}
-        tag = _value_in(argv, flag) or current
+        tag = value_in(argv, flag) or current
         if tag not in loaders:
             raise ConfigError(f"--{flag}={tag} is unknown; choose one of {', '.join(loaders)}")
         self._tags[name] = (flag, list(loaders), current)
@@ -384,7 +358,7 @@ class FlagTree:
             )
         try:
             return self._cls(**fields)
-        except ValueError as error:  # a config that checks its own fields
+        except (ValueError, TypeError) as error:  # a config that checks its own fields
             raise ConfigError(f"{self._prefix}{error}") from None
 
     def _all_children(self) -> list["FlagTree"]:
@@ -429,12 +403,19 @@ def _define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.Fla
         parser = _TupleParser(_item(hint))
         flags.DEFINE(parser, flag, default, doc, values, _TupleSerializer())
     else:
-        define = {
+        known = {
             bool: flags.DEFINE_boolean,
             int: flags.DEFINE_integer,
             float: flags.DEFINE_float,
             str: flags.DEFINE_string,
-        }[hint]
+        }
+        define = known.get(hint) if isinstance(hint, type) else None
+        if define is None:
+            shown = getattr(hint, "__name__", hint)
+            raise ConfigError(
+                f"{flag} has the type {shown}; a field is a bool, int, float, str, Literal, a "
+                "tuple of one of these, such as tuple[int, ...], or a dataclass"
+            )
         define(flag, default, doc, flag_values=values)
 
 
@@ -472,7 +453,7 @@ def _class_default(cls: type, name: str) -> Any:
     return field.default
 
 
-def _value_in(argv: list[str], name: str) -> str | None:
+def value_in(argv: Sequence[str], name: str) -> str | None:
     """Gives the last value that `--name=value` or `--name value` has on a command line."""
     value = None
     for index, argument in enumerate(argv):

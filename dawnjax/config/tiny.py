@@ -52,8 +52,10 @@ def tiny(
         task=task or experiment.task,
         model=model or experiment.model,
         data=data,
-        schedule=_in_one_epoch(experiment.schedule, experiment.num_epochs),
+        schedule=_in_one_epoch(experiment.schedule, experiment.num_epochs or 1.0),
         num_epochs=1.0,
+        max_steps=0,
+        max_examples=0,
         global_batch_size=GLOBAL_BATCH_SIZE,
         batch_norm_group_size=GLOBAL_BATCH_SIZE // 4 if experiment.batch_norm_group_size else 0,
         evaluation=dataclasses.replace(

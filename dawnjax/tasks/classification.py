@@ -1,7 +1,6 @@
 """Image classification: the loss that is trained, the counts that an evaluation sums."""
 
 import dataclasses
-import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +15,7 @@ from dawnjax.input_pipeline.dataset import class_names
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation, Views
 from dawnjax.limits import FractionBelowOne
 from dawnjax.models.execution import TrainingMoment
+from dawnjax.models.pure_model import mode_arguments
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
 from dawnjax.tasks.metric import TOP_1_ACCURACY, TOP_5_ACCURACY, loss_metric
 from dawnjax.tasks.task import (
@@ -243,7 +243,7 @@ class Classification(Task):
     ) -> Any:
         """Logits in training, or those of two heads."""
         if not getattr(setting.model, "takes_moment", False):
-            return module(images, **_mode(module, True))
+            return module(images, **mode_arguments(module, True))
         model_moment = TrainingMoment(
             keys=moment.keys(MODEL, index),
             progress=moment.progress,
@@ -259,14 +259,8 @@ class Classification(Task):
             self.test_time_augmentation, self._normalized({"image": images}, setting)
         )
         for weight, view in views:
-            logits += weight * module(view, **_mode(module, False))
+            logits += weight * module(view, **mode_arguments(module, False))
         return logits
-
-
-def _mode(module: Any, train: bool) -> dict[str, bool]:
-    """The `train` argument of a module that has one; others ask `deterministic` of their layers."""
-    parameters = inspect.signature(type(module).__call__).parameters
-    return {"train": train} if "train" in parameters else {}
 
 
 def smoothed_cross_entropy(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from dawnjax.errors import ConfigError
+from dawnjax.errors import GUIDE, ConfigError
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import PureModel, pure_model
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
@@ -24,10 +24,12 @@ from dawnjax.tasks.metric import Metric
 
 Arrays = dict[str, jax.Array]
 
+RESERVED_METRICS = ("step", "epoch", "seconds_since_run_start")
+RESERVED_ARRAYS = ("index", "epoch", "mask")
+"""Names that a run gives to rows of a result, and to arrays of a batch."""
+
 # Purposes of random numbers: key = fold_in(root, purpose, step, global example index).
 INITIALIZATION, AUGMENTATION, EXAMPLE, MODEL = range(4)
-
-GUIDE = "docs/extending.md shows how"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,6 +200,13 @@ class Task(abc.ABC):
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
         """The totals with an evaluation batch added; rows with a False `mask` count nowhere."""
         values = self.measure(module, batch, setting)
+        for name in totals:
+            shape = getattr(values.get(name), "shape", None)
+            if shape != batch["mask"].shape:
+                raise ConfigError(
+                    f"task={self.TAG}: measure() must return {name} as an array of one value an "
+                    f"example; its shape is {shape}"
+                )
         return {
             name: total + jnp.where(batch["mask"], values[name], 0.0).sum()
             for name, total in totals.items()
@@ -365,14 +374,28 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
     kind = type(task).__name__
     if not isinstance(task, Task):
         raise ConfigError(f"task is a {kind}, which is no dawnjax.tasks.task.Task; {GUIDE}")
-    if not getattr(task, "metrics", ()):
+    metrics = getattr(task, "metrics", ())
+    if not metrics:
         raise ConfigError(f"task={task.TAG}: {kind} declares no metrics; {GUIDE}")
+    if not isinstance(metrics, tuple) or not all(isinstance(item, Metric) for item in metrics):
+        raise ConfigError(f"task={task.TAG}: metrics must be a tuple of Metric(...); {GUIDE}")
+    metric_names = [metric.name for metric in metrics]
+    if len(set(metric_names)) < len(metrics) or set(metric_names) & set(RESERVED_METRICS):
+        raise ConfigError(
+            f"task={task.TAG}: its metrics {', '.join(metric_names)} need names of their own, none "
+            f"of them {', '.join(RESERVED_METRICS)}"
+        )
     if type(task).measure is Task.measure and type(task).add_batch is Task.add_batch:
         raise ConfigError(
             f"task={task.TAG}: {kind} defines neither measure() nor add_batch(); {GUIDE}"
         )
     names = spec.example_shapes("train")
-    absent = [name for name in task.arrays if name not in names]
+    taken = [name for name in names if name in RESERVED_ARRAYS]
+    if taken:
+        raise ConfigError(
+            f"the data give an array {taken[0]}, a name that each batch has for its own; rename it"
+        )
+    absent = [name for name in (*task.arrays, *task.inputs) if name not in names]
     if absent:
         raise ConfigError(
             f"task={task.TAG} needs arrays {', '.join(task.arrays)}, and the data give "
