@@ -120,7 +120,12 @@ def _scales(
     return scales
 
 
-def _percent(metrics: dict[str, Any], scales: dict[str, tuple[str, float]]) -> dict[str, float]:
+def _percent(
+    metrics: dict[str, Any], scales: dict[str, tuple[str, float]], source: Path
+) -> dict[str, float]:
+    for name, _ in scales.values():
+        if not isinstance(metrics.get(name), int | float):
+            raise ConfigError(f"{source}: an evaluation has no {name}")
     # Six decimals: a metric is a float32, and one of 0.94 must not become 93.9999998.
     return {column: round(by * metrics[name], 6) for column, (name, by) in scales.items()}
 
@@ -142,10 +147,7 @@ def _training_entry(run: ExportedRun) -> _Entry:
     scales = _scales(columns, result.metrics, run.path)
     lines, best = ["\t".join(["epoch", "hours", *columns])], 0.0
     for row in result.evaluations:
-        for name, _ in scales.values():
-            if not isinstance(row.get(name), int | float):
-                raise ConfigError(f"{run.path}: an evaluation has no {name}")
-        values, epoch = _percent(row, scales), row["epoch"]
+        values, epoch = _percent(row, scales, run.path), row["epoch"]
         best = max(best, values[task.metric])
         cells = [f"{epoch:g}" if epoch == round(epoch, 4) else repr(epoch)]
         cells.append(repr(row["seconds_since_run_start"] / dawnbench.SECONDS_PER_HOUR))
@@ -207,7 +209,7 @@ def _inference_entry(file: Path) -> _Entry:
         raise ConfigError(
             f"{file}: not the whole evaluation split was answered, so that its quality is not known"
         )
-    values = _percent(quality, _scales(columns, declarations, file))
+    values = _percent(quality, _scales(columns, declarations, file), file)
     _check_threshold(values[task.metric], task, file)
     parts = [f"{name} {versions[name]}" for name in ("jax", "flax") if name in versions]
     framework = f"DawnJAX {versions.get('dawnjax', '')} ({', '.join(parts)})"
