@@ -172,7 +172,7 @@ def _shown(record: dict[str, Any], task: Task) -> str:
     quality = ", ".join(
         f"{metric.name} {metric.text(record['quality'][metric.name])}"
         for metric in task.metrics
-        if metric.name in record["quality"]
+        if isinstance(record["quality"].get(metric.name), float)
     )
     lines = [
         f"{record['experiment']}, seed {record['seed']}, step {record['step']}, "

@@ -159,12 +159,12 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def quality(value: float, target: Target) -> str:
-    """A metric's value in words; fractions in percent."""
+    """A metric's value in words; fractions in percent, others with the unit that a run declares."""
     if target.unit == "fraction":
         return words.percent(value, 4)
     if target.unit == "percent":
         return f"{words.number(value, 4)}%"
-    return words.number(value, 4)
+    return words.number(value, 4) + _unit_after(target)
 
 
 def _tick(value: float, target: Target) -> str:
@@ -172,6 +172,12 @@ def _tick(value: float, target: Target) -> str:
     if target.unit == "fraction":
         return f"{words.plain(100 * value)}%"
     return words.plain(value) + ("%" if target.unit == "percent" else "")
+
+
+def _unit_after(target: Target) -> str:
+    """What stands after a value: a declared unit, unless it is a sign or the metric's own name."""
+    unit = _UNITS.get(target.unit, target.unit)
+    return "" if unit in ("", "%", target.title) or not target.title else f" {unit}"
 
 
 def metric_name(target: Target) -> str:
@@ -197,7 +203,7 @@ def target_label(target: Target) -> str:
     if target.value is None:
         return "no target known"
     word = "at most " if target.direction == "at_most" else ""
-    return f"target {word}{_tick(target.value, target)}"
+    return f"target {word}{_tick(target.value, target)}{_unit_after(target)}"
 
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
