@@ -348,6 +348,8 @@ def test_an_inference_entry_comes_back_as_it_was(run, tmp_path):
     good = {"data": "cifar10", "quality": {"top_1_accuracy": 0.9412}}
     with pytest.raises(ConfigError, match="not the whole evaluation split"):
         export("c", **good, reached=None)
+    with pytest.raises(ConfigError, match="an evaluation has no top_5_accuracy"):
+        export("c", **good | {"data": "imagenet"}, reached=True)
     (path,) = export("d", **good, reached=True)
     assert path.relative_to(tmp_path).as_posix() == "d/CIFAR10/inference/dawnjax.json"
     entry = dawnbench.read_inference("x", "CIFAR10/inference/x.json", path.read_bytes())

@@ -230,7 +230,8 @@ def test_list_never_cuts_a_name(capsys, monkeypatch, tmp_path):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("\t")[0] for line in lines] == experiment_names()
     digits = next(line for line in lines if line.startswith("digits\t"))
-    assert "top_1_accuracy >= 0.9915" in digits and "20 of 20 reached" in digits
+    assert "\ttask: classification\t" in digits and "top_1_accuracy >= 0.9915" in digits
+    assert "20 of 20 reached" in digits and "final quality 0.99" in digits
     assert list_experiments.main([derived(tmp_path / "mine.py", num_epochs="3.0")]) == 0
     assert "not yet measured" in capsys.readouterr().out
     monkeypatch.setenv("COLUMNS", "80")

@@ -481,6 +481,34 @@ def test_dawnbench_takes_no_entry_below_the_threshold(trained, tmp_path, capsys)
     assert "the best top1Accuracy is 93.99" in error_of(capsys, *argv)
 
 
+def accuracy_in(unit: str, change: Callable[[list[Event]], list[Event]] = list):
+    """Makes a run one whose task declares its accuracy in another unit."""
+
+    def changed(events: list[Event]) -> list[Event]:
+        for event in events:
+            for metric in event.get("metrics", ()) if event["event"] == "experiment" else ():
+                if metric["name"] == "top_1_accuracy":
+                    metric |= {"unit": unit, "is_proportion": False, "most": 100.0}
+        return change(events)
+
+    return changed
+
+
+def test_an_accuracy_is_exported_by_its_declared_unit(trained, tmp_path, capsys):
+    argv = ["--format=dawnbench", "--submitter=A", f"--out={tmp_path / 'out'}"]
+    values = cifar10([50.0, 94.5])
+    run = retold(trained, tmp_path / "percent", 5, accuracy_in("percent", values))
+    assert export(*argv, str(run)) == 0
+    (trial,) = only_entry(tmp_path / "out").trials
+    assert [evaluation.value for evaluation in trial.evaluations] == [50.0, 94.5]
+    run = retold(trained, tmp_path / "points", 5, accuracy_in("points", values))
+    error = error_of(capsys, *argv, str(run))
+    assert "measures no top_1_accuracy as a fraction or in percent (its unit: points)" in error
+    run = retold(trained, tmp_path / "mlperf", 5, accuracy_in("percent"))
+    error = error_of(capsys, "--format=mlperf", *argv[1:], str(run))
+    assert "the target of resnet is the top-1 accuracy alone, as a fraction" in error
+
+
 def test_the_name_of_a_benchmark_is_no_mathematics():
     experiment = load_experiment("imagenet_resnet_tiny")
     spec = experiment.data.spec()

@@ -93,7 +93,18 @@ def test_every_command_works_on_a_task_that_is_not_shipped(regression, tmp_path,
     assert main(["check", str(run_dir)]) == 0
     assert main(["report", str(run_dir), f"--out={tmp_path / 'page'}"]) == 0
     page = (tmp_path / "page" / "index.html").read_text()
-    assert "diabetes" in page and "mean_squared_error" in page
+    assert "diabetes: MSE against time" in page and "MSE, lower is better" in page
+    assert "target at most 0.291" in page and f"to {last:.4g} after" in page
+    result = result_of(run_dir)
+    assert result["example_unit"] == "examples"
+    (metric,) = result["metrics"]
+    assert (metric["unit"], metric["direction"], metric["most"]) == ("1", "at_most", None)
+    board = (tmp_path / "page" / "tables" / "leaderboards_by_time.csv").read_text()
+    assert "mean_squared_error at most 0.291" in board
+    capsys.readouterr()
+    assert main(["list", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "task: regression" in shown and "mean_squared_error <= 0.291" in shown
     used = result_of(run_dir)["hosts"][0]["utilization"]
     # A step's products: 32 rows of 10 features, forward and one gradient more than the trace sees.
     assert used["model_flops_per_step"] == 3 * 2 * 10 * 32 / 4
@@ -173,6 +184,7 @@ def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
         ),
         ("task", ('metric="mean_sq', 'metric="root_mean_sq'), "is not measured by task=regression"),
         ("task", ('unit="1", direction="at_most"', 'unit="1"'), "higher MSE is better"),
+        ("task", ('"at_most"),)', '"lower"),)'), "has direction='lower'; choose at_least"),
         ("model", ("nnx.Linear(2", "nnx.Cache(jnp.zeros(3)) or nnx.Linear(2"), "a step cannot"),
         (
             "task",

@@ -22,6 +22,7 @@ from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
+from dawnjax.tasks.metric import KNOWN_METRICS
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
 TOP = Path(__file__).resolve().parent.parent
@@ -195,6 +196,25 @@ def test_no_code_asks_for_a_kind_of_data_or_task():
                 assert not named & kinds, f"{path}:{node.lineno} asks for {named & kinds}"
             if isinstance(node, ast.Name):
                 assert node.id not in ("is_text", "is_translation"), f"{path}:{node.lineno}"
+
+
+def test_no_code_knows_a_metric_by_its_name():
+    """Units, titles and ranges of metrics are declared in tasks; official names have a table."""
+    names = {name.lower() for name in KNOWN_METRICS} | {"accuracy", "bleu"}
+    allowed = {
+        ("dawnjax.config.experiment", "top_1_accuracy"),  # the default of a target
+        ("dawnjax.report.curves", "bleu"),  # a unit of official entries
+    }
+    folders = ("tasks", "official", "experiments")
+    for module, path in files().items():
+        if room(module).removeprefix("dawnjax.") in folders:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                is_name = node.value.lower().strip("_ ") in names
+                assert not is_name or (module, node.value.lower()) in allowed, (
+                    f"{path}:{node.lineno}"
+                )
 
 
 def test_flax_stays_in_models():

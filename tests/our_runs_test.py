@@ -10,6 +10,7 @@ from made_runs import write_run
 from dawnjax.__main__ import run_command
 from dawnjax.analysis import entry_tables, our_runs
 from dawnjax.analysis.cost import training_cost
+from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.errors import RunError
 from dawnjax.runs.log import decode_line, encode_line, read_events
 from dawnjax.runs.stages import make_spans
@@ -172,6 +173,78 @@ def test_rows_of_packed_text_are_not_called_examples(tmp_path):
     assert text.global_batch_unit == "packed rows"
     (images,) = entries_of(write_run(tmp_path / "b", data="cifar10"))
     assert images.global_batch_unit == "examples"
+
+
+MSE = {"name": "mse", "title": "MSE", "unit": "mm", "least": 0.0, "direction": "at_most"}
+
+
+def measuring_mse(path, values, **declared):
+    """A run of a task with a metric of its own, with a value for each evaluation."""
+    rows = iter(values)
+
+    def change(event):
+        if event["event"] == "experiment":
+            target = {"metric": "mse", "value": 0.3, "direction": "at_most"}
+            event["experiment"] = {**event["experiment"], "targets": [target]}
+            event |= {"metrics": [{**MSE, **declared}], "example_unit": "patients"}
+        elif event["event"] == "evaluation":
+            event["metrics"] = {"mse": next(rows)}
+
+    return rewrite(write_run(path), change)
+
+
+def test_a_metric_is_what_the_run_declares(tmp_path):
+    path = measuring_mse(tmp_path / "a", [0.5, 0.25])
+    run = our_runs.read_run(path)
+    assert run.result.metrics == [MSE] and run.result.example_unit == "patients"
+    assert run.result.best == {"mse": 0.25}
+    (entry,) = our_runs.entries_of([run])
+    target = entry.target
+    assert (target.unit, target.title, target.direction) == ("mm", "MSE", "at_most")
+    assert entry.global_batch_unit == "patients"
+    (row,) = leaderboard([entry], "x").records()
+    assert row["rank"] == 1 and row["target"] == "mse at most 0.3"
+
+
+@pytest.mark.parametrize(
+    ("values", "declared", "why"),
+    [
+        ([0.5, -0.1], {}, "mse is -0.1 at step 20, outside of 0 to inf"),
+        ([1.5, 0.1], {"most": 1.0}, "mse is 1.5 at step 10, outside of 0 to 1"),
+        ([0.5, 0.1], {"direction": "lower"}, "direction='lower'; choose at_least or at_most"),
+        ([0.5, 0.1], {"colour": "red"}, "of another kind .*colour"),
+        ([0.5, 0.1], {"title": ["MSE"]}, "title=.*a text is needed"),
+    ],
+)
+def test_values_and_declarations_that_cannot_be_are_refused(tmp_path, values, declared, why):
+    path = measuring_mse(tmp_path / "odd", values, **declared)
+    with pytest.raises(RunError, match=f"odd: .*{why}"):
+        our_runs.read_run(path)
+
+
+def test_an_ending_of_a_name_says_nothing(tmp_path):
+    path = measuring_mse(tmp_path / "a", [50.0, 94.0])
+
+    def change(event):
+        text = json.dumps(event)
+        if event["event"] in ("experiment", "evaluation"):
+            event |= json.loads(text.replace("mse", "pixel_accuracy"))
+
+    (entry,) = entries_of(rewrite(path, change))
+    assert entry.target.metric == "pixel_accuracy" and entry.target.unit == "mm"
+
+
+def test_a_result_from_before_declarations_were_logged_is_valid(tmp_path, capsys):
+    for name, path in (
+        ("new", measuring_mse(tmp_path / "new", [0.5, 0.25])),
+        ("old", write_run(tmp_path / "old")),
+    ):
+        written = our_runs.read_run(path).result.to_json()
+        del written["metrics"], written["example_unit"]
+        (path / "result.json").write_text(json.dumps(written))
+        run_command("check", [str(path)])
+        lacks = "result.json lacks 'metrics'" in capsys.readouterr().out
+        assert lacks == (name == "new")
 
 
 def test_a_batch_that_changes_in_the_run_is_none_with_the_reason(tmp_path):

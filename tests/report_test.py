@@ -11,7 +11,7 @@ import pytest
 from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
-from dawnjax.report import inputs, own, page, trials, writing
+from dawnjax.report import curves, inputs, own, page, trials, writing
 from dawnjax.report.figures import Figure
 from dawnjax.report.privacy import Redactor
 from dawnjax.report.table_view import MOST_ROWS, TableView
@@ -122,6 +122,42 @@ def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
     # The two with one target are neighbours; the third is compared with neither.
     assert len(tables["comparisons"].rows) == 1
     assert "expected cost" in made.html and "mean cost" in made.html
+
+
+@pytest.mark.parametrize(
+    ("target", "label", "value", "line"),
+    [
+        (
+            Target(metric="mse", value=0.3, direction="at_most", unit="mm", title="MSE"),
+            "MSE (mm), lower is better",
+            "0.2898 mm",
+            "target at most 0.3 mm",
+        ),
+        (Target(metric="r2", value=0.3, unit="1", title="R2"), "R2", "0.2898", "target 0.3"),
+        (
+            Target(metric="bleu", value=25.0, unit="BLEU", title="BLEU"),
+            "BLEU",
+            "0.2898",
+            "target 25",
+        ),
+        (
+            Target(metric="top1Accuracy", value=94.0, unit="percent"),
+            "top-1 accuracy (%)",
+            "0.2898%",
+            "target 94%",
+        ),
+        (
+            Target(metric="eval_accuracy", value=25.0, unit="bleu"),
+            "eval_accuracy (BLEU)",
+            "0.2898",
+            "target 25",
+        ),
+    ],
+)
+def test_a_metric_has_its_declared_words(target, label, value, line):
+    assert curves.metric_label(target) == label
+    assert curves.quality(0.28975, target) == value
+    assert curves.target_label(target) == line
 
 
 def test_what_is_not_known_says_why(report):

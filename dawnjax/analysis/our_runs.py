@@ -22,6 +22,7 @@ from dawnjax.runs.log import log_path, read_events
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.runs.spent import Spent, spent
 from dawnjax.runs.summary import RunResult
+from dawnjax.tasks.metric import declared_metrics
 
 _PROCESSOR_CLASSES = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 
@@ -45,8 +46,8 @@ what happens before the clock or after it."""
 _LONGEST_SECONDS = 1e10
 """Three centuries; no run has a later moment."""
 
-_RANGES = {"accuracy": (0.0, 1.0), "bleu": (0.0, 100.0)}
-"""Range of a metric, by the end of its name."""
+_EARLIER_UNITS = {"parallel_text": "packed rows"}
+"""What an example was called in logs from before they said so, by the dataset's tag."""
 
 
 class OurRun(NamedTuple):
@@ -60,7 +61,7 @@ class OurRun(NamedTuple):
       num_hosts: Hosts of the newest attempt.
       mesh: Its mesh, as the log has it.
       model: The experiment's model, by its tag.
-      unit: What an example is: `examples`, or `packed rows`, each of several sentence pairs.
+      unit: What its task calls an example, in the plural.
       systems: How many different systems its attempts ran on.
       damaged_lines: Lines of the log that were torn or damaged.
       cores: Cores that process 0 might run on in the newest attempt; None if not known.
@@ -177,7 +178,7 @@ def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) ->
         num_hosts=newest.get("num_hosts", newest["num_processes"]),
         mesh=tuple(sorted(newest["mesh"].items())),
         model=tags["model"],
-        unit="packed rows" if tags["data"] == "parallel_text" else "examples",
+        unit=result.example_unit or _EARLIER_UNITS.get(tags["data"], "examples"),
         systems=len(systems),
         damaged_lines=damaged_lines,
         cores=cores[max(cores)] if cores else None,
@@ -213,22 +214,18 @@ def _refuse_impossible_times(events: Sequence[dict[str, Any]]) -> None:
 
 
 def _refuse_impossible_results(result: RunResult) -> None:
+    metrics = declared_metrics(result.metrics)
     for row in result.evaluations:
         seconds = row["seconds_since_run_start"]
         if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:
             raise RunError(f"its evaluation at step {row['step']} is {seconds} s after run_start")
-        for metric, value in row.items():
-            for ending, (least, most) in _RANGES.items():
-                # A sum of float32 may be a rounding above the whole.
-                if (
-                    metric.endswith(ending)
-                    and isinstance(value, int | float)
-                    and not least <= value <= most * (1 + 1e-6)
-                ):
-                    raise RunError(
-                        f"{metric} is {value} at step {row['step']}, outside of {least:g} to "
-                        f"{most:g}"
-                    )
+        for name, value in row.items():
+            metric = metrics.get(name)
+            if metric and isinstance(value, int | float) and not metric.allows(value):
+                raise RunError(
+                    f"{name} is {value} at step {row['step']}, outside of {metric.least:g} to "
+                    f"{metric.most:g}"
+                )
     seconds = result.time_to_accuracy_seconds
     if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:
         raise RunError(f"its time to accuracy is {seconds} s")
@@ -293,7 +290,7 @@ def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
 
 def _entry(runs: Sequence[OurRun]) -> Entry:
     first = runs[0].result
-    target, target_warnings = _target(first)
+    target = target_of(first)
     trials = tuple(_trial(run, target.metric) for run in runs)
     price, price_reason = _price(runs)
     reasons = {}
@@ -324,7 +321,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         cost_per_hour_usd=price,
         trials=trials,
         summary=summary_of(trials),
-        warnings=(*target_warnings, *_warnings(runs)),
+        warnings=(*_target_warnings(first), *_warnings(runs)),
         reasons=reasons,
         identity=first.identity,
         variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
@@ -370,9 +367,20 @@ def _trial(run: OurRun, metric: str) -> Trial:
     )
 
 
-def _target(result: RunResult) -> tuple[Target, list[str]]:
+def target_of(result: RunResult) -> Target:
+    """The target of a run, the first where it has several, with what its metric declares."""
+    if not result.target:
+        return Target(metric="", value=None)
+    first = result.target[0]
+    metric = declared_metrics(result.metrics).get(first["metric"])
+    declared = {} if metric is None else {"unit": metric.unit, "title": metric.title}
+    return Target(
+        metric=first["metric"], value=first["value"], direction=first["direction"], **declared
+    )
+
+
+def _target_warnings(result: RunResult) -> list[str]:
     parts = result.target
-    first = parts[0] if parts else {"metric": "", "value": None, "direction": "at_least"}
     warnings = []
     if len(parts) > 1:
         everything = " and ".join(
@@ -380,14 +388,11 @@ def _target(result: RunResult) -> tuple[Target, list[str]]:
             for part in parts
         )
         warnings.append(
-            f"the target is {everything}; the evaluations here are of {first['metric']} alone"
+            f"the target is {everything}; the evaluations here are of {parts[0]['metric']} alone"
         )
     if result.target_note:
         warnings.append(f"of the target: {result.target_note}")
-    metric = first["metric"]
-    unit = "fraction" if metric.endswith("accuracy") else ""
-    target = Target(metric=metric, value=first["value"], direction=first["direction"], unit=unit)
-    return target, warnings
+    return warnings
 
 
 def _price(runs: Sequence[OurRun]) -> tuple[float | None, str]:

@@ -14,6 +14,7 @@ from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.runs.directory import write_json
+from dawnjax.tasks.task import Task
 
 SCHEMA_VERSION = 1
 
@@ -133,6 +134,7 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
         "split_examples": in_split,
         "quality_of": f"{len(answers)} of {in_split} examples",
         "quality": quality,
+        "metrics": [metric.to_json() for metric in experiment.task.metrics],
         "reached": reaches(experiment.targets, quality) if whole_split and has_all else None,
         "reasons": reasons,
     }
@@ -141,7 +143,7 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
         name += f"-{len(answers)}of{in_split}"
     file = run.directory.path / "inference" / f"{name}.json"
     write_json(file, record)
-    print(_shown(record))
+    print(_shown(record, experiment.task))
     print(f"written: {file}")
     return ExitStatus.DONE
 
@@ -157,7 +159,7 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _shown(record: dict[str, Any]) -> str:
+def _shown(record: dict[str, Any], task: Task) -> str:
     """Gives the record as lines for a person."""
     device, latency = record["device"], record["latency_seconds"]
     millis = {
@@ -168,9 +170,9 @@ def _shown(record: dict[str, Any]) -> str:
     }
     cost = record["cost_of_10000_usd"]
     quality = ", ".join(
-        f"{name} {value:.4f}"
-        for name, value in record["quality"].items()
-        if isinstance(value, float)
+        f"{metric.name} {metric.text(record['quality'][metric.name])}"
+        for metric in task.metrics
+        if isinstance(record["quality"].get(metric.name), float)
     )
     lines = [
         f"{record['experiment']}, seed {record['seed']}, step {record['step']}, "

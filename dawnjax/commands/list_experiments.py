@@ -13,6 +13,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment, Observation
 from dawnjax.config.experiment_flags import experiment_names, load_experiment
 from dawnjax.errors import ExitStatus
+from dawnjax.tasks.task import find_metric
 
 
 def main(argv: list[str]) -> int:
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
         flag_values,
         argv,
         "dawnjax list [NAME|FILE.py...] [--json]",
-        "Lists the experiments: target, model, data, and what trials of them gave where.",
+        "Lists the experiments: task, target, model, data, and what trials of them gave where.",
     )
     experiments = [load_experiment(name) for name in names or experiment_names()]
     if flag_values["json"].value:
@@ -56,8 +57,9 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
         f"{target.metric} {'>=' if target.direction == 'at_least' else '<='} {target.value:g}"
         for target in experiment.targets
     )
-    seen = [("seen", _observation(observation)) for observation in experiment.observations]
+    seen = [("seen", _observation(seen, experiment)) for seen in experiment.observations]
     return [
+        ("task", experiment.task.TAG),
         ("target", targets + (f" ({experiment.target_note})" if experiment.target_note else "")),
         ("model", experiment.model.TAG),
         ("data", _data(experiment)),
@@ -73,10 +75,12 @@ def _data(experiment: Experiment) -> str:
     return f"{experiment.data.TAG} (from {place}; see dawnjax prepare --help)"
 
 
-def _observation(observation: Observation) -> str:
+def _observation(observation: Observation, experiment: Experiment) -> str:
+    metric = find_metric(experiment.task, experiment.targets[0].metric)
+    quality = f"{observation.quality:g}" if metric is None else metric.text(observation.quality)
     mean = observation.mean_time_to_accuracy_seconds
     time = "never reached" if mean is None else f"mean TTA {mean:.3g} s"
     return (
         f"{observation.hardware}, {observation.date}: {observation.reached} of "
-        f"{observation.trials} reached, {time}, final quality {observation.quality:.4f}"
+        f"{observation.trials} reached, {time}, final quality {quality}"
     )

@@ -47,21 +47,20 @@ def main(argv: list[str]) -> int:
         f"{runs.setup_seconds:.2f} s",
         flush=True,
     )
-    results, metric = [], facts["metric"]
+    results, name = [], facts["metric"]
+    metric = next(metric for metric in request.experiment.task.metrics if metric.name == name)
     for seed in range(request.seed, request.seed + trials):
         result = runs.run(seed)
         results.append(result)
         record_mode.write(path, facts, results)
-        print(
-            f"seed {seed:4}  {result.time_seconds:8.4f} s  {metric} {result.metrics[metric]:.4f}",
-            flush=True,
-        )
-    totals = record_mode.summary(results, metric, runs.compile_seconds)
+        quality = metric.text(result.metrics[name])
+        print(f"seed {seed:4}  {result.time_seconds:8.4f} s  {name} {quality}", flush=True)
+    totals = record_mode.summary(results, name, runs.compile_seconds)
     print(
         f"{trials} seeds, training time in record mode (not a time to accuracy): mean "
         f"{totals['time_mean_seconds']:.4f} s, with compilation "
-        f"{totals['time_with_compilation_seconds']:.2f} s; mean {metric} "
-        f"{totals[f'{metric}_mean']:.4f}, target reached by {totals['num_reached']}\n{path}"
+        f"{totals['time_with_compilation_seconds']:.2f} s; mean {name} "
+        f"{metric.text(totals[f'{name}_mean'])}, target reached by {totals['num_reached']}\n{path}"
     )
     if totals["num_diverged"]:
         return ExitStatus.DIVERGED

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 from dawnjax.errors import ConfigError
 from dawnjax.official import dawnbench
-from dawnjax.official.exported_run import ExportedRun, checked_name, write_folder
+from dawnjax.official.exported_run import ExportedRun, checked_name, metrics_of, write_folder
 from dawnjax.official.outcome import printable
+from dawnjax.tasks.metric import KNOWN_METRICS
 
-# The task of a dataset, and the accuracies that its table has in our words.
+# The task of a dataset, and the accuracies that its table has.
 _TASKS = {
-    "cifar10": ("CIFAR10", {"top1Accuracy": "top_1_accuracy"}),
-    "imagenet": ("ImageNet", {"top1Accuracy": "top_1_accuracy", "top5Accuracy": "top_5_accuracy"}),
+    "cifar10": ("CIFAR10", ("top1Accuracy",)),
+    "imagenet": ("ImageNet", ("top1Accuracy", "top5Accuracy")),
 }
 
 
@@ -91,8 +92,8 @@ class _Entry(NamedTuple):
     table: str = ""
 
 
-def _task_of(data: str, where: str) -> tuple[dawnbench.Task, dict[str, str]]:
-    """Task of a dataset, and our names of its accuracies by the columns of its table."""
+def _task_of(data: str, where: str) -> tuple[dawnbench.Task, tuple[str, ...]]:
+    """Task of a dataset, and the accuracies that its table has a column of."""
     if data not in _TASKS:
         raise ConfigError(
             f"{where} {data!r}; DAWNBench's tasks here need one of {', '.join(_TASKS)}"
@@ -101,9 +102,32 @@ def _task_of(data: str, where: str) -> tuple[dawnbench.Task, dict[str, str]]:
     return dawnbench.TASKS[name], columns
 
 
-def _percent(metrics: dict[str, Any], columns: dict[str, str]) -> dict[str, float]:
+def _scales(
+    columns: Sequence[str], declarations: Sequence[dict[str, Any]], source: Path
+) -> dict[str, tuple[str, float]]:
+    """Our metric of each column, and what its values are multiplied by to be percent."""
+    declared = metrics_of(declarations, source)
+    scales = {}
+    for column in columns:
+        name = KNOWN_METRICS[column].name
+        unit = declared[name].unit if name in declared else "none"
+        if unit not in ("fraction", "percent"):
+            raise ConfigError(
+                f"{source}: DAWNBench's table has {column}, and the run measures no {name} as a "
+                f"fraction or in percent (its unit: {unit})"
+            )
+        scales[column] = name, 100.0 if unit == "fraction" else 1.0
+    return scales
+
+
+def _percent(
+    metrics: dict[str, Any], scales: dict[str, tuple[str, float]], source: Path
+) -> dict[str, float]:
+    for name, _ in scales.values():
+        if not isinstance(metrics.get(name), int | float):
+            raise ConfigError(f"{source}: an evaluation has no {name}")
     # Six decimals: a metric is a float32, and one of 0.94 must not become 93.9999998.
-    return {column: round(100 * metrics[metric], 6) for column, metric in columns.items()}
+    return {column: round(by * metrics[name], 6) for column, (name, by) in scales.items()}
 
 
 def _check_threshold(best: float, task: dawnbench.Task, source: Path) -> None:
@@ -120,12 +144,10 @@ def _training_entry(run: ExportedRun) -> _Entry:
         experiment["data"].get("tag"),
         f"{run.path}: experiment {result.experiment} is no task of DAWNBench: its data are",
     )
+    scales = _scales(columns, result.metrics, run.path)
     lines, best = ["\t".join(["epoch", "hours", *columns])], 0.0
     for row in result.evaluations:
-        for metric in columns.values():
-            if not isinstance(row.get(metric), int | float):
-                raise ConfigError(f"{run.path}: an evaluation has no {metric}")
-        values, epoch = _percent(row, columns), row["epoch"]
+        values, epoch = _percent(row, scales, run.path), row["epoch"]
         best = max(best, values[task.metric])
         cells = [f"{epoch:g}" if epoch == round(epoch, 4) else repr(epoch)]
         cells.append(repr(row["seconds_since_run_start"] / dawnbench.SECONDS_PER_HOUR))
@@ -178,6 +200,7 @@ def _inference_entry(file: Path) -> _Entry:
             "timed": printable(str(record["timed"]), 200),
         }
         mean, price = latency["mean"], record["price_per_hour_usd"]
+        declarations = record.get("metrics", [])
         model, date = str(record["model"]), str(record["date"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{file} is nothing that `dawnjax infer` wrote ({error!r})") from None
@@ -186,7 +209,7 @@ def _inference_entry(file: Path) -> _Entry:
         raise ConfigError(
             f"{file}: not the whole evaluation split was answered, so that its quality is not known"
         )
-    values = _percent(quality, columns)
+    values = _percent(quality, _scales(columns, declarations, file), file)
     _check_threshold(values[task.metric], task, file)
     parts = [f"{name} {versions[name]}" for name in ("jax", "flax") if name in versions]
     framework = f"DawnJAX {versions.get('dawnjax', '')} ({', '.join(parts)})"

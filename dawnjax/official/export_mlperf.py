@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import ConfigError
-from dawnjax.official.exported_run import ExportedRun, checked_name, write_folder
+from dawnjax.official.exported_run import ExportedRun, checked_name, metrics_of, write_folder
 from dawnjax.official.outcome import printable
 from dawnjax.runs.log import Event
+from dawnjax.tasks.metric import TOP_1_ACCURACY
 
 MAX_INITIALIZATION_SECONDS = 240 * 60.0
 """The open division's cap on the time from the start of a process to run_start."""
@@ -155,8 +156,12 @@ def _end(run: ExportedRun) -> Event:
 def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: str) -> list[str]:
     start, end = run.of("run_start")[0], _end(run)
     metric = run.result.target[0]["metric"]
-    if metric != "top_1_accuracy" or len(run.result.target) != 1:
-        raise ConfigError(f"{run.path}: the target of {benchmark} is the top-1 accuracy alone")
+    declared = metrics_of(run.result.metrics, run.path).get(metric)
+    is_fraction = declared is not None and declared.unit == TOP_1_ACCURACY.unit
+    if metric != TOP_1_ACCURACY.name or len(run.result.target) != 1 or not is_fraction:
+        raise ConfigError(
+            f"{run.path}: the target of {benchmark} is the top-1 accuracy alone, as a fraction"
+        )
     base = start["unix_seconds"] - start["t"]
 
     def line(seconds: float, key: str, value: Any = None, kind: str = "", **metadata: Any) -> str:

@@ -9,7 +9,7 @@ import datetime
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.runs.summary import RunResult
+from dawnjax.tasks.metric import Metric, declared_metrics
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", re.ASCII)
 """Names that may become part of a path: they cannot lead to another folder."""
@@ -105,6 +106,18 @@ def read_run(path: Path) -> ExportedRun:
     if not run.of("run_start"):
         raise RunError(f"{path}: the log has no run_start")
     return run
+
+
+def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[str, Metric]:
+    """The metrics that a source declares, by name.
+
+    Raises:
+      ConfigError: A declaration is damaged.
+    """
+    try:
+        return declared_metrics(declarations)
+    except (TypeError, AttributeError) as error:
+        raise ConfigError(f"{source}: its metrics are not declared as Metric is: {error}") from None
 
 
 def checked_name(flag: str, value: str) -> str:

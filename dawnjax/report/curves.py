@@ -27,6 +27,7 @@ from dawnjax.report.table_view import (
     number_cell,
 )
 from dawnjax.results.entries import Entry, Target, Trial
+from dawnjax.tasks.metric import KNOWN_METRICS
 
 MOST_NAMED = 6
 """Named lines in one figure: one for each colour."""
@@ -158,21 +159,12 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
 
 
 def quality(value: float, target: Target) -> str:
-    """A metric's value in words; fractions in percent."""
+    """A metric's value in words; fractions in percent, others with the unit that a run declares."""
     if target.unit == "fraction":
         return words.percent(value, 4)
     if target.unit == "percent":
         return f"{words.number(value, 4)}%"
-    return words.number(value, 4)
-
-
-_METRICS = {
-    "top1Accuracy": "top-1 accuracy",
-    "top5Accuracy": "top-5 accuracy",
-    "top_1_accuracy": "top-1 accuracy",
-    "top_5_accuracy": "top-5 accuracy",
-    "f1Score": "F1 score",
-}
+    return words.number(value, 4) + _unit_after(target)
 
 
 def _tick(value: float, target: Target) -> str:
@@ -182,16 +174,28 @@ def _tick(value: float, target: Target) -> str:
     return words.plain(value) + ("%" if target.unit == "percent" else "")
 
 
+def _unit_after(target: Target) -> str:
+    """What stands after a value: a declared unit, unless it is a sign or the metric's own name."""
+    unit = _UNITS.get(target.unit, target.unit)
+    return "" if unit in ("", "%", target.title) or not target.title else f" {unit}"
+
+
 def metric_name(target: Target) -> str:
     """Name of a metric in words."""
-    return _METRICS.get(target.metric, target.metric or "quality")
+    known = KNOWN_METRICS.get(target.metric)
+    return target.title or (known.title if known else target.metric or "quality")
 
 
 def metric_label(target: Target) -> str:
-    """Label of an axis of a metric."""
+    """Label of an axis of a metric: its name, its unit, and whether lower is better."""
     name = metric_name(target)
-    unit = {"fraction": "%", "percent": "%", "bleu": "BLEU"}.get(target.unit, target.unit)
-    return f"{name} ({unit})" if unit else name
+    unit = _UNITS.get(target.unit, target.unit)
+    shown = f"{name} ({unit})" if unit not in ("", name) else name
+    return f"{shown}, lower is better" if target.direction == "at_most" else shown
+
+
+_UNITS = {"fraction": "%", "percent": "%", "bleu": "BLEU", "1": ""}
+"""Units as a page writes them, where it does not write them as they are declared."""
 
 
 def target_label(target: Target) -> str:
@@ -199,7 +203,7 @@ def target_label(target: Target) -> str:
     if target.value is None:
         return "no target known"
     word = "at most " if target.direction == "at_most" else ""
-    return f"target {word}{_tick(target.value, target)}"
+    return f"target {word}{_tick(target.value, target)}{_unit_after(target)}"
 
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
@@ -343,7 +347,7 @@ def _levels(target: Target) -> list[float]:
     """Thresholds around the target, in round steps of its unit, one of them beyond it."""
     if target.value is None:
         return []
-    step = {"fraction": 0.005, "percent": 0.5, "bleu": 0.5}.get(target.unit, 0.0)
+    step = {"fraction": 0.005, "percent": 0.5, "bleu": 0.5}.get(target.unit.lower(), 0.0)
     step = step or abs(target.value) / 100 or 0.01
     sign = -1 if target.direction == "at_most" else 1
     levels = [target.value + sign * step * number for number in range(-_STEPS_BELOW, 2)]

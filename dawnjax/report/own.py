@@ -7,14 +7,13 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.our_runs import OurRun, target_of
 from dawnjax.analysis.tables import Cell, Column, Table, row_of
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Section
 from dawnjax.report.table_view import CellView, HeadView, TableView, view
-from dawnjax.results.entries import Target
 from dawnjax.runs.clock import PHASES
 
 MOST_BARS = 30
@@ -122,10 +121,8 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
     rows = []
     for run in runs:
         result = run.result
-        metric = result.target[0]["metric"] if result.target else ""
-        best = result.best.get(metric)
-        unit = "fraction" if metric.endswith("accuracy") else ""
-        target = Target(metric=metric, value=None, unit=unit)
+        target = target_of(result)
+        best = result.best.get(target.metric)
         reasons = "; ".join(f"{name}: {why}" for name, why in sorted(result.reasons.items()))
         rows.append(
             row_of(

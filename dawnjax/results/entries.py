@@ -31,13 +31,17 @@ class Target:
       metric: The suite's own name of it, such as `top5Accuracy` or `eval_accuracy`.
       value: The threshold, in the unit of the evaluations.
       direction: `at_least` or `at_most`.
-      unit: `fraction`, `percent`, `bleu`, or the empty string where the suite does not say.
+      unit: `fraction`, `percent`, `bleu` or another that the run declares; empty where the suite
+        does not say.
+      title: The metric's name on a page, as our run declares it; empty for official entries. It
+        tells no targets apart.
     """
 
     metric: str
     value: float | None
     direction: str = "at_least"
     unit: str = ""
+    title: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,8 +134,8 @@ class Entry:
       division: `closed`, `open` or empty.
       status: The suite's category, such as `cloud`, `onprem`, `research`; or empty.
       global_batch_size: Examples a step; None where the logs do not tell.
-      global_batch_unit: What it counts: `examples`, or `tokens` where the logs count those, or
-        `packed rows` of several sentence pairs.
+      global_batch_unit: What it counts: `examples`, or `tokens` where the logs count those; of
+        ours what the task calls an example, such as `packed rows` of several sentence pairs.
       target: What was to be reached.
       cost_per_hour_usd: Price of the whole system; None if not given, or not one for all trials.
       trials: In the order of their files; empty for inference.

@@ -39,6 +39,9 @@ class RunResult:
         to the target is known.
       target: What was to be reached: metric, direction, value.
       target_note: How the target was chosen, where that could flatter the result.
+      metrics: What evaluations measure, each as it was declared: name, title, unit, range and
+        direction of better values. Empty if the log is from before they were logged.
+      example_unit: What an example is called, in the plural; empty in such a log.
       best: The best value of each target's metric over all evaluations.
       time_to_accuracy_seconds: From `run_start` to the end of the first evaluation that reached
         the target, without the gaps between attempts; None if not reached.
@@ -97,6 +100,8 @@ class RunResult:
     reached: bool
     target: list[dict[str, Any]]
     target_note: str
+    metrics: list[dict[str, Any]]
+    example_unit: str
     best: dict[str, float]
     time_to_accuracy_seconds: float | None
     elapsed_seconds_to_accuracy: float | None
@@ -233,6 +238,8 @@ def summarize(events: Sequence[Event]) -> RunResult:
         reached=reached is not None or ends_reached,
         target=experiment["targets"],
         target_note=experiment["target_note"],
+        metrics=record.get("metrics", []),
+        example_unit=record.get("example_unit", ""),
         best=_best(experiment["targets"], evaluations),
         time_to_accuracy_seconds=known("time_to_accuracy_seconds", tta, no_time),
         elapsed_seconds_to_accuracy=known("elapsed_seconds_to_accuracy", elapsed, no_time),

@@ -5,7 +5,8 @@ Targets, screen, results, reports and exports read the declaration. Nothing here
 
 import dataclasses
 import math
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
 
 Direction = Literal["at_least", "at_most"]
 
@@ -17,12 +18,13 @@ class Metric:
     Attributes:
       name: Its key in logs and results, such as `top_1_accuracy`.
       title: Its name on a page, such as `top-1 accuracy`.
-      unit: The unit of its values, such as `nats`; `fraction` for values from 0 to 1.
+      unit: The unit of its values, such as `nats`; `fraction` for values from 0 to 1, which a page
+        shows in percent, as it shows `percent`; `1` for a number without a unit.
       least: The least value that it can have.
       most: The greatest value that it can have.
       direction: The side on which better values lie: `at_least` where higher is better.
-      is_proportion: Whether it is a share of the evaluated examples. Its interval then follows from
-        the number of examples, and a page shows it in percent.
+      is_proportion: Whether it is a share of the evaluated examples. Its unit is then
+        `fraction`, and its interval follows from the number of examples.
       decimals: Digits after the point that are shown.
     """
 
@@ -34,6 +36,44 @@ class Metric:
     direction: Direction = "at_least"
     is_proportion: bool = False
     decimals: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuses fields of another kind: a declaration may come from a file or a log.
+
+        Raises:
+          TypeError: Names the field and its value.
+        """
+        text, number = "a text is needed", "a number is needed"
+        checks = {
+            "name": (isinstance(self.name, str) and self.name, text),
+            "title": (isinstance(self.title, str) and self.title, text),
+            "unit": (isinstance(self.unit, str) and self.unit, f"{text}; '1' is for no unit"),
+            "least": (isinstance(self.least, int | float), number),
+            "most": (isinstance(self.most, int | float), number),
+            "direction": (self.direction in get_args(Direction), "choose at_least or at_most"),
+            "is_proportion": (isinstance(self.is_proportion, bool), "choose True or False"),
+            "decimals": (self.decimals in range(21), "choose 0 to 20"),
+        }
+        for field, (is_right, wanted) in checks.items():
+            if not is_right:
+                value = getattr(self, field)
+                raise TypeError(f"Metric {self.name!r} has {field}={value!r}; {wanted}")
+        if self.is_proportion and self.unit != "fraction":
+            raise TypeError(
+                f"Metric {self.name!r} is a proportion and has unit={self.unit!r}; the unit of a "
+                "proportion is 'fraction', with values from 0 to 1"
+            )
+        if not self.least < self.most:
+            raise TypeError(
+                f"Metric {self.name!r} has least={self.least!r}, which is not below "
+                f"most={self.most!r}"
+            )
+
+    def allows(self, value: float) -> bool:
+        """Whether a value is in range. A sum of float32 may be a rounding outside of it."""
+        least, most = self.least, self.most
+        below, above = (1e-6 * max(1.0, abs(bound)) for bound in (least, most))
+        return least - below <= value <= most + above
 
     def text(self, value: float | None) -> str:
         """The value with the metric's decimals; `-` for None."""
@@ -52,7 +92,7 @@ def metric_from_json(fields: dict[str, Any]) -> Metric:
     """The metric that `Metric.to_json` described.
 
     Raises:
-      TypeError: A field is unknown or missing.
+      TypeError: A field is unknown, missing or of another kind.
     """
     bounds: dict[str, Any] = {"least": -math.inf, "most": math.inf}
     given = {name: value for name, value in fields.items() if value is not None}
@@ -81,3 +121,27 @@ BLEU = Metric(name="bleu", title="BLEU", unit="BLEU", least=0.0, most=100.0, dec
 def loss_metric(unit: str) -> Metric:
     """The mean loss of an evaluation, in a unit such as `nats an example`."""
     return Metric(name="loss", title="loss", unit=unit, least=0.0, direction="at_most")
+
+
+KNOWN_METRICS = {
+    "top_1_accuracy": TOP_1_ACCURACY,
+    "top_5_accuracy": TOP_5_ACCURACY,
+    "bleu": BLEU,
+    "top1Accuracy": TOP_1_ACCURACY,
+    "top5Accuracy": TOP_5_ACCURACY,
+    "f1Score": Metric(name="f1_score", title="F1 score", unit="fraction", least=0.0, most=1.0),
+}
+"""Metrics of results that declare none, by their names there: logs of DawnJAX from before logs had
+declarations, and DAWNBench's entries."""
+
+
+def declared_metrics(declarations: Iterable[dict[str, Any]]) -> Mapping[str, Metric]:
+    """The metrics of a run by name, from what `Metric.to_json` gave of each.
+
+    A log from before declarations were logged has none; its metrics are `KNOWN_METRICS`.
+
+    Raises:
+      TypeError: A declaration has an unknown or missing field, or one of another kind.
+    """
+    metrics = [metric_from_json(fields) for fields in declarations]
+    return {metric.name: metric for metric in metrics} or KNOWN_METRICS

@@ -79,7 +79,7 @@ class Translation(Task):
     TAG: ClassVar[str] = "translation"
     metrics: ClassVar = (BLEU, loss_metric("nats a target token"))
     arrays: ClassVar = ("source", "source_segments", "target", "target_segments")
-    example_unit: ClassVar[str] = "rows"
+    example_unit: ClassVar[str] = "packed rows"
     evaluation_fields: ClassVar = ("decoding",)
     other_set_flags: ClassVar = {
         "data.source": "Another set to translate: a file of sentences.",
