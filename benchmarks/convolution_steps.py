@@ -167,14 +167,14 @@ class Task:
 
 
 def made_batch(network: str, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gives images float32 [batch, height, width, channels] and labels int32 [batch]."""
+    """Makes images float32 [batch, height, width, channels] and labels int32 [batch]."""
     random = np.random.default_rng(0)
     images = random.standard_normal((batch_size, *IMAGE_SHAPES[network])).astype(np.float32)
     return images, random.integers(NUM_CLASSES, size=batch_size).astype(np.int32)
 
 
 def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], list[float]]]:
-    """Gives the task, and a function that makes a call's steps and gives their losses."""
+    """Returns the task, and a function that makes a call's steps and returns their losses."""
     image_shape = IMAGE_SHAPES[network]
     build: Any = EXPERIMENTS[network].model.build
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=batch_size)
@@ -228,7 +228,7 @@ def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], list[flo
 def pytorch_side(
     network: nn.Module, task: Task, contiguous: bool, compiled: bool, dtype: torch.dtype
 ) -> Callable[[], float]:
-    """Gives a function that makes one step and gives its loss."""
+    """Returns a function that makes one step and returns its loss."""
     layout = torch.contiguous_format if contiguous else torch.channels_last
     load_parameters(network, task.params)
     moved: Any = network.to(memory_format=layout)  # pyright: ignore[reportCallIssue]

@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
-    """Gives the profile of a few fresh steps, made by a process of its own."""
+    """Profiles a few fresh steps in a separate process."""
     environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {xla_flag}"}
     command = [sys.executable, "-m", "dawnjax", "profile", *flags, f"--run_dir={run_dir}"]
     done = subprocess.run([*command, "--figures=false"], env=environment)
@@ -85,7 +85,7 @@ def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
 
 
 def checks(profile: HostProfile) -> list[Row]:
-    """Gives what must hold of a real profile: its name, what was found, and whether it holds."""
+    """Checks what must hold of a real profile: name, what was seen, whether it holds."""
     capture, used = profile.capture, profile.utilization_json()
     device, reason = find_device(capture["device_kind"])
     rows: list[Row] = [("device", device.name if device else reason, device is not None)]
@@ -131,7 +131,7 @@ def checks(profile: HostProfile) -> list[Row]:
 
 
 def unknown_product_kernels(profile: HostProfile) -> list[tuple[str, float]]:
-    """Gives kernels of half precision's products that no name says to be the tensor cores'."""
+    """Finds kernels of half-precision products whose names do not say tensor cores."""
     if profile.trace is None:
         return []
     seconds: dict[str, int] = defaultdict(int)
@@ -165,7 +165,7 @@ def cut_capture(profile: HostProfile, out: Path, steps: int) -> int:
 
 
 def cut_trace(path: Path, program: Program, steps: int, of_steps: int) -> bytes:
-    """Gives the first steps of a trace of a GPU, with the run's own spans and nothing else.
+    """Cuts a trace of a GPU to its first steps and the run's spans.
 
     An op that ran as often as the program says for all steps, ran as often for each: its first runs
     are those of the first steps. Other events are kept to the end of these.
@@ -235,7 +235,7 @@ def _events_before(plane: Any, line: Any, end: int, device: bool) -> Iterable[An
 
 
 def without_folders(text: str) -> str:
-    """Gives a program's text with the names of source files alone: folders name a machine."""
+    """Cuts folders, which name a machine, from the source files in a program's text."""
     return re.sub(r'"(?:/[^"/]+)+/([^"/]+\.py)"', r'"\1"', text)
 
 

@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def _memory_beyond(log: bytes) -> int:
-    """Gives the most memory that reading a log takes beyond the log itself."""
+    """Measures the most memory that reading a log takes beyond the log itself."""
     tracemalloc.start()
     read_trial(log)
     peak = tracemalloc.get_traced_memory()[1]

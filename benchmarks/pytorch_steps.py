@@ -284,7 +284,7 @@ class Trainer:
 
 
 def optimizer_of(experiment: Any, model: nn.Module, device: torch.device) -> Any:
-    """Gives the experiment's optimizer at a constant rate."""
+    """The experiment's optimizer at a constant rate."""
     config, params = experiment.optimizer, list(model.parameters())
     fused = device.type == "cuda"
     if config.TAG == "adam":

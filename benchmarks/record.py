@@ -184,7 +184,7 @@ def write_for_peer(data: Path, out: Path) -> None:
 
 
 def compare(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]:
-    """Gives the ratio of mean times and the difference of mean accuracies, for each peer."""
+    """Compares mean times by their ratio and mean accuracies by their difference, for each peer."""
     seeds = [seed for part in ours for seed in part.get("seeds", [])]
     compared = {}
     for name, peer in peers.items():
@@ -206,7 +206,7 @@ def compare(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]
 def rows_of(
     ours: list[dict[str, Any]], peers: dict[str, Any], compared: dict[str, Any]
 ) -> list[list[str]]:
-    """Gives the table: each side's runs, mean time and accuracy, and our ratio to it."""
+    """The table: each side's runs, mean time and accuracy, and our ratio to it."""
     head = ["", "runs", "mean s", "std s", "mean top-1", "std", "ours / its s", "95 % interval"]
     rows = [head]
     seeds = [seed for part in ours for seed in part.get("seeds", [])]
@@ -224,7 +224,7 @@ def rows_of(
 
 
 def said_of_limits(ours: list[dict[str, Any]], experiment: str, is_tiny: bool) -> str:
-    """Gives our mean time with compilation, and the share of it that arithmetic must take."""
+    """Our mean time with compilation, and the share of it that arithmetic must take."""
     times = [seed["time_seconds"] for part in ours for seed in part.get("seeds", [])]
     if not times:
         return "no seed of ours ended"

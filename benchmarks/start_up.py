@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _seconds(arguments: list[str]) -> float:
-    """Gives the seconds of a Python process from its start to its end."""
+    """Times a Python process from its start to its end, in seconds."""
     started = time.perf_counter()
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - started

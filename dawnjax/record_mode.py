@@ -95,7 +95,7 @@ class SeedResult:
 
 
 def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
-    """Gives a seed's whole run as a function, not yet compiled.
+    """Makes the function of a seed's whole run, not yet compiled.
 
     Args:
       recipe: The pure functions.

@@ -151,7 +151,7 @@ def free_space(ballast, how):
 
 
 def small_disk(mount_point):
-    """Gives a command prefix that runs a program with a 3 MB disk at `mount_point`, or None."""
+    """A command prefix that runs a program with a 3 MB disk at `mount_point`, or None."""
     script = 'mount -t tmpfs -o size=3m tmpfs "$0" && exec "$@"'
     for namespace in (["unshare", "-rm"], ["unshare", "-m"]):
         prefix = [*namespace, "sh", "-c", script, str(mount_point)]

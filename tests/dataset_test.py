@@ -50,7 +50,7 @@ def read_all(directory: pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def failure(directory: pathlib.Path) -> str:
-    """Gives the message of reading a damaged directory; it must be one line."""
+    """Message of reading a damaged directory, which must be one line."""
     with pytest.raises(DataError) as error:
         read_all(directory)
     assert "\n" not in str(error.value)

@@ -39,7 +39,7 @@ def sources_of(vocabulary, lengths, seed=0):
 
 @functools.lru_cache
 def programs(vocabulary, **sizes):
-    """Gives a module's graph and state, and its forward pass, compiled once a shape."""
+    """Splits a module into graph and state, and compiles its forward pass once a shape."""
     graph, state = nnx.split(make(vocabulary, **sizes))
 
     @jax.jit

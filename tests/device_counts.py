@@ -40,7 +40,7 @@ FLAGS = [
 
 
 def first_losses(num_devices: int, *flags: str) -> list[float]:
-    """Gives the losses of the first steps."""
+    """Trains the first steps and returns their losses."""
     request, _ = parse_request("train", [*FLAGS, *flags])
     experiment, options = request.experiment, request.options
     spec = experiment.data.spec()

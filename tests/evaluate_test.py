@@ -43,7 +43,7 @@ def own(run) -> dict[str, float]:
 
 
 def state_of(run: Path) -> dict[str, str]:
-    """Gives the hash of each file that the run itself wrote."""
+    """The hash of each file that the run itself wrote."""
     files = [path for path in run.rglob("*") if path.is_file()]
     own_files = [path for path in files if not {"evaluations", "inference"} & set(path.parts)]
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in own_files}

@@ -24,7 +24,7 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, compile_cache) -> Path:
-    """Gives a run of the experiment that names an MLPerf benchmark, from its flag on."""
+    """Trains the experiment that names an MLPerf benchmark, from its flag on."""
     run_dir = tmp_path_factory.mktemp("export") / "trained"
     argv = ["train", "--experiment=imagenet_resnet_tiny", "--profile.after_run=false"]
     argv += [f"--run_dir={run_dir}", compile_cache]
@@ -99,7 +99,7 @@ def error_of(capsys, *argv: str) -> str:
 
 @pytest.fixture(scope="module")
 def trials(trained, tmp_path_factory) -> list[Path]:
-    """Gives five trials: the trained one and four that took longer."""
+    """Five trials: the trained run and four that took longer."""
     folder = tmp_path_factory.mktemp("trials")
     more = [retold(trained, folder / f"s{n}", n, stretched(1 + n / 10)) for n in (4, 5, 6, 7)]
     return [trained, *more]
@@ -435,7 +435,7 @@ def cifar10(values: list[float]) -> Callable[[list[Event]], list[Event]]:
 
 @pytest.fixture(scope="module")
 def dawnbench(trained, tmp_path_factory) -> tuple[Path, Path]:
-    """Gives a run of CIFAR-10 and what it exports as."""
+    """Makes a run of CIFAR-10 and exports it."""
     folder = tmp_path_factory.mktemp("dawnbench")
     # As float32 gives 94 %: below 0.94 as a float64.
     run = retold(trained, folder / "run", 5, cifar10([0.5, 0.93999, 0.9399999976158142, 0.92]))

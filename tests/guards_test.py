@@ -308,7 +308,7 @@ def train_programs(num_devices: int, *argv: str):
 
 @functools.cache
 def first_losses(num_devices: int, *argv: str) -> np.ndarray:
-    """Gives the losses of the first eight steps, two calls of four."""
+    """Trains eight steps in two calls of four; returns their losses."""
     recipe, shapes, programs = train_programs(num_devices, *argv)
     mesh = recipe.mesh
     make_key = jax.jit(

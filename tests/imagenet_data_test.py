@@ -25,7 +25,7 @@ from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 
 
 def jpeg(height: int, width: int, seed: int = 0, kind: str = ".jpg", grey: bool = False) -> bytes:
-    """Gives the file of a smooth random image."""
+    """Encodes a smooth random image as a file."""
     coarse = np.random.default_rng(seed).integers(0, 256, (4, 5) if grey else (4, 5, 3), np.uint8)
     image = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
     return cv2.imencode(kind, image)[1].tobytes()

@@ -21,7 +21,7 @@ ROWS = dawnbench_rows()
 
 
 def official_archive(name: str) -> Imported:
-    """Gives what an archive of real entries imports as; skips where it is not here."""
+    """Imports an archive of real entries; skips where it is not here."""
     data = os.environ.get("DAWNJAX_TEST_DATA")
     if not data:
         pytest.skip("DAWNJAX_TEST_DATA is not set")
@@ -33,7 +33,7 @@ def official_archive(name: str) -> Imported:
 
 @pytest.fixture(scope="module")
 def official() -> dict[str, Entry]:
-    """Gives the official entries by their paths."""
+    """The official entries by their paths."""
     imported = official_archive("dawnbench_entries.tar.xz")
     assert not imported.rejections
     assert not imported.other_files
@@ -42,7 +42,7 @@ def official() -> dict[str, Entry]:
 
 @pytest.fixture(scope="module")
 def history() -> Imported:
-    """Gives the malformed versions of the history."""
+    """The malformed versions of the history."""
     return official_archive("dawnbench_odd_history.tar.xz")
 
 

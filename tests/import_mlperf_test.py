@@ -44,7 +44,7 @@ MACHINES = {
 
 @pytest.fixture(scope="module")
 def official() -> dict[str, Entry]:
-    """Gives the official entries of v0.5 by their folders."""
+    """The official entries of v0.5 by their folders."""
     data = os.environ.get("DAWNJAX_TEST_DATA")
     if not data:
         pytest.skip("DAWNJAX_TEST_DATA is not set")

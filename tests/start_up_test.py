@@ -17,7 +17,7 @@ SLOW = ("jax", "flax", "optax", "orbax", "cv2", "sklearn", "scipy", "pandas", "m
 
 
 def loaded_by(script: str) -> set[str]:
-    """Gives the top-level modules that a fresh process has loaded after a script."""
+    """Runs a script in a fresh process; returns the top-level modules that it loaded."""
     done = subprocess.run(
         [sys.executable, "-c", f"{script}\nimport sys; print(*sys.modules)"],
         capture_output=True,

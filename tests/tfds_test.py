@@ -24,7 +24,7 @@ CLASSES = ("n01440764", "n01443537", "n01484850")
 
 
 def photograph(number: int) -> bytes:
-    """Gives a file: a JPEG, but the fourth is grey and the fifth a PNG named as the others are."""
+    """Encodes a file: a JPEG, but the fourth is grey, and the fifth a PNG with a JPEG's name."""
     shape = (5, 4) if number == 3 else (5, 4, 3)
     coarse = np.random.default_rng(number).integers(0, 256, shape, np.uint8)
     image = cv2.resize(coarse, (300 + number, 280), interpolation=cv2.INTER_CUBIC)

@@ -180,7 +180,7 @@ def compiled(text, num_devices, *flags):
 
 
 def run_steps(text, num_devices, *flags, steps=6):
-    """Gives the losses of the first steps, and the metrics after them."""
+    """Trains the first steps; returns their losses, and the metrics after them."""
     recipe, shapes, programs, evaluation = compiled(text, num_devices, *flags)
     mesh = recipe.mesh
     key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))

@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 
 
 def check_run(path: Path) -> tuple[list[str], list[str]]:
-    """Gives the faults of a run directory, and what is no fault but worth knowing."""
+    """Checks a run directory; returns its faults, and notes that are no faults."""
     directory = RunDirectory(path)
     if not path.is_dir():
         return [RECORD_FILE if is_record_file(path) else f"there is no directory {path}"], []
@@ -109,7 +109,7 @@ def _order_faults(events: list[Event]) -> list[str]:
 
 
 def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
-    """Gives where `experiment.json` contradicts itself or the log."""
+    """Finds where `experiment.json` contradicts itself or the log."""
     faults = []
     if identity_of(record["identity_fields"]) != record["identity"]:
         faults.append(
@@ -186,7 +186,7 @@ def _result_faults(
 
 
 def _up_to_attempt_of(written: dict[str, Any], events: list[Event]) -> dict[str, Any] | None:
-    """Gives the result that the log says an attempt before the last one ended with, if that is
+    """The result that the log says an attempt before the last one ended with, if that is
     the attempt that a written result is of."""
     for last in sorted({event["attempt"] for event in events})[:-1]:
         try:

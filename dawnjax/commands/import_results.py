@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
 
 
 def table(imported: Imported) -> str:
-    """Gives the closing table: how much was read, warned about and rejected."""
+    """The closing table: numbers of results read, warned about and rejected."""
     rows = [("", "entries", "trials", "with warnings")]
     kinds = sorted({(e.suite, e.round, e.kind) for e in imported.entries})
     for kind in [*kinds, None]:
@@ -103,7 +103,7 @@ def _names(files: Sequence[str]) -> str:
 
 
 def _not_read(imported: Imported) -> str:
-    """Gives what there was instead of results, for the line that says that there are none."""
+    """Describes a source without results, for the line that says so."""
     if imported.rejections:
         return ""
     if not imported.other_files:

@@ -14,7 +14,7 @@ class HelpRequested(Exception):
 def parse(
     command: str, flag_values: flags.FlagValues, argv: list[str], usage: str, description: str
 ) -> list[str]:
-    """Gives the positional arguments, and fills `flag_values` from the rest.
+    """Fills `flag_values` from flags, and returns the positional arguments.
 
     Args:
       command: The command's name, for messages.
@@ -44,7 +44,7 @@ def parse(
 
 
 def closest(name: str, candidates: list[str]) -> str | None:
-    """Gives the candidate that was probably meant by `name`, or None."""
+    """Finds the candidate that was probably meant by `name`, or None."""
     import difflib  # imported here because a command that parses cleanly never needs it
 
     matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
@@ -76,7 +76,7 @@ def _closest_flag(name: str, flag_names: list[str]) -> str | None:
 
 
 def _help_text(usage: str, description: str, flag_values: flags.FlagValues) -> str:
-    """Gives the text of `--help`: usage, what the command does, and each flag with its default.
+    """The text of `--help`: usage, what the command does, and each flag with its default.
 
     Args:
       usage: One line, such as `dawnjax check RUN_DIR...`.

@@ -52,7 +52,7 @@ class ProfileOptions:
     measured_peaks: bool = True
 
     def windows(self) -> list[tuple[int, int]]:
-        """Gives the windows inside the run, ascending.
+        """The windows inside the run, ascending.
 
         Raises:
           ConfigError: One is not written as FIRST:LAST, or overlaps another.

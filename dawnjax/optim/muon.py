@@ -27,7 +27,7 @@ def muon(
     steps_per_epoch: float,
     global_batch_size: int,
 ) -> optax.GradientTransformationExtraArgs:
-    """Gives the transformation from gradients of the mean loss to parameter updates.
+    """The transformation from gradients of the mean loss to parameter updates.
 
     Kernels are orthogonalized. A classifier's kernel and one-dimensional parameters get SGD with
     Nesterov momentum, a `whitening` layer's bias the same with a rate that falls linearly to 0,
@@ -73,12 +73,12 @@ def muon(
 
 
 def num_whitening_steps(config: Muon, steps_per_epoch: float) -> int:
-    """Gives after how many steps a `whitening` layer's bias changes no more."""
+    """Steps after which a `whitening` layer's bias changes no more."""
     return math.ceil(round(config.whitening_bias_epochs * steps_per_epoch, 6))
 
 
 def parameter_kinds(params: optax.Params) -> optax.Params:
-    """Gives for each parameter the name of the rule that `muon` updates it by."""
+    """Names the rule that `muon` updates each parameter by."""
 
     def kind(path: tuple, leaf: jax.Array) -> str:
         names = [str(getattr(entry, "key", entry)) for entry in path]
