@@ -255,14 +255,14 @@ def load_parameters(network: nn.Module, params: dict[str, np.ndarray]) -> None:
     Raises:
       KeyError: A parameter has no place, or a trained one of the network no parameter.
     """
-    own = dict(network.named_parameters())
-    missing = {name for name, parameter in own.items() if parameter.requires_grad}
+    parameters_by_name = dict(network.named_parameters())
+    missing = {name for name, parameter in parameters_by_name.items() if parameter.requires_grad}
     for path, value in params.items():
         part, _, last = path.rpartition(".")
         name = f"{part}.{'bias' if last == 'bias' else 'weight'}"
         order = {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}[value.ndim]
         with torch.no_grad():
-            own[name].copy_(torch.from_numpy(value.transpose(order).copy()))
+            parameters_by_name[name].copy_(torch.from_numpy(value.transpose(order).copy()))
         missing.discard(name)
     if missing:
         raise KeyError(f"no parameters for {sorted(missing)}")

@@ -108,9 +108,9 @@ def main() -> int:
     results = harness.Results(f"flagship_compile_{arguments.target}{kind}")
     rows = []
     for name in arguments.experiments or FLAGSHIPS:
-        found = _in_own_process(name, arguments)
-        print("\n".join(json.dumps(row) for row in found), flush=True)
-        rows += found
+        compiled_rows = _in_own_process(name, arguments)
+        print("\n".join(json.dumps(row) for row in compiled_rows), flush=True)
+        rows += compiled_rows
         results.add(rows=rows)
     print(_table(rows))
     print(results.path)

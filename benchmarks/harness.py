@@ -463,10 +463,10 @@ def _accelerators() -> list[str]:
     """Name, memory and driver of each NVIDIA GPU; empty where there is none."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
-        found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+        listing = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in found.stdout.splitlines() if line.strip()]
+    return [line.strip() for line in listing.stdout.splitlines() if line.strip()]
 
 
 def _end_group(process: subprocess.Popen) -> None:

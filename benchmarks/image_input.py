@@ -87,14 +87,14 @@ def main() -> int:
         }
         rows = [harness.head("ours", "Pillow")]
         for name, (ours, pillow) in settings.items():
-            found = harness.alternate(
+            comparison = harness.alternate(
                 lambda run=ours: rate(run),
                 lambda run=pillow: rate(run),
                 arguments.rounds,
                 unit="images/s/core",
             )
-            results.add(**{name.replace(" ", "_"): found.to_json()})
-            rows.append(found.row(name, digits=0))
+            results.add(**{name.replace(" ", "_"): comparison.to_json()})
+            rows.append(comparison.row(name, digits=0))
         tokens = text_rates(Path(folder), arguments.rounds)
         results.add(text={"unit": "tokens/s/core", "rates": tokens, "median": np.median(tokens)})
         waits = [paced_wait(examples, arguments.pace) for _ in range(PACED_ROUNDS)]

@@ -192,12 +192,14 @@ def compare(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]
             continue
         times = [seed["time_seconds"] for seed in seeds]
         ratio = harness.RatioOfMeans(times, [run["time_seconds"] for run in peer["runs"]])
-        own = np.array([seed["metrics"]["top_1_accuracy"] for seed in seeds])
+        our_accuracies = np.array([seed["metrics"]["top_1_accuracy"] for seed in seeds])
         their = np.array([run["top_1_accuracy"] for run in peer["runs"]])
-        error = float(np.sqrt(own.var() / len(own) + their.var() / len(their)))
+        error = float(
+            np.sqrt(our_accuracies.var() / len(our_accuracies) + their.var() / len(their))
+        )
         compared[name] = {
             **ratio.to_json(),
-            "accuracy_difference": float(own.mean() - their.mean()),
+            "accuracy_difference": float(our_accuracies.mean() - their.mean()),
             "accuracy_difference_standard_error": error,
         }
     return compared
@@ -210,8 +212,8 @@ def rows_of(
     head = ["", "runs", "mean s", "std s", "mean top-1", "std", "ours / its s", "95 % interval"]
     rows = [head]
     seeds = [seed for part in ours for seed in part.get("seeds", [])]
-    own = [(seed["time_seconds"], seed["metrics"]["top_1_accuracy"]) for seed in seeds]
-    rows.append([*_row("DawnJAX, record mode", own), "", ""])
+    our_figures = [(seed["time_seconds"], seed["metrics"]["top_1_accuracy"]) for seed in seeds]
+    rows.append([*_row("DawnJAX, record mode", our_figures), "", ""])
     for name, peer in peers.items():
         figures = [(run["time_seconds"], run["top_1_accuracy"]) for run in peer["runs"]]
         ratio = compared.get(name)

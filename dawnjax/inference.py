@@ -95,10 +95,10 @@ def latency(seconds: list[float]) -> dict[str, float | None]:
     The percentiles are those of the sample, a latency that occurred: half, or 99 of 100, were no
     longer. Those that need more examples are None.
     """
-    found = np.quantile(seconds, [0.5, 0.99], method="inverted_cdf").tolist()
+    quantiles = np.quantile(seconds, [0.5, 0.99], method="inverted_cdf").tolist()
     percentiles = {
         name: value if len(seconds) >= least else None
-        for (name, least), value in zip(LEAST_EXAMPLES.items(), found, strict=True)
+        for (name, least), value in zip(LEAST_EXAMPLES.items(), quantiles, strict=True)
     }
     return {
         "mean": float(np.mean(seconds)),

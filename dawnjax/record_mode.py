@@ -213,14 +213,14 @@ class RecordRuns:
         ).steps(0, self._num_steps)
         inputs = place({"index": order.index, "epoch": order.epoch}, self._sharding)
         order_seconds = time.perf_counter() - started
-        found = self._program(
+        outputs = self._program(
             self._make_key(np.int32(seed)),
             self._train,
             self._evaluation,
             inputs,
             self._evaluation_order,
         )
-        totals, losses, first_nonfinite = jax.device_get(found)
+        totals, losses, first_nonfinite = jax.device_get(outputs)
         seconds = time.perf_counter() - started
         if totals["examples"] != spec.num_eval_examples:
             raise RunError(

@@ -245,10 +245,10 @@ def one_of_two(index, port, directory):
         flip_a_bit(shared / "9" / "_METADATA")
     assert_exact(checkpoints.restore_newest(abstract_state(4)), 7, 4)
     assert len(warnings) == 1 and "_METADATA" in warnings[0]
-    other = abstract_state(4)
-    del other["count"]
+    without_count = abstract_state(4)
+    del without_count["count"]
     with pytest.raises(CheckpointError, match="count is int32"):
-        checkpoints.restore_newest(other)
+        checkpoints.restore_newest(without_count)
     checkpoints.close()
 
     store._VISIBLE_WITHIN_SECONDS = 0.2

@@ -307,10 +307,10 @@ def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_pat
                 event["num_devices"] = 7
         return events
 
-    other = retold(trained, tmp_path / "other", 8, other_devices)
+    on_seven = retold(trained, tmp_path / "other", 8, other_devices)
     out = f"--out={tmp_path / 'out'}"
     argv = ["--format=mlperf", str(trained), "--submitter=L", out]
-    assert "num_devices is 7" in error_of(capsys, *argv, str(other))
+    assert "num_devices is 7" in error_of(capsys, *argv, str(on_seven))
     again = retold(trained, tmp_path / "again", 3)
     assert "has the seed 3" in error_of(capsys, *argv, str(again))
 
@@ -484,8 +484,8 @@ def test_dawnbench_takes_no_entry_below_the_threshold(trained, tmp_path, capsys)
 def test_the_name_of_a_benchmark_is_no_mathematics():
     experiment = load_experiment("imagenet_resnet_tiny")
     spec = experiment.data.spec()
-    other = dataclasses.replace(experiment, mlperf_benchmark="")
-    assert experiment.identity(spec) == other.identity(spec)
+    unnamed = dataclasses.replace(experiment, mlperf_benchmark="")
+    assert experiment.identity(spec) == unnamed.identity(spec)
     named = [name for name in experiment_names() if load_experiment(name).mlperf_benchmark]
     assert named == ["imagenet_resnet50_mlperf", "imagenet_resnet_tiny"]
 

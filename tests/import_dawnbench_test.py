@@ -90,9 +90,9 @@ def test_leaderboards_by_time(task, official):
     ],
 )
 def test_headline_times(source, seconds, official):
-    found = official[source].trials[0].time_to_accuracy_seconds
+    imported_seconds = official[source].trials[0].time_to_accuracy_seconds
     # Printed to a tenth or a hundredth of a second.
-    assert found == pytest.approx(seconds, abs=0.05)
+    assert imported_seconds == pytest.approx(seconds, abs=0.05)
 
 
 THRESHOLDS = (90, 90.5, 91, 91.5, 92, 92.5, 93)
@@ -133,8 +133,8 @@ def test_the_evaluations_give_the_threshold_sweep(name, official):
             None,
         )
 
-    found = [hours_to(threshold) for threshold in THRESHOLDS]
-    assert found == pytest.approx(list(SWEEP[name]), abs=HOURS)
+    hours = [hours_to(threshold) for threshold in THRESHOLDS]
+    assert hours == pytest.approx(list(SWEEP[name]), abs=HOURS)
     assert hours_to(93.5) is None
 
 

@@ -86,8 +86,10 @@ def test_imagenet_is_read_as_it_is(imagenet_directory, below):
         # TFDS shuffles what it writes; each photograph keeps its label.
         known = {decode_square(photograph(n), 256).tobytes(): n % 3 for n in numbers}
         assert len(known) == len(images)
-        found = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
-        assert found == known and labels.dtype == np.int32
+        labels_by_image = {
+            image.tobytes(): label for image, label in zip(images, labels, strict=True)
+        }
+        assert labels_by_image == known and labels.dtype == np.int32
 
 
 def test_any_labelled_images_are_read_under_their_name(imagenet_directory, tmp_path, capsys):

@@ -84,9 +84,9 @@ def test_accumulation_in_parts_gives_the_same_steps():
     whole, losses = trained(BASE, 3)
     for num_devices, parts in ((1, 2), (1, 8), (4, 8)):
         experiment = dataclasses.replace(BASE, accumulation_steps=parts)
-        state, found = trained(experiment, 3, num_devices=num_devices)
+        state, accumulated = trained(experiment, 3, num_devices=num_devices)
         # Sums in another order: rounding, which three steps do not magnify beyond 1e-5.
-        np.testing.assert_allclose(found, losses, atol=1e-5)
+        np.testing.assert_allclose(accumulated, losses, atol=1e-5)
         for got, want in zip(
             jax.tree.leaves((state.params, state.batch_stats)),
             jax.tree.leaves((whole.params, whole.batch_stats)),

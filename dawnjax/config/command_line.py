@@ -62,16 +62,16 @@ _NAMES_ELSEWHERE = {
     "compute_dtype": ("dtype", "precision"),
     "checkpoint.directory": ("ckpt_dir", "checkpoint_dir"),
     "data.data_dir": ("data_dir", "dataset_dir"),
-    "num_epochs": ("max_steps", "train_steps", "num_steps"),
+    "max_steps": ("train_steps", "num_steps"),
     "experiment": ("config", "recipe"),
 }
 """What other trainers call some flags; their spelling is too far from ours to be found by it."""
 
 
 def _closest_flag(name: str, flag_names: list[str]) -> str | None:
-    for own, elsewhere in _NAMES_ELSEWHERE.items():
-        if name in elsewhere and own in flag_names:
-            return own
+    for flag, elsewhere in _NAMES_ELSEWHERE.items():
+        if name in elsewhere and flag in flag_names:
+            return flag
     return closest(name, flag_names)
 
 
@@ -84,10 +84,10 @@ def _help_text(usage: str, description: str, flag_values: flags.FlagValues) -> s
       flag_values: The command's flags; those whose name has a dot are grouped by what is before it.
     """
     lines = [f"usage: {usage}", "", description.strip(), ""]
-    own = sorted((name for name in flag_values if "." not in name), key=str)
+    plain = sorted((name for name in flag_values if "." not in name), key=str)
     dotted = [name for name in flag_values if "." in name]
     lines.append("flags:")
-    lines += [_flag_line(flag_values, name) for name in own]
+    lines += [_flag_line(flag_values, name) for name in plain]
     for group in dict.fromkeys(name.split(".", 1)[0] for name in dotted):
         lines += ["", f"{group}:"]
         lines += [_flag_line(flag_values, name) for name in dotted if name.startswith(group + ".")]

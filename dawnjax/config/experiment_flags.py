@@ -140,11 +140,11 @@ def _differences(experiment: Experiment, *, is_tiny: bool) -> dict[str, Any]:
     if name not in experiment_names():
         return {}
     built_in = flatten(load_experiment(name, is_tiny=is_tiny).recipe_fields())
-    own = flatten(experiment.recipe_fields())
+    fields = flatten(experiment.recipe_fields())
     return {
-        field.removesuffix(".tag"): own.get(field)
-        for field in sorted(own.keys() | built_in.keys())
-        if own.get(field) != built_in.get(field)
+        field.removesuffix(".tag"): fields.get(field)
+        for field in sorted(fields.keys() | built_in.keys())
+        if fields.get(field) != built_in.get(field)
     }
 
 

@@ -154,8 +154,8 @@ def orthogonalized(
         for place, result in zip(
             places, newton_schulz(stack, num_steps, coefficients), strict=True
         ):
-            own = result[: tall[place].shape[0], : tall[place].shape[1]]
-            results[place] = own.T if is_wide[place] else own
+            matrix = result[: tall[place].shape[0], : tall[place].shape[1]]
+            results[place] = matrix.T if is_wide[place] else matrix
     return results
 
 
