@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command; gives its exit status.
+    """Runs a command; returns its exit status.
 
     Args:
       argv: Arguments without the program's name; those of this process if None.

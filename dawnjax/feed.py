@@ -112,7 +112,7 @@ class InputShapes:
 def input_shapes(
     experiment: Experiment, spec: AnySpec, options: RunOptions, mesh: Mesh
 ) -> InputShapes:
-    """Chooses where the dataset lies, and gives the shapes that follow.
+    """Chooses where the dataset lies, and returns the shapes that follow.
 
     Args:
       experiment: The experiment, of one stage.

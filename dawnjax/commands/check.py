@@ -23,7 +23,7 @@ from dawnjax.runs.log import Event, log_path, read_events
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status: 1 if any run directory has a fault."""
+    """Runs the command; returns its exit status: 1 if any run directory has a fault."""
     flag_values = flags.FlagValues()
     paths = command_line.parse(
         "check",
@@ -186,8 +186,7 @@ def _result_faults(
 
 
 def _up_to_attempt_of(written: dict[str, Any], events: list[Event]) -> dict[str, Any] | None:
-    """The result that the log says an attempt before the last one ended with, if that is
-    the attempt that a written result is of."""
+    """The result by the log up to the attempt that `written` is of; None if that is the last."""
     for last in sorted({event["attempt"] for event in events})[:-1]:
         try:
             result = summary.summarize([e for e in events if e["attempt"] <= last])
@@ -198,5 +197,5 @@ def _up_to_attempt_of(written: dict[str, Any], events: list[Event]) -> dict[str,
     return None
 
 
-def _same(one: Any, other: Any) -> bool:
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+def _same(first: Any, second: Any) -> bool:
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)

@@ -25,7 +25,7 @@ MAX_SHOWN = 5
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status: 1 if anything was rejected."""
+    """Runs the command; returns its exit status: 1 if anything was rejected."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string("out", None, "The JSON Lines file to write.", flag_values=flag_values)
     flags.DEFINE_multi_string(

@@ -22,7 +22,7 @@ and SVG are written next to each profile. --experiment=NAME --help lists its fla
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status."""
+    """Runs the command; returns its exit status."""
     figure_flags = [
         text for text in argv if text.lstrip("-").partition("=")[0] in ("figures", "nofigures")
     ]

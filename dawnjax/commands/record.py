@@ -20,7 +20,7 @@ fixed length is comparable with the CIFAR-10 speed records; it is not a time to 
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status."""
+    """Runs the command; returns its exit status."""
     record_flags = flags.FlagValues()
     flags.DEFINE_integer(
         "trials", 1, "Seeds to run, from --seed on.", lower_bound=1, flag_values=record_flags

@@ -1,4 +1,4 @@
-"""How a machine runs an experiment: mesh, intervals, deadlines, what is seen of where time goes.
+"""How a machine runs an experiment: mesh, checkpoints, processes, deadlines, profiles.
 
 Nothing here is part of an experiment's identity: a run may be resumed with other options.
 """

@@ -236,7 +236,7 @@ def newton_schulz(matrices: jax.Array, num_steps: int, coefficients: Coefficient
 
 
 def renormalize_kernels() -> optax.GradientTransformation:
-    """Adds to each update what scales the parameter to norm sqrt(outputs): 1 for a mean filter.
+    """Changes each update so that the parameter gets norm sqrt(outputs): 1 for a mean filter.
 
     What is under a BatchNorm does not depend on its kernel's scale; fixing the scale fixes what a
     step of a given size changes.

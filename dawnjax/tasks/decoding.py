@@ -129,7 +129,7 @@ def beam_search(
     end: int,
     alpha: float,
 ) -> Decoded:
-    """Keeps the `num_beams` likeliest hypotheses at each position; gives the best that ended.
+    """Keeps the `num_beams` likeliest hypotheses at each position; returns the best that ended.
 
     A hypothesis ends when the end token is among its row's `num_beams` likeliest continuations, or
     at the row's limit. A row ends after `num_beams` of them, or as soon as no live one can still
