@@ -121,7 +121,7 @@ def test_links_between_pages_lead_to_a_heading(page):
 def test_the_readme_names_files_that_a_run_of_digits_loads():
     _, _, section = (TOP / "README.md").read_text().partition("## From flag to result\n")
     files = re.findall(r"^\| `(dawnjax/\S+)\.py` \|", section, re.MULTILINE)
-    assert f"passes these {len(files)} files" in section and len(files) > 10
+    assert f"These {len(files)} files take" in section and len(files) > 10
     script = "import sys; from dawnjax.config.experiment_flags import parse_request; "
     script += "import dawnjax.commands.train, dawnjax.__main__, dawnjax.train; "
     script += "parse_request('train', ['--experiment=digits']); print(*sys.modules)"
