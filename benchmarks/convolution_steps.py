@@ -167,14 +167,14 @@ class Task:
 
 
 def made_batch(network: str, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gives images float32 [batch, height, width, channels] and labels int32 [batch]."""
+    """Makes images float32 [batch, height, width, channels] and labels int32 [batch]."""
     random = np.random.default_rng(0)
     images = random.standard_normal((batch_size, *IMAGE_SHAPES[network])).astype(np.float32)
     return images, random.integers(NUM_CLASSES, size=batch_size).astype(np.int32)
 
 
 def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], list[float]]]:
-    """Gives the task, and a function that makes a call's steps and gives their losses."""
+    """Returns the task, and a function that makes a call's steps and returns their losses."""
     image_shape = IMAGE_SHAPES[network]
     build: Any = EXPERIMENTS[network].model.build
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=batch_size)
@@ -228,7 +228,7 @@ def our_side(network: str, batch_size: int) -> tuple[Task, Callable[[], list[flo
 def pytorch_side(
     network: nn.Module, task: Task, contiguous: bool, compiled: bool, dtype: torch.dtype
 ) -> Callable[[], float]:
-    """Gives a function that makes one step and gives its loss."""
+    """Returns a function that makes one step and returns its loss."""
     layout = torch.contiguous_format if contiguous else torch.channels_last
     load_parameters(network, task.params)
     moved: Any = network.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
@@ -255,14 +255,14 @@ def load_parameters(network: nn.Module, params: dict[str, np.ndarray]) -> None:
     Raises:
       KeyError: A parameter has no place, or a trained one of the network no parameter.
     """
-    own = dict(network.named_parameters())
-    missing = {name for name, parameter in own.items() if parameter.requires_grad}
+    parameters_by_name = dict(network.named_parameters())
+    missing = {name for name, parameter in parameters_by_name.items() if parameter.requires_grad}
     for path, value in params.items():
         part, _, last = path.rpartition(".")
         name = f"{part}.{'bias' if last == 'bias' else 'weight'}"
         order = {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}[value.ndim]
         with torch.no_grad():
-            own[name].copy_(torch.from_numpy(value.transpose(order).copy()))
+            parameters_by_name[name].copy_(torch.from_numpy(value.transpose(order).copy()))
         missing.discard(name)
     if missing:
         raise KeyError(f"no parameters for {sorted(missing)}")

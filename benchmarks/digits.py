@@ -93,7 +93,7 @@ def _summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ratios(sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Gives DawnJAX / PyTorch, of means: the seeds of the sides have nothing to do with each other.
+    """DawnJAX / PyTorch, of means: the seeds of the sides have nothing to do with each other.
 
     There is none where a trial did not reach: what it spent is no time to accuracy.
     """

@@ -108,9 +108,9 @@ def main() -> int:
     results = harness.Results(f"flagship_compile_{arguments.target}{kind}")
     rows = []
     for name in arguments.experiments or FLAGSHIPS:
-        found = _in_own_process(name, arguments)
-        print("\n".join(json.dumps(row) for row in found), flush=True)
-        rows += found
+        compiled_rows = _in_own_process(name, arguments)
+        print("\n".join(json.dumps(row) for row in compiled_rows), flush=True)
+        rows += compiled_rows
         results.add(rows=rows)
     print(_table(rows))
     print(results.path)
@@ -141,7 +141,7 @@ def _in_own_process(name: str, arguments: argparse.Namespace) -> list[dict[str, 
 
 
 def _environment(target: str) -> dict[str, str]:
-    """Gives the environment in which a target's compiler works without its hardware.
+    """The environment in which a target's compiler works without its hardware.
 
     Raises:
       LookupError: A library is missing.
@@ -294,7 +294,7 @@ def _devices(name: str, target: str, count: int | None) -> list[Any]:
 
 
 def _spec(experiment: Any) -> Any:
-    """Gives the shapes and counts of the real data set, which need not be here."""
+    """Shapes and counts of the real data set, which need not be here."""
     from dawnjax.input_pipeline.cifar10 import Cifar10
     from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
     from dawnjax.input_pipeline.parallel_text import ParallelText

@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
-    """Gives the profile of a few fresh steps, made by a process of its own."""
+    """Profiles a few fresh steps in a separate process."""
     environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {xla_flag}"}
     command = [sys.executable, "-m", "dawnjax", "profile", *flags, f"--run_dir={run_dir}"]
     done = subprocess.run([*command, "--figures=false"], env=environment)
@@ -85,13 +85,13 @@ def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
 
 
 def checks(profile: HostProfile) -> list[Row]:
-    """Gives what must hold of a real profile: its name, what was found, and whether it holds."""
+    """Checks what must hold of a real profile: name, what was seen, whether it holds."""
     capture, used = profile.capture, profile.utilization_json()
     device, reason = find_device(capture["device_kind"])
     rows: list[Row] = [("device", device.name if device else reason, device is not None)]
     if profile.trace is None or profile.attribution is None or profile.measured is None:
         return [*rows, ("trace", profile.failure, False)]
-    events = [event for own in profile.trace.devices.values() for event in own]
+    events = [event for device_events in profile.trace.devices.values() for event in device_events]
     named = sum(e.end - e.start for e in events if e.op) / sum(e.end - e.start for e in events)
     rows.append(("kernels' time that names an op", f"{named:.1%}", named > 0.95))
     known = sum(e.end - e.start for e in events if e.op in profile.program.ops)
@@ -117,11 +117,11 @@ def checks(profile: HostProfile) -> list[Row]:
         # Above the data sheet: the sheet, or the measurement, is wrong. Far below: the measurement.
         dtype = measured["key"].split("|")[4]
         dtype = "tensorfloat32" if dtype == "float32" else dtype
-        for name, found, peak in (
+        for name, rate, peak in (
             (f"product / peak ({dtype})", measured["flops_per_second"], device.peak(dtype)),
             ("copy / peak", measured["bytes_per_second"], device.memory_bytes_per_second),
         ):
-            share = found / peak if peak else 0.0
+            share = rate / peak if peak else 0.0
             rows.append((name, f"{share:.3f}", 0.4 < share < 1.02))
     sent = profile.communication_json()
     alone = capture["num_devices"] == 1
@@ -131,7 +131,7 @@ def checks(profile: HostProfile) -> list[Row]:
 
 
 def unknown_product_kernels(profile: HostProfile) -> list[tuple[str, float]]:
-    """Gives kernels of half precision's products that no name says to be the tensor cores'."""
+    """Finds kernels of half-precision products whose names do not say tensor cores."""
     if profile.trace is None:
         return []
     seconds: dict[str, int] = defaultdict(int)
@@ -165,7 +165,7 @@ def cut_capture(profile: HostProfile, out: Path, steps: int) -> int:
 
 
 def cut_trace(path: Path, program: Program, steps: int, of_steps: int) -> bytes:
-    """Gives the first steps of a trace of a GPU, with the run's own spans and nothing else.
+    """Cuts a trace of a GPU to its first steps and the run's spans.
 
     An op that ran as often as the program says for all steps, ran as often for each: its first runs
     are those of the first steps. Other events are kept to the end of these.
@@ -188,10 +188,10 @@ def cut_trace(path: Path, program: Program, steps: int, of_steps: int) -> bytes:
             for event in line.events if line.name.startswith("Stream") else ():
                 op = str(plane.stats(event).get("hlo_op") or "")
                 runs[op].append(line.timestamp_ns * 1000 + event.offset_ps + event.duration_ps)
-        for op, own in runs.items():
+        for op, op_ends in runs.items():
             times = program.ops[op].runs if op in program.ops else 0
-            if times and len(own) == times * of_steps:
-                ends.append(sorted(own)[times * steps - 1])
+            if times and len(op_ends) == times * of_steps:
+                ends.append(sorted(op_ends)[times * steps - 1])
     if not ends:
         raise ConfigError(f"{path} does not hold {of_steps} steps of the compiled program")
     for plane in planes:
@@ -211,15 +211,15 @@ def _copy_plane(plane: Any, copy: Any, end: int) -> None:
             continue
         new = copy.lines.add(id=line.id, name=line.name, timestamp_ns=line.timestamp_ns)
         for event in kept:
-            one = new.events.add(metadata_id=event.metadata_id, offset_ps=event.offset_ps)
+            cut_event = new.events.add(metadata_id=event.metadata_id, offset_ps=event.offset_ps)
             last = end - line.timestamp_ns * 1000 - event.offset_ps
-            one.duration_ps = event.duration_ps if device else min(event.duration_ps, last)
+            cut_event.duration_ps = event.duration_ps if device else min(event.duration_ps, last)
             named = plane.proto.event_metadata[event.metadata_id]
             copy.event_metadata[event.metadata_id].id = event.metadata_id
             copy.event_metadata[event.metadata_id].name = named.name
             for stat in event.stats:
                 if stat.metadata_id in wanted:
-                    one.stats.add().CopyFrom(stat)
+                    cut_event.stats.add().CopyFrom(stat)
                     for number in (stat.metadata_id, stat.ref_value):
                         if number in plane.stat_names:
                             copy.stat_metadata[number].id = number
@@ -235,7 +235,7 @@ def _events_before(plane: Any, line: Any, end: int, device: bool) -> Iterable[An
 
 
 def without_folders(text: str) -> str:
-    """Gives a program's text with the names of source files alone: folders name a machine."""
+    """Cuts folders, which name a machine, from the source files in a program's text."""
     return re.sub(r'"(?:/[^"/]+)+/([^"/]+\.py)"', r'"\1"', text)
 
 

@@ -81,11 +81,11 @@ class Comparison:
         return float(np.median(np.divide(self.first, self.second)))
 
     def interval(self, level: float = 0.95, draws: int = 10_000) -> tuple[float, float]:
-        """Gives the bootstrap interval of `ratio`: rounds are drawn again, as pairs."""
+        """The bootstrap interval of `ratio`: rounds are drawn again, as pairs."""
         return bootstrap_of_median(np.divide(self.first, self.second), level, draws)
 
     def to_json(self) -> dict[str, Any]:
-        """Gives every round, and the ratio with its interval."""
+        """Every round, and the ratio with its interval."""
         low, high = self.interval()
         return {
             "unit": self.unit,
@@ -98,7 +98,7 @@ class Comparison:
         }
 
     def row(self, name: str, digits: int = 3) -> list[str]:
-        """Gives the row of a table under `HEAD`: both medians, the ratio and its interval."""
+        """The row of a table under `HEAD`: both medians, the ratio and its interval."""
         low, high = self.interval()
         medians = [f"{np.median(side):.{digits}f}" for side in (self.first, self.second)]
         return [
@@ -110,14 +110,14 @@ class Comparison:
 
 
 def head(first: str, second: str) -> list[str]:
-    """Gives the head of a table of `Comparison.row`."""
+    """The head of a table of `Comparison.row`."""
     return ["", first, second, "ratio", "95 % interval"]
 
 
 def bootstrap_of_median(
     values: Sequence[float] | np.ndarray, level: float = 0.95, draws: int = 10_000
 ) -> tuple[float, float]:
-    """Gives the percentile interval of the median of values that are drawn again."""
+    """The percentile interval of the median of values that are drawn again."""
     random = np.random.default_rng(0)
     values = np.asarray(values, float)
     medians = np.median(random.choice(values, (draws, len(values))), axis=1)
@@ -143,7 +143,7 @@ class RatioOfMeans:
         return float(np.mean(self.first) / np.mean(self.second))
 
     def interval(self, level: float = 0.95, draws: int = 10_000) -> tuple[float, float]:
-        """Gives the bootstrap interval of `ratio`: each side is drawn again by itself."""
+        """The bootstrap interval of `ratio`: each side is drawn again by itself."""
         random = np.random.default_rng(0)
         first, second = (
             random.choice(np.asarray(side, float), (draws, len(side))).mean(1)
@@ -153,7 +153,7 @@ class RatioOfMeans:
         return float(low), float(high)
 
     def to_json(self) -> dict[str, Any]:
-        """Gives both means, the ratio and its interval."""
+        """Both means, the ratio and its interval."""
         return {
             "first_mean": float(np.mean(self.first)),
             "second_mean": float(np.mean(self.second)),
@@ -405,14 +405,14 @@ class Results:
 
 
 def folder() -> Path:
-    """Gives the folder of results, which exists."""
+    """The folder of results, made where it does not exist."""
     path = Path(os.environ.get(RESULTS_VARIABLE) or RESULTS)
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def environment() -> dict[str, Any]:
-    """Gives the machine, its load, the versions and the day.
+    """The machine, its load, the versions and the day.
 
     It starts no JAX and no PyTorch: the process that compares may hold no memory of an accelerator.
     """
@@ -438,7 +438,7 @@ def write(name: str, record: dict[str, Any]) -> Path:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Gives rows as aligned text, the first one as the head."""
+    """Aligns rows as text, the first one as the head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(
@@ -460,13 +460,13 @@ def _processor() -> str:
 
 
 def _accelerators() -> list[str]:
-    """Gives name, memory and driver of each NVIDIA GPU; empty where there is none."""
+    """Name, memory and driver of each NVIDIA GPU; empty where there is none."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
-        found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+        listing = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in found.stdout.splitlines() if line.strip()]
+    return [line.strip() for line in listing.stdout.splitlines() if line.strip()]
 
 
 def _end_group(process: subprocess.Popen) -> None:

@@ -87,14 +87,14 @@ def main() -> int:
         }
         rows = [harness.head("ours", "Pillow")]
         for name, (ours, pillow) in settings.items():
-            found = harness.alternate(
+            comparison = harness.alternate(
                 lambda run=ours: rate(run),
                 lambda run=pillow: rate(run),
                 arguments.rounds,
                 unit="images/s/core",
             )
-            results.add(**{name.replace(" ", "_"): found.to_json()})
-            rows.append(found.row(name, digits=0))
+            results.add(**{name.replace(" ", "_"): comparison.to_json()})
+            rows.append(comparison.row(name, digits=0))
         tokens = text_rates(Path(folder), arguments.rounds)
         results.add(text={"unit": "tokens/s/core", "rates": tokens, "median": np.median(tokens)})
         waits = [paced_wait(examples, arguments.pace) for _ in range(PACED_ROUNDS)]
@@ -115,7 +115,7 @@ def main() -> int:
 
 
 def read_files(archive_name: str) -> list[bytes]:
-    """Gives the JPEG files in a .tar."""
+    """The JPEG files in a .tar."""
     with tarfile.open(archive_name) as archive:
         members = [member for member in archive if member.name.lower().endswith((".jpeg", ".jpg"))]
         extracted = [archive.extractfile(member) for member in members]
@@ -123,7 +123,7 @@ def read_files(archive_name: str) -> list[bytes]:
 
 
 def pillow_square(content: bytes) -> np.ndarray:
-    """Gives what torchvision's Resize(256) and CenterCrop(256) make with Pillow."""
+    """Does with Pillow what torchvision's Resize(256) and CenterCrop(256) do."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(content)).convert("RGB")
@@ -135,7 +135,7 @@ def pillow_square(content: bytes) -> np.ndarray:
 
 
 def pillow_crop(content: bytes, random: np.random.Generator) -> np.ndarray:
-    """Gives what torchvision's RandomResizedCrop(224) makes with Pillow."""
+    """Does with Pillow what torchvision's RandomResizedCrop(224) does."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(content)).convert("RGB")
@@ -178,7 +178,7 @@ def compare_squares(files: list[bytes], squares: list[np.ndarray]) -> dict[str, 
 
 
 def feeder(examples: dict[str, np.ndarray], batch_size: int) -> Callable[[], int]:
-    """Gives a function that copies the next batch, and gives its number of examples."""
+    """Returns a function that copies the next batch and returns its number of examples."""
     count = len(next(iter(examples.values())))
     order = ExampleOrder(seed=0, num_train_examples=count)
     step = iter(range(10**9))
@@ -191,7 +191,7 @@ def feeder(examples: dict[str, np.ndarray], batch_size: int) -> Callable[[], int
 
 
 def text_rates(folder: Path, rounds: int) -> list[float]:
-    """Gives tokens a second of CPU time, source and target together, of each round."""
+    """Measures tokens a second of CPU time, source and target together, in each round."""
     random = np.random.default_rng(0)
     examples = {}
     for name, dtype in (
@@ -210,7 +210,7 @@ def text_rates(folder: Path, rounds: int) -> list[float]:
 
 
 def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float:
-    """Gives the share of a consumer's time that it waits for batches, read ahead by a thread.
+    """Measures the share of a consumer's time that it waits for batches read ahead by a thread.
 
     The consumer takes a batch, is busy elsewhere as long as an accelerator of that pace would be,
     and takes the next. What is measured is the gathering of rows; the copy to a device runs on
@@ -236,7 +236,7 @@ def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float
 
 
 def rate(run: Callable[[], int]) -> float:
-    """Gives the examples a second of CPU time, of a run that says how many it had."""
+    """Measures examples a second of CPU time, of a run that returns their number."""
     started = time.process_time()
     return run() / (time.process_time() - started)
 

@@ -45,11 +45,11 @@ def main() -> int:
 
     def scan() -> float:
         started = time.process_time()
-        found = 0
+        count = 0
         for log in logs:
             for line in log.split(b"\n"):
-                found += _MARKED.search(line) is not None
-        assert found == num_records
+                count += _MARKED.search(line) is not None
+        assert count == num_records
         return time.process_time() - started
 
     result = harness.alternate(ours, scan, arguments.rounds).to_json()
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def _memory_beyond(log: bytes) -> int:
-    """Gives the most memory that reading a log takes beyond the log itself."""
+    """Measures the most memory that reading a log takes beyond the log itself."""
     tracemalloc.start()
     read_trial(log)
     peak = tracemalloc.get_traced_memory()[1]

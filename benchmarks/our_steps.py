@@ -156,7 +156,7 @@ class Step:
         return (time.perf_counter() - started) / steps
 
     def first_losses(self, steps: int, folder: str) -> list[float]:
-        """Gives the losses of the first steps.
+        """Trains the first steps; returns their losses.
 
         Args:
           steps: How many.
@@ -178,7 +178,7 @@ class Step:
 
 
 def made_images(experiment: Experiment, batch_size: int) -> tuple[AnySpec, dict[str, np.ndarray]]:
-    """Gives the specification of an experiment's made-up images, and one batch of them."""
+    """Makes a batch of an experiment's images, and their specification."""
     examples = {name: np.asarray(a) for name, a in experiment.data.load("train").items()}
     index = np.arange(batch_size, dtype=np.int32)
     batch = {**examples, "index": index, "epoch": np.zeros_like(index)}
@@ -186,7 +186,7 @@ def made_images(experiment: Experiment, batch_size: int) -> tuple[AnySpec, dict[
 
 
 def made_text(text: step_settings.Text, rows: int) -> tuple[AnySpec, dict[str, np.ndarray]]:
-    """Gives the specification of made-up packed text, and one batch of it."""
+    """Makes a batch of packed text, and its specification."""
     spec = TextSpec(
         num_train_examples=rows,
         num_train_pairs=rows,

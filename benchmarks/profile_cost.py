@@ -161,7 +161,7 @@ def main() -> int:
 
 
 def _window_cost(watchdog: Any, folder: Path) -> tuple[harness.Comparison, int, int]:
-    """Gives wall seconds a step of digits traced and not, and a trace's bytes and steps."""
+    """Measures wall seconds a step of digits, traced and not, and a trace's bytes and steps."""
     bench = Bench(SETTINGS["digits, as it runs"], watchdog, str(folder))
     state = bench.programs.initialize(bench.key)
     trainer = Trainer(
@@ -208,7 +208,7 @@ def _span_microseconds(attempt: Attempt, calls: int = 10_000) -> list[float]:
 
 
 def _sample_microseconds(repetitions: int = 50) -> float:
-    """Gives the CPU microseconds of one sample of the host."""
+    """Measures the CPU microseconds of one sample of the host."""
     sampler = HostSampler(
         lambda sample: None,
         devices=jax.local_devices(),

@@ -108,7 +108,7 @@ def augment(images: torch.Tensor, experiment: Experiment) -> torch.Tensor:
 
 
 def batches(num_examples: int, batch_size: int) -> Iterator[torch.Tensor]:
-    """Gives rows of the endless stream of shuffled epochs; nothing is dropped."""
+    """Yields rows of the endless stream of shuffled epochs; nothing is dropped."""
     rows = torch.empty(0, dtype=torch.int64)
     while True:
         while len(rows) < batch_size:
@@ -118,7 +118,7 @@ def batches(num_examples: int, batch_size: int) -> Iterator[torch.Tensor]:
 
 
 def learning_rate(experiment: Experiment, step: int, num_steps: int, warmup_steps: int) -> float:
-    """Gives the rate of a step, counted from 0: linear warm-up, then a half cosine."""
+    """The rate of a step, counted from 0: linear warm-up, then a half cosine."""
     peak, config = experiment.optimizer.base_learning_rate, experiment.schedule
     if step < warmup_steps:
         first = config.initial_fraction

@@ -175,10 +175,10 @@ class Transformer(nn.Module):
         target, target_segments = batch["target"], batch["target_segments"]
 
         def same(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-            own = (queries[:, :, None] == keys[:, None, :]) & (keys[:, None, :] > 0)
+            visible = (queries[:, :, None] == keys[:, None, :]) & (keys[:, None, :] > 0)
             # A row of padding sees itself: a softmax over nothing is NaN here.
-            nothing = ~own.any(-1, keepdim=True)
-            return (own | nothing)[:, None]
+            nothing = ~visible.any(-1, keepdim=True)
+            return (visible | nothing)[:, None]
 
         mask = same(segments, segments)
         hidden = self.embed(source, segments)
@@ -284,7 +284,7 @@ class Trainer:
 
 
 def optimizer_of(experiment: Any, model: nn.Module, device: torch.device) -> Any:
-    """Gives the experiment's optimizer at a constant rate."""
+    """The experiment's optimizer at a constant rate."""
     config, params = experiment.optimizer, list(model.parameters())
     fused = device.type == "cuda"
     if config.TAG == "adam":

@@ -184,7 +184,7 @@ def write_for_peer(data: Path, out: Path) -> None:
 
 
 def compare(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]:
-    """Gives the ratio of mean times and the difference of mean accuracies, for each peer."""
+    """Compares mean times by their ratio and mean accuracies by their difference, for each peer."""
     seeds = [seed for part in ours for seed in part.get("seeds", [])]
     compared = {}
     for name, peer in peers.items():
@@ -192,12 +192,14 @@ def compare(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]
             continue
         times = [seed["time_seconds"] for seed in seeds]
         ratio = harness.RatioOfMeans(times, [run["time_seconds"] for run in peer["runs"]])
-        own = np.array([seed["metrics"]["top_1_accuracy"] for seed in seeds])
+        our_accuracies = np.array([seed["metrics"]["top_1_accuracy"] for seed in seeds])
         their = np.array([run["top_1_accuracy"] for run in peer["runs"]])
-        error = float(np.sqrt(own.var() / len(own) + their.var() / len(their)))
+        error = float(
+            np.sqrt(our_accuracies.var() / len(our_accuracies) + their.var() / len(their))
+        )
         compared[name] = {
             **ratio.to_json(),
-            "accuracy_difference": float(own.mean() - their.mean()),
+            "accuracy_difference": float(our_accuracies.mean() - their.mean()),
             "accuracy_difference_standard_error": error,
         }
     return compared
@@ -206,12 +208,12 @@ def compare(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]
 def rows_of(
     ours: list[dict[str, Any]], peers: dict[str, Any], compared: dict[str, Any]
 ) -> list[list[str]]:
-    """Gives the table: each side's runs, mean time and accuracy, and our ratio to it."""
+    """The table: each side's runs, mean time and accuracy, and our ratio to it."""
     head = ["", "runs", "mean s", "std s", "mean top-1", "std", "ours / its s", "95 % interval"]
     rows = [head]
     seeds = [seed for part in ours for seed in part.get("seeds", [])]
-    own = [(seed["time_seconds"], seed["metrics"]["top_1_accuracy"]) for seed in seeds]
-    rows.append([*_row("DawnJAX, record mode", own), "", ""])
+    our_figures = [(seed["time_seconds"], seed["metrics"]["top_1_accuracy"]) for seed in seeds]
+    rows.append([*_row("DawnJAX, record mode", our_figures), "", ""])
     for name, peer in peers.items():
         figures = [(run["time_seconds"], run["top_1_accuracy"]) for run in peer["runs"]]
         ratio = compared.get(name)
@@ -224,7 +226,7 @@ def rows_of(
 
 
 def said_of_limits(ours: list[dict[str, Any]], experiment: str, is_tiny: bool) -> str:
-    """Gives our mean time with compilation, and the share of it that arithmetic must take."""
+    """Our mean time with compilation, and the share of it that arithmetic must take."""
     times = [seed["time_seconds"] for part in ours for seed in part.get("seeds", [])]
     if not times:
         return "no seed of ours ended"

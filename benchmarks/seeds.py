@@ -113,7 +113,7 @@ def _run_dir(folder: Path, experiment: str, seed: int) -> Path:
 
 
 def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """Gives what all trials say together; spreads are population deviations."""
+    """Summarizes all trials; spreads are population deviations."""
     times = [t["time_to_accuracy_seconds"] for t in trials if t["reached"]]
     last = [t["last"] for t in trials if t.get("last") is not None]
     spent = [t.get("run_seconds") or 0.0 for t in trials]

@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _seconds(arguments: list[str]) -> float:
-    """Gives the seconds of a Python process from its start to its end."""
+    """Times a Python process from its start to its end, in seconds."""
     started = time.perf_counter()
     subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - started
@@ -74,7 +74,7 @@ def _seconds(arguments: list[str]) -> float:
 
 def _first_and_second(experiment: str) -> dict[str, dict[str, float]]:
     """Runs an experiment twice with one cache of compiled programs, empty at first."""
-    found, losses = {}, []
+    times, losses = {}, []
     with tempfile.TemporaryDirectory() as directory:
         for name in ("first", "second"):
             run_dir = Path(directory, name)
@@ -89,13 +89,13 @@ def _first_and_second(experiment: str) -> dict[str, dict[str, float]]:
             programs = set(result["compile_cache"].values())
             if programs != ({"cold"} if name == "first" else {"warm"}):
                 raise SystemExit(f"start_up: programs of the {name} run: {result['compile_cache']}")
-            found[name] = {
+            times[name] = {
                 "compile_seconds": result["phases"]["compile"],
                 "process_seconds": seconds,
             }
             losses.append(result["first_losses"])
     harness.same_losses(*losses, tolerance=1e-6)
-    return found
+    return times
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def _run(
     print(f"goal: {flagship.goal}")
     print(harness.table(rows))
     print(results.path)
-    return 0 if any("units_per_second" in found for found in variants.values()) else 1
+    return 0 if any("units_per_second" in variant for variant in variants.values()) else 1
 
 
 def _ours(name: str, arguments: argparse.Namespace, state: str, limit: float) -> harness.Worker:
@@ -149,7 +149,7 @@ def _measure(
         rounds.append(ours.round())
         return rounds[-1]["units_per_second"]
 
-    found: dict[str, Any] = {**ours.ready}
+    measured: dict[str, Any] = {**ours.ready}
     if pytorch is None:
         run_ours()  # a warm-up, as the comparison has
         throughputs = [run_ours() for _ in range(arguments.rounds)]
@@ -161,18 +161,18 @@ def _measure(
             unit=f"{flagship.unit}/s",
         )
         throughputs = comparison.first
-        found["against_pytorch"] = _checked(ours.ready, pytorch.ready, comparison)
-    mfus = [one["mfu"] for one in rounds[1:] if one["mfu"] is not None]
+        measured["against_pytorch"] = _checked(ours.ready, pytorch.ready, comparison)
+    mfus = [row["mfu"] for row in rounds[1:] if row["mfu"] is not None]
     limit = flagship.limit_per_second
-    found |= {
+    measured |= {
         "units_per_second": float(np.median(throughputs)),
         "rounds": throughputs,
         "mfu": float(np.median(mfus)) if mfus else None,
         "share_of_limit": None if limit is None else float(np.median(throughputs)) / limit,
     }
     if arguments.tiny:
-        found["share_of_limit"] = None  # another network has another limit
-    return found
+        measured["share_of_limit"] = None  # another network has another limit
+    return measured
 
 
 def _checked(
@@ -189,17 +189,17 @@ def _checked(
     return {**check, **comparison.to_json()}
 
 
-def _row(name: str, found: dict[str, Any], flagship: step_settings.Flagship) -> list[str]:
-    if "units_per_second" not in found:
-        return [name, (found.get("failed") or found["not_run"])[:60], "", "", "", ""]
-    against = found.get("against_pytorch", {})
+def _row(name: str, measured: dict[str, Any], flagship: step_settings.Flagship) -> list[str]:
+    if "units_per_second" not in measured:
+        return [name, (measured.get("failed") or measured["not_run"])[:60], "", "", "", ""]
+    against = measured.get("against_pytorch", {})
     ratio = against.get("ratio_median")
     low, high = against.get("ratio_interval_95", (None, None))
-    share = found["share_of_limit"]
+    share = measured["share_of_limit"]
     return [
         name,
-        f"{found['units_per_second']:,.0f}",
-        "-" if found["mfu"] is None else f"{found['mfu']:.3f}",
+        f"{measured['units_per_second']:,.0f}",
+        "-" if measured["mfu"] is None else f"{measured['mfu']:.3f}",
         "-" if share is None else f"{share:.3f}",
         "not the same" if "not_the_same" in against else "-" if ratio is None else f"{ratio:.3f}",
         "-" if low is None else f"{low:.3f} to {high:.3f}",

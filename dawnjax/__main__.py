@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a command; gives its exit status.
+    """Runs a command; returns its exit status.
 
     Args:
       argv: Arguments without the program's name; those of this process if None.
@@ -70,7 +70,7 @@ def run_command(name: str, argv: list[str]) -> int:
 
 
 def _answered(name: str, act: Callable[[], int]) -> int:
-    """Gives the status of an action whose output was written, or that of what went wrong."""
+    """Acts and writes what was printed; returns the exit status, also where either fails."""
     try:
         status = act()
     except KeyboardInterrupt:

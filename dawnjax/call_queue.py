@@ -95,14 +95,14 @@ class CallQueue:
             self._end_oldest(calls[0][0].losses.is_ready())
 
     def latest(self) -> tuple[np.ndarray, int] | None:
-        """Gives the losses of the latest ended call's steps, and the first non-finite step or 0."""
+        """The losses of the latest ended call's steps, and the first non-finite step or 0."""
         if self._latest is None:
             return None
         metrics, num_steps = self._latest
         return np.asarray(metrics.losses)[:num_steps], int(metrics.first_nonfinite_step)
 
     def take_first_losses(self) -> list[float]:
-        """Gives those of the first losses whose steps ended since this was last asked."""
+        """Returns the first losses whose steps ended since the last call."""
         calls, self._first_calls = self._first_calls, []
         taken: list[float] = []
         for metrics, num_steps in calls:
@@ -139,7 +139,7 @@ class CallQueue:
 
 
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:
-    """Gives mean, median and 99th percentile of the seconds a step took; None without a step.
+    """Mean, median and 99th percentile of the seconds a step took; None without a step.
 
     The time between two ends of calls that were seen is spread evenly over the steps between them,
     so with several steps a call the percentiles are those of calls.

@@ -49,7 +49,7 @@ class EvaluationFeed:
         self._placed = [self._place(start) for start in self._starts()] if on_device else None
 
     def __iter__(self):
-        """Gives the inputs of each evaluation call."""
+        """The inputs of each evaluation call."""
         if self._placed is not None:
             yield from self._placed
         else:

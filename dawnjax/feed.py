@@ -69,7 +69,7 @@ class InputShapes:
         return self._resident("eval", self.spec.num_eval_examples)
 
     def train_inputs(self, steps_per_call: int) -> Shapes:
-        """Gives the inputs of one call: arrays [steps, batch, ...]."""
+        """The inputs of one call: arrays [steps, batch, ...]."""
         rows = (steps_per_call, self.experiment.global_batch_size)
         inputs = {name: jax.ShapeDtypeStruct(rows, np.int32) for name in ("index", "epoch")}
         return inputs if self.placement == "device" else {**inputs, **self._examples("train", rows)}
@@ -112,7 +112,7 @@ class InputShapes:
 def input_shapes(
     experiment: Experiment, spec: AnySpec, options: RunOptions, mesh: Mesh
 ) -> InputShapes:
-    """Chooses where the dataset lies, and gives the shapes that follow.
+    """Chooses where the dataset lies, and returns the shapes that follow.
 
     Args:
       experiment: The experiment, of one stage.
@@ -183,7 +183,7 @@ class TrainFeed:
             self._prefetch = Prefetch((self._read(*call) for call in calls), PREFETCHED_CALLS)
 
     def inputs(self, first_step: int, num_steps: int) -> Arrays:
-        """Gives the inputs of the next call: arrays [steps_per_call, global batch, ...].
+        """The inputs of the next call: arrays [steps_per_call, global batch, ...].
 
         Args:
           first_step: Steps done before the call.
@@ -219,7 +219,7 @@ class TrainFeed:
         return arrays
 
     def _indices(self, first_step: int, num_steps: int) -> tuple[BatchIndices, int]:
-        """Gives the examples of a call, and how many a step has."""
+        """The examples of a call, and the number of examples in a step."""
         span = span_of_next(self._spans, first_step)
         size = span.global_batch_size
         return self._order.batches(span.examples_before(first_step), num_steps, size), size

@@ -92,15 +92,15 @@ LEAST_EXAMPLES = {"p50": 2, "p99": 100}
 
 
 def latency(seconds: list[float]) -> dict[str, float | None]:
-    """Gives mean, median, 99th percentile and extremes of latencies, in seconds.
+    """Mean, median, 99th percentile and extremes of latencies, in seconds.
 
     The percentiles are those of the sample, a latency that occurred: half, or 99 of 100, were no
     longer. Those that need more examples are None.
     """
-    found = np.quantile(seconds, [0.5, 0.99], method="inverted_cdf").tolist()
+    quantiles = np.quantile(seconds, [0.5, 0.99], method="inverted_cdf").tolist()
     percentiles = {
         name: value if len(seconds) >= least else None
-        for (name, least), value in zip(LEAST_EXAMPLES.items(), found, strict=True)
+        for (name, least), value in zip(LEAST_EXAMPLES.items(), quantiles, strict=True)
     }
     return {
         "mean": float(np.mean(seconds)),
@@ -111,7 +111,7 @@ def latency(seconds: list[float]) -> dict[str, float | None]:
 
 
 def cost_usd(mean_seconds: float, price_per_hour_usd: float | None) -> float | None:
-    """Gives what `COSTED_EXAMPLES` cost, one after the other on one machine; None if unpriced."""
+    """Cost of `COSTED_EXAMPLES`, one after another on one machine; None without a price."""
     if price_per_hour_usd is None:
         return None
     return mean_seconds * COSTED_EXAMPLES * price_per_hour_usd / 3600

@@ -18,7 +18,7 @@ the heartbeat is another thread's."""
 
 
 class Journal:
-    """Records what an attempt does; the log is the truth, the rest is for people.
+    """Records an attempt in the log, which the result is made from, and shows it to people.
 
     Attributes:
       step: Steps done, as far as they are recorded.

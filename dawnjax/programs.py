@@ -74,7 +74,7 @@ class TrainPrograms:
 
 
 def state_shapes(recipe: Recipe) -> TrainState:
-    """Gives the shapes, dtypes and shardings of the state."""
+    """The shapes, dtypes and shardings of the state."""
     shapes = recipe.abstract_state
     shardings = shardings_of(recipe.mesh, shapes)
     if recipe.shards_update:
@@ -191,7 +191,7 @@ def compile_training(
 
 
 def xla_options(recipe: Recipe) -> dict[str, Any]:
-    """Gives what the experiment asks of XLA, as its compiler takes it, and what its size asks."""
+    """XLA's options: those of the experiment, and those that the size of its batch needs."""
     words: dict[str, Any] = {"true": True, "false": False}
     pairs = (option.partition("=") for option in recipe.experiment.xla_options)
     asked = {name: words.get(value.lower(), value) for name, _, value in pairs}
@@ -200,7 +200,7 @@ def xla_options(recipe: Recipe) -> dict[str, Any]:
 
 
 def options_for_size(batch_elements: int, platform: Platform) -> dict[str, Any]:
-    """Gives the options of XLA with which a program of so large batches is compiled.
+    """XLA's options for a program with batches of this size.
 
     Args:
       batch_elements: Of the largest array that a step is known to need.
@@ -214,12 +214,12 @@ def options_for_size(batch_elements: int, platform: Platform) -> dict[str, Any]:
 
 
 def _in_stage(name: str, recipe: Recipe) -> str:
-    """Gives what a program of a stage is called: `train`, and `train_2` in the second."""
+    """Name of a stage's program: `train`, and `train_2` in the second stage."""
     return f"{name}_{recipe.span.index + 1}" if recipe.span.index else name
 
 
 def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
-    """Gives the function of one call, as `TrainPrograms.train` says, not yet compiled."""
+    """The function of one call, as `TrainPrograms.train` says, not yet compiled."""
 
     def one_step(state: TrainState, resident: Arrays, row: Arrays, key: jax.Array) -> Any:
         return recipe.train_step(state, batch_of(resident, row), key)
@@ -249,7 +249,7 @@ def call_of_steps(recipe: Recipe, steps_per_call: int) -> Callable:
 def _choose_call(
     recipe: Recipe, shapes: InputShapes, arguments_of: Callable[[int], tuple]
 ) -> tuple[int, Callable]:
-    """Gives the most steps that a call is to make, and the function of that call."""
+    """Chooses the most steps of a call, and makes the function of that call."""
     steps_per_call = 1  # where each batch comes from the host anyway
     if shapes.placement != "host":
         evaluations = [0, *recipe.experiment.evaluation_steps(recipe.spec)]
@@ -322,7 +322,7 @@ def compile_program(
 
 
 def batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
-    """Gives a batch: rows of the dataset on the device, or what the host sent."""
+    """Takes a batch: rows of the dataset on the device, or the arrays that the host sent."""
     if not resident:
         return inputs
     rows = {name: array[inputs["index"]] for name, array in resident.items()}
@@ -330,7 +330,7 @@ def batch_of(resident: Arrays, inputs: Arrays) -> Arrays:
 
 
 def placed(tree: Any, shardings: Any) -> Any:
-    """Gives a tree of shapes with a sharding each: one for all, or a tree of the same structure."""
+    """Adds a sharding to each shape: the same to all, or those of a tree of this structure."""
 
     def place(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
@@ -341,5 +341,5 @@ def placed(tree: Any, shardings: Any) -> Any:
 
 
 def batches(shapes: Shapes, mesh: Mesh, batch_axis: int) -> Shapes:
-    """Gives shapes with the sharding of batches, whose examples lie along one axis."""
+    """Adds to shapes the sharding of batches, whose examples lie along one axis."""
     return placed(shapes, batch_sharding(mesh, batch_axis))

@@ -95,7 +95,7 @@ class SeedResult:
 
 
 def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
-    """Gives a seed's whole run as a function, not yet compiled.
+    """Makes the function of a seed's whole run, not yet compiled.
 
     Args:
       recipe: The pure functions.
@@ -211,14 +211,14 @@ class RecordRuns:
         order = order.steps(0, self._num_steps, batch_size)
         inputs = place({"index": order.index, "epoch": order.epoch}, self._sharding)
         order_seconds = time.perf_counter() - started
-        found = self._program(
+        outputs = self._program(
             self._make_key(np.int32(seed)),
             self._train,
             self._evaluation,
             inputs,
             self._evaluation_order,
         )
-        totals, losses, first_nonfinite = jax.device_get(found)
+        totals, losses, first_nonfinite = jax.device_get(outputs)
         seconds = time.perf_counter() - started
         if totals["examples"] != spec.num_eval_examples:
             raise RunError(

@@ -183,7 +183,7 @@ class RunProfile:
         return None if straggler is None else {**straggler.to_json(), "message": straggler.line()}
 
     def _empty(self, name: str) -> Path:
-        """Makes a folder empty: what an earlier attempt left there is of that attempt."""
+        """Empties a folder: its files are of an earlier attempt."""
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # what cannot be written is missed when it is read

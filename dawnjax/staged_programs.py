@@ -57,7 +57,7 @@ class CompiledStages:
         return tuple(stage.recipe.span for stage in self.stages)
 
     def of_last(self, step: int) -> Stage:
-        """Gives the stage that made the last of `step` steps, as which its state is evaluated."""
+        """The stage of the last of `step` steps; the state is evaluated as that stage's."""
         return self.stages[span_of_last(self.spans, step).index]
 
 

@@ -277,12 +277,12 @@ def train_until(
 
 
 def calls_in_flight(platform: str, steps_per_call: int) -> int:
-    """Gives how many calls the host may run ahead; a device that ends one has another to begin."""
+    """Number of calls that the host may run ahead; at least 2, so that no device runs dry."""
     return max(2, IN_FLIGHT[platform] // steps_per_call)
 
 
 def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
-    """Gives the steps after which the loop stops, ascending.
+    """The steps after which the loop stops, ascending.
 
     They are the ends of stages and of epochs, evaluations and saves. At the end of an epoch the
     time decides whether to save.
@@ -298,7 +298,7 @@ def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
 
 
 def _calls(step: int, stops: list[int], steps_per_call: int) -> Iterator[tuple[int, int]]:
-    """Gives the calls up to the last stop: steps done before each, and steps in it."""
+    """The calls up to the last stop: steps done before each, and steps in it."""
     for stop in stops:
         while step < stop:
             num_steps = min(steps_per_call, stop - step)
@@ -311,7 +311,7 @@ def _is_multiple(step: int, every: int) -> bool:
 
 
 def _root_key(seed: int, mesh: Mesh) -> jax.Array:
-    """Gives the trial's key, on every device."""
+    """The trial's key, on every device."""
     make = jax.jit(
         lambda: jax.random.key(seed, impl=PRNG_IMPLEMENTATION), out_shardings=replicated(mesh)
     )

@@ -147,7 +147,7 @@ class Recipe:
     def updated(
         self, state: TrainState, gradients: Tree, loss: jax.Array, batch_stats: Tree
     ) -> tuple[TrainState, jax.Array]:
-        """Gives the state after an update by gradients of the mean loss, and that loss.
+        """Updates the state by gradients of the mean loss; returns the new state and that loss.
 
         The gradients are those of the loss times the state's loss scale, where it has one.
         """
@@ -188,7 +188,7 @@ class Recipe:
         )
 
     def _parts(self, tree: Tree) -> Tree:
-        """Gives a tree of arrays as each device's part of them."""
+        """Cuts each array of a tree to the device's part of it."""
         shardings = jax.tree.map(lambda leaf: update_sharding(self.mesh, leaf.shape), tree)
         return jax.lax.with_sharding_constraint(tree, shardings)
 
@@ -391,7 +391,7 @@ def make_recipe(
 
 
 def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
-    """Gives what the layers must know of the machine and the recipe."""
+    """What the layers must know of the machine and the recipe."""
     return Execution(
         platform=platform_of(mesh),
         compute_dtype=experiment.compute_dtype,
@@ -414,13 +414,13 @@ def _has_fused_attention(dtype: ComputeDtype, mesh: Mesh) -> bool:
 
 
 def platform_of(mesh: Mesh) -> Platform:
-    """Gives the platform that programs on this mesh are compiled for."""
+    """The platform that programs on this mesh are compiled for."""
     platform = mesh.devices.flat[0].platform
     return cast(Platform, {"cuda": "gpu", "rocm": "gpu"}.get(platform, platform))
 
 
 def evaluated_params(experiment: Experiment, state: TrainState) -> Tree:
-    """Gives the parameters that an evaluation measures."""
+    """The parameters that an evaluation measures: averaged ones where the run keeps them."""
     return state.ema_params if experiment.evaluation.weights == "ema" else state.params
 
 
@@ -450,7 +450,7 @@ def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree
 
 
 def _ema_decay(experiment: Experiment, step: jax.Array) -> jax.Array | float:
-    """Gives the decay of the moving average after `step` earlier steps.
+    """The decay of the moving average after `step` earlier steps.
 
     Source: `num_updates` of TensorFlow's `ExponentialMovingAverage`, for the warm-up.
     """

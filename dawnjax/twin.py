@@ -1,4 +1,4 @@
-"""The ablation twin: the same steps on every device, without anything between them.
+"""The ablation twin: the same steps on every device, without communication between devices.
 
 Each local device makes the train step of its own part of the batch, on a copy of the state, at the
 same time as the others; nothing is reduced over devices. What the real step takes longer is
@@ -130,7 +130,7 @@ def _local(
     spec: PartitionSpec,
     make_part: Callable[[jax.Array], jax.Array] = lambda part: part,
 ) -> jax.Array:
-    """Makes an array of what this process's devices hold of another one.
+    """Makes an array of this process's part of a global array.
 
     Args:
       array: The array of all processes.

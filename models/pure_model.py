@@ -158,17 +158,17 @@ def named_layers(module: nnx.Module) -> Iterator[None]:
 
     # Python looks a call up in the class, so the class is what can be wrapped, while it traces.
     with _CLASSES_LOCK:
-        own = {one: vars(one).get("__call__") for one in classes}
-        for one in classes:
-            one.__call__ = named(one.__call__)  # type: ignore[method-assign]
+        calls = {layer_class: vars(layer_class).get("__call__") for layer_class in classes}
+        for layer_class in classes:
+            layer_class.__call__ = named(layer_class.__call__)  # type: ignore[method-assign]
         try:
             yield
         finally:
-            for one, call in own.items():
+            for layer_class, call in calls.items():
                 if call is None:
-                    del one.__call__
+                    del layer_class.__call__
                 else:
-                    one.__call__ = call  # type: ignore[method-assign]
+                    layer_class.__call__ = call  # type: ignore[method-assign]
 
 
 def _text_keys(tree: Any) -> Any:

@@ -185,8 +185,8 @@ def test_groups_do_not_depend_on_the_number_of_devices(platform):
 def test_devices_that_hold_whole_groups_reduce_nothing_but_gradients_and_loss(platform):
     program, params, _ = on_devices(4, platform)
     text = program.as_text() or ""
-    for other in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
-        assert not re.search(rf"= \S+ {other}", text), other
+    for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
+        assert not re.search(rf"= \S+ {collective}", text), collective
     reduced = 0
     for shapes in re.findall(r"= (\(?[^=]*?) all-reduce(?:-start)?\(", text):
         for sizes in re.findall(r"\w+\[([\d,]*)\]", shapes):

@@ -47,9 +47,9 @@ def test_steps_of_both_sides_have_the_same_losses(model, tolerance, tmp_path):
         *("--rounds=2", "--steps=1"),
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / f"steps_{model}_cpu_eager_tiny.json").read_text())
-    assert found["is_tiny"]
-    base = found["variants"]["base"]
+    written = json.loads((tmp_path / f"steps_{model}_cpu_eager_tiny.json").read_text())
+    assert written["is_tiny"]
+    base = written["variants"]["base"]
     against = base["against_pytorch"]
     assert against["check"] == "losses of the first steps"
     assert against["largest_difference"] < against["tolerance"] == tolerance
@@ -85,27 +85,27 @@ def test_record_mode_against_a_peers_script(tmp_path):
         *("--model.group_widths=8,12", f"--compile_cache_dir={tmp_path / 'cache'}"),
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "found.json").read_text())
-    first, second = found["dawnjax"]
+    written = json.loads((tmp_path / "found.json").read_text())
+    first, second = written["dawnjax"]
     assert [part["seeds"][0]["seed"] for part in (first, second)] == [0, 1]
     # The second process reads the program back instead of compiling it.
     assert (first["compile_cache"], second["compile_cache"]) == ("cold", "warm")
-    assert found["peers"]["peer"]["runs"] == [
+    assert written["peers"]["peer"]["runs"] == [
         {"top_1_accuracy": 0.4, "time_seconds": 0.25},
         {"top_1_accuracy": 0.5, "time_seconds": 0.35},
     ]
-    compared = found["comparisons"]["peer"]
+    compared = written["comparisons"]["peer"]
     assert compared["second_mean"] == pytest.approx(0.3)
-    own = [part["seeds"][0]["metrics"]["top_1_accuracy"] for part in (first, second)]
-    assert compared["accuracy_difference"] == pytest.approx(np.mean(own) - 0.45)
+    our_accuracies = [part["seeds"][0]["metrics"]["top_1_accuracy"] for part in (first, second)]
+    assert compared["accuracy_difference"] == pytest.approx(np.mean(our_accuracies) - 0.45)
 
 
 def test_a_peer_that_fails_is_told_with_its_words(tmp_path):
     script = tmp_path / "broken.py"
     script.write_text("raise SystemExit('no GPU here')")
     arguments = record.argparse.Namespace(data="", peer_seconds=30)
-    found = record.run_peer(script, arguments)
-    assert (found["runs"], found["failed"]) == ([], "no GPU here")
+    answer = record.run_peer(script, arguments)
+    assert (answer["runs"], answer["failed"]) == ([], "no GPU here")
 
 
 def test_every_part_of_the_script_names_commands_that_exist():

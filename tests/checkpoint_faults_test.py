@@ -151,7 +151,7 @@ def free_space(ballast, how):
 
 
 def small_disk(mount_point):
-    """Gives a command prefix that runs a program with a 3 MB disk at `mount_point`, or None."""
+    """A command prefix that runs a program with a 3 MB disk at `mount_point`, or None."""
     script = 'mount -t tmpfs -o size=3m tmpfs "$0" && exec "$@"'
     for namespace in (["unshare", "-rm"], ["unshare", "-m"]):
         prefix = [*namespace, "sh", "-c", script, str(mount_point)]
@@ -245,10 +245,10 @@ def one_of_two(index, port, directory):
         flip_a_bit(shared / "9" / "_METADATA")
     assert_exact(checkpoints.restore_newest(abstract_state(4)), 7, 4)
     assert len(warnings) == 1 and "_METADATA" in warnings[0]
-    other = abstract_state(4)
-    del other["count"]
+    without_count = abstract_state(4)
+    del without_count["count"]
     with pytest.raises(CheckpointError, match="count is int32"):
-        checkpoints.restore_newest(other)
+        checkpoints.restore_newest(without_count)
     checkpoints.close()
 
     store._VISIBLE_WITHIN_SECONDS = 0.2

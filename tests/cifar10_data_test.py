@@ -235,8 +235,8 @@ def test_wrong_image_files(tmp_path: pathlib.Path) -> None:
     ):
         files = image_tree() | {name: content}
         path = write_zip(tmp_path / f"{number}.zip", files)
-        found = refusal(path)
-        assert found.startswith(f"{path}: '{name}' ") and message in found
+        refused = refusal(path)
+        assert refused.startswith(f"{path}: '{name}' ") and message in refused
 
 
 def test_missing_class(tmp_path: pathlib.Path) -> None:
@@ -264,9 +264,9 @@ def test_prepared_dataset(prepared_directory: pathlib.Path) -> None:
 
 
 def test_as_another_labelled_set_it_is_verified_too(prepared_directory: pathlib.Path) -> None:
-    found = labelled_images.read(prepared_directory, (32, 32, 3), resized=False)
-    np.testing.assert_array_equal(found.images[:], TEST)
-    np.testing.assert_array_equal(found.labels, TEST_LABELS)
+    labelled = labelled_images.read(prepared_directory, (32, 32, 3), resized=False)
+    np.testing.assert_array_equal(labelled.images[:], TEST)
+    np.testing.assert_array_equal(labelled.labels, TEST_LABELS)
     file = prepared_directory / "eval_images.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1

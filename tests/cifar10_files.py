@@ -26,7 +26,7 @@ Files = dict[str, bytes]
 
 
 def planes(images: np.ndarray) -> np.ndarray:
-    """Gives rows as the original has them: all red, then all green, then all blue values."""
+    """Lays out rows as the original does: all red, then all green, then all blue values."""
     return np.stack(
         [np.concatenate([image[:, :, c].reshape(-1) for c in range(3)]) for image in images]
     )

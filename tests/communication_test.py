@@ -48,51 +48,51 @@ def test_total_exposed_skew_and_wire_of_two_gpus(tmp_path):
     read = of_gpus(tmp_path)
     shortest = shortest_runs(read)
     assert shortest == {"all-reduce-start.1": [50 * US]}  # the late GPU's
-    found = measure_communication(read, WINDOW, 1, shortest, analyze(PROGRAM))
+    measured = measure_communication(read, WINDOW, 1, shortest, analyze(PROGRAM))
     # GPU 0: 80 us of which an addition hides 40; GPU 1: 50 us of which 10 are hidden.
-    assert found.step_seconds == pytest.approx(200e-6)
-    assert found.seconds_per_step == pytest.approx((80e-6 + 50e-6) / 2)
-    assert found.max_seconds_per_step == pytest.approx(80e-6)
-    assert found.exposed_seconds_per_step == pytest.approx((40e-6 + 40e-6) / 2)
+    assert measured.step_seconds == pytest.approx(200e-6)
+    assert measured.seconds_per_step == pytest.approx((80e-6 + 50e-6) / 2)
+    assert measured.max_seconds_per_step == pytest.approx(80e-6)
+    assert measured.exposed_seconds_per_step == pytest.approx((40e-6 + 40e-6) / 2)
     # GPU 0 waits 30 us for GPU 1, all of it behind its addition.
-    assert found.skew_seconds_per_step == pytest.approx(15e-6)
-    assert found.exposed_skew_seconds_per_step == pytest.approx(0.0)
-    assert found.bytes_per_step == 8000
-    row = found.by_kind["all-reduce"]
+    assert measured.skew_seconds_per_step == pytest.approx(15e-6)
+    assert measured.exposed_skew_seconds_per_step == pytest.approx(0.0)
+    assert measured.bytes_per_step == 8000
+    row = measured.by_kind["all-reduce"]
     assert row["wire_seconds_per_step"] == pytest.approx(50e-6)
     assert row["algorithm_bytes_per_second"] == pytest.approx(8000 / 50e-6)
     # Shared out by bytes: a quarter and three quarters.
-    assert found.by_layer["stem"]["seconds_per_step"] == pytest.approx(65e-6 / 4)
-    assert found.by_layer["head"]["bytes_per_step"] == 6000
+    assert measured.by_layer["stem"]["seconds_per_step"] == pytest.approx(65e-6 / 4)
+    assert measured.by_layer["head"]["bytes_per_step"] == 6000
 
 
 def test_another_host_that_was_faster_makes_more_of_it_waiting(tmp_path):
     read = of_gpus(tmp_path)
     shortest = merge_shortest([shortest_runs(read), {"all-reduce-start.1": [20 * US]}])
-    found = measure_communication(read, WINDOW, 1, shortest, None)
-    assert found.skew_seconds_per_step == pytest.approx((60e-6 + 30e-6) / 2)
-    assert found.bytes_per_step is None
+    measured = measure_communication(read, WINDOW, 1, shortest, None)
+    assert measured.skew_seconds_per_step == pytest.approx((60e-6 + 30e-6) / 2)
+    assert measured.bytes_per_step is None
     # GPU 0 waits to 161, 20 us longer than its addition; GPU 1 from 131 to 161, 20 us longer.
-    assert found.exposed_skew_seconds_per_step == pytest.approx(20e-6)
+    assert measured.exposed_skew_seconds_per_step == pytest.approx(20e-6)
 
 
 def test_an_asynchronous_collective_is_one(tmp_path):
     read = read_trace(tpu_trace(tmp_path)).of_program("jit_train")
-    found = measure_communication(read, (0, 100 * US), 2, shortest_runs(read), None)
+    measured = measure_communication(read, (0, 100 * US), 2, shortest_runs(read), None)
     # In flight from 40 to 90; a fusion hides 19 us of it. Two steps share it.
-    assert found.seconds_per_step == pytest.approx(25e-6)
-    assert found.exposed_seconds_per_step == pytest.approx(31e-6 / 2)
-    assert found.by_kind["all-reduce"]["runs_per_step"] == 0.5
-    assert found.by_kind["all-reduce"]["seconds_per_step"] == pytest.approx(25e-6)
+    assert measured.seconds_per_step == pytest.approx(25e-6)
+    assert measured.exposed_seconds_per_step == pytest.approx(31e-6 / 2)
+    assert measured.by_kind["all-reduce"]["runs_per_step"] == 0.5
+    assert measured.by_kind["all-reduce"]["seconds_per_step"] == pytest.approx(25e-6)
 
 
 def test_the_parts_of_a_step_sum_to_it(tmp_path):
     read = of_gpus(tmp_path)
-    found = attribute_step(read, WINDOW, 1, shortest_runs(read))
-    for own in found.devices.values():
-        assert sum(own.values()) == pytest.approx(found.step_seconds, rel=1e-9)
+    attributed = attribute_step(read, WINDOW, 1, shortest_runs(read))
+    for parts in attributed.devices.values():
+        assert sum(parts.values()) == pytest.approx(attributed.step_seconds, rel=1e-9)
     # GPU 0: 140 us of kernels, 40 us of wire, 8 us of input, 12 us until the window's end.
-    assert {name: round(1e6 * found.devices[0][name], 6) for name in PARTS} == {
+    assert {name: round(1e6 * attributed.devices[0][name], 6) for name in PARTS} == {
         "compute": 140,
         "exposed_wire": 40,
         "exposed_skew": 0,
@@ -101,8 +101,8 @@ def test_the_parts_of_a_step_sum_to_it(tmp_path):
         "shared_core": 0,
         "idle": 0,
     }
-    assert found.busy_fraction == pytest.approx(0.9)
-    assert found.attributed_fraction == pytest.approx(1.0)
+    assert attributed.busy_fraction == pytest.approx(0.9)
+    assert attributed.attributed_fraction == pytest.approx(1.0)
 
 
 def test_idle_time_inside_a_program_has_no_known_cause(tmp_path):
@@ -110,16 +110,16 @@ def test_idle_time_inside_a_program_has_no_known_cause(tmp_path):
     gap = [event for event in read.devices[0] if event.op != "fusion.2"]
     later = dataclasses.replace(read, devices={0: [e for e in gap if "done" not in e.op]})
     later = dataclasses.replace(later, devices={0: [e for e in later.devices[0] if not e.is_async]})
-    found = attribute_step(later, (0, 50 * US), 1, {})
+    attributed = attribute_step(later, (0, 50 * US), 1, {})
     # An op to 40, the start of a collective to 41, then nothing; the program is over.
-    assert found.parts["host"] == pytest.approx(9e-6) and found.parts["idle"] == 0
+    assert attributed.parts["host"] == pytest.approx(9e-6) and attributed.parts["idle"] == 0
     first, second = later.devices[0]
     second = second._replace(start=45 * US, end=50 * US)
-    found = attribute_step(
+    attributed = attribute_step(
         dataclasses.replace(later, devices={0: [first, second]}), (0, 50 * US), 1, {}
     )
-    assert found.parts["idle"] == pytest.approx(5e-6) and found.parts["host"] == 0
-    assert found.attributed_fraction == pytest.approx(0.9)
+    assert attributed.parts["idle"] == pytest.approx(5e-6) and attributed.parts["host"] == 0
+    assert attributed.attributed_fraction == pytest.approx(0.9)
 
 
 def test_idle_devices_that_share_cores_are_told_apart(tmp_path):
@@ -145,9 +145,9 @@ def test_the_machine_s_other_processes_keep_cores_busy_too(tmp_path):
     second = {"busy": [[(8 * US, 28 * US)]], "start_unix_ns": 7_000, "shortest": {}}
     neighbours = busy_neighbours(5_000, [first, second])
     assert neighbours == [[(10 * US, 30 * US)]]
-    found = attribute_step(alone, (0, 60 * US), 1, {}, cores=1, neighbours=neighbours)
-    assert found.devices[0]["shared_core"] == pytest.approx(20e-6)
-    assert found.devices[0]["idle"] == pytest.approx(20e-6)
+    attributed = attribute_step(alone, (0, 60 * US), 1, {}, cores=1, neighbours=neighbours)
+    assert attributed.devices[0]["shared_core"] == pytest.approx(20e-6)
+    assert attributed.devices[0]["idle"] == pytest.approx(20e-6)
 
 
 def profiled(twin_seconds, **more):
@@ -181,19 +181,19 @@ def test_two_methods_are_compared_on_the_traced_step():
     # Two steps of 100 us. Exposed: 30 + 18 us and 20 + 20 us; waiting, 10 us of device 0 in the
     # first and 2 us of device 1 in the second. So 22 us a step and device are exposed, 3 us of
     # that is skew, and even device 1, which waits least, waits 1 us a step.
-    found = profiled(80e-6, least_wait_seconds_per_step=1e-6)
-    told = found.communication_json()
+    compared = profiled(80e-6, least_wait_seconds_per_step=1e-6)
+    told = compared.communication_json()
     assert told["exposed_fraction"] == pytest.approx(0.22)
     assert told["exposed_skew_fraction"] == pytest.approx(0.03)
-    assert found.least_wait_seconds_per_step == pytest.approx(1e-6)
-    assert found.wait_seconds_per_step == pytest.approx(3e-6)
+    assert compared.least_wait_seconds_per_step == pytest.approx(1e-6)
+    assert compared.wait_seconds_per_step == pytest.approx(3e-6)
     # A traced step of the twin takes 80 us: 20 % less.
     assert told["traced_ablation_exposed_fraction"] == pytest.approx(0.2)
     assert told["trace_minus_ablation_points"] == pytest.approx(19 - 20)
     assert told["trace_and_least_wait_minus_ablation_points"] == pytest.approx(19 + 1 - 20)
     # Not traced: 18 of 90, 22 of 88 and 12 of 92 us.
     assert told["ablation_exposed_fraction"] == pytest.approx(18 / 90)
-    assert found.disagreement == ""
+    assert compared.disagreement == ""
 
 
 def test_methods_that_disagree_say_so_in_numbers():
@@ -207,11 +207,11 @@ def test_methods_that_disagree_say_so_in_numbers():
 
 
 def test_the_straggler_is_the_host_that_does_not_wait():
-    found = find_straggler([0.040, 0.001, 0.038], 0.1)
-    assert found is not None and found.process_index == 1
-    assert found.cost_seconds_per_step == pytest.approx(0.038)
-    assert found.fraction == pytest.approx(0.38)
-    assert "host 1" in found.line()
+    straggler = find_straggler([0.040, 0.001, 0.038], 0.1)
+    assert straggler is not None and straggler.process_index == 1
+    assert straggler.cost_seconds_per_step == pytest.approx(0.038)
+    assert straggler.fraction == pytest.approx(0.38)
+    assert "host 1" in straggler.line()
     assert find_straggler([0.001, 0.002], 0.1) is None
     assert find_straggler([0.05], 0.1) is None
     assert find_straggler([0.05, None], 0.1) is None

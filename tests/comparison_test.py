@@ -117,13 +117,13 @@ def test_failures_count_in_the_expected_ratio_alone():
 
 
 def test_cautions():
-    one = entry_of([10.0, 11.0], identity="a", benchmark="x")
-    assert "different experiments" in compare(one, entry_of([1.0, 2.0], benchmark="x")).caution
-    assert "different benchmarks" in compare(one, entry_of([1.0, 2.0])).caution
-    few = compare(one, entry_of([10.0], identity="a", benchmark="x"))
+    small = entry_of([10.0, 11.0], identity="a", benchmark="x")
+    assert "different experiments" in compare(small, entry_of([1.0, 2.0], benchmark="x")).caution
+    assert "different benchmarks" in compare(small, entry_of([1.0, 2.0])).caution
+    few = compare(small, entry_of([10.0], identity="a", benchmark="x"))
     assert few.mean_ratio is None and few.distinct is None
     assert "fewer than two" in few.caution
-    assert compare_table([(one, one)]).column("trials_needed") == [None]
+    assert compare_table([(small, small)]).column("trials_needed") == [None]
 
 
 @pytest.mark.parametrize(("effect", "trials"), [(0.2, 394), (0.5, 64), (0.8, 26), (1.0, 17)])
@@ -169,23 +169,24 @@ def test_few_trials_needed_tell_apart_as_often_as_they_say(ratio, first_cv, seco
     # Welch's t test of 20,000 pairs of sets of log-normal times of these means.
     assert trials_needed(ratio, first_cv, second_cv) == trials
     generator = np.random.default_rng(5)
-    one, other = (math.sqrt(math.log1p(cv**2)) for cv in (first_cv, second_cv))
-    first = generator.normal(math.log(ratio), one, size=(20_000, trials))
-    second = generator.normal(0.0, other, size=(20_000, trials))
+    first_sigma, second_sigma = (math.sqrt(math.log1p(cv**2)) for cv in (first_cv, second_cv))
+    first = generator.normal(math.log(ratio), first_sigma, size=(20_000, trials))
+    second = generator.normal(0.0, second_sigma, size=(20_000, trials))
     parts = [values.var(axis=1, ddof=1) / trials for values in (first, second)]
     statistic = np.abs(first.mean(axis=1) - second.mean(axis=1)) / np.sqrt(sum(parts))
     # Student's t, 0.975, of 2n - 2 degrees of freedom, or of Welch's number of them.
-    freedom = (trials - 1) * (one**2 + other**2) ** 2 / (one**4 + other**4)
+    powers = [first_sigma**power + second_sigma**power for power in (2, 4)]
+    freedom = (trials - 1) * powers[0] ** 2 / powers[1]
     critical = {8: 2.306, 10: 2.228, 16: 2.120, 24: 2.064, 6: 2.404}[round(freedom)]
     assert np.mean(statistic > critical) >= 0.79
 
 
 @given(st.floats(0.2, 5), st.floats(0, 1), st.floats(0, 1))
 def test_trials_needed_does_not_depend_on_which_is_first(ratio, first_cv, second_cv):
-    one = trials_needed(ratio, first_cv, second_cv)
-    other = trials_needed(1 / ratio, second_cv, first_cv)
-    if one is not None and other is not None:
-        assert one >= 2 and abs(one - other) <= 1
+    trials = trials_needed(ratio, first_cv, second_cv)
+    swapped_trials = trials_needed(1 / ratio, second_cv, first_cv)
+    if trials is not None and swapped_trials is not None:
+        assert trials >= 2 and abs(trials - swapped_trials) <= 1
     else:
         assert abs(ratio - 1) < 0.01  # Nothing else needs a million.
 

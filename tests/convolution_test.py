@@ -187,8 +187,8 @@ def test_spread_examples_need_no_communication_but_of_the_kernels_gradient(side)
     )
     text = compiled.as_text()
     assert text is not None
-    for other in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
-        assert other not in text
+    for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
+        assert collective not in text
     (reduced,) = re.findall(r"= f32\[(\S+?)\]\S* all-reduce\(", text)
     assert math.prod(int(size) for size in reduced.split(",")) == kernel.size
     placed = jax.device_put(images, spread), jax.device_put(kernel, whole)

@@ -50,7 +50,7 @@ def read_all(directory: pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def failure(directory: pathlib.Path) -> str:
-    """Gives the message of reading a damaged directory; it must be one line."""
+    """Message of reading a damaged directory, which must be one line."""
     with pytest.raises(DataError) as error:
         read_all(directory)
     assert "\n" not in str(error.value)
@@ -59,15 +59,15 @@ def failure(directory: pathlib.Path) -> str:
 
 def test_what_is_written_is_read(directory: pathlib.Path) -> None:
     examples = some_examples()
-    found = read_all(directory)
+    splits = read_all(directory)
     for split in ("train", "eval"):
-        assert (found[split]["image"] == examples.images[split]).all()
-        assert (found[split]["label"] == examples.labels[split]).all()
-        assert found[split]["image"].dtype == np.uint8
-        assert found[split]["label"].dtype == np.int32
+        assert (splits[split]["image"] == examples.images[split]).all()
+        assert (splits[split]["label"] == examples.labels[split]).all()
+        assert splits[split]["image"].dtype == np.uint8
+        assert splits[split]["label"].dtype == np.int32
         # Mapped, so a large dataset takes no memory of its own, and cannot be changed by mistake.
-        assert isinstance(found[split]["image"], np.memmap)
-        assert not found[split]["image"].flags.writeable
+        assert isinstance(splits[split]["image"], np.memmap)
+        assert not splits[split]["image"].flags.writeable
     description = prepared.read_description(directory)
     assert description.image_shape == (4, 5, 3) and description.classes == CLASSES
     assert (description.num_examples("train"), description.num_examples("eval")) == (20, 7)

@@ -39,7 +39,7 @@ def sources_of(vocabulary, lengths, seed=0):
 
 @functools.lru_cache
 def programs(vocabulary, **sizes):
-    """Gives a module's graph and state, and its forward pass, compiled once a shape."""
+    """Splits a module into graph and state, and compiles its forward pass once a shape."""
     graph, state = nnx.split(make(vocabulary, **sizes))
 
     @jax.jit
@@ -97,9 +97,9 @@ def test_the_length_penalty_is_the_published_one():
 def test_cached_decoding_gives_the_tokens_of_uncached_decoding():
     source = sources_of(40, [3, 9, 6, 1, 7, 9, 2, 5])
     limits = jnp.array([12, 20, 16, 11, 0, 19, 7, 15])
-    found = cached(40, source, limits)
-    np.testing.assert_array_equal(found.tokens, uncached(40, source, limits))
-    lengths = (np.array(found.tokens) != 0).sum(axis=1)
+    decoded = cached(40, source, limits)
+    np.testing.assert_array_equal(decoded.tokens, uncached(40, source, limits))
+    lengths = (np.array(decoded.tokens) != 0).sum(axis=1)
     assert lengths[4] == 0 and (lengths <= np.array(limits)).all()
     assert len(set(lengths.tolist())) > 2  # some ended by themselves
 
@@ -134,9 +134,9 @@ def test_enough_beams_find_the_best_of_all_translations(alpha):
     _, _, forward = programs(vocabulary, **sizes)
     scores = {tokens: score_by_hand(forward, source, tokens, alpha, limit) for tokens in every}
     best = max(scores, key=lambda tokens: scores[tokens])
-    found = cached(vocabulary, source, jnp.array([limit]), num_beams=64, alpha=alpha, **sizes)
-    assert np.array(found.tokens)[0].tolist() == [*best] + [0] * (limit - len(best))
-    assert float(found.scores[0]) == pytest.approx(scores[best], abs=1e-5)
+    decoded = cached(vocabulary, source, jnp.array([limit]), num_beams=64, alpha=alpha, **sizes)
+    assert np.array(decoded.tokens)[0].tolist() == [*best] + [0] * (limit - len(best))
+    assert float(decoded.scores[0]) == pytest.approx(scores[best], abs=1e-5)
 
 
 def test_more_beams_score_higher_and_scores_are_those_of_the_tokens():
@@ -148,12 +148,12 @@ def test_more_beams_score_higher_and_scores_are_those_of_the_tokens():
     assert (np.array(beam.scores) >= np.array(greedy.scores) - 1e-4).sum() >= 7
     assert float(beam.scores.mean()) > float(greedy.scores.mean()) + 1
     _, _, forward = programs(40)
-    for found in (greedy, beam):
+    for decoded in (greedy, beam):
         for row in range(8):
-            tokens = [int(token) for token in found.tokens[row]]
+            tokens = [int(token) for token in decoded.tokens[row]]
             tokens = tokens[: tokens.index(END) + 1] if END in tokens else tokens
             by_hand = score_by_hand(forward, source[row : row + 1], tokens, 0.6, 14)
-            assert float(found.scores[row]) == pytest.approx(by_hand, abs=1e-4)
+            assert float(decoded.scores[row]) == pytest.approx(by_hand, abs=1e-4)
 
 
 def test_the_rest_of_the_batch_does_not_matter():

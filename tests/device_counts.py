@@ -40,7 +40,7 @@ FLAGS = [
 
 
 def first_losses(num_devices: int, *flags: str) -> list[float]:
-    """Gives the losses of the first steps."""
+    """Trains the first steps and returns their losses."""
     request, _ = parse_request("train", [*FLAGS, *flags])
     experiment, options = request.experiment, request.options
     spec = experiment.data.spec()
@@ -53,19 +53,19 @@ def first_losses(num_devices: int, *flags: str) -> list[float]:
     )
     key = make_key()
     feed = TrainFeed(shapes, mesh, experiment.data.load("train"), seed=3, steps_per_call=1)
-    state, one = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
+    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
     losses = []
     for step in range(NUM_STEPS):
-        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one, key)
+        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
         losses.append(float(metrics.losses[0]))
     return losses
 
 
 if __name__ == "__main__":
-    found = {f"plain on {count}": first_losses(count) for count in (1, 2, 4, 8)}
-    found |= {
+    losses_by_case = {f"plain on {count}": first_losses(count) for count in (1, 2, 4, 8)}
+    losses_by_case |= {
         f"sharded update on {count}": first_losses(count, "--weight_update_sharding")
         for count in (2, 4, 8)
     }
-    found["accumulated on 4"] = first_losses(4, "--accumulation_steps=2")
-    json.dump(found, sys.stdout)
+    losses_by_case["accumulated on 4"] = first_losses(4, "--accumulation_steps=2")
+    json.dump(losses_by_case, sys.stdout)

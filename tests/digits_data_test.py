@@ -49,8 +49,8 @@ def test_shapes_and_neighbours() -> None:
     assert train["image"].dtype == np.uint8 and train["label"].dtype == np.int32
     # 886 of 897 is known for one nearest neighbour on this split.
     neighbours = KNeighborsClassifier(1).fit(train["image"].reshape(900, -1), train["label"])
-    found = neighbours.predict(evaluation["image"].reshape(897, -1))
-    assert (found == evaluation["label"]).sum() == 886
+    predicted = neighbours.predict(evaluation["image"].reshape(897, -1))
+    assert (predicted == evaluation["label"]).sum() == 886
     # Rounding levels to pixels moves a mean by up to half a pixel in 255: 0.002.
     normalized = (train["image"] / 255 - spec.mean) / spec.std
     assert abs(normalized.mean()) < 2e-3 and abs(normalized.std() - 1) < 2e-3
@@ -75,9 +75,9 @@ def test_impossible_seed_is_refused(seed: int) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "changed", "text"])
 def test_damaged_package_file_is_named(tmp_path: pathlib.Path, monkeypatch, damage: str) -> None:
-    found = importlib.util.find_spec("sklearn")
-    assert found is not None and found.origin is not None
-    content = pathlib.Path(found.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None and package.origin is not None
+    content = pathlib.Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
     copy = tmp_path / "datasets" / "data" / "digits.csv.gz"
     copy.parent.mkdir(parents=True)
     text = gzip.decompress(content.read_bytes())

@@ -51,8 +51,8 @@ def test_neighbours_and_the_parts_of_a_block_are_independent():
     parts = np.split(kept, 4, axis=-1)  # of one block each
     for part in parts:
         assert part.mean() == pytest.approx(0.5, abs=0.006)
-    for one, other in itertools.combinations(parts, 2):
-        assert (one == other).mean() == pytest.approx(0.5, abs=0.006)
+    for first, second in itertools.combinations(parts, 2):
+        assert (first == second).mean() == pytest.approx(0.5, abs=0.006)
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 5), (2, 3, 6), (4, 1)])

@@ -43,7 +43,7 @@ def own(run) -> dict[str, float]:
 
 
 def state_of(run: Path) -> dict[str, str]:
-    """Gives the hash of each file that the run itself wrote."""
+    """The hash of each file that the run itself wrote."""
     files = [path for path in run.rglob("*") if path.is_file()]
     own_files = [path for path in files if not {"evaluations", "inference"} & set(path.parts)]
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in own_files}
@@ -69,11 +69,11 @@ def test_the_same_images_in_class_folders_give_the_same_metrics(run, own, tmp_pa
     record = evaluated(run, f"--data={tmp_path / 'again'}")
     assert record["other"]["kind"] == "class folders" and record["other"]["examples"] == 90
     assert record["own"]["metrics"] == own and record["own"]["source"] == "recorded by the run"
-    found = record["other"]["metrics"]
+    metrics = record["other"]["metrics"]
     # The order differs, and with it the order of float32 sums: the last bits of a loss near 1.
-    assert found["loss"] == pytest.approx(own["loss"], rel=1e-5)
+    assert metrics["loss"] == pytest.approx(own["loss"], rel=1e-5)
     for name in ("top_1_accuracy", "top_5_accuracy"):
-        assert found[name] == own[name] and record["drop"][name]["value"] == 0
+        assert metrics[name] == own[name] and record["drop"][name]["value"] == 0
         low, high = record["drop"][name]["interval_95"]
         assert -0.2 < low < 0 < high < 0.2
     assert record["notes"] == [] and record["step"] == 13 and record["epoch"] == 1.04
@@ -183,10 +183,11 @@ def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
     run, folder = text_run
     sides = [f"--data.source={folder / 'eval.a'}", f"--data.target={folder / 'eval.b'}"]
     record = evaluated(run, *sides, "--name=again")
-    own, other = record["own"]["metrics"], record["other"]["metrics"]
+    recorded, measured = record["own"]["metrics"], record["other"]["metrics"]
     # The very same sentences, by another way.
-    assert other["bleu"] == own["bleu"] and other["bleu_signature"] == own["bleu_signature"]
-    assert other["loss"] == pytest.approx(own["loss"], rel=1e-5)
+    for name in ("bleu", "bleu_signature"):
+        assert measured[name] == recorded[name]
+    assert measured["loss"] == pytest.approx(recorded["loss"], rel=1e-5)
     assert record["other"]["examples"] == NUM_EVALUATED
     assert record["drop"]["bleu"]["interval_95"] is None and record["drop"]["bleu"]["reason"]
     # Other and longer sentences: another split, whose shapes differ too.
@@ -196,7 +197,7 @@ def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
     sides = [f"--data.source={tmp_path / 'long.a'}", f"--data.target={tmp_path / 'long.b'}"]
     record = evaluated(run, *sides)
     assert record["other"]["name"] == "long" and record["other"]["examples"] == 21
-    assert record["other"]["metrics"]["loss"] != own["loss"]
+    assert record["other"]["metrics"]["loss"] != recorded["loss"]
     (tmp_path / "long.b").write_text("one line\n")
     for argv, status, message in (
         (sides, 1, "has 21 lines"),
@@ -210,22 +211,22 @@ def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
 
 def test_a_translator_may_search_with_another_beam(text_run, capsys):
     run, folder = text_run
-    own = json.loads((run / "result.json").read_text())["evaluations"][-1]
+    evaluated_last = json.loads((run / "result.json").read_text())["evaluations"][-1]
     beam, penalty = "--task.decoding.num_beams=3", "--task.decoding.length_penalty=3"
-    found = {}
+    by_flags = {}
     for flags in ([], [beam], [beam, penalty]):
         capsys.readouterr()
         assert main(["evaluate", str(run), *flags]) == 0
-        found[len(flags)] = json.loads(capsys.readouterr().out)
-    assert found[0]["bleu"] == own["bleu"] and found[0]["reached"] is False
-    assert "evaluation_fields" not in found[0]
+        by_flags[len(flags)] = json.loads(capsys.readouterr().out)
+    assert by_flags[0]["bleu"] == evaluated_last["bleu"] and by_flags[0]["reached"] is False
+    assert "evaluation_fields" not in by_flags[0]
     # Each search finds other translations of this half-trained model.
-    assert len({row["bleu"] for row in found.values()}) == 3
+    assert len({row["bleu"] for row in by_flags.values()}) == 3
     decoding = {"num_beams": 3, "length_penalty": 3.0, "max_extra_tokens": 4}
-    assert found[2]["evaluation_fields"] == {"decoding": decoding}
-    for row in (found[1], found[2]):
+    assert by_flags[2]["evaluation_fields"] == {"decoding": decoding}
+    for row in (by_flags[1], by_flags[2]):
         assert row["reached"] is None and row["reached_reason"]
-        assert row["loss"] == pytest.approx(own["loss"], rel=1e-5)  # of the references
+        assert row["loss"] == pytest.approx(evaluated_last["loss"], rel=1e-5)  # of the references
     # Another set beside the own one: both are searched with the beam, and the file is another.
     sides = [f"--data.source={folder / 'eval.a'}", f"--data.target={folder / 'eval.b'}"]
     assert main(["evaluate", str(run), *sides, "--name=beams", beam, penalty]) == 0
@@ -235,7 +236,7 @@ def test_a_translator_may_search_with_another_beam(text_run, capsys):
     assert record["own"]["source"] == "measured now"
     assert record["evaluation_fields"]["decoding"]["num_beams"] == 3
     for side in ("own", "other"):
-        assert record[side]["metrics"]["bleu"] == found[2]["bleu"]
+        assert record[side]["metrics"]["bleu"] == by_flags[2]["bleu"]
     for flags, message in (
         (["--task.decoding.num_beams=0", "--data.source=a"], "must lie in 1 to 64"),
         ([penalty], "is for beam search"),
@@ -323,8 +324,8 @@ def test_examples_come_from_all_over_the_split():
 
 
 def test_latencies_by_hand():
-    found = inference.latency([float(number) for number in range(1, 201)])
-    assert found == {"mean": 100.5, "p50": 100.0, "p99": 198.0, "min": 1.0, "max": 200.0}
+    latencies = inference.latency([float(number) for number in range(1, 201)])
+    assert latencies == {"mean": 100.5, "p50": 100.0, "p99": 198.0, "min": 1.0, "max": 200.0}
     # 99 of 100 were no longer than the 99th; of 99 it would be the longest.
     assert inference.latency([float(number) for number in range(1, 101)])["p99"] == 99.0
     assert inference.latency([float(number) for number in range(1, 100)])["p99"] is None

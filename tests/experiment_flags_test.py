@@ -192,10 +192,12 @@ def test_a_recipe_made_from_another_keeps_nothing_that_was_measured_of_it(tmp_pa
     assert longer.observations == () and longer.target_note == base.target_note
     easier = load_experiment(derived(file, name="'mine'", targets="(Target(value=0.5),)"))
     assert easier.observations == () and easier.target_note == ""
-    own = "(Observation(hardware='a', trials=1, reached=0, quality=0.1, date='',"
-    own += " mean_time_to_accuracy_seconds=None),)"
-    seen = load_experiment(derived(file, num_epochs="3.0", observations=own, target_note="'mine'"))
-    assert [one.hardware for one in seen.observations] == ["a"] and seen.target_note == "mine"
+    observations = "(Observation(hardware='a', trials=1, reached=0, quality=0.1, date='',"
+    observations += " mean_time_to_accuracy_seconds=None),)"
+    seen = load_experiment(
+        derived(file, num_epochs="3.0", observations=observations, target_note="'mine'")
+    )
+    assert [row.hardware for row in seen.observations] == ["a"] and seen.target_note == "mine"
 
 
 def test_a_file_with_the_name_of_a_built_in_experiment_is_told_apart(tmp_path):
@@ -215,8 +217,8 @@ def test_a_file_with_the_name_of_a_built_in_experiment_is_told_apart(tmp_path):
     assert tiny["optimizer"] == "adam" and "data" not in tiny
     same = parse_request("train", ["--experiment=" + derived(file)])[0]
     assert same.overrides == {}
-    other = parse_request("train", ["--experiment=" + derived(file, name="'mine'", **changes)])[0]
-    assert other.overrides == {}
+    renamed = parse_request("train", ["--experiment=" + derived(file, name="'mine'", **changes)])[0]
+    assert renamed.overrides == {}
 
 
 @pytest.mark.parametrize("name", ["../../esc", "/tmp/esc", "", ".hidden", "a b", "x" * 81])
@@ -265,8 +267,8 @@ def test_an_experiment_with_data_of_its_own(tmp_path):
     parsed, _ = parse_request("train", argv)
     data: Any = parsed.experiment.data
     assert type(data).__name__ == "Mine" and data.num_classes == 7 and data.hue == 5
-    other, _ = parse_request("train", [argv[0], "--data=synthetic"])
-    assert type(other.experiment.data).__name__ == "Synthetic"
+    on_synthetic, _ = parse_request("train", [argv[0], "--data=synthetic"])
+    assert type(on_synthetic.experiment.data).__name__ == "Synthetic"
     # Without a name of its own it would be taken for the class that it is made from.
     file.write_text(OWN_DATA.replace('TAG: ClassVar[str] = "mine"', ""))
     with pytest.raises(ConfigError, match="data is a Mine.* TAG"):
@@ -290,8 +292,8 @@ def test_identity_is_the_mathematics():
         base, name="other", observations=(), num_epochs=float(base.num_epochs)
     )
     assert same.identity(spec) == base.identity(spec)
-    other = dataclasses.replace(base, task=dataclasses.replace(base.task, label_smoothing=0.2))
-    assert other.identity(spec) != base.identity(spec)
+    smoothed = dataclasses.replace(base, task=dataclasses.replace(base.task, label_smoothing=0.2))
+    assert smoothed.identity(spec) != base.identity(spec)
     other_data = dataclasses.replace(spec, fingerprint="0" * 16)
     assert base.identity(other_data) != base.identity(spec)
 

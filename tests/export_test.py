@@ -24,7 +24,7 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, compile_cache) -> Path:
-    """Gives a run of the experiment that names an MLPerf benchmark, from its flag on."""
+    """Trains the experiment that names an MLPerf benchmark, from its flag on."""
     run_dir = tmp_path_factory.mktemp("export") / "trained"
     argv = ["train", "--experiment=imagenet_resnet_tiny", "--profile.after_run=false"]
     argv += [f"--run_dir={run_dir}", compile_cache]
@@ -99,7 +99,7 @@ def error_of(capsys, *argv: str) -> str:
 
 @pytest.fixture(scope="module")
 def trials(trained, tmp_path_factory) -> list[Path]:
-    """Gives five trials: the trained one and four that took longer."""
+    """Five trials: the trained run and four that took longer."""
     folder = tmp_path_factory.mktemp("trials")
     more = [retold(trained, folder / f"s{n}", n, stretched(1 + n / 10)) for n in (4, 5, 6, 7)]
     return [trained, *more]
@@ -307,10 +307,10 @@ def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_pat
                 event["num_devices"] = 7
         return events
 
-    other = retold(trained, tmp_path / "other", 8, other_devices)
+    on_seven = retold(trained, tmp_path / "other", 8, other_devices)
     out = f"--out={tmp_path / 'out'}"
     argv = ["--format=mlperf", str(trained), "--submitter=L", out]
-    assert "num_devices is 7" in error_of(capsys, *argv, str(other))
+    assert "num_devices is 7" in error_of(capsys, *argv, str(on_seven))
     again = retold(trained, tmp_path / "again", 3)
     assert "has the seed 3" in error_of(capsys, *argv, str(again))
 
@@ -435,7 +435,7 @@ def cifar10(values: list[float]) -> Callable[[list[Event]], list[Event]]:
 
 @pytest.fixture(scope="module")
 def dawnbench(trained, tmp_path_factory) -> tuple[Path, Path]:
-    """Gives a run of CIFAR-10 and what it exports as."""
+    """Makes a run of CIFAR-10 and exports it."""
     folder = tmp_path_factory.mktemp("dawnbench")
     # As float32 gives 94 %: below 0.94 as a float64.
     run = retold(trained, folder / "run", 5, cifar10([0.5, 0.93999, 0.9399999976158142, 0.92]))
@@ -512,8 +512,8 @@ def test_an_accuracy_is_exported_by_its_declared_unit(trained, tmp_path, capsys)
 def test_the_name_of_a_benchmark_is_no_mathematics():
     experiment = load_experiment("imagenet_resnet_tiny")
     spec = experiment.data.spec()
-    other = dataclasses.replace(experiment, mlperf_benchmark="")
-    assert experiment.identity(spec) == other.identity(spec)
+    unnamed = dataclasses.replace(experiment, mlperf_benchmark="")
+    assert experiment.identity(spec) == unnamed.identity(spec)
     named = [name for name in experiment_names() if load_experiment(name).mlperf_benchmark]
     assert named == ["imagenet_resnet50_mlperf", "imagenet_resnet_tiny"]
 

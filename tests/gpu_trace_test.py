@@ -30,9 +30,9 @@ def capture_of(folder: Path, steps: int = 4) -> HostProfile:
     stream = plane.line("Stream #13(Compute)", timestamp_ns=1000)
     for step in range(4):
         at = 100 * step
-        own = {"hlo_module": "jit_train", "correlation_id": step}
-        plane.event(stream, "nvjet_tst_64x8", at, at + 60, hlo_op="dot.1", **own)
-        plane.event(stream, "loop_add", at + 60, at + 90, hlo_op="add.1", **own)
+        stats = {"hlo_module": "jit_train", "correlation_id": step}
+        plane.event(stream, "nvjet_tst_64x8", at, at + 60, hlo_op="dot.1", **stats)
+        plane.event(stream, "loop_add", at + 60, at + 90, hlo_op="add.1", **stats)
     plane.event(stream, "MemcpyD2H", 395, 396)
     host = PlaneMaker(space, "/host:CPU")
     thread = host.line("python", timestamp_ns=1000)

@@ -328,7 +328,7 @@ def train_programs(num_devices: int, *argv: str):
 
 @functools.cache
 def first_losses(num_devices: int, *argv: str) -> np.ndarray:
-    """Gives the losses of the first eight steps, two calls of four."""
+    """Trains eight steps in two calls of four; returns their losses."""
     recipe, shapes, programs = train_programs(num_devices, *argv)
     mesh = recipe.mesh
     make_key = jax.jit(
@@ -347,18 +347,18 @@ def first_losses(num_devices: int, *argv: str) -> np.ndarray:
 
 
 def test_the_number_of_devices_does_not_change_the_mathematics():
-    one = first_losses(1)
-    assert np.isfinite(one).all() and len(set(one.tolist())) == 8
+    alone = first_losses(1)
+    assert np.isfinite(alone).all() and len(set(alone.tolist())) == 8
     # Sums are split differently, so the last bits differ and grow step by step: 1e-5 over 8 steps.
     for num_devices in (2, 4):
-        np.testing.assert_allclose(first_losses(num_devices), one, atol=1e-5)
+        np.testing.assert_allclose(first_losses(num_devices), alone, atol=1e-5)
     # Another group size is another mathematics.
-    assert abs(first_losses(1, "--batch_norm_group_size=16") - one).max() > 1e-3
+    assert abs(first_losses(1, "--batch_norm_group_size=16") - alone).max() > 1e-3
 
 
 def test_sharded_parameters_give_the_same_losses():
-    one = first_losses(1)
-    np.testing.assert_allclose(first_losses(4, "--mesh.fsdp=4"), one, atol=1e-5)
+    alone = first_losses(1)
+    np.testing.assert_allclose(first_losses(4, "--mesh.fsdp=4"), alone, atol=1e-5)
     # Wide enough that kernels are split. Their gradients are summed in another order, and by
     # Winograd's algorithm, whose rounding is coarser: the first bits of difference stay below 1e-5
     # for four steps and are 5e-3 after eight.
@@ -371,8 +371,8 @@ def test_sharded_parameters_give_the_same_losses():
 def test_data_parallel_reduces_gradients_and_one_vector_of_scalars():
     recipe, _, programs = train_programs(4)
     text = re.sub(r"/\*.*?\*/", "", programs.train.as_text())
-    for other in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
-        assert not re.search(rf"= \S+ {other}", text), other
+    for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
+        assert not re.search(rf"= \S+ {collective}", text), collective
     reduced = 0
     for shapes in re.findall(r"= (\(?[^=]*?) all-reduce(?:-start)?\(", text):
         for dims in re.findall(r"\w+\[([\d,]*)\]", shapes):

@@ -143,13 +143,13 @@ def loop(bound: str, config: str = ""):
 
 
 def test_a_loop_s_body_counts_as_often_as_it_runs():
-    one = 2 * 4 * 4 * 4
+    iteration_flops = 2 * 4 * 4 * 4
     told = loop("parameter(1)", ', backend_config={"known_trip_count":{"n":"5"}}')
-    assert told.product_flops == 5 * one
+    assert told.product_flops == 5 * iteration_flops
     counted = loop("constant(3)")
-    assert counted.product_flops == 3 * one
+    assert counted.product_flops == 3 * iteration_flops
     unknown = loop("parameter(1)")
-    assert unknown.product_flops == one and "while.1" not in unknown.ops
+    assert unknown.product_flops == iteration_flops and "while.1" not in unknown.ops
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ to_apply=%add
         "collective-permute": 400,
     }
     assert set(counted.collectives) == {"ar", "ags", "rss", "cps"}
-    assert [one.group_size for one in counted.collectives.values()] == [4, 4, 4, 2]
+    assert [collective.group_size for collective in counted.collectives.values()] == [4, 4, 4, 2]
 
 
 def test_slices_and_updates_in_a_fusion_count_as_what_they_touch():
@@ -318,10 +318,10 @@ def test_resnet_50_has_24_gflop_an_image_in_what_an_accelerator_would_run(
     platform, needed, tmp_path
 ):
     try:
-        found = importlib.util.find_spec(needed)
+        module_spec = importlib.util.find_spec(needed)
     except ModuleNotFoundError:
-        found = None
-    if found is None:
+        module_spec = None
+    if module_spec is None:
         pytest.skip(f"{needed} is not installed (the extra `plan` has it)")
     file = tmp_path / "program.txt"
     done = subprocess.run(
@@ -338,7 +338,7 @@ def test_resnet_50_has_24_gflop_an_image_in_what_an_accelerator_would_run(
     parameters = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(resnet50.init)))
     sent = sum(counted.collective_bytes.values())
     assert 2 * parameters <= sent <= 4.5 * parameters
-    layers = {name for one in counted.collectives.values() for name in one.scope_bytes}
+    layers = {name for part in counted.collectives.values() for name in part.scope_bytes}
     assert {"stem", "head", "stage_3_block_2/c"} <= layers
 
 

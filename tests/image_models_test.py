@@ -48,7 +48,7 @@ def pure(
 
 
 def drawn(model: PureModel, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Gives parameters off their start, so that each scale and bias matters, and statistics."""
+    """Moves parameters off their start, so that each scale and bias matters, and statistics."""
     params, stats = jax.eval_shape(model.init, jax.random.key(0))
     return drawn_like(params, rng), drawn_like(stats, rng)
 
@@ -63,7 +63,7 @@ def drawn_like(tree: Any, rng: np.random.Generator) -> Any:
 
 
 def counts(config: Any, image_shape: tuple[int, ...], num_classes: int) -> tuple[int, int]:
-    """Gives parameters and multiply-adds of the inference of one image, from shapes alone."""
+    """Counts parameters, and multiply-adds of one image's inference, from shapes alone."""
     # As for a TPU: a GPU's stem adds zeros to its kernel.
     model = pure(config, image_shape, num_classes, platform="tpu")
     params, stats = jax.eval_shape(model.init, jax.random.key(0))
@@ -131,7 +131,7 @@ def test_amoebanet_d_has_the_published_counts(
 
 
 def stem_kernel(model: PureModel, images: Any, params: Any, stats: Any) -> tuple[int, int]:
-    """Gives the height and input channels of the first convolution's kernel."""
+    """The height and input channels of the first convolution's kernel."""
     jaxpr = jax.make_jaxpr(lambda *args: model.apply(*args, train=False))(params, stats, images)
     first = next(e for e in jaxpr.eqns if e.primitive.name == "conv_general_dilated")
     height, _, channels, _ = first.invars[1].aval.shape

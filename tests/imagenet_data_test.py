@@ -25,7 +25,7 @@ from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 
 
 def jpeg(height: int, width: int, seed: int = 0, kind: str = ".jpg", grey: bool = False) -> bytes:
-    """Gives the file of a smooth random image."""
+    """Encodes a smooth random image as a file."""
     coarse = np.random.default_rng(seed).integers(0, 256, (4, 5) if grey else (4, 5, 3), np.uint8)
     image = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
     return cv2.imencode(kind, image)[1].tobytes()
@@ -341,30 +341,30 @@ def crops(images: np.ndarray, **fields) -> np.ndarray:
 def test_a_crop_of_the_whole_image_is_the_customary_resizing():
     images = np.random.default_rng(0).uniform(0, 1, (2, 32, 32, 3)).astype(np.float32)
     for side in (32, 24, 12):
-        found = crops(images, crop_pixels=side, crop_min_area=1.0, crop_max_aspect=1.0)
+        cropped = crops(images, crop_pixels=side, crop_min_area=1.0, crop_max_aspect=1.0)
         wanted = jax.image.resize(images, (2, side, side, 3), "linear", antialias=True)
-        np.testing.assert_allclose(found, wanted, atol=1e-4)
+        np.testing.assert_allclose(cropped, wanted, atol=1e-4)
 
 
 def test_crops_are_rectangles_of_the_drawn_areas_and_shapes():
     # Channel 0 is the row and channel 1 the column that a pixel comes from.
     rows, columns = np.meshgrid(np.arange(64.0), np.arange(64.0), indexing="ij")
     images = np.broadcast_to(np.stack([rows, columns], -1), (2000, 64, 64, 2))
-    found = crops(images, crop_pixels=8, crop_min_area=0.25, crop_max_aspect=1.5)
+    cropped = crops(images, crop_pixels=8, crop_min_area=0.25, crop_max_aspect=1.5)
     # From the third to the sixth of eight pixels is three eighths of a side; borders are apart.
-    heights = (found[:, 5, 4, 0] - found[:, 2, 4, 0]) * 8 / 3
-    widths = (found[:, 4, 5, 1] - found[:, 4, 2, 1]) * 8 / 3
+    heights = (cropped[:, 5, 4, 0] - cropped[:, 2, 4, 0]) * 8 / 3
+    widths = (cropped[:, 4, 5, 1] - cropped[:, 4, 2, 1]) * 8 / 3
     areas, aspects = heights * widths / 64**2, widths / heights
     assert 0.245 < areas.min() < 0.27 and areas.max() < 1.01
     assert abs(np.quantile(areas, 0.25) - 0.4375) < 0.03  # of uniform on 0.25 to 1, 2,000 draws
     # The weights at whole pixels are not quite centred: up to a hundredth of a length.
     assert 1 / 1.52 < aspects.min() < 0.7 and 1.43 < aspects.max() < 1.52
     assert abs(np.log(aspects).mean()) < 0.02
-    assert (found >= 0).all() and (found <= 63).all()
+    assert (cropped >= 0).all() and (cropped <= 63).all()
     mirrored = crops(images, crop_pixels=8, crop_min_area=0.25, crop_max_aspect=1.5, flip="random")
     is_mirrored = mirrored[:, 0, 0, 1] > mirrored[:, 0, -1, 1]
-    np.testing.assert_allclose(mirrored[~is_mirrored], found[~is_mirrored])
-    np.testing.assert_allclose(mirrored[is_mirrored], found[is_mirrored][:, :, ::-1])
+    np.testing.assert_allclose(mirrored[~is_mirrored], cropped[~is_mirrored])
+    np.testing.assert_allclose(mirrored[is_mirrored], cropped[is_mirrored][:, :, ::-1])
     assert 0.45 < is_mirrored.mean() < 0.55
 
 

@@ -21,7 +21,7 @@ ROWS = dawnbench_rows()
 
 
 def official_archive(name: str) -> Imported:
-    """Gives what an archive of real entries imports as; skips where it is not here."""
+    """Imports an archive of real entries; skips where it is not here."""
     data = os.environ.get("DAWNJAX_TEST_DATA")
     if not data:
         pytest.skip("DAWNJAX_TEST_DATA is not set")
@@ -33,7 +33,7 @@ def official_archive(name: str) -> Imported:
 
 @pytest.fixture(scope="module")
 def official() -> dict[str, Entry]:
-    """Gives the official entries by their paths."""
+    """The official entries by their paths."""
     imported = official_archive("dawnbench_entries.tar.xz")
     assert not imported.rejections
     assert not imported.other_files
@@ -42,7 +42,7 @@ def official() -> dict[str, Entry]:
 
 @pytest.fixture(scope="module")
 def history() -> Imported:
-    """Gives the malformed versions of the history."""
+    """The malformed versions of the history."""
     return official_archive("dawnbench_odd_history.tar.xz")
 
 
@@ -90,9 +90,9 @@ def test_leaderboards_by_time(task, official):
     ],
 )
 def test_headline_times(source, seconds, official):
-    found = official[source].trials[0].time_to_accuracy_seconds
+    imported_seconds = official[source].trials[0].time_to_accuracy_seconds
     # Printed to a tenth or a hundredth of a second.
-    assert found == pytest.approx(seconds, abs=0.05)
+    assert imported_seconds == pytest.approx(seconds, abs=0.05)
 
 
 THRESHOLDS = (90, 90.5, 91, 91.5, 92, 92.5, 93)
@@ -133,8 +133,8 @@ def test_the_evaluations_give_the_threshold_sweep(name, official):
             None,
         )
 
-    found = [hours_to(threshold) for threshold in THRESHOLDS]
-    assert found == pytest.approx(list(SWEEP[name]), abs=HOURS)
+    hours = [hours_to(threshold) for threshold in THRESHOLDS]
+    assert hours == pytest.approx(list(SWEEP[name]), abs=HOURS)
     assert hours_to(93.5) is None
 
 

@@ -408,7 +408,7 @@ def check_entry(entry: Entry) -> None:
 
 
 def mutated(base: bytes) -> st.SearchStrategy[bytes]:
-    """Gives a file with pieces replaced, cut out, doubled or inserted."""
+    """Makes a file with pieces replaced, cut out, doubled or inserted."""
     piece = st.one_of(
         st.binary(max_size=8),
         st.sampled_from(

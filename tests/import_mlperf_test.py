@@ -44,7 +44,7 @@ MACHINES = {
 
 @pytest.fixture(scope="module")
 def official() -> dict[str, Entry]:
-    """Gives the official entries of v0.5 by their folders."""
+    """The official entries of v0.5 by their folders."""
     data = os.environ.get("DAWNJAX_TEST_DATA")
     if not data:
         pytest.skip("DAWNJAX_TEST_DATA is not set")
@@ -108,20 +108,20 @@ def test_the_rule_for_epochs_comes_from_the_log(row, official):
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_machine_is_that_of_the_job(name, official):
     entry = official[name]
-    found = (
+    machine = (
         entry.num_accelerators,
         entry.num_hosts,
         entry.global_batch_size,
         entry.global_batch_unit,
     )
-    assert found == MACHINES[name]
+    assert machine == MACHINES[name]
     for field in ("num_hosts", "global_batch_size"):
         assert (getattr(entry, field) is None) == (field in entry.reasons)
 
 
 def test_quality_targets_are_those_of_the_logs(official):
-    found = {(e.benchmark, e.target.value, e.target.unit) for e in official.values()}
-    assert found == {
+    quality_targets = {(e.benchmark, e.target.value, e.target.unit) for e in official.values()}
+    assert quality_targets == {
         ("resnet", 0.749, "fraction"),
         ("ssd", 0.212, "fraction"),  # the paper's Table 2 prints 21.1
         ("gnmt", 21.8, "bleu"),

@@ -62,13 +62,13 @@ def test_entries_with_different_targets_are_never_ranked_together():
         target = Target(metric="top_1_accuracy", value=value, unit="fraction")
         return entry_of([seconds], source=f"to {value}", benchmark="digits", target=target)
 
-    easy, hard, other = to(0.9, 1.0), to(0.9915, 2.0), to(0.9915, 3.0)
+    easy, hard, slower = to(0.9, 1.0), to(0.9915, 2.0), to(0.9915, 3.0)
     with pytest.raises(
         ConfigError, match=r"several targets \(top_1_accuracy at least 0.9, .*0.9915"
     ):
-        leaderboard([easy, hard, other], "digits")
-    assert targets([hard, easy, other]) == [easy.target, hard.target]
-    table = leaderboard([easy, hard, other], "digits", target=hard.target)
+        leaderboard([easy, hard, slower], "digits")
+    assert targets([hard, easy, slower]) == [easy.target, hard.target]
+    table = leaderboard([easy, hard, slower], "digits", target=hard.target)
     assert table.column("source") == ["to 0.9915", "to 0.9915"]
     assert table.column("target") == ["top_1_accuracy at least 0.9915"] * 2
 
@@ -141,8 +141,8 @@ def test_prices():
     ],
 )
 def test_an_unknown_price_is_none_with_the_reason(fields, why):
-    other = dataclasses.replace(P3, name="p2.xlarge")
-    price = system_price(priced(**fields), [P3, other])
+    second_machine = dataclasses.replace(P3, name="p2.xlarge")
+    price = system_price(priced(**fields), [P3, second_machine])
     assert price.usd_per_hour is None and why in price.source
     assert cost_usd(10.0, price) is None
 

@@ -19,7 +19,7 @@ def make_trial(
     curve: Sequence[tuple[float | None, float | None, float]] = (),
     **fields: Any,
 ) -> Trial:
-    """Gives a trial; the curve is (epoch, seconds, value)."""
+    """Makes a trial; the curve is (epoch, seconds, value)."""
     return Trial(
         file=fields.pop("file", "result_0.txt"),
         reached=seconds is not None,
@@ -35,7 +35,7 @@ def make_trial(
 
 
 def make_entry(trials: Sequence[Trial], **fields: Any) -> Entry:
-    """Gives a training entry with the summary of its trials."""
+    """Makes a training entry with the summary of its trials."""
     price = fields.get("cost_per_hour_usd")
     given = {
         "source": "folder/entry",
@@ -53,7 +53,7 @@ def make_entry(trials: Sequence[Trial], **fields: Any) -> Entry:
 
 
 def entry_of(times: Sequence[float | None], total: float | None = None, **fields: Any) -> Entry:
-    """Gives an entry from times to accuracy; `total` is the time of trials that did not reach."""
+    """Makes an entry of times to accuracy; `total` is the time of trials that did not reach."""
     return make_entry(
         [make_trial(time, total=total if time is None else None) for time in times], **fields
     )
@@ -61,7 +61,7 @@ def entry_of(times: Sequence[float | None], total: float | None = None, **fields
 
 @functools.cache
 def official_entries(test_data: Path) -> Entries:
-    """Gives the entries of the official archives."""
+    """The entries of the official archives."""
     folder = test_data / "official"
     imported = importer.import_results(
         [folder / "dawnbench_entries.tar.xz", folder / "mlperf_v0.5_results.tar.xz"]
@@ -70,5 +70,5 @@ def official_entries(test_data: Path) -> Entries:
 
 
 def official_list(test_data: Path) -> list[ListedEntry]:
-    """Gives the list of all official entries of MLPerf v0.5."""
+    """The list of all official entries of MLPerf v0.5."""
     return read_entry_list(test_data / "official" / "mlperf_v0.5_entries.tsv")

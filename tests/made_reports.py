@@ -11,7 +11,7 @@ VOID = {"meta", "link", "br", "input", "img", "hr"}
 
 
 def trial(number: int, seconds: float | None, *, total: float, epochs: float = 4.0) -> Trial:
-    """Gives a trial with four evaluations, the last at its end."""
+    """Makes a trial with four evaluations, the last at its end."""
     end = seconds if seconds is not None else total
     return Trial(
         file=f"result_{number}.txt",
@@ -31,7 +31,7 @@ def trial(number: int, seconds: float | None, *, total: float, epochs: float = 4
 
 
 def entry(name: str, times: list[float | None], **fields) -> Entry:
-    """Gives an entry with these times to accuracy, of MLPerf unless the fields say otherwise."""
+    """Makes an entry with these times to accuracy, of MLPerf unless the fields say otherwise."""
     trials = tuple(
         trial(number, seconds, total=seconds or 900.0, epochs=4.0 + number % 2)
         for number, seconds in enumerate(times)
@@ -65,7 +65,7 @@ def entry(name: str, times: list[float | None], **fields) -> Entry:
 
 
 def some_entries() -> list[Entry]:
-    """Gives three entries of MLPerf, of which one has failures, and six and one of DAWNBench."""
+    """Makes three entries of MLPerf, of which one has failures, and six and one of DAWNBench."""
     small = entry("small", [800.0, 820.0, 810.0, 805.0, 930.0])
     large = entry("large", [100.5, 140.25, 110.0, 120.0, 115.0], num_accelerators=64, num_hosts=8)
     failed = entry("failed", [300.0, None, None, 310.0, 305.0], warnings=("2 trials failed",))
@@ -95,7 +95,7 @@ def some_entries() -> list[Entry]:
 
 
 def some_report() -> page.Report:
-    """Gives the report of them."""
+    """The report of these entries."""
     return page.make(inputs.Inputs(tuple(some_entries())))
 
 

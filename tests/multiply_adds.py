@@ -7,7 +7,7 @@ import jax
 
 
 def multiply_adds(jaxpr: Any) -> int:
-    """Gives the products in all convolutions and matrix products; padding counts like pixels."""
+    """Counts the products of all convolutions and matrix products; padding counts like pixels."""
     total = 0
     for equation in jaxpr.eqns:
         name, result = equation.primitive.name, equation.outvars[0].aval

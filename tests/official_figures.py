@@ -205,7 +205,7 @@ SQuAD 9 dawn_bidaf_16vCPUs-gc_tensorflow 2017-10-12 10.8394118 9 0.752946258 5.7
 
 
 def mlperf_rows() -> list[MlperfRow]:
-    """Gives the rows of MLPerf v0.5."""
+    """The rows of MLPerf v0.5."""
     blocks: list[list[str]] = []
     for line in _MLPERF.strip().splitlines():
         if not line.startswith(" "):
@@ -237,7 +237,7 @@ def _mlperf_row(entry: str, counts: str, *cells: str) -> MlperfRow:
 
 
 def dawnbench_rows() -> list[DawnbenchRow]:
-    """Gives the leaderboards of ImageNet, CIFAR10 and SQuAD by training time."""
+    """The leaderboards of ImageNet, CIFAR10 and SQuAD by training time."""
     rows = []
     for line in _DAWNBENCH.strip().replace("\n  ", " ").splitlines():
         task, rank, name, date, hours, epoch, metric, cost = line.split()

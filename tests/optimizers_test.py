@@ -36,7 +36,7 @@ SPEC = dataclasses.replace(DIGITS.data.spec(), num_train_examples=1000)
 
 
 def experiment(**fields: Any) -> Experiment:
-    """Gives an experiment of ten epochs of ten steps."""
+    """Makes an experiment of ten epochs of ten steps."""
     return dataclasses.replace(
         DIGITS, num_epochs=10, global_batch_size=100, batch_norm_group_size=20, **fields
     )
@@ -111,7 +111,7 @@ GRADIENTS = [
 
 
 def after(optimizer: OptimizerConfig) -> dict[str, np.ndarray]:
-    """Gives the parameters after the two gradients, at a constant rate."""
+    """The parameters after the two gradients, at a constant rate."""
     transformation = make_optimizer(experiment(optimizer=optimizer, schedule=Constant()), SPEC)
     params: Any = jax.tree.map(jnp.asarray, PARAMS)
     state = transformation.init(params)

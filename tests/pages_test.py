@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,17 @@ def test_links_between_pages_lead_to_a_heading(page):
         linked = (page.parent / path) if path else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
+
+
+def test_the_readme_names_files_that_a_run_of_digits_loads():
+    _, _, section = (TOP / "README.md").read_text().partition("## From flag to result\n")
+    files = re.findall(r"^\| `(dawnjax/\S+)\.py` \|", section, re.MULTILINE)
+    assert f"These {len(files)} files take" in section and len(files) > 10
+    script = "import sys; from dawnjax.config.experiment_flags import parse_request; "
+    script += "import dawnjax.commands.train, dawnjax.__main__, dawnjax.train; "
+    script += "parse_request('train', ['--experiment=digits']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True)
+    assert {file.replace("/", ".") for file in files} <= set(done.stdout.split()), done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

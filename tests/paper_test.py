@@ -86,8 +86,8 @@ RECOMPUTED = (
 def test_recomputed_cells(test_data):
     rows = by_cell(paper.paper_tables(official_entries(test_data), official_list(test_data)))
     for table, row, cell, value, tolerance in RECOMPUTED:
-        found = rows[table, row, cell]["recomputed"]
-        assert found == pytest.approx(value, abs=tolerance), (table, row, cell)
+        recomputed = rows[table, row, cell]["recomputed"]
+        assert recomputed == pytest.approx(value, abs=tolerance), (table, row, cell)
 
 
 def test_variation_of_all_entries(test_data):

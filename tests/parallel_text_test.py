@@ -218,10 +218,10 @@ def test_prepare_twice_changes_nothing_and_another_corpus_needs_overwrite(files,
     # The vocabulary can be taken from there, and gives the same.
     again = [*command, f"--vocabulary={folder / 'out' / 'vocabulary.model'}"]
     assert main(again) == 0 and "holds this already" in capsys.readouterr().out
-    other = [*command[:-2], "--row_length=30", command[-1]]
-    assert main(other) != 0
+    shorter_rows = [*command[:-2], "--row_length=30", command[-1]]
+    assert main(shorter_rows) != 0
     assert "give --overwrite" in capsys.readouterr().err
-    assert main([*other, "--overwrite"]) == 0
+    assert main([*shorter_rows, "--overwrite"]) == 0
     assert data_of(folder, row_length=30).spec().fingerprint != spec.fingerprint
     total = sum(array.nbytes for split in ("train", "eval") for array in loaded(folder, split))
     assert num_bytes(data_of(folder, row_length=30).spec()) == total

@@ -224,8 +224,8 @@ def test_the_twin_makes_the_same_step_without_communication():
     feed = TrainFeed(shapes, mesh, recipe.experiment.data.load("train"), 0, 2)
     state, inputs = programs.initialize(key), feed.inputs(0, 2)
     assert twin.why_not(recipe) == ""
-    other = twin.make_twin(recipe, 2, state, feed.resident, inputs, lambda *_: None)
-    alone = np.asarray(other.call(inputs, 2))
+    ablation_twin = twin.make_twin(recipe, 2, state, feed.resident, inputs, lambda *_: None)
+    alone = np.asarray(ablation_twin.call(inputs, 2))
     assert alone.shape == (4, 2) and np.isfinite(alone).all()
     two = place(np.array(2, np.int32), replicated(mesh))
     _, metrics = programs.train(state, feed.resident, inputs, two, key)
@@ -234,7 +234,7 @@ def test_the_twin_makes_the_same_step_without_communication():
     together = np.asarray(metrics.losses)
     np.testing.assert_allclose(alone[:, 0].mean(), together[0], rtol=1e-5)
     assert len(set(alone[:, 1].tolist())) == 4
-    text = other.program.as_text()
+    text = ablation_twin.program.as_text()
     assert "all-reduce" in programs.train.as_text() and "all-reduce" not in text
 
 

@@ -12,7 +12,7 @@ from dawnjax.runs.summary import summarize
 
 
 def shown(events) -> dict[str, tuple[str, str]]:
-    """Gives the closing table of a run: value and what it holds, by quantity."""
+    """The closing table of a run: value and what it holds, by quantity."""
     written = io.StringIO()
     console = Console(file=written, width=300)
     console.print(closing_table(summarize(events), load_experiment("digits"), SMALL_IMAGES))

@@ -15,7 +15,7 @@ Params = dict[str, Any]
 
 
 def tensors(params: Any) -> Any:
-    """Gives a nested dict of arrays as float64 leaves; kernels become [out, in, height, width]."""
+    """Turns a nested dict of arrays into float64 leaves; kernels [out, in, height, width]."""
     if isinstance(params, dict):
         return {name: tensors(value) for name, value in params.items()}
     value = np.asarray(params)
@@ -25,7 +25,7 @@ def tensors(params: Any) -> Any:
 
 
 def gradients(params: Any) -> Any:
-    """Gives the gradients of what `tensors` gave, as arrays in the layout of ours."""
+    """Turns the gradients of the leaves of `tensors` into arrays in our layout."""
     if isinstance(params, dict):
         return {name: gradients(value) for name, value in params.items()}
     if params.grad is None:
@@ -35,7 +35,7 @@ def gradients(params: Any) -> Any:
 
 
 def by_number(names: dict[str, Any]) -> list[str]:
-    """Gives names such as `stage_2_block_10` in the order of their numbers."""
+    """Sorts names such as `stage_2_block_10` by their numbers."""
     return sorted(names, key=lambda name: [int(part) for part in name.split("_") if part.isdigit()])
 
 
@@ -194,7 +194,7 @@ def amoebanet_cell(q: Params, last: torch.Tensor, previous: torch.Tensor, stride
 
 
 def amoebanet_d(p: Params, x: torch.Tensor, num_cells: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gives the logits of both heads, without drop path and dropout."""
+    """Computes the logits of both heads, without drop path and dropout."""
 
     stem = functional.conv2d(x, p["stem"]["kernel"], stride=2)
     outputs = [norm(p["stem_norm"], stem)]

@@ -58,20 +58,20 @@ def test_seeds_are_trials_of_their_own(record):
 def test_the_summary_is_that_of_its_seeds(record):
     facts, seeds = record[1], record[1]["seeds"]
     times = [seed["time_seconds"] for seed in seeds]
-    found = facts["summary"]
-    assert found["num_seeds"] == 2
-    assert found["num_reached"] == found["num_diverged"] == 0
+    summary = facts["summary"]
+    assert summary["num_seeds"] == 2
+    assert summary["num_reached"] == summary["num_diverged"] == 0
     assert facts["schema_version"] == 2 and seeds[0]["first_nonfinite_step"] is None
-    np.testing.assert_allclose(found["time_mean_seconds"], (times[0] + times[1]) / 2)
-    np.testing.assert_allclose(found["time_std_seconds"], abs(times[0] - times[1]) / 2)
+    np.testing.assert_allclose(summary["time_mean_seconds"], (times[0] + times[1]) / 2)
+    np.testing.assert_allclose(summary["time_std_seconds"], abs(times[0] - times[1]) / 2)
     np.testing.assert_allclose(
-        found["time_with_compilation_seconds"],
+        summary["time_with_compilation_seconds"],
         (times[0] + times[1]) / 2 + facts["compile_seconds"],
     )
     accuracies = [seed["metrics"]["top_1_accuracy"] for seed in seeds]
     # The sample deviation of two is |a - b| / sqrt 2, and its mean's error that over sqrt 2.
     error = abs(accuracies[0] - accuracies[1]) / 2
-    np.testing.assert_allclose(found["top_1_accuracy_standard_error"], error, atol=1e-12)
+    np.testing.assert_allclose(summary["top_1_accuracy_standard_error"], error, atol=1e-12)
     assert all(0 < seed["order_seconds"] < seed["time_seconds"] for seed in seeds)
 
 

@@ -170,8 +170,8 @@ def test_a_gpus_network_is_the_same_function(activation):
         return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
 
     ours, plain = logits_and_gradients("gpu"), logits_and_gradients("tpu")
-    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(other).max())
+    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
 
 
 def test_max_pool_takes_the_largest_of_whole_windows():

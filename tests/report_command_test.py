@@ -39,7 +39,7 @@ def test_a_negative_time_or_cost_is_refused_by_name(tmp_path, field):
 
 def test_formulas_do_not_reach_a_spreadsheet(tmp_path):
     formula = '=HYPERLINK("x","y")'
-    entries = [dataclasses.replace(one, submitter=formula, model=formula) for one in some_entries()]
+    entries = [dataclasses.replace(e, submitter=formula, model=formula) for e in some_entries()]
     writing.write(page.make(inputs.Inputs(tuple(entries))), tmp_path)
     for file in sorted((tmp_path / "tables").glob("*.csv")):
         for row in csv.reader(io.StringIO(file.read_bytes().decode(), newline="")):

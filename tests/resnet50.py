@@ -49,7 +49,7 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 
 
 def environment(platform: str) -> dict[str, str]:
-    """Gives the environment in which this file compiles for a platform."""
+    """The environment in which this file compiles for a platform."""
     if platform == "tpu":
         return {
             **os.environ,
@@ -146,7 +146,7 @@ def step(params, images, labels, dtype=jnp.bfloat16):
 
 
 def compiled_text(platform: str) -> str:
-    """Gives the text of the step that is compiled for four TPUs v5e or eight H100."""
+    """Text of the step that is compiled for four TPUs v5e or eight H100."""
     if platform == "tpu":
         topology = topologies.get_topology_desc("v5e:2x2", "tpu")
     else:

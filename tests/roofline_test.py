@@ -32,29 +32,29 @@ def ops(tmp_path, program=None, peak=None, bandwidth=None):
 def test_each_op_against_its_own_roofline(tmp_path):
     from dawnjax.profile.hlo import analyze
 
-    found = ops(tmp_path, analyze(PROGRAM_TEXT), peak=1e11, bandwidth=1e9)
-    product = found["fusion.1"]
+    by_name = ops(tmp_path, analyze(PROGRAM_TEXT), peak=1e11, bandwidth=1e9)
+    product = by_name["fusion.1"]
     assert product.seconds == pytest.approx(40e-6)
     assert product.product_flops == 2_000_000 and product.num_bytes == 60_000
     # 20 us of products, but 60 us of bytes: faster than this memory, so nothing was lost.
     assert product.roofline_seconds == pytest.approx(60e-6) and product.lost_seconds == 0
     assert product.peak_fraction == pytest.approx(2e6 / 40e-6 / 1e11)
     assert product.source_line == "/a/b/c.py:7" and product.scope == "layer"
-    plain = found["fusion.2"]
+    plain = by_name["fusion.2"]
     assert plain.lost_seconds == pytest.approx(19e-6 - 8e-6)
-    assert [op.name for op in largest_losses(list(found.values()))] == ["fusion.2", "fusion.1"]
-    assert found["all-reduce-start.2"].lost_seconds is None  # no roofline for a collective
+    assert [op.name for op in largest_losses(list(by_name.values()))] == ["fusion.2", "fusion.1"]
+    assert by_name["all-reduce-start.2"].lost_seconds is None  # no roofline for a collective
 
 
 def test_without_a_program_a_tpu_s_own_counts_serve(tmp_path):
-    found = ops(tmp_path, None, peak=1e9, bandwidth=1e9)
-    assert (found["fusion.1"].flops, found["fusion.1"].num_bytes) == (4000, 100)
+    by_name = ops(tmp_path, None, peak=1e9, bandwidth=1e9)
+    assert (by_name["fusion.1"].flops, by_name["fusion.1"].num_bytes) == (4000, 100)
 
 
 def test_without_peaks_there_is_no_roofline(tmp_path):
-    found = list(ops(tmp_path).values())
-    assert largest_losses(found) == [] and peak_use_cdf(found) == []
-    assert throughput_cdf(found)
+    all_ops = list(ops(tmp_path).values())
+    assert largest_losses(all_ops) == [] and peak_use_cdf(all_ops) == []
+    assert throughput_cdf(all_ops)
 
 
 def test_distributions_are_weighted_by_time():

@@ -23,7 +23,7 @@ def mesh_of(num_devices):
 
 
 def host_state(step):
-    """Gives arrays of random bits that only `step` decides, NaNs with payloads included."""
+    """Makes arrays of random bits from `step` alone, NaNs with payloads included."""
     rng = np.random.default_rng(step)
 
     def bits(shape, dtype):
@@ -44,7 +44,7 @@ def host_state(step):
 
 
 def shardings(num_devices):
-    """Gives the kernel and one bfloat16 array split over the devices and the rest whole."""
+    """Splits the kernel and one bfloat16 array over the devices; the rest stays whole."""
     mesh = mesh_of(num_devices)
     whole = NamedSharding(mesh, PartitionSpec())
     tree = jax.tree.map(lambda _: whole, host_state(0))
@@ -90,7 +90,7 @@ def assert_exact(restored, step, num_devices):
 
 
 def open_checkpoints(directory, keep=2):
-    """Gives checkpoints, and the list that their warnings go to."""
+    """Opens checkpoints, with the list that their warnings go to."""
     warnings = []
     return Checkpoints(str(directory), keep=keep, warn=warnings.append), warnings
 
@@ -112,7 +112,7 @@ def restore(directory, num_devices=1):
 
 @contextlib.contextmanager
 def compilations():
-    """Gives a list to which each compilation of the block is added."""
+    """Collects each compilation of the block in a list."""
     compiled = []
 
     def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:

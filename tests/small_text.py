@@ -60,7 +60,7 @@ LEARNS = [
 
 
 def translate(word: str) -> str:
-    """Gives the word of the other language."""
+    """Translates a word."""
     return WORDS[(WORDS.index(word) + 5) % len(WORDS)]
 
 

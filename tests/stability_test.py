@@ -75,8 +75,8 @@ def test_wilson_against_published_intervals():
 def test_bootstrap_is_seeded_and_says_its_method():
     first = resampling.bootstrap([SSD_SECONDS], mean_of_rows, seed=1)
     again = resampling.bootstrap([SSD_SECONDS], mean_of_rows, seed=1)
-    other = resampling.bootstrap([SSD_SECONDS], mean_of_rows, seed=2)
-    assert first == again and first != other
+    reseeded = resampling.bootstrap([SSD_SECONDS], mean_of_rows, seed=2)
+    assert first == again and first != reseeded
     assert first is not None and first.method == "bca"
     with pytest.raises(ValueError, match="percentile or bca"):
         resampling.bootstrap([SSD_SECONDS], mean_of_rows, method="t")

@@ -17,7 +17,7 @@ SLOW = ("jax", "flax", "optax", "orbax", "cv2", "sklearn", "scipy", "pandas", "m
 
 
 def loaded_by(script: str) -> set[str]:
-    """Gives the top-level modules that a fresh process has loaded after a script."""
+    """Runs a script in a fresh process; returns the top-level modules that it loaded."""
     done = subprocess.run(
         [sys.executable, "-c", f"{script}\nimport sys; print(*sys.modules)"],
         capture_output=True,
@@ -63,7 +63,7 @@ def test_a_second_run_reads_every_program_from_the_cache(tmp_path):
     flags += ["--schedule.warmup_epochs=0", "--model.stage_sizes=1", "--model.stage_widths=4"]
     flags += ["--tensorboard=false", "--profile.after_run=false"]
     flags += [f"--compile_cache_dir={tmp_path / 'compiled'}"]
-    found = []
+    caches = []
     for run in ("first", "second"):
         # A process each, as a user starts them.
         command = [sys.executable, "-m", "dawnjax", "train", *flags]
@@ -71,10 +71,10 @@ def test_a_second_run_reads_every_program_from_the_cache(tmp_path):
         subprocess.run(command, env=os.environ | {"XLA_FLAGS": QUICK}, capture_output=True)
         lines = log_path(tmp_path / run, 0).read_text().splitlines()
         events = [json.loads(line) for line in lines]
-        found.append({e["program"]: e["cache"] for e in events if e["event"] == "compiled"})
-    assert set(found[0]) == set(found[1]) >= {"initialize", "train", "evaluate"}
-    assert set(found[0].values()) == {"cold"}
-    assert set(found[1].values()) == {"warm"}
+        caches.append({e["program"]: e["cache"] for e in events if e["event"] == "compiled"})
+    assert set(caches[0]) == set(caches[1]) >= {"initialize", "train", "evaluate"}
+    assert set(caches[0].values()) == {"cold"}
+    assert set(caches[1].values()) == {"warm"}
 
 
 def test_each_command_of_a_process_has_the_cache_that_it_names(compile_cache, tmp_path):
@@ -84,8 +84,8 @@ def test_each_command_of_a_process_has_the_cache_that_it_names(compile_cache, tm
             jax.jit(lambda x: 191 * x).lower(1.0).compile()
         return cache.state
 
-    one, other = str(tmp_path / "one"), str(tmp_path / "other")
-    states = [state_with(directory) for directory in (one, "none", one, other, one)]
+    first, second = str(tmp_path / "one"), str(tmp_path / "other")
+    states = [state_with(directory) for directory in (first, "none", first, second, first)]
     compilation.configure(compile_cache.partition("=")[2])
     assert states == ["cold", "off", "warm", "cold", "warm"]
 

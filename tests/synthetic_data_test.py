@@ -39,10 +39,10 @@ def test_never_changes() -> None:
 
 def test_splits_and_seeds_differ() -> None:
     train, evaluation = Synthetic().load("train"), Synthetic().load("eval")
-    other = Synthetic(seed=1)
+    reseeded = Synthetic(seed=1)
     assert (train["image"][:256] != evaluation["image"]).mean() > 0.9
-    assert (train["image"] != other.load("train")["image"]).mean() > 0.9
-    assert Synthetic().spec().fingerprint != other.spec().fingerprint
+    assert (train["image"] != reseeded.load("train")["image"]).mean() > 0.9
+    assert Synthetic().spec().fingerprint != reseeded.spec().fingerprint
 
 
 def test_normalized_pixels_are_standard() -> None:

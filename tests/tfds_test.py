@@ -24,7 +24,7 @@ CLASSES = ("n01440764", "n01443537", "n01484850")
 
 
 def photograph(number: int) -> bytes:
-    """Gives a file: a JPEG, but the fourth is grey and the fifth a PNG named as the others are."""
+    """Encodes a file: a JPEG, but the fourth is grey, and the fifth a PNG with a JPEG's name."""
     shape = (5, 4) if number == 3 else (5, 4, 3)
     coarse = np.random.default_rng(number).integers(0, 256, shape, np.uint8)
     image = cv2.resize(coarse, (300 + number, 280), interpolation=cv2.INTER_CUBIC)
@@ -86,8 +86,10 @@ def test_imagenet_is_read_as_it_is(imagenet_directory, below):
         # TFDS shuffles what it writes; each photograph keeps its label.
         known = {decode_square(photograph(n), 256).tobytes(): n % 3 for n in numbers}
         assert len(known) == len(images)
-        found = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
-        assert found == known and labels.dtype == np.int32
+        labels_by_image = {
+            image.tobytes(): label for image, label in zip(images, labels, strict=True)
+        }
+        assert labels_by_image == known and labels.dtype == np.int32
 
 
 def test_any_labelled_images_are_read_under_their_name(imagenet_directory, tmp_path, capsys):

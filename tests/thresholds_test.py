@@ -83,9 +83,9 @@ SWEEP = {
 def test_official_threshold_sweep(test_data):
     entries = official_entries(test_data)
     named = [find_entry(entries, f"ImageNet/train/{name}") for name in SWEEP]
-    found = [entry for entry in named if entry is not None]
-    assert len(found) == len(SWEEP)
-    table = threshold_table(found, [90, 90.5, 91, 91.5, 92, 92.5, 93, 93.5], "h")
+    sweep = [entry for entry in named if entry is not None]
+    assert len(sweep) == len(SWEEP)
+    table = threshold_table(sweep, [90, 90.5, 91, 91.5, 92, 92.5, 93, 93.5], "h")
     for row, hours in zip(table.rows, SWEEP.values(), strict=True):
         assert row[-8:-1] == pytest.approx(hours, abs=1e-6)
         assert row[-1] == "not reached"

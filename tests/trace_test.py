@@ -46,7 +46,7 @@ def test_a_real_trace_of_simulated_devices(tmp_path):
         assert all(event.end >= event.start for event in events)
         assert events == sorted(events)
     (window,) = [span for span in read.spans if span.name == "dawnjax.window"]
-    assert all(window.start <= e.start for own in read.devices.values() for e in own)
+    assert all(window.start <= e.start for events in read.devices.values() for e in events)
     with pytest.raises(
         TraceError, match="of another program: it holds jit_step, and not jit_train"
     ):
@@ -56,13 +56,13 @@ def test_a_real_trace_of_simulated_devices(tmp_path):
 def test_a_gpu_s_kernels_and_streams(tmp_path):
     read = read_trace(gpu_trace(tmp_path))
     assert read.platform == "gpu" and sorted(read.devices) == [0, 1]
-    own = read.of_program("jit_train").devices[0]
-    assert [(e.op, e.kind, e.start // US, e.end // US) for e in own] == [
+    events = read.of_program("jit_train").devices[0]
+    assert [(e.op, e.kind, e.start // US, e.end // US) for e in events] == [
         ("gemm.1", "", 1, 101),  # the line begins 1 us after the trace
         ("add.1", "", 101, 141),
         ("all-reduce-start.1", "all-reduce", 101, 181),
     ]
-    assert own[0].line == "Stream #13(Compute)" and own[0].kernel.startswith("nvjet")
+    assert events[0].line == "Stream #13(Compute)" and events[0].kernel.startswith("nvjet")
     assert [(s.name, s.start // US) for s in read.spans] == [
         ("dawnjax.window", 1),
         ("dawnjax.input", 181),
@@ -140,8 +140,8 @@ def test_intervals_are_sets_of_moments(first, second):
     def moments(spans):
         return {moment for start, end in spans for moment in range(start, end)}
 
-    one, other = union(first), union(second)
-    assert moments(one) == moments(first) and length(one) == len(moments(first))
-    assert moments(subtract(one, other)) == moments(first) - moments(second)
-    assert moments(intersect(one, other)) == moments(first) & moments(second)
-    assert all(a[1] < b[0] for a, b in zip(one, one[1:], strict=False))
+    first_union, second_union = union(first), union(second)
+    assert moments(first_union) == moments(first) and length(first_union) == len(moments(first))
+    assert moments(subtract(first_union, second_union)) == moments(first) - moments(second)
+    assert moments(intersect(first_union, second_union)) == moments(first) & moments(second)
+    assert all(a[1] < b[0] for a, b in zip(first_union, first_union[1:], strict=False))

@@ -58,7 +58,7 @@ def initial(experiment: Experiment) -> TrainState:
 
 @functools.cache
 def compiled(experiment: Experiment, num_devices: int = 1) -> tuple[TrainState, Any]:
-    """Gives the initial state of an experiment on the batch, and its step, compiled once."""
+    """Makes an experiment's initial state and compiles its step, once."""
     recipe = recipe_of(experiment, num_devices)
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
     # How a batch is cut changes nothing of the state.
@@ -70,7 +70,7 @@ def compiled(experiment: Experiment, num_devices: int = 1) -> tuple[TrainState, 
 def trained(
     experiment: Experiment, num_steps: int, state: TrainState | None = None, num_devices: int = 1
 ) -> tuple[TrainState, list[float]]:
-    """Gives the state after some steps on one batch, and the losses."""
+    """Trains some steps on one batch; returns the state and the losses."""
     start, step = compiled(experiment, num_devices)
     now: TrainState = state or start
     losses: list[float] = []
@@ -84,9 +84,9 @@ def test_accumulation_in_parts_gives_the_same_steps():
     whole, losses = trained(BASE, 3)
     for num_devices, parts in ((1, 2), (1, 8), (4, 8)):
         experiment = dataclasses.replace(BASE, accumulation_steps=parts)
-        state, found = trained(experiment, 3, num_devices=num_devices)
+        state, accumulated = trained(experiment, 3, num_devices=num_devices)
         # Sums in another order: rounding, which three steps do not magnify beyond 1e-5.
-        np.testing.assert_allclose(found, losses, atol=1e-5)
+        np.testing.assert_allclose(accumulated, losses, atol=1e-5)
         for got, want in zip(
             jax.tree.leaves((state.params, state.batch_stats)),
             jax.tree.leaves((whole.params, whole.batch_stats)),

@@ -345,9 +345,10 @@ def test_batches_fed_from_the_host_are_those_on_the_device(train, tmp_path):
     assert [[row[k] for k in keep] for row in from_host["evaluations"]] == [
         [row[k] for k in keep] for row in on_device["evaluations"]
     ]
-    one, other = final_state_of(tmp_path / "host"), final_state_of(tmp_path / "device")
-    assert one[0] == other[0]
-    np.testing.assert_array_equal(one[1], other[1])
+    host_state = final_state_of(tmp_path / "host")
+    device_state = final_state_of(tmp_path / "device")
+    assert host_state[0] == device_state[0]
+    np.testing.assert_array_equal(host_state[1], device_state[1])
 
 
 def test_evaluation_is_exact_whatever_its_batch(train):

@@ -16,12 +16,12 @@ from dawnjax.train_step import make_recipe
 
 
 def result_of(run_dir: Path) -> dict[str, Any]:
-    """Gives the run's result."""
+    """The run's result."""
     return json.loads((run_dir / "result.json").read_text())
 
 
 def evaluations_of(run_dir: Path) -> list[tuple[int, dict[str, float]]]:
-    """Gives step and metrics of each evaluation, without times."""
+    """Step and metrics of each evaluation, without times."""
     return [
         (row["step"], {name: row[name] for name in ("top_1_accuracy", "loss")})
         for row in result_of(run_dir)["evaluations"]

@@ -275,14 +275,14 @@ def test_the_gradients_of_a_linear_layer_are_those_of_the_product(
 
     given = jnp.array(np.array(kernel).T) if kernel_axes == "oi" else kernel
     value, (to_hidden, to_kernel) = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(hidden, given)
-    found = value, (to_hidden, np.array(to_kernel).T if kernel_axes == "oi" else to_kernel)
+    computed = value, (to_hidden, np.array(to_kernel).T if kernel_axes == "oi" else to_kernel)
     # By hand: d/dh sum(w * (h k)) = w k^T, and d/dk = h^T w.
     weights_rows, hidden_rows = np.array(weights).reshape(6, 5), np.array(hidden).reshape(6, 8)
     expected = (
         (hidden_rows @ np.array(kernel) * weights_rows).sum(),
         ((weights_rows @ np.array(kernel).T).reshape(2, 3, 8), hidden_rows.T @ weights_rows),
     )
-    for ours, by_hand in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    for ours, by_hand in zip(jax.tree.leaves(computed), jax.tree.leaves(expected), strict=True):
         # Rounding of each factor to 8 bits: a relative 0.4 % of the largest terms, which are 3.
         np.testing.assert_allclose(ours, by_hand, rtol=tolerance, atol=4 * tolerance)
 
@@ -308,8 +308,8 @@ def test_the_gpus_forms_of_the_layers_are_the_same_function():
         return jax.jit(jax.value_and_grad(loss))(state)
 
     ours, plain = loss_and_gradients("gpu"), loss_and_gradients("tpu")
-    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 def test_among_gpus_the_sums_of_a_normalizations_gradient_are_reduced():
@@ -333,8 +333,8 @@ def test_among_gpus_the_sums_of_a_normalizations_gradient_are_reduced():
 
     plain, _ = gradients(Arithmetic(FLOAT32, FLOAT32, EXECUTION))
     ours, text = gradients(arithmetic)
-    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     assert " all-reduce(" in text and " all-gather(" not in text
 
 

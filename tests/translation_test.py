@@ -58,8 +58,8 @@ def train(tmp_path, compile_cache, text):
 
     def run(*flags, run_dir="run", experiment="multi30k_transformer"):
         directory = tmp_path / run_dir
-        own = [f"--experiment={experiment}", f"--data.data_dir={text}", compile_cache]
-        status = main(["train", *own, *FLAGS, f"--run_dir={directory}", *flags])
+        fixed_flags = [f"--experiment={experiment}", f"--data.data_dir={text}", compile_cache]
+        status = main(["train", *fixed_flags, *FLAGS, f"--run_dir={directory}", *flags])
         file = directory / "result.json"
         return status, json.loads(file.read_text()) if file.exists() else None
 
@@ -180,17 +180,17 @@ def compiled(text, num_devices, *flags):
 
 
 def run_steps(text, num_devices, *flags, steps=6):
-    """Gives the losses of the first steps, and the metrics after them."""
+    """Trains the first steps; returns their losses, and the metrics after them."""
     recipe, shapes, programs, evaluation = compiled(text, num_devices, *flags)
     mesh = recipe.mesh
     key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
     data = recipe.experiment.data
     feed = TrainFeed(shapes, mesh, data.load("train"), seed=3, steps_per_call=1)
     feed.start([(step, 1) for step in range(steps)])
-    state, one = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
+    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
     losses = []
     for step in range(steps):
-        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one, key)
+        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
         losses.append(float(metrics.losses[0]))
     feed.close()
     split = EvaluationFeed(shapes, mesh, data.load("eval"))
@@ -199,14 +199,14 @@ def run_steps(text, num_devices, *flags, steps=6):
 
 
 def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics(text):
-    one, metrics = run_steps(text, 1)
-    assert np.isfinite(one).all() and len(set(one)) == 6
+    alone, metrics = run_steps(text, 1)
+    assert np.isfinite(alone).all() and len(set(alone)) == 6
     # Sums are split differently: the last bits differ and grow step by step.
     for devices, flags in ((4, []), (4, ["--data_placement=host", "--mesh.fsdp=2"])):
-        losses, other = run_steps(text, devices, *flags)
-        np.testing.assert_allclose(losses, one, atol=2e-5)
-        assert other["loss"] == pytest.approx(metrics["loss"], abs=2e-5)
-        assert other["bleu"] == metrics["bleu"]
+        losses, sharded_metrics = run_steps(text, devices, *flags)
+        np.testing.assert_allclose(losses, alone, atol=2e-5)
+        assert sharded_metrics["loss"] == pytest.approx(metrics["loss"], abs=2e-5)
+        assert sharded_metrics["bleu"] == metrics["bleu"]
 
 
 def test_a_batch_in_parts_has_the_same_loss(text):
@@ -256,11 +256,11 @@ def test_the_loss_is_the_mean_over_tokens_and_not_over_rows(text):
 def test_data_parallel_reduces_gradients_and_two_scalars_at_once(text):
     recipe, _, programs, _ = compiled(text, 4)
     hlo = re.sub(r"/\*.*?\*/", "", programs.train.as_text())
-    for other in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
-        assert not re.search(rf"= \S+ {other}", hlo), other
+    for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
+        assert not re.search(rf"= \S+ {collective}", hlo), collective
     reduced = 0
-    for found in re.findall(r"= (\(?[^=]*?) all-reduce(?:-start)?\(", hlo):
-        for dims in re.findall(r"\w+\[([\d,]*)\]", found):
+    for shapes in re.findall(r"= (\(?[^=]*?) all-reduce(?:-start)?\(", hlo):
+        for dims in re.findall(r"\w+\[([\d,]*)\]", shapes):
             reduced += math.prod(int(size) for size in dims.split(",") if size)
     state = jax.eval_shape(
         recipe.initial_state, jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
@@ -300,22 +300,22 @@ def test_two_processes_train_and_translate_as_one(text, train, tmp_path, compile
     flags.append("--evaluation.first_epoch=2")
     # The last bits that BLEU is sensitive to are those of XLA's default level, on both sides.
     flags.append("--xla_options=xla_backend_optimization_level=3")
-    status, one = train(
+    status, alone_result = train(
         *flags, "--evaluation.every_epochs=38", "--targets.0.value=100", run_dir="one"
     )
-    assert status == 3 and one["num_processes"] == 1
+    assert status == 3 and alone_result["num_processes"] == 1
     capsys.readouterr()
-    own = ["--experiment=multi30k_transformer", f"--data.data_dir={text}", *FLAGS, *flags]
-    own += [f"--run_dir={tmp_path / 'two'}", "--num_epochs=2.5", "--evaluation.every_epochs=2.5"]
-    done = on_two("train", *own)
+    argv = ["--experiment=multi30k_transformer", f"--data.data_dir={text}", *FLAGS, *flags]
+    argv += [f"--run_dir={tmp_path / 'two'}", "--num_epochs=2.5", "--evaluation.every_epochs=2.5"]
+    done = on_two("train", *argv)
     assert done.returncode == 3, done.stderr
     two = json.loads((tmp_path / "two" / "result.json").read_text())
     assert (two["num_processes"], two["num_devices"]) == (2, 2)
     assert len(two["first_losses"]) == 10 and len(set(two["first_losses"])) == 10
-    np.testing.assert_allclose(two["first_losses"], one["first_losses"], atol=2e-5)
+    np.testing.assert_allclose(two["first_losses"], alone_result["first_losses"], atol=2e-5)
     done = on_two("evaluate", str(tmp_path / "one"))
     assert done.returncode == 0, done.stderr
-    row, alone = json.loads(done.stdout.splitlines()[-1]), one["evaluations"][-1]
+    row, alone = json.loads(done.stdout.splitlines()[-1]), alone_result["evaluations"][-1]
     assert row["step"] == alone["step"] and row["examples"] == NUM_EVALUATED
     assert row["bleu"] == alone["bleu"] > 30
     assert row["loss"] == pytest.approx(alone["loss"], abs=2e-5)

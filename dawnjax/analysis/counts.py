@@ -92,7 +92,7 @@ def count_listed(entries: Iterable[ListedEntry]) -> Counts:
 
 
 def counts_table(entries: Iterable[Entry]) -> Table:
-    """Gives the number of entries by suite, round, benchmark, processor class and framework."""
+    """Counts entries by suite, round, benchmark, processor class and framework."""
     numbers = Counter(
         (
             f"{entry.suite} {entry.round}".strip(),

@@ -44,7 +44,7 @@ def drops(
 def difference_interval(
     first: int, first_trials: int, second: int, second_trials: int
 ) -> list[float]:
-    """Gives the 95 % interval of the difference of two independent proportions, [low, high].
+    """The 95 % interval of the difference of two independent proportions, [low, high].
 
     With p - q the difference and (l, u) the score interval of each, it reaches
     sqrt((p - l_p)^2 + (u_q - q)^2) down and sqrt((u_p - p)^2 + (q - l_q)^2) up.

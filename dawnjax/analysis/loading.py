@@ -158,7 +158,7 @@ def load(*paths: str | Path) -> Entries:
 
 
 def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_runs.OurRun]]:
-    """Reads what `load` reads, and our runs too, each once; leaves the warning to the caller.
+    """Reads the entries that `load` reads, and our runs beside them; issues no warning.
 
     Args:
       *paths: As in `load`.

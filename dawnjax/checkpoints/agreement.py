@@ -22,7 +22,7 @@ _conversations = itertools.count()
 
 
 def from_process_zero(make: Callable[[], Any]) -> Any:
-    """Hands every process what `make` returns on process 0, as JSON; its error ends all alike."""
+    """Returns on every process, as JSON, what `make` returned on process 0, or raises its error."""
     if jax.process_count() == 1:
         return make()
     key = f"dawnjax/checkpoint/{next(_conversations)}"
@@ -39,7 +39,7 @@ def from_process_zero(make: Callable[[], Any]) -> Any:
 
 
 class RefusedError(Exception):
-    """What a process said that could not do its part."""
+    """The error of a process that could not do its part."""
 
 
 class Assent:
@@ -49,7 +49,7 @@ class Assent:
     """
 
     def __init__(self) -> None:
-        """Numbers it; every process makes its instances in the same order."""
+        """Numbers the agreement; every process makes its agreements in the same order."""
         self._name = f"dawnjax/checkpoint/{next(_conversations)}"
         self._stage = 0
         self._is_over = False

@@ -142,7 +142,7 @@ def delete(path: "epath.Path") -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """The reason in an error, as the operating system words it where it has one."""
+    """An error's reason, in the operating system's words where it has any."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if code := re.search(r"os_error_code='(\d+)'", str(error)):  # TensorStore's way to say it.

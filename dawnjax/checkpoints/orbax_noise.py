@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _FromOrbax(logging.Filter):
-    """Drops what Orbax logs: it is noise, or it comes back as an exception that is told once."""
+    """Drops what Orbax logs: it is noise, or repeats an exception that is raised anyway."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name == "asyncio":  # What is left of a save that failed.

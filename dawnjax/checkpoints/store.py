@@ -491,7 +491,7 @@ def _by_path(tree: Any) -> dict[str, Any]:
 
 
 def _with_elements(leaves: dict[str, Any]) -> dict[str, Any]:
-    """What Orbax is asked for: it refuses arrays without elements, which the manifest describes."""
+    """The arrays for Orbax, which refuses those without elements; the manifest describes these."""
     return {name: leaf for name, leaf in leaves.items() if math.prod(leaf.shape)}
 
 

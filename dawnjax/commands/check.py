@@ -23,7 +23,7 @@ from dawnjax.runs.log import Event, log_path, read_events
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status: 1 if any run directory has a fault."""
+    """Runs the command; returns its exit status: 1 if any run directory has a fault."""
     flag_values = flags.FlagValues()
     paths = command_line.parse(
         "check",
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 
 
 def check_run(path: Path) -> tuple[list[str], list[str]]:
-    """Gives the faults of a run directory, and what is no fault but worth knowing."""
+    """Checks a run directory; returns its faults, and notes that are no faults."""
     directory = RunDirectory(path)
     if not path.is_dir():
         return [RECORD_FILE if is_record_file(path) else f"there is no directory {path}"], []
@@ -109,7 +109,7 @@ def _order_faults(events: list[Event]) -> list[str]:
 
 
 def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
-    """Gives where `experiment.json` contradicts itself or the log."""
+    """Finds where `experiment.json` contradicts itself or the log."""
     faults = []
     if identity_of(record["identity_fields"]) != record["identity"]:
         faults.append(
@@ -190,8 +190,7 @@ def _result_faults(
 
 
 def _up_to_attempt_of(written: dict[str, Any], events: list[Event]) -> dict[str, Any] | None:
-    """Gives the result that the log says an attempt before the last one ended with, if that is
-    the attempt that a written result is of."""
+    """The result by the log up to the attempt that `written` is of; None if that is the last."""
     for last in sorted({event["attempt"] for event in events})[:-1]:
         try:
             result = summary.summarize([e for e in events if e["attempt"] <= last])
@@ -202,5 +201,5 @@ def _up_to_attempt_of(written: dict[str, Any], events: list[Event]) -> dict[str,
     return None
 
 
-def _same(one: Any, other: Any) -> bool:
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+def _same(first: Any, second: Any) -> bool:
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)

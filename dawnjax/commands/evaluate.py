@@ -69,8 +69,8 @@ def main(argv: list[str]) -> int:
         run = read_run(Path(paths[0]))  # which says what is wrong with it
     changed, differences = _changed(run, changes, flag_values)
     given = {name: str(flag_values[name].value) for name in run.experiment.task.other_set_flags}
-    other = _other_set(changed, given, str(flag_values["name"].value))
-    return _evaluate(changed, other, options.value(flag_values), differences)
+    other_set = _other_set(changed, given, str(flag_values["name"].value))
+    return _evaluate(changed, other_set, options.value(flag_values), differences)
 
 
 def _refuse_other_flags(argv: list[str], run: EarlierRun) -> None:

@@ -302,7 +302,7 @@ def _platforms(platform: str, environment: Mapping[str, str]) -> str:
 
 
 def _refuse_without_nvidia_gpu() -> None:
-    """Refuses what JAX says nothing of: without a GPU's device file it takes the CPU for `cuda`.
+    """Refuses `--platform=gpu` without an NVIDIA GPU, where JAX would silently take the CPU.
 
     Source: jax/_src/hardware_utils.py, has_visible_nvidia_gpu; a TPU that is asked for and missing
     is an error of JAX's own.

@@ -146,7 +146,7 @@ def _refuse_flags_of_others(flag_values: flags.FlagValues, preparation: Preparat
 
 
 def _interrupted(error: KeyboardInterrupt) -> ExitStatus:
-    """Says so. What was interrupted while it was made, such as an open archive, says nothing."""
+    """Says so in one line, without the complaint of an archive that was open."""
     show, sys.unraisablehook = sys.unraisablehook, lambda _: None
     traceback.clear_frames(error.__traceback__)  # deletes it, which fails
     sys.unraisablehook = show

@@ -22,9 +22,11 @@ and SVG are written next to each profile. --experiment=NAME --help lists its fla
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status."""
-    own = [text for text in argv if text.lstrip("-").partition("=")[0] in ("figures", "nofigures")]
-    rest = [text for text in argv if text not in own]
+    """Runs the command; returns its exit status."""
+    figure_flags = [
+        text for text in argv if text.lstrip("-").partition("=")[0] in ("figures", "nofigures")
+    ]
+    rest = [text for text in argv if text not in figure_flags]
     flag_values = flags.FlagValues()
     flags.DEFINE_boolean(
         "figures", True, "Write SVG figures next to each profile.", flag_values=flag_values
@@ -36,7 +38,7 @@ def main(argv: list[str]) -> int:
         flag_values=flag_values,
     )
     if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
-        command_line.parse("profile", flag_values, own, _USAGE, _DESCRIPTION)
+        command_line.parse("profile", flag_values, figure_flags, _USAGE, _DESCRIPTION)
         return _fresh(rest, bool(flag_values["figures"].value))
     paths = command_line.parse("profile", flag_values, argv, _USAGE, _DESCRIPTION)
     if len(paths) != 1:
@@ -69,13 +71,13 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
     Raises:
       ConfigError: There is none, or none of that name.
     """
-    found = host_profile.windows(run_dir)
-    window = window or list(found)[-1]
-    if window not in found:
-        raise ConfigError(f"{run_dir} has no window {window!r}; it has {', '.join(found)}")
-    profiles = [host_profile.read_profile(folder) for folder in found[window]]
-    print(_window_line(window, profiles[0], [name for name in found if name != window]))
-    hosts = {folder.parent for folders in found.values() for folder in folders}
+    windows = host_profile.windows(run_dir)
+    window = window or list(windows)[-1]
+    if window not in windows:
+        raise ConfigError(f"{run_dir} has no window {window!r}; it has {', '.join(windows)}")
+    profiles = [host_profile.read_profile(folder) for folder in windows[window]]
+    print(_window_line(window, profiles[0], [name for name in windows if name != window]))
+    hosts = {folder.parent for folders in windows.values() for folder in folders}
     for folder in sorted(hosts - {profile.folder.parent for profile in profiles}):
         print(f"{folder.name} has no profile of this window")
     print(figures.tables(profiles))

@@ -20,20 +20,23 @@ fixed length is comparable with the CIFAR-10 speed records; it is not a time to 
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status."""
-    own = flags.FlagValues()
+    """Runs the command; returns its exit status."""
+    record_flags = flags.FlagValues()
     flags.DEFINE_integer(
-        "trials", 1, "Seeds to run, from --seed on.", lower_bound=1, flag_values=own
+        "trials", 1, "Seeds to run, from --seed on.", lower_bound=1, flag_values=record_flags
     )
     flags.DEFINE_string(
-        "out", "", "The file to write; record_EXPERIMENT.json if not given.", flag_values=own
+        "out",
+        "",
+        "The file to write; record_EXPERIMENT.json if not given.",
+        flag_values=record_flags,
     )
     request, positional = parse_request(
-        "record", argv, only=_OPTIONS, more=own, description=_DESCRIPTION
+        "record", argv, only=_OPTIONS, more=record_flags, description=_DESCRIPTION
     )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write --name=value")
-    trials, out = cast(int, own["trials"].value), cast(str, own["out"].value)
+    trials, out = cast(int, record_flags["trials"].value), cast(str, record_flags["out"].value)
     path = Path(out or f"record_{request.experiment.name}.json")
     if path.is_dir():
         raise ConfigError(f"--out={path} is a directory; name a file")

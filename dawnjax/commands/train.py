@@ -6,7 +6,7 @@ from dawnjax.runs.clock import RunClock
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status."""
+    """Runs the command; returns its exit status."""
     clock = RunClock()
     request, positional = parse_request("train", argv)
     if positional:

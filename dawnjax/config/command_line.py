@@ -14,7 +14,7 @@ class HelpRequested(Exception):
 def parse(
     command: str, flag_values: flags.FlagValues, argv: list[str], usage: str, description: str
 ) -> list[str]:
-    """Gives the positional arguments, and fills `flag_values` from the rest.
+    """Fills `flag_values` from flags, and returns the positional arguments.
 
     Args:
       command: The command's name, for messages.
@@ -44,7 +44,7 @@ def parse(
 
 
 def closest(name: str, candidates: list[str]) -> str | None:
-    """Gives the candidate that was probably meant by `name`, or None."""
+    """Finds the candidate that was probably meant by `name`, or None."""
     import difflib  # imported here because a command that parses cleanly never needs it
 
     matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
@@ -62,21 +62,21 @@ _NAMES_ELSEWHERE = {
     "compute_dtype": ("dtype", "precision"),
     "checkpoint.directory": ("ckpt_dir", "checkpoint_dir"),
     "data.data_dir": ("data_dir", "dataset_dir"),
-    "num_epochs": ("max_steps", "train_steps", "num_steps"),
+    "max_steps": ("train_steps", "num_steps"),
     "experiment": ("config", "recipe"),
 }
 """What other trainers call some flags; their spelling is too far from ours to be found by it."""
 
 
 def _closest_flag(name: str, flag_names: list[str]) -> str | None:
-    for own, elsewhere in _NAMES_ELSEWHERE.items():
-        if name in elsewhere and own in flag_names:
-            return own
+    for flag, elsewhere in _NAMES_ELSEWHERE.items():
+        if name in elsewhere and flag in flag_names:
+            return flag
     return closest(name, flag_names)
 
 
 def _help_text(usage: str, description: str, flag_values: flags.FlagValues) -> str:
-    """Gives the text of `--help`: usage, what the command does, and each flag with its default.
+    """The text of `--help`: usage, what the command does, and each flag with its default.
 
     Args:
       usage: One line, such as `dawnjax check RUN_DIR...`.
@@ -84,10 +84,10 @@ def _help_text(usage: str, description: str, flag_values: flags.FlagValues) -> s
       flag_values: The command's flags; those whose name has a dot are grouped by what is before it.
     """
     lines = [f"usage: {usage}", "", description.strip(), ""]
-    own = sorted((name for name in flag_values if "." not in name), key=str)
+    plain = sorted((name for name in flag_values if "." not in name), key=str)
     dotted = [name for name in flag_values if "." in name]
     lines.append("flags:")
-    lines += [_flag_line(flag_values, name) for name in own]
+    lines += [_flag_line(flag_values, name) for name in plain]
     for group in dict.fromkeys(name.split(".", 1)[0] for name in dotted):
         lines += ["", f"{group}:"]
         lines += [_flag_line(flag_values, name) for name in dotted if name.startswith(group + ".")]

@@ -12,7 +12,7 @@ from dawnjax.errors import ConfigError
 
 
 def to_json(value: Any) -> Any:
-    """Gives a config as plain JSON values; a tagged choice gains its `tag`."""
+    """Turns a config into plain JSON values; a tagged choice gains its `tag`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = typing.get_type_hints(type(value))
         fields = {}
@@ -29,7 +29,7 @@ def to_json(value: Any) -> Any:
 
 
 def identity_of(fields: dict[str, Any]) -> str:
-    """Gives the hash of plain JSON values that says whether two runs are of one experiment."""
+    """Hash of plain JSON values; equal for two runs of the same experiment."""
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -205,7 +205,7 @@ class Experiment:
     observations: tuple[Observation, ...] = ()
 
     def steps_per_epoch(self, spec: AnySpec) -> float:
-        """Gives the first stage's steps in an epoch; a fraction where its batch does not divide."""
+        """Steps of the first stage in an epoch; a fraction where its batch does not divide."""
         return spec.num_train_examples / self.global_batch_size
 
     def length_in_epochs(self, spec: AnySpec) -> float:
@@ -244,15 +244,15 @@ class Experiment:
         )
 
     def num_steps(self, spec: AnySpec) -> int:
-        """Gives the steps of the whole run; the last one may reach a little past `num_epochs`."""
+        """Steps of the whole run; the last one may reach a little past `num_epochs`."""
         return self.spans(spec)[-1].last_step
 
     def epoch_of_step(self, step: int, spec: AnySpec) -> float:
-        """Gives the epochs seen after `step` steps."""
+        """Epochs seen after `step` steps."""
         return examples_before(self.spans(spec), step) / spec.num_train_examples
 
     def step_of_epoch(self, epoch: float, spec: AnySpec) -> int:
-        """Gives the first step after which `epoch` epochs were seen, at most the run's last."""
+        """The first step after which `epoch` epochs were seen, at most the run's last."""
         return step_of_epoch(self.spans(spec), epoch, spec.num_train_examples)
 
     def evaluation_steps(self, spec: AnySpec) -> list[int]:
@@ -268,7 +268,7 @@ class Experiment:
         return sorted({step for step in steps if step >= first} | {last})
 
     def recipe_fields(self) -> dict[str, Any]:
-        """Gives all that decides what a run computes but what is in the data, as JSON values."""
+        """All that decides what a run computes, without the data's content, as JSON values."""
         fields = to_json(self)
         for name in ("name", "observations", "target_note", "mlperf_benchmark"):
             del fields[name]
@@ -277,13 +277,13 @@ class Experiment:
         return fields
 
     def identity_fields(self, spec: AnySpec) -> dict[str, Any]:
-        """Gives all that decides what a run computes, as plain JSON values."""
+        """All that decides what a run computes, as plain JSON values."""
         fields = self.recipe_fields()
         fields["data"]["fingerprint"] = spec.fingerprint
         return fields
 
     def identity(self, spec: AnySpec) -> str:
-        """Gives the hash of the mathematics, data, evaluation and target; 16 hex digits."""
+        """The hash of the mathematics, data, evaluation and target; 16 hex digits."""
         return identity_of(self.identity_fields(spec))
 
     def validate(self, spec: AnySpec) -> None:

@@ -61,7 +61,7 @@ def experiment_names() -> list[str]:
 
 
 def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
-    """Gives an experiment by its name, or from a Python file that defines `EXPERIMENT`.
+    """Loads an experiment by its name, or from a Python file that defines `EXPERIMENT`.
 
     Args:
       name: Name or path.
@@ -118,7 +118,7 @@ def is_file(name: str) -> bool:
 
 
 def _with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Experiment:
-    """Gives an experiment without what it says that is true only of others it was made from.
+    """Drops from a changed experiment what was said of the one it was made from.
 
     Observations were made with one recipe; how a target was chosen is said of it and of its data.
     """
@@ -137,16 +137,16 @@ def _with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Ex
 
 
 def _differences(experiment: Experiment, *, is_tiny: bool) -> dict[str, Any]:
-    """Gives the fields in which a file's experiment is not the built-in one of its name."""
+    """Finds the fields in which a file's experiment differs from the built-in one of its name."""
     name = experiment.name.removesuffix("_tiny") if is_tiny else experiment.name
     if name not in experiment_names():
         return {}
     built_in = flatten(load_experiment(name, is_tiny=is_tiny).recipe_fields())
-    own = flatten(experiment.recipe_fields())
+    fields = flatten(experiment.recipe_fields())
     return {
-        field.removesuffix(".tag"): own.get(field)
-        for field in sorted(own.keys() | built_in.keys())
-        if own.get(field) != built_in.get(field)
+        field.removesuffix(".tag"): fields.get(field)
+        for field in sorted(fields.keys() | built_in.keys())
+        if fields.get(field) != built_in.get(field)
     }
 
 
@@ -333,13 +333,13 @@ class FlagTree:
             child.define(flag_values)
 
     def flag_names(self) -> list[str]:
-        """Gives the names of all flags below."""
+        """The names of all flags below."""
         names = [flag for flag, *_ in self._tags.values()]
         names += [flag for flag, *_ in self._leaves.values()]
         return names + [name for child in self._all_children() for name in child.flag_names()]
 
     def value(self, flag_values: flags.FlagValues) -> Any:
-        """Gives the config with the values of the flags."""
+        """Builds the config from the values of the flags."""
         fields = dict(self._fixed)
         for name, (flag, hint, default, _) in self._leaves.items():
             value: Any = flag_values[flag].value
@@ -420,7 +420,7 @@ def _define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.Fla
 
 
 def _variants(hint: Any) -> list[type]:
-    """Gives the dataclasses that a field may hold: several for a choice, none for a leaf."""
+    """The dataclasses that a field may hold: several for a choice, none for a leaf."""
     if dataclasses.is_dataclass(hint):
         return [typing.cast(type, hint)]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -454,7 +454,7 @@ def _class_default(cls: type, name: str) -> Any:
 
 
 def value_in(argv: Sequence[str], name: str) -> str | None:
-    """Gives the last value that `--name=value` or `--name value` has on a command line."""
+    """Finds the last value of `--name=value` or `--name value` on a command line."""
     value = None
     for index, argument in enumerate(argv):
         if argument == "--":
@@ -482,7 +482,7 @@ def _is_set(argv: list[str], name: str) -> bool:
 
 
 def _attribute_docs(cls: type) -> dict[str, str]:
-    """Gives what the `Attributes:` section of a class says of each field."""
+    """Reads each field's text from the `Attributes:` section of a class."""
     lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
     docs: dict[str, str] = {}
     name, inside = "", False

@@ -1,4 +1,4 @@
-"""How a machine runs an experiment: mesh, intervals, deadlines, what is seen of where time goes.
+"""How a machine runs an experiment: mesh, checkpoints, processes, deadlines, profiles.
 
 Nothing here is part of an experiment's identity: a run may be resumed with other options.
 """
@@ -52,7 +52,7 @@ class ProfileOptions:
     measured_peaks: bool = True
 
     def windows(self) -> list[tuple[int, int]]:
-        """Gives the windows inside the run, ascending.
+        """The windows inside the run, ascending.
 
         Raises:
           ConfigError: One is not written as FIRST:LAST, or overlaps another.

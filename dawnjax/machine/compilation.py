@@ -91,7 +91,7 @@ def share_between_processes() -> None:
 
 
 def _all_see_cache_of_first() -> bool:
-    """Tells whether what process 0 leaves in its cache's directory is there for all processes."""
+    """Whether all processes see the files that process 0 writes to its cache's directory."""
     name = processes.same_text(f".seen-by-all-{uuid.uuid4().hex}")
     mark = None if _directory is None else _directory / name
     is_first = jax.process_index() == 0
@@ -140,7 +140,7 @@ def _name_devices_alike() -> bool:
 
 @contextmanager
 def compile_in_turn(arguments: Any, results: Any) -> Iterator[float]:
-    """Lets process 0 compile a program first, where the others read it from the cache then.
+    """Lets process 0 compile a program first; the other processes then read it from the cache.
 
     A program of a process's own devices is compiled at once.
 

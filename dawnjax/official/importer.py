@@ -96,7 +96,7 @@ def _measured(entry: Entry) -> tuple[Any, ...]:
 
 
 class Source:
-    """What the files of one source are, put together to entries at its end.
+    """The files of one source, put together to entries at its end.
 
     A log is reduced to its trial as it comes, so that one file at a time is in memory.
     """
@@ -142,7 +142,7 @@ class Source:
             self.other_files.append(file.name)
 
     def add_partner(self, path: Path) -> None:
-        """Takes the other file of a training entry of which one was given alone."""
+        """Reads the second file of a training entry of which only one file was given."""
         ending = {".json": ".tsv", ".tsv": ".json"}.get(path.suffix, "")
         partner = path.with_suffix(ending)
         if self._dawnbench and ending and partner.is_file():

@@ -32,7 +32,7 @@ class SourceFile:
     Attributes:
       name: Its path relative to the source, with `/`.
       context: The same with the folders above the source, where they may tell what the file is.
-      read: Gives its bytes, at most as many as it is told; to be called before the next file.
+      read: Reads at most a number of its bytes; to be called before the next file.
       alone: Whether it was named itself, so that its content says what it is.
       archive: Where it lies, if it is an archive in a folder; else None.
     """

@@ -21,17 +21,17 @@ STEPS_TO_GROW = 2000
 
 
 def start() -> Tree:
-    """Gives the scale before the first step, and the finite steps since it last changed."""
+    """The scale before the first step, with no finite step since it changed."""
     return {"scale": jnp.float32(INITIAL_SCALE), "finite_steps": jnp.zeros((), jnp.int32)}
 
 
 def scale(loss: jax.Array, state: Tree) -> jax.Array:
-    """Gives the loss times the scale; as it is where `state` is empty."""
+    """Multiplies the loss by the scale; without a state it stays as it is."""
     return loss * state["scale"] if state else loss
 
 
 def unscale(gradients: Tree, state: Tree) -> tuple[Tree, Tree, jax.Array]:
-    """Gives the gradients of the loss itself.
+    """Divides gradients of the scaled loss by the scale.
 
     Args:
       gradients: Of the scaled loss, float32.

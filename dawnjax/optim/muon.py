@@ -27,7 +27,7 @@ def muon(
     steps_per_epoch: float,
     global_batch_size: int,
 ) -> optax.GradientTransformationExtraArgs:
-    """Gives the transformation from gradients of the mean loss to parameter updates.
+    """The transformation from gradients of the mean loss to parameter updates.
 
     Kernels are orthogonalized. A classifier's kernel and one-dimensional parameters get SGD with
     Nesterov momentum, a `whitening` layer's bias the same with a rate that falls linearly to 0,
@@ -73,12 +73,12 @@ def muon(
 
 
 def num_whitening_steps(config: Muon, steps_per_epoch: float) -> int:
-    """Gives after how many steps a `whitening` layer's bias changes no more."""
+    """Steps after which a `whitening` layer's bias changes no more."""
     return math.ceil(round(config.whitening_bias_epochs * steps_per_epoch, 6))
 
 
 def parameter_kinds(params: optax.Params) -> optax.Params:
-    """Gives for each parameter the name of the rule that `muon` updates it by."""
+    """Names the rule that `muon` updates each parameter by."""
 
     def kind(path: tuple, leaf: jax.Array) -> str:
         names = [str(getattr(entry, "key", entry)) for entry in path]
@@ -154,8 +154,8 @@ def orthogonalized(
         for place, result in zip(
             places, newton_schulz(stack, num_steps, coefficients), strict=True
         ):
-            own = result[: tall[place].shape[0], : tall[place].shape[1]]
-            results[place] = own.T if is_wide[place] else own
+            matrix = result[: tall[place].shape[0], : tall[place].shape[1]]
+            results[place] = matrix.T if is_wide[place] else matrix
     return results
 
 
@@ -236,7 +236,7 @@ def newton_schulz(matrices: jax.Array, num_steps: int, coefficients: Coefficient
 
 
 def renormalize_kernels() -> optax.GradientTransformation:
-    """Adds to each update what scales the parameter to norm sqrt(outputs): 1 for a mean filter.
+    """Changes each update so that the parameter gets norm sqrt(outputs): 1 for a mean filter.
 
     What is under a BatchNorm does not depend on its kernel's scale; fixing the scale fixes what a
     step of a given size changes.

@@ -50,7 +50,7 @@ class Plan(Protocol):
 
 
 def relative_schedule(experiment: Plan, spec: AnySpec) -> optax.Schedule:
-    """Gives the learning rate as a fraction of its peak, from the count of steps already done."""
+    """The learning rate as a fraction of its peak, from the count of steps already done."""
     config = experiment.schedule
     steps_per_epoch = experiment.steps_per_epoch(spec)
     num_steps = experiment.num_steps(spec)
@@ -140,7 +140,7 @@ def _half_cosine(start: float, end: float, num_steps: int) -> optax.Schedule:
 
 
 def peak_learning_rate(experiment: Plan) -> float:
-    """Gives the schedule's peak rate at the experiment's batch size."""
+    """The schedule's peak rate at the experiment's batch size."""
     config = experiment.optimizer
     reference = getattr(config, "reference_batch_size", 0)
     if reference:
@@ -150,7 +150,7 @@ def peak_learning_rate(experiment: Plan) -> float:
 
 
 def learning_rate(experiment: Plan, spec: AnySpec, step_shift: float = 0.0) -> optax.Schedule:
-    """Gives the learning rate of a stage, from the count of the run's steps already done.
+    """The learning rate of a stage, from the count of the run's steps already done.
 
     Args:
       experiment: The experiment, of one stage.
@@ -164,7 +164,7 @@ def learning_rate(experiment: Plan, spec: AnySpec, step_shift: float = 0.0) -> o
 def make_optimizer(
     experiment: Plan, spec: AnySpec, step_shift: float = 0.0
 ) -> optax.GradientTransformation:
-    """Gives the transformation from gradients to parameter updates.
+    """The transformation from gradients to parameter updates.
 
     Args:
       experiment: The experiment, of one stage.

@@ -355,10 +355,8 @@ class _Counter:
             return _Flops()
         parts = [self._instruction_flops(computation, i) for i in computation.instructions.values()]
         largest = max(parts, key=lambda part: part.product)
-        product, other = sum(part.product for part in parts), sum(part.other for part in parts)
-        return (
-            _Flops(product, other, largest.dtype, largest.passes) if product else _Flops(0, other)
-        )
+        product, rest = sum(part.product for part in parts), sum(part.other for part in parts)
+        return _Flops(product, rest, largest.dtype, largest.passes) if product else _Flops(0, rest)
 
     def _instruction_flops(self, computation: Computation, instruction: Instruction) -> _Flops:
         opcode, operands = instruction.opcode, computation.operands(instruction)

@@ -185,7 +185,7 @@ class Module:
 
 
 def parse_module(text: str) -> Module:
-    """Parses what `compiled.as_text()` gives.
+    """Parses the text of `compiled.as_text()`.
 
     Raises:
       ProgramTextError: It is no compiled program.

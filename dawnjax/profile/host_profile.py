@@ -120,7 +120,7 @@ class HostProfile:
 
     @property
     def least_wait_seconds_per_step(self) -> float | None:
-        """The same of the device of this host that waits least."""
+        """The smallest waiting time of any device of this host."""
         waits = self._device_waits
         return min(waits) / self.num_steps if waits else None
 
@@ -153,7 +153,7 @@ class HostProfile:
 
     @property
     def least_wait_fraction(self) -> float | None:
-        """Waiting of the device that waits least in the run, as a fraction of the step.
+        """The smallest waiting time of any device of the run, as a fraction of the step.
 
         Where a different device is the slowest in each step, every device waits at times. The trace
         calls that skew. The twin's devices never wait, so the ablation finds this part of the
@@ -334,7 +334,7 @@ class HostProfile:
 
 
 def find_straggler(waits: Sequence[float | None], step_seconds: float) -> Straggler | None:
-    """Names the host that waits least, if the others wait for it.
+    """Names the host that waits least, if all other hosts wait for it.
 
     Args:
       waits: Seconds a step that each host waits in collectives.

@@ -7,7 +7,7 @@ from dawnjax.errors import ConfigError
 
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
-    """Gives BLEU from 0 to 100, and the signature that says how it was computed.
+    """Computes BLEU, from 0 to 100, and the signature that says how.
 
     Args:
       hypotheses: Detokenized translations.

@@ -45,7 +45,7 @@ class Decoded(NamedTuple):
 
 
 def length_penalty(length: jax.Array, alpha: float) -> jax.Array:
-    """Gives what a log probability is divided by: ((5 + length) / 6) ** alpha.
+    """The divisor of a log probability: ((5 + length) / 6) ** alpha.
 
     Args:
       length: Tokens, the end token included.
@@ -129,7 +129,7 @@ def beam_search(
     end: int,
     alpha: float,
 ) -> Decoded:
-    """Keeps the `num_beams` likeliest hypotheses at each position; gives the best that ended.
+    """Keeps the `num_beams` likeliest hypotheses at each position; returns the best that ended.
 
     A hypothesis ends when the end token is among its row's `num_beams` likeliest continuations, or
     at the row's limit. A row ends after `num_beams` of them, or as soon as no live one can still
@@ -214,12 +214,12 @@ def beam_search(
 
 
 def _log_probabilities(logits: jax.Array) -> jax.Array:
-    """Gives float32 log probabilities; padding, which no translation holds, is never chosen."""
+    """Computes float32 log probabilities; padding, which no translation holds, has the least."""
     return jax.nn.log_softmax(logits).at[..., PAD].set(-jnp.inf)
 
 
 def maxima(values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Gives the maximum of each row of [batch, n] and the first place that has it.
+    """Finds the maximum of each row of [batch, n] and its first place.
 
     For `argmax` XLA's CPU compiler makes no vector instructions: for 250 x 8,000 it takes about
     seven times as long as this (two cores of an AMD EPYC that other jobs shared).
@@ -232,7 +232,7 @@ def maxima(values: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _reorder(cache: Any, origin: jax.Array) -> Any:
-    """Gives each beam the past of the beam that it continues."""
+    """Copies to each beam the past of the beam that it continues."""
     if origin.shape[1] == 1:
         return cache
 

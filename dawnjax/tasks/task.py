@@ -1,4 +1,4 @@
-"""What a task gives to a run: the loss it trains, the totals it evaluates, and its metrics.
+"""What a task defines for a run: the loss it trains, the totals it evaluates, and its metrics.
 
 A task is a frozen dataclass that an experiment names, like its optimizer. The loop, the step and
 the evaluation call it and know no task by name. `docs/extending.md` shows one from a file of a
