@@ -102,6 +102,9 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
         first_line = str(error).splitlines()[0]
         raise ConfigError(f"the model cannot be built from these fields: {first_line}") from None
 
+    if request.experiment_file is not None:
+        for recipe in recipes:
+            recipe.trace()
     run = open_run(request, spec, clock)
     if run.finished:
         return EXIT_STATUSES[report_finished(run)]

@@ -20,6 +20,7 @@ from jax.sharding import Mesh, PartitionSpec
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.own_files import own_code
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.input_pipeline.dataset import Split
 from dawnjax.machine.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
 from dawnjax.models.execution import ComputeDtype, Execution, Platform
 from dawnjax.models.pure_model import PureModel, Tree, named_layers
@@ -290,6 +291,24 @@ class Recipe:
         execution = dataclasses.replace(self.setting.execution, platform="tpu", batch_shards=1)
         setting = dataclasses.replace(self.setting, execution=execution, mesh=None)
         return self.experiment.task.train_flops_per_example(setting)
+
+    def trace(self) -> None:
+        """Traces a step and an evaluation batch, so that a class of a user's own fails early.
+
+        Raises:
+          ConfigError: One of them fails; says where.
+        """
+
+        def batch(split: Split, **more: Any) -> dict[str, jax.ShapeDtypeStruct]:
+            shapes = {name: (s, d) for name, (s, d) in self.spec.example_shapes(split).items()}
+            shapes |= {"index": ((), "int32"), **more}
+            rows = (self.experiment.global_batch_size,)
+            return {n: jax.ShapeDtypeStruct((*rows, *s), d) for n, (s, d) in shapes.items()}
+
+        state, totals = self.abstract_state, jax.eval_shape(self.zero_totals)
+        jax.eval_shape(self.train_step, state, batch("train", epoch=((), "int32")), key_shape())
+        examples = batch("eval", mask=((), "bool"))
+        jax.eval_shape(self.evaluation_step, state.params, state.batch_stats, examples, totals)
 
     def evaluation_step(
         self, params: Tree, batch_stats: Tree, batch: Arrays, totals: Arrays

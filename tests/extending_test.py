@@ -9,11 +9,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
-from trained import final_state_of, result_of
+from trained import final_state_of, restored_state, result_of
 
 from dawnjax.__main__ import main
+from dawnjax.earlier_run import read_run
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.train_step import make_recipe
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -118,6 +123,64 @@ def test_without_its_file_a_run_says_which_class_is_missing(regression, capsys):
         assert error.count("\n") == 1
 
 
+def test_a_changed_file_is_told_where_the_run_is_evaluated(regression, tmp_path, capsys):
+    changed = tmp_path / "mine.py"
+    changed.write_text(regression[0].read_text() + "\n# a line more\n")
+    assert main(["evaluate", str(regression[1]), "--experiment", str(changed)]) == 0
+    assert "was changed since the run" in capsys.readouterr().err
+
+
+LINEN = """
+import dataclasses
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import nnx
+
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
+from dawnjax.input_pipeline.digits import Digits
+
+
+class Net(nn.Module):
+    classes: int
+
+    @nn.compact
+    def __call__(self, images, train: bool):
+        hidden = nn.Dense(64)(images.reshape(len(images), -1))
+        hidden = nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9)(hidden))
+        hidden = nn.Dropout(0.1, deterministic=not train)(hidden)
+        return nn.Dense(self.classes)(hidden)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinenNet:
+    TAG = "linen_net"
+
+    def build(self, *, image_shape, num_classes, rngs):
+        module = nnx.bridge.ToNNX(Net(num_classes), rngs=rngs)
+        return module.lazy_init(jnp.zeros((1, *image_shape)), train=False)
+
+
+EXPERIMENT = Experiment(
+    name="linen", model=LinenNet(), data=Digits(), optimizer=Adam(base_learning_rate=0.01),
+    schedule=WarmupCosine(), num_epochs=8, global_batch_size=60,
+    targets=(Target(value=0.93),), evaluation=Evaluation(every_epochs=8),
+)
+"""
+
+
+def test_a_linen_module_is_trained_in_training_mode(tmp_path, compile_cache):
+    file, run_dir = tmp_path / "linen.py", tmp_path / "run"
+    file.write_text(LINEN)
+    argv = ["train", f"--experiment={file}", f"--run_dir={run_dir}", *QUICK, compile_cache]
+    assert main(argv) == 0
+    run = read_run(run_dir, experiment_file=str(file))
+    recipe = make_recipe(run.experiment, run.spec, make_mesh(MeshShape(), jax.devices()[:1]))
+    state = restored_state(recipe, run_dir)
+    means = [leaf for leaf in jax.tree.leaves(state.batch_stats) if leaf.size == 64]
+    assert means and all(np.abs(np.asarray(leaf)).max() > 1e-3 for leaf in means)
+
+
 def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache):
     file, _, flags = regression
     longer = [*flags, *QUICK, "--num_epochs=60", "--targets.0.value=0", "--steps_per_call=5"]
@@ -172,7 +235,7 @@ def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("model", ("def build", "def make"), "model=small_net: SmallNet defines no build()"),
+        ("model", ("def build", "def make"), "model=small_net: SmallNet lacks build"),
         ("model", ("image_shape, num_classes,", "vocabulary_size,"), "does not fit task=class"),
         ("task", ("def loss", "def lose"), "abstract class Regression"),
         ("task", ("def measure", "def weigh"), "neither measure() nor add_batch()"),
@@ -185,6 +248,28 @@ def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
         ("task", ('metric="mean_sq', 'metric="root_mean_sq'), "is not measured by task=regression"),
         ("task", ('unit="1", direction="at_most"', 'unit="1"'), "higher MSE is better"),
         ("task", ('"at_most"),)', '"lower"),)'), "has direction='lower'; choose at_least"),
+        ("task", ("[:, 0]", ""), "the task's loss has shape (32, 32)"),
+        ("task", (', len(batch["y"])', ""), "the task's loss: ValueError"),
+        (
+            "task",
+            ("batch, None, setting)[0]", "batch, None, setting)[0].mean()"),
+            "its shape is ()",
+        ),
+        (
+            "task",
+            ('"MSE", unit="1"', '"MSE", unit="1", name="step"'),
+            "SyntaxError: keyword argument",
+        ),
+        ("task", ('{"x": (20', '{"mask": (20'), "the data give an array mask"),
+        ("optimizer", ("def build", "def make"), "optimizer=lion: Lion lacks build"),
+        ("model", ("width: int = 32", "width: list = 32"), "model.width has the type list"),
+        ("model", ("nnx.Linear(2 * config.width", "nnx.Linear(3"), "the task's loss: "),
+        (
+            "model",
+            ("self.head =", "raise KeyError(0)  #"),
+            "model.py:35: the model cannot be built",
+        ),
+        ("model", ("num_epochs=12", 'num_epochs=12, compute_dtype="bfloat16"'), "`execution`"),
         ("model", ("nnx.Linear(2", "nnx.Cache(jnp.zeros(3)) or nnx.Linear(2"), "a step cannot"),
         (
             "task",

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from dawnjax.checkpoints.store import Checkpoints
+from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.config.run_options import MeshShape
 from dawnjax.earlier_run import read_run
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import state_shapes
-from dawnjax.train_step import make_recipe
+from dawnjax.train_step import Recipe, TrainState, make_recipe
 
 
 def result_of(run_dir: Path) -> dict[str, Any]:
@@ -33,9 +33,20 @@ def final_state_of(run_dir: Path, experiment_file: str = "") -> tuple[int, np.nd
     run = read_run(run_dir, experiment_file=experiment_file)
     mesh = make_mesh(MeshShape(), jax.devices()[:1])
     recipe = make_recipe(run.experiment, run.spec, mesh)
+    restored = restored_checkpoint(recipe, run_dir)
+    leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(restored.state)]
+    return restored.step, np.concatenate([leaf.view(np.uint8).ravel() for leaf in leaves])
+
+
+def restored_state(recipe: Recipe, run_dir: Path) -> TrainState:
+    """The state of the newest checkpoint."""
+    return restored_checkpoint(recipe, run_dir).state
+
+
+def restored_checkpoint(recipe: Recipe, run_dir: Path) -> Restored:
+    """The newest checkpoint."""
     checkpoints = Checkpoints(str(run_dir / "checkpoints"), keep=2, warn=print)
     restored = checkpoints.restore_newest(state_shapes(recipe))
     checkpoints.close()
     assert restored is not None
-    leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(restored.state)]
-    return restored.step, np.concatenate([leaf.view(np.uint8).ravel() for leaf in leaves])
+    return restored

@@ -91,7 +91,7 @@ def check_classes(experiment: Any) -> None:
         missing = [name for name in (*needed.get(field, ()), *builds) if not hasattr(config, name)]
         if missing:
             raise ConfigError(
-                f"{field}={cls.TAG}: {cls.__name__} defines no {' and no '.join(missing)}; {GUIDE}"  # pyright: ignore[reportAttributeAccessIssue]
+                f"{field}={cls.TAG}: {cls.__name__} lacks {', '.join(missing)}; {GUIDE}"  # pyright: ignore[reportAttributeAccessIssue]
             )
 
 
