@@ -50,9 +50,9 @@ EXPERIMENT = Experiment(
 
 TINY = tiny(
     EXPERIMENT,
-    data=tiny_images(side=144),
+    data=tiny_images(side=80),
     task=dataclasses.replace(
-        EXPERIMENT.task, augmentation=ImageAugmentation(crop_pixels=136, flip="random")
+        EXPERIMENT.task, augmentation=ImageAugmentation(crop_pixels=72, flip="random")
     ),
     model=AmoebaNetD(num_cells=3, num_filters=16, stem_width=8, drop_path_keep=0.8),
 )

@@ -574,11 +574,13 @@ def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cac
 
 
 def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_cache):
+    # The plain run is compiled as for a user. The launched runs compile other programs, with flags
+    # that take less time.
     commands = {"plain": ([*DIGITS, compile_cache], environment(4, ""))}
     for processes, devices in ((1, 4), (2, 2)):
         command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"]
         command += [f"--devices_per_process={devices}", "--", *DIGITS[3:], compile_cache]
-        commands[f"{processes}x{devices}"] = command, environment(devices, "")
+        commands[f"{processes}x{devices}"] = command, environment(devices)
     losses = {}
     for name, (command, variables) in commands.items():
         run_dir = tmp_path / name
