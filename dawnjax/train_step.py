@@ -206,11 +206,12 @@ class Recipe:
 
         def loss_over_rows(params: Tree, held: Any, batch: Arrays) -> tuple[jax.Array, _Sums]:
             batch_stats, loss_scale, moment = held
+            num_rows = len(next(iter(batch.values())))
             module = self.model.bind(params, batch_stats, moment.key(MODEL))
             with named_layers(module), own_code("the task's loss"):
                 losses, count = task.loss(module, batch, moment, self.setting)
-                _check_loss(losses, count, len(batch["index"]))
-            counts_rows = isinstance(count, int) and count == len(batch["index"])
+                _check_loss(losses, count, num_rows)
+            counts_rows = isinstance(count, int) and count == num_rows
             total = None if counts_rows else jnp.float32(count)
             sums = _Sums(losses, total, self.model.stats_of(module))
             return loss_scaling.scale(losses.sum() / rows, loss_scale), sums

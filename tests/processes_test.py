@@ -343,24 +343,19 @@ def test_the_others_survive_the_end_of_process_0_long_enough_to_name_it(group):
 
 
 @pytest.mark.faults
-def test_a_stopped_host_ends_the_other_within_the_heartbeat(group):
-    # Both pairs wait at once, since that is all they do.
-    pairs = [group(f"stopped_{stopped}") for stopped in (0, 1)]
-    ends = []
-    for stopped, pair in enumerate(pairs):
-        pair.wait_for_event(0, "step 5")
-        pair.signal(stopped, signal.SIGSTOP)
-        ends.append(time.monotonic() + END_SECONDS)
-    for stopped, pair in enumerate(pairs):
-        assert pair.statuses(1 - stopped, within=ends[stopped] - time.monotonic()) == [1]
-        (line,) = pair.lines(1 - stopped)
-        assert line.startswith(f"dawnjax: host {stopped} (")
-        assert " gave no sign of life for " in line
-        assert " s (killed, stopped or cut off) at step " in line
-    for stopped, pair in enumerate(pairs):
-        # Should the stopped one go on, it finds that the others are gone.
-        pair.signal(stopped, signal.SIGCONT)
-        assert pair.statuses(stopped, within=END_SECONDS + 5.0) == [1]
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_stopped_host_ends_the_other_within_the_heartbeat(group, stopped):
+    pair = group(f"stopped_{stopped}")
+    pair.wait_for_event(0, "step 5")
+    pair.signal(stopped, signal.SIGSTOP)
+    assert pair.statuses(1 - stopped, within=END_SECONDS) == [1]
+    (line,) = pair.lines(1 - stopped)
+    assert line.startswith(f"dawnjax: host {stopped} (")
+    assert " gave no sign of life for " in line
+    assert " s (killed, stopped or cut off) at step " in line
+    # Should the stopped one go on, it finds that the others are gone.
+    pair.signal(stopped, signal.SIGCONT)
+    assert pair.statuses(stopped, within=END_SECONDS + 5.0) == [1]
 
 
 @pytest.mark.faults
