@@ -432,6 +432,15 @@ def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
         ]
 
 
+def faults(name: str, record: Record) -> Iterator[list[str]]:
+    """A campaign of tests/campaign.py: what was tried, and how often its promise held."""
+    tried, held = record["tried"], record["held"]
+    count = f"{held:,} of {tried:,}" if held == tried else f"**{held:,}** of {tried:,}"
+    largest = ", ".join(f"{value:,.3g} {unit}" for unit, value in record["largest"].items())
+    where = [machine(name, record), when(record, "jax")]
+    yield [record["what"], record["promise"], count, largest, *where]
+
+
 def notes(kind: str) -> Callable[[str, Record], Iterator[list[str]]]:
     """Rows of one kind of `notes.json`, which is written by hand."""
 
@@ -691,6 +700,10 @@ TABLES = {
             "ours / its time (95 %) | our accuracy less its (error)",
             record_mode,
         ),
+    ),
+    "faults": Table(
+        ("faults_*.json",),
+        each(f"what was tried | what must hold | held | at most | {_WHERE}", faults),
     ),
     "loop_overhead": Table(
         ("loop_overhead*.json",), each(f"a call of | {_COMPARED}", loop_overhead)

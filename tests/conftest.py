@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Before JAX starts. NPROC gives simulated devices enough threads on a machine with few cores:
@@ -16,6 +16,7 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 
 import jax
 import pytest
+from campaign import Campaign
 from quick_compilation import QUICK
 
 from dawnjax import programs
@@ -65,3 +66,10 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     compilation.configure(directory)
     compilation.DEFAULT_CACHE_DIR = directory  # what a command without the flag takes
     return f"--compile_cache_dir={directory}"
+
+
+@pytest.fixture
+def campaign(request: pytest.FixtureRequest) -> Callable[[str, str, str], Campaign]:
+    """Begins a campaign (tests/campaign.py); that of a test marked `long` leaves a result file."""
+    is_long = request.node.get_closest_marker("long") is not None
+    return lambda name, what, promise: Campaign(name, what, promise, is_written=is_long)
