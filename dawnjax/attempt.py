@@ -27,6 +27,7 @@ from dawnjax.machine.hosts import HostSampler
 from dawnjax.progress import Display
 from dawnjax.run_record import OpenRun
 from dawnjax.runs import past, summary, versions
+from dawnjax.runs.binding import record_hash
 from dawnjax.runs.clock import Phase, Phases, boot_id
 from dawnjax.runs.directory import RunDirectory, write_json
 from dawnjax.runs.log import SCHEMA_VERSION
@@ -309,6 +310,7 @@ def _describe(run: OpenRun, mesh: Mesh) -> None:
         "attempt_start",
         schema_version=SCHEMA_VERSION,
         run_id=run.record["run_id"],
+        record_sha256=record_hash(run.record),
         process_index=jax.process_index(),
         boot_id=boot_id(),
         versions=versions.installed(),

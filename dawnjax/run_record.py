@@ -11,6 +11,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import (
     RunDirectory,
@@ -62,22 +63,38 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
       ConfigError: The directory belongs to another run, or the hosts were given different flags.
       RunError: Another job has it open, or it cannot be written.
     """
-    directory, record, warnings = _open_directory(request, spec)
+    directory, new, source = _describe(request, spec)
+    # Refused before anything is written into a directory of something else.
+    old = read_record(directory)
+    if old is not None:
+        refuse_other_run(directory, old, new)
     log = RunLog(log_path(directory.path, jax.process_index()), clock)
-    warnings += [
-        f"line {number} of {log.path.name} is torn or damaged and is left out"
-        for number in log.damaged_lines
-    ]
-    end = last_event(log.events, "attempt_end")
-    # Process 0 decides: the log of another may lack the end, or be lost with its disk.
-    status = processes.same_text("" if end is None else end["status"])
+    try:
+        # Read again: a job that had the lock until now may have made the directory its own.
+        record, warnings = _shared_record(request, directory, new, source)
+        faults = contradictions(record, log.path)
+        if faults:
+            raise ConfigError(
+                f"{log.path} is the log of another run: {'; '.join(faults)}; put back the file "
+                "that was exchanged, or choose another --run_dir"
+            )
+        if is_changed(record, log.path):
+            warnings.append(f"{directory.experiment_file} was changed since the run began")
+        warnings += [f"{fault} in {log.path.name}" for fault in log.faults]
+        end = last_event(log.events, "attempt_end")
+        # Process 0 decides: the log of another may lack the end, or be lost with its disk.
+        status = processes.same_text("" if end is None else end["status"])
+    except BaseException:
+        log.close()
+        raise
     finished = status if status in FINAL_STATUSES else ""
     return OpenRun(request, spec, clock, directory, record, log, finished, tuple(warnings))
 
 
-def _open_directory(
+def _describe(
     request: Request, spec: AnySpec
-) -> tuple[RunDirectory, dict[str, Any], list[str]]:
+) -> tuple[RunDirectory, dict[str, Any], dict[str, str] | None]:
+    """The run directory, the record of a new run in it, and the experiment's file."""
     experiment, options = request.experiment, request.options
     source = None if request.experiment_file is None else source_of(request.experiment_file)
     settings = {
@@ -88,11 +105,9 @@ def _open_directory(
     }
     _refuse_different_hosts({name: settings[name] for name in settings.keys() - _PER_HOST})
     run_id = processes.same_text(new_run_id(experiment.name, request.seed))
-    directory = RunDirectory(Path(options.run_dir or Path("runs") / run_id))
-    old = read_record(directory)
     new = {
         "schema_version": SCHEMA_VERSION,
-        "run_id": processes.same_text(run_id if old is None else old["run_id"]),
+        "run_id": run_id,
         "experiment": to_json(experiment),
         "overrides": request.overrides,
         "seed": request.seed,
@@ -100,6 +115,20 @@ def _open_directory(
         "identity_fields": experiment.identity_fields(spec),
         "source": source,
     }
+    return RunDirectory(Path(options.run_dir or Path("runs") / run_id)), new, source
+
+
+def _shared_record(
+    request: Request, directory: RunDirectory, new: dict[str, Any], source: dict[str, str] | None
+) -> tuple[dict[str, Any], list[str]]:
+    """The record of the run, the same on all hosts, and warnings; called with the log locked.
+
+    Where there is none, it is written. On a shared disk process 0 alone writes, once all have
+    looked; on disks of their own, each process does.
+    """
+    old = read_record(directory)
+    run_id = new["run_id"] if old is None else old["run_id"]
+    new = {**new, "run_id": processes.same_text(run_id)}
     warnings = []
     if old is not None:
         refuse_other_run(directory, old, new)
@@ -108,14 +137,13 @@ def _open_directory(
                 f"{request.experiment_file} was changed since the run began: its text differs from "
                 f"that of {old['source']['name']} in {directory.experiment_file}"
             )
-    # On a shared disk only process 0 writes, once all have looked; on disks of their own, each.
     processes.gather("looked")
     if old is None and jax.process_index() == 0:
         write_json(directory.experiment_file, new)
     processes.gather("written")
     if not directory.experiment_file.exists():
         write_json(directory.experiment_file, new)
-    return directory, old or new, warnings
+    return old or new, warnings
 
 
 _PER_HOST = {"run_dir", "processes.process_id", "compile_cache_dir"}

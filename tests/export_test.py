@@ -16,6 +16,7 @@ from dawnjax.__main__ import main
 from dawnjax.config.experiment_flags import experiment_names, load_experiment
 from dawnjax.official.importer import import_results
 from dawnjax.results.entries import Entry
+from dawnjax.runs.binding import record_hash
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.runs.summary import summarize
 
@@ -43,15 +44,17 @@ def retold(
     events, damaged = read_events(run / "log" / "process_00000.jsonl")
     assert not damaged
     events = change(copy.deepcopy(events))
-    for event in events:
+    record = json.loads((run / "experiment.json").read_text())
+    record |= {"seed": seed, "run_id": f"run-{seed}"}
+    for number, event in enumerate(events, 1):
+        event["sequence"] = number
         if event["event"] == "experiment":
             event["seed"] = seed
         if event["event"] == "attempt_start":
-            event["run_id"] = f"run-{seed}"
+            event |= {"run_id": record["run_id"], "record_sha256": record_hash(record)}
     (target / "log").mkdir(parents=True)
     (target / "log" / "process_00000.jsonl").write_bytes(b"".join(map(encode_line, events)))
-    record = json.loads((run / "experiment.json").read_text())
-    (target / "experiment.json").write_text(json.dumps({**record, "seed": seed}))
+    (target / "experiment.json").write_text(json.dumps(record))
     return target
 
 

@@ -140,7 +140,7 @@ def test_a_past_that_is_none_is_a_damaged_line_and_one_of_an_earlier_version_is_
     event = {"event": "restored", "attempt": 1, "t": 0.5, "step": 1}
     for past in (5, "text", [1], [{"event": "phase"}], {"a": 1}):
         path.write_bytes(encode_line({**event, "past": past}))
-        assert read_events(path) == ([], [1])
+        assert read_events(path) == ([], [(1, "damaged")])
     path.write_bytes(encode_line({**event, "history": {"run_seconds": 3.0}}))
     with pytest.raises(RunError, match="read it with the version of dawnjax that wrote it"):
         read_events(path)

@@ -105,6 +105,7 @@ def write_run(
         "seed": seed,
         "identity": identity,
         "identity_fields": {},
+        "experiment": EXPERIMENT,
     }
     (path / "experiment.json").write_text(json.dumps(record))
     return path

@@ -58,7 +58,7 @@ def test_a_torn_last_line_is_found_and_spoils_no_other(tmp_path):
         events, damaged = read_events(path)
         is_whole = size == len(whole) - 1  # only the newline is missing
         assert [event["step"] for event in events] == ([1, 2, 3] if is_whole else [1, 3])
-        assert damaged == ([] if is_whole or size == first_length else [2])
+        assert damaged == ([] if is_whole or size == first_length else [(2, "torn")])
 
 
 def test_every_flipped_bit_of_a_line_is_detected():
@@ -109,8 +109,8 @@ def test_threads_do_not_mix_their_lines(tmp_path):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("before", "damaged_lines"), [("", []), ("os.ftruncate = fail", [2])])
-def test_a_full_disk_leaves_whole_lines(tmp_path, before, damaged_lines):
+@pytest.mark.parametrize(("before", "torn"), [("", []), ("os.ftruncate = fail", [(2, "torn")])])
+def test_a_full_disk_leaves_whole_lines(tmp_path, before, torn):
     # A file-size limit fails a write in its middle, as a disk that fills up does. Where the part
     # that fitted cannot be cut off again, it spoils itself alone.
     script = f"""
@@ -140,9 +140,9 @@ log.append("checkpoint", step=3)
         [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
     )
     assert "cannot write" in done.stdout and "resume" in done.stdout
-    events, damaged = read_events(path)
+    events, faults = read_events(path)
     assert [event["step"] for event in events] == [1, 3]
-    assert damaged == damaged_lines
+    assert faults == torn
 
 
 def test_no_space_left_is_one_clear_error(tmp_path):

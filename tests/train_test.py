@@ -177,7 +177,7 @@ def test_a_run_directory_that_was_edited_does_not_pass_the_check(train, tmp_path
     faults = faults_with(result, "time_to_accuracy_seconds", value=0.001)
     assert any("result.json says time_to_accuracy_seconds=0.001" in fault for fault in faults)
     # A later attempt that was killed: the result is of the one before it, and is compared with it.
-    start = {**json.loads(lines[0]), "attempt": 2}
+    start = {**json.loads(lines[0]), "attempt": 2, "sequence": len(lines) + 1}
     del start["crc32"]
     log.write_bytes(whole[log] + encode_line(start))
     faults, notes = check_run(run_dir)
@@ -439,9 +439,8 @@ def test_a_run_keeps_the_text_of_its_experiment_s_file(train, tmp_path, monkeypa
     record = json.loads((run_dir / "experiment.json").read_text())
     record["source"]["text"] += "\n"
     (run_dir / "experiment.json").write_text(json.dumps(record))
-    assert check_run(run_dir)[0] == [
-        "experiment.json: source.text has not the hash source.sha256; it was changed"
-    ]
+    message = "experiment.json: source.text has not the hash source.sha256; it was changed"
+    assert message in check_run(run_dir)[0]
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,11 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.results.entries import Entry, Evaluation, Target, Trial, day_of, set_apart, summary_of
 from dawnjax.runs import summary
+from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
 from dawnjax.runs.log import log_path, read_events
 from dawnjax.runs.logged_run import FINAL_STATUSES
+from dawnjax.runs.sequence import LineFault
 from dawnjax.runs.spent import Spent, spent
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import declared_metrics
@@ -63,7 +65,7 @@ class OurRun(NamedTuple):
       model: The experiment's model, by its tag.
       unit: What its task calls an example, in the plural.
       systems: How many different systems its attempts ran on.
-      damaged_lines: Lines of the log that were torn or damaged.
+      line_faults: What is wrong with lines of the log.
       cores: Cores that process 0 might run on in the newest attempt; None if not known.
       options: Run options of the newest attempt that can change the time and are not the default.
       changed_options: Names of such options in which its attempts differ.
@@ -81,7 +83,7 @@ class OurRun(NamedTuple):
     model: str
     unit: str
     systems: int
-    damaged_lines: int
+    line_faults: tuple[LineFault, ...]
     cores: int | None = None
     options: tuple[tuple[str, Any], ...] = ()
     changed_options: tuple[str, ...] = ()
@@ -131,20 +133,23 @@ def read_run(path: Path) -> OurRun:
         raise RunError(str(error)) from None
     if record is None:
         raise RunError(f"{path} is no run directory: it has no experiment.json")
-    events, damaged = read_events(log_path(path, 0))
+    log = log_path(path, 0)
+    events, line_faults = read_events(log)
     try:
         _refuse_impossible_times(events)
-        run = _our_run(path.resolve().name, events, len(damaged))
+        run = _our_run(path.resolve().name, events, line_faults)
         _refuse_impossible_results(run.result)
     except (RunError, LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         why = str(error) if isinstance(error, RunError) else summary.of_another_kind(error)
         raise RunError(f"{path}: the log of process 0 cannot be summarized: {why}") from None
-    if run.result.identity != record["identity"]:
-        raise RunError(f"{path}: the log is of another experiment than experiment.json")
+    for fault in contradictions(record, log):
+        raise RunError(f"{path}: {fault}")
     return run
 
 
-def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) -> OurRun:
+def _our_run(
+    name: str, events: Sequence[dict[str, Any]], line_faults: Sequence[LineFault]
+) -> OurRun:
     result = summary.summarize(events)
     all_devices = [event for event in events if event["event"] == "devices"]
     records = [event for event in events if event["event"] == "experiment"]
@@ -180,7 +185,7 @@ def _our_run(name: str, events: Sequence[dict[str, Any]], damaged_lines: int) ->
         model=tags["model"],
         unit=result.example_unit or _EARLIER_UNITS.get(tags["data"], "examples"),
         systems=len(systems),
-        damaged_lines=damaged_lines,
+        line_faults=tuple(line_faults),
         cores=cores[max(cores)] if cores else None,
         options=tuple(sorted(options[-1].items())),
         changed_options=_different(options),
@@ -444,8 +449,11 @@ def _warnings(runs: Sequence[OurRun]) -> list[str]:
         if run.changed_options:
             names = ", ".join(run.changed_options)
             warnings.append(f"the attempts of {run.name} ran with different {names}")
-        if run.damaged_lines:
-            warnings.append(f"{run.damaged_lines} torn or damaged lines in the log of {run.name}")
+        if run.line_faults:
+            count = len(run.line_faults)
+            more = f" and {count - 3} more" if count > 3 else ""
+            shown = ", ".join(map(str, run.line_faults[:3])) + more
+            warnings.append(f"the log of {run.name} is not whole: {shown}")
         warnings += [f"{run.name}: {message}" for message in result.warnings]
     return warnings
 

@@ -11,6 +11,7 @@ from dawnjax.config import command_line
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs import summary
+from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.directory import (
     RECORD_FILE,
     RunDirectory,
@@ -68,26 +69,21 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
         return ["log/process_00000.jsonl, the log of process 0, is missing"], []
     for log in logs:
         try:
-            events, damaged = read_events(log)
+            events, line_faults = read_events(log)
         except RunError as error:
             faults.append(str(error))
             continue
-        lines = log.read_bytes().count(b"\n")
-        for number in damaged:
-            # A kill or a full disk tears the last line of an attempt; the next one begins after it.
-            kind = "torn" if number >= lines or _ends_attempt(log, number) else "damaged"
-            (notes if kind == "torn" else faults).append(f"log/{log.name}:{number} is {kind}")
+        for fault in line_faults:
+            # A kill or a full disk tears a line; that is no fault of the log.
+            (notes if fault.is_harmless else faults).append(f"log/{log.name}: {fault}")
+        faults += [f"log/{log.name}: {fault}" for fault in contradictions(record, log)]
+        if is_changed(record, log):
+            faults.append(f"experiment.json was changed: log/{log.name} has another hash of it")
         faults += [f"log/{log.name}: {fault}" for fault in _order_faults(events)]
         if log == first:
             faults += _record_faults(record, events)
             faults += _result_faults(directory, record, events, notes)
     return faults, notes
-
-
-def _ends_attempt(log: Path, number: int) -> bool:
-    """Tells whether a line is the last of an attempt: the one after it starts another."""
-    lines = log.read_bytes().split(b"\n")
-    return number < len(lines) and b'"event":"attempt_start"' in lines[number][:40]
 
 
 def _order_faults(events: list[Event]) -> list[str]:
@@ -127,17 +123,11 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
                 f"identity_fields.{name}={value!r}"
             )
     # An attempt may have been asked for by another name of the same experiment.
-    logged = {
-        "run_id": [event["run_id"] for event in events if event["event"] == "attempt_start"],
-        "seed": [event["seed"] for event in events if event["event"] == "experiment"],
-        "experiment.name": [
-            event["experiment"]["name"] for event in events if event["event"] == "experiment"
-        ],
-    }
-    told = {**record, "experiment.name": described.get("name")}
-    for name, values in logged.items():
-        if values and told[name] not in values:
-            faults.append(f"experiment.json says {name}={told[name]!r}, the log {values[0]!r}")
+    names = [e["experiment"]["name"] for e in events if e["event"] == "experiment"]
+    if names and described.get("name") not in names:
+        faults.append(
+            f"experiment.json says experiment.name={described.get('name')!r}, the log {names[0]!r}"
+        )
     return faults
 
 
@@ -149,7 +139,7 @@ def _result_faults(
     except RunError as error:
         return [str(error)]
     if expected["identity"] != record["identity"]:
-        return ["the log is of another experiment than experiment.json"]
+        return []  # said already
     if not directory.result_file.exists():
         notes.append(f"there is no result.json yet; the log says {expected['status']}")
         return []

@@ -16,6 +16,7 @@ from typing import Any
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
 from dawnjax.runs import summary
+from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import FINAL_STATUSES
@@ -91,15 +92,17 @@ def read_run(path: Path) -> ExportedRun:
     directory = RunDirectory(path)
     if not path.is_dir():
         raise ConfigError(f"there is no run directory {path}")
-    if not directory.experiment_file.exists() or read_record(directory) is None:
+    record = read_record(directory) if directory.experiment_file.exists() else None
+    if record is None:
         raise ConfigError(f"{path} is no run directory: experiment.json is missing")
-    events, damaged = read_events(log_path(path, 0))
+    log = log_path(path, 0)
+    events, line_faults = read_events(log)
     try:
         result = summary.summarize_log(events)
     except RunError as error:
         raise RunError(f"{path}: {error}") from None
-    if damaged:
-        raise RunError(f"{path}: line {damaged[0]} of its log is torn or damaged; not exported")
+    for fault in (*contradictions(record, log), *line_faults):
+        raise RunError(f"{path}: {fault} (log of process 0); not exported")
     if not result.reached and result.status not in FINAL_STATUSES:
         raise RunError(f"{path}: the trial has not ended ({result.status}); it is no result yet")
     run = ExportedRun(path, result, tuple(events))

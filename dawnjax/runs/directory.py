@@ -118,8 +118,9 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
         record = json.loads(file.read_text())
         if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
-        if not all(name in record for name in ("run_id", "seed", "identity", "identity_fields")):
-            raise ValueError("it lacks what names the run")
+        for name, kind in _RECORD_FIELDS.items():
+            if type(record.get(name)) is not kind:
+                raise ValueError(f"{name} is no {_KINDS[kind]}" if name in record else f"no {name}")
         if record.get("source") is not None and not _is_source(record["source"]):
             raise ValueError("source is no name, text and sha256 of a file")
     except (OSError, ValueError, RecursionError) as error:
@@ -128,6 +129,16 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
         ) from None
     return record
 
+
+_KINDS = {str: "text", int: "whole number", dict: "object"}
+_RECORD_FIELDS = {
+    "run_id": str,
+    "experiment": dict,
+    "seed": int,
+    "identity": str,
+    "identity_fields": dict,
+}
+"""What every `experiment.json` has, and of which kind."""
 
 LARGEST_SOURCE_BYTES = 10**6
 """Of the text of an experiment's file, which every run keeps."""

@@ -8,6 +8,7 @@ file is only ever appended to; of a line that a full disk cuts short, the start 
 Every event has:
   event: Its name, one of `EVENTS`.
   attempt: The attempt that wrote it, counted from 1.
+  sequence: The number of the line, counted from 1 over all attempts (see `sequence`).
   t: Seconds since that process's program started, from a clock that only goes forward.
   boot_seconds: The machine's clock since boot, which no one sets; null where there is none.
   unix_seconds: The wall clock, for people; no duration is computed from it where the machine's
@@ -26,7 +27,8 @@ from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
-from dawnjax.runs.past import CONDENSED, Event, with_past
+from dawnjax.runs.past import CONDENSED, LOST, RECOVERED, Event, with_past
+from dawnjax.runs.sequence import Line, LineFault, in_sequence
 
 SCHEMA_VERSION = 1
 
@@ -55,7 +57,10 @@ EVENTS = {
     "host_summary": ("hosts",),
     "diverged": ("step",),
     "warning": ("message",),
+    "trained": ("status", "step"),
     "attempt_end": ("status", "step"),
+    RECOVERED: ("step", "past"),
+    LOST: ("lines",),
 }
 """The events, each with the fields that it always has."""
 
@@ -72,7 +77,7 @@ class RunLog:
       path: The file.
       attempt: The attempt that writes, as its lines have it.
       events: Those of all attempts so far, condensed: all that a summary needs.
-      damaged_lines: Numbers of the lines that were torn or damaged when the log was opened.
+      faults: What was wrong with its lines when the log was opened.
     """
 
     def __init__(self, path: Path, clock: RunClock):
@@ -95,7 +100,8 @@ class RunLog:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             size = os.fstat(self._fd).st_size
             self._at_line_start = size == 0 or os.pread(self._fd, 1, size - 1) == b"\n"
-            earlier, self.damaged_lines = read_events(path)
+            lines, self.faults = _read_lines(path)
+            earlier = with_past(lines)
         except BlockingIOError:
             raise RunError(
                 f"{path} is in use: another job runs in this run directory; wait for it to end "
@@ -105,6 +111,7 @@ class RunLog:
             raise RunError(f"cannot write {path}: {error.strerror}") from None
         self.attempt = max((event["attempt"] for event in earlier), default=0) + 1
         self.events = condense(earlier)
+        self._sequence = max([len(lines), *(event.get("sequence", 0) for event in lines)])
         self._number = self.attempt  # in `events`, where a past may come before this attempt
 
     def append(self, event: str, *, durable: bool = False, **fields: Any) -> None:
@@ -122,18 +129,21 @@ class RunLog:
         missing = [name for name in EVENTS[event] if name not in fields]
         if missing:
             raise ValueError(f"event {event!r} lacks {missing}")
-        record = {"event": event, "attempt": self.attempt, **self._clock.moment()}
-        record |= _finite(fields)
-        line = encode_line(record)
+        fields = _finite(fields)
         with self._lock:
             if self._fd < 0:
                 return
+            # Stamped here, so that lines are in the order of their times.
+            record = {"event": event, "attempt": self.attempt, "sequence": self._sequence + 1}
+            record |= self._clock.moment() | fields
+            line = encode_line(record)
             # A torn line before this one is ended first, so that it spoils itself alone.
             data = line if self._at_line_start else b"\n" + line
             written = 0
             try:
                 while written < len(data):
                     written += os.write(self._fd, data[written:])
+                self._sequence += 1
                 if durable:
                     os.fsync(self._fd)
             except OSError as error:
@@ -230,31 +240,36 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     return record if _is_event(record) else None
 
 
-def read_events(path: Path) -> tuple[list[Event], list[int]]:
+def read_events(path: Path) -> tuple[list[Event], list[LineFault]]:
     """Reads a log.
 
     Args:
       path: The log file.
 
     Returns:
-      The events in the order written, with the past that a checkpoint held where the log had lost
-      it; and the numbers (from 1) of the lines that are torn or damaged. A torn line is what a kill
-      or a full disk leaves; it harms no other line.
+      The events in the order written, each once, with the past that a checkpoint held where the log
+      had lost it and a `lost` event where lines are lost; and what is wrong with the lines. A torn
+      line is what a kill or a full disk leaves; it harms no other line.
 
     Raises:
       RunError: The file cannot be read, or is of another version of this format.
     """
-    events, damaged = [], []
+    events, faults = _read_lines(path)
+    return with_past(events), faults
+
+
+def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
+    """Reads a log as `read_events` does, without putting a past in its place."""
+    lines: list[Line] = []
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 event = decode_line(line.rstrip(b"\n"))
-                if event is not None:
-                    events.append(event)
-                elif line.strip():
-                    damaged.append(number)
+                if event is not None or line.strip():
+                    lines.append(Line(number, event, line.endswith(b"\n")))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
+    events, faults = in_sequence(lines)
     for event in events:
         if event["event"] == "attempt_start" and event["schema_version"] != SCHEMA_VERSION:
             raise RunError(
@@ -266,7 +281,7 @@ def read_events(path: Path) -> tuple[list[Event], list[int]]:
                 f"{path} replaces a lost log in the form of an earlier version: read it with the "
                 "version of dawnjax that wrote it"
             )
-    return with_past(events), damaged
+    return events, faults
 
 
 def _is_event(record: Any) -> bool:
@@ -283,6 +298,7 @@ def _is_moment(record: Any) -> bool:
         and record["event"] in EVENTS
         and isinstance(record.get("attempt"), int)
         and isinstance(record.get("t"), int | float)
+        and isinstance(record.get("sequence", 0), int)
     )
 
 

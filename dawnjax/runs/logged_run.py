@@ -8,12 +8,13 @@ last save are known, from the checkpoint (see `past`).
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import PHASES
-from dawnjax.runs.past import Event
+from dawnjax.runs.past import LOST, Event
 
 HEARTBEAT_SECONDS = 1.0
 """The time between two events of a living process, unless its disk or its cores are busy."""
@@ -24,6 +25,8 @@ FINAL_STATUSES = ("reached", "not_reached", "diverged")
 NO_RUN_START = "the log lacks run_start"
 NOT_REACHED = "no evaluation reached the target"
 """Why a time or a cost is not known."""
+
+_HELD_NOWHERE = "are lost and no checkpoint holds them"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,10 +137,76 @@ class LoggedRun:
         """Whether a log was lost, with what its last attempt did after its last save."""
         return any(event.get("lost_log") for event in events_of(self.events, "restored"))
 
-    def run_parts(self, moment: Event) -> list[tuple[LoggedAttempt, float]] | None:
-        """Each attempt's seconds on the run's clock up to a moment; None before `run_start`."""
+    @property
+    def lost_lines(self) -> list[str]:
+        """Where lines of the log are lost, with what may be wrong for it."""
+        return [
+            f"{_lines_lost(gap)} {_HELD_NOWHERE}: times of phases, and what the lines said, are "
+            "not known"
+            for gap, _ in self._gaps
+        ]
+
+    def why_no_time(self, moment: Event) -> str:
+        """Why the run's clock at a moment is not known; empty if it is."""
         start = self.run_start
         if start is None or moment["attempt"] < start["attempt"]:
+            return NO_RUN_START
+        for gap, after in self._gaps_before(moment):
+            number = gap["attempt"]
+            if start["attempt"] > number:
+                return f"{_lines_lost(gap)} {_HELD_NOWHERE}: the clock may have started before them"
+            if number < moment["attempt"] and not after:
+                return f"{_lines_lost(gap)} {_HELD_NOWHERE}: when that attempt ended is not known"
+        return ""
+
+    def why_reached_unknown(self) -> str:
+        """Why the target may have been reached before it is seen to be; empty if it was not."""
+        gaps = self._gaps if self.reached is None else self._gaps_before(self.reached)
+        for gap, after in gaps:
+            if self._may_have_reached(gap, after):
+                return f"{_lines_lost(gap)} {_HELD_NOWHERE}: one may have reached the target"
+        return ""
+
+    @functools.cached_property
+    def _gaps(self) -> list[tuple[Event, list[Event]]]:
+        """The places where lines are lost, each with what its attempt did after."""
+        return [
+            (event, attempt.events[place + 1 :])
+            for attempt in self.attempts
+            for place, event in enumerate(attempt.events)
+            if event["event"] == LOST
+        ]
+
+    def _gaps_before(self, moment: Event) -> list[tuple[Event, list[Event]]]:
+        def is_before(gap: Event, after: list[Event]) -> bool:
+            if gap["attempt"] != moment["attempt"]:
+                return gap["attempt"] < moment["attempt"]
+            return any(event is moment for event in after)
+
+        return [(gap, after) for gap, after in self._gaps if is_before(gap, after)]
+
+    def _may_have_reached(self, gap: Event, after: list[Event]) -> bool:
+        """Whether an evaluation that reached the target may be among lost lines."""
+        record = last_event(self.events, "experiment") or {"experiment": {}}
+        evaluation = record["experiment"].get("evaluation") or {}
+        if evaluation.get("stop_at_target") and events_of(after, "train"):
+            return False  # no step follows the target
+        if gap["lines"] > 1:
+            return True
+        # Evaluations are in a phase of their own, one in each: a single lost line is none where the
+        # log has none of that phase around it, or has its evaluation.
+        attempt = next(a for a in self.attempts if a.number == gap["attempt"])
+        before = attempt.events[: len(attempt.events) - len(after) - 1]
+        marks = [e for e in before if e["event"] in ("phase", LOST)]
+        in_evaluation = not marks or marks[-1].get("name", "eval") == "eval"
+        follows = next((e for e in after if e["event"] in ("phase", "evaluation", LOST)), None)
+        is_evaluated = follows is not None and follows["event"] == "evaluation"
+        return in_evaluation and not is_evaluated
+
+    def run_parts(self, moment: Event) -> list[tuple[LoggedAttempt, float]] | None:
+        """Each attempt's seconds on the run's clock up to a moment; None if that is not known."""
+        start = self.run_start
+        if start is None or self.why_no_time(moment):
             return None
         parts = []
         for attempt in self.attempts:
@@ -149,7 +218,7 @@ class LoggedRun:
         return parts
 
     def run_seconds(self, moment: Event) -> float | None:
-        """Seconds on the run's clock at a moment; None before `run_start`."""
+        """Seconds on the run's clock at a moment; None before `run_start`, or if not known."""
         parts = self.run_parts(moment)
         return None if parts is None else sum(seconds for _, seconds in parts)
 
@@ -188,7 +257,7 @@ class LoggedRun:
     def run_cost(self, moment: Event) -> tuple[float | None, str]:
         """Cost of the run's clock up to a moment, or None and the reason."""
         parts = self.run_parts(moment)
-        return (None, NO_RUN_START) if parts is None else _cost(parts)
+        return (None, self.why_no_time(moment)) if parts is None else _cost(parts)
 
     def allocated_cost(self) -> tuple[float | None, str]:
         """Cost of all lifetimes, or None and the reason."""
@@ -203,6 +272,12 @@ def events_of(events: Sequence[Event], name: str) -> list[Event]:
 def last_event(events: Sequence[Event], name: str) -> Event | None:
     """The last event of one name, if there is one."""
     return next((event for event in reversed(events) if event["event"] == name), None)
+
+
+def _lines_lost(gap: Event) -> str:
+    count = gap["lines"]
+    lines = f"{count} lines" if count > 1 else "1 line"
+    return f"{lines} of the log of attempt {gap['attempt']}, at {gap['t']:.3f} s,"
 
 
 def _cost(parts: list[tuple[LoggedAttempt, float]]) -> tuple[float | None, str]:

@@ -3,7 +3,8 @@
 A checkpoint holds the log as it was at the save. An attempt that restores it compares that past
 with its own log. Where the log lacks events (it lies on another machine's disk, or lines of it are
 damaged), the attempt logs the whole past inside its `restored` event. Whoever reads the log gets
-one list of events, in which the past stands in its place.
+one list of events, in which the past stands in its place. A run that has ended restores nothing:
+there a `recovered` event carries the past, and is itself no part of the list.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,13 @@ CONDENSED = ("host_sample", "train")
 """The events of which a condensed log keeps the last one alone."""
 
 
+LOST = "lost"
+"""The event that stands where lines of a log are lost: no line of a file, but made as it is read."""
+
+RECOVERED = "recovered"
+"""The event that carries a past after the run has ended."""
+
+
 def lacks_some_of(past: Sequence[Event], events: Sequence[Event]) -> bool:
     """Tells whether a log lost events that a checkpoint holds.
 
@@ -24,7 +32,15 @@ def lacks_some_of(past: Sequence[Event], events: Sequence[Event]) -> bool:
       events: The events of the log.
     """
     known = {_key(event) for event in events}
-    return any(_key(event) not in known for event in past if event["event"] not in CONDENSED)
+    if any(_key(event) not in known for event in past if event["event"] not in (*CONDENSED, LOST)):
+        return True
+    # The past may also show that a lost line was one of those that it does not hold one by one.
+    carrier = {"event": RECOVERED, "attempt": 0, "t": 0.0, "past": past}
+    return _count_lost(with_past([*events, carrier])) < _count_lost(events)
+
+
+def _count_lost(events: Sequence[Event]) -> int:
+    return sum(event["event"] == LOST for event in events)
 
 
 def with_past(events: Sequence[Event]) -> list[Event]:
@@ -43,6 +59,8 @@ def with_past(events: Sequence[Event]) -> list[Event]:
     for event in events:
         if event.get("past"):
             attempts, is_lost = _filled_in(attempts, event["past"])
+            if event["event"] == RECOVERED:
+                continue
             event = {**event, "lost_log": is_lost}
             del event["past"]
         if event["attempt"] not in by_number:
@@ -73,8 +91,16 @@ def _filled_in(
         logged = next((a for a in attempts if any(_key(event) in keys for event in a)), [])
         attempts = [attempt for attempt in attempts if attempt is not logged]
         is_lost = end > max((event["t"] for event in logged), default=0.0)
-        filled.append(part + [event for event in logged if event["t"] > end])
+        last = max(event.get("sequence", 0) for event in part)
+        filled.append(part + [event for event in logged if _is_after(event, last, end)])
     return filled + attempts, is_lost
+
+
+def _is_after(event: Event, sequence: int, t: float) -> bool:
+    """Whether an event of an attempt comes after a past: by its number if both have one."""
+    if sequence and "sequence" in event:
+        return event["sequence"] > sequence
+    return event["t"] > t
 
 
 def _key(event: Event) -> tuple[str, float, str]:

@@ -159,6 +159,9 @@ class RunResult:
         return dataclasses.asdict(self)
 
 
+_ENDS = ("trained", "attempt_end")
+"""The events that say how an attempt ended: before the profile, and after it."""
+
 _LOST_LOG = (
     "an earlier log or its end was lost: how long its last attempt went on after its last "
     "checkpoint is not known"
@@ -186,7 +189,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
     experiment = record["experiment"]
     evaluations = _evaluations(events, run)
     phases = {name: round(seconds, 6) for name, seconds in run.phase_seconds().items()}
-    end = last_event(attempts[-1].events, "attempt_end")
+    end = next((e for e in reversed(attempts[-1].events) if e["event"] in _ENDS), None)
     diverged = last_event(events, "diverged")
     steps = _newest_step(attempts)
     spans = stage_rates.spans_of(record)
@@ -210,19 +213,31 @@ def summarize(events: Sequence[Event]) -> RunResult:
     compiled_before = None if run.run_start is None else run.compile_seconds(run.run_start)
     allocated, allocated_reason = run.allocated_cost()
     reached = run.reached
-    ends_reached = any(event["status"] == "reached" for event in events_of(events, "attempt_end"))
+    ends_reached = any(
+        event["status"] == "reached" for event in events if event["event"] in _ENDS
+    )
     tta = elapsed = total = compiled_within = cost = None
+    doubt = run.why_reached_unknown()
     if reached is None:
-        no_time = _DAMAGED_TARGET if ends_reached else NOT_REACHED
+        no_time = _DAMAGED_TARGET if ends_reached else doubt or NOT_REACHED
         cost_reason = allocated_reason or no_time
+    elif doubt:
+        at_most = run.run_seconds(reached)
+        no_time = doubt + ("" if at_most is None else f"; the time is at most {at_most:.6f} s")
+        cost_reason = no_time
     else:
-        no_time = NO_RUN_START
+        no_time = run.why_no_time(reached)
         tta, elapsed = run.run_seconds(reached), run.elapsed_seconds(reached)
         total = run.total_seconds(reached)
         cost, cost_reason = run.run_cost(reached)
+        if no_time not in ("", NO_RUN_START):
+            total = None
         if tta is not None and compiled_before is not None:
             compiled_within = run.compile_seconds(reached) - compiled_before
     uncertainty = sum(not attempt.ended for attempt in attempts) * HEARTBEAT_SECONDS
+    rate = _rounded(examples / phases["train"] if phases["train"] else None)
+    if run.lost_lines:
+        rate, reasons["examples_per_second"] = None, run.lost_lines[0]
     if batch is None:
         reasons["global_batch_size"] = "it changes in the run; stages has each"
     if host_summary is None:
@@ -263,7 +278,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         epochs=round(examples_before(spans, steps) / record["num_train_examples"], 6),
         steps=steps,
         diverged_step=None if diverged is None else diverged["step"],
-        examples_per_second=_rounded(examples / phases["train"] if phases["train"] else None),
+        examples_per_second=rate,
         global_batch_size=batch,
         stages=stages,
         num_processes=devices["num_processes"],

@@ -15,6 +15,7 @@ def run_warnings(run: LoggedRun) -> list[str]:
             "an earlier log or its end was lost and its past is that of a checkpoint: what its "
             "last attempt did after that checkpoint is in no time and no cost here"
         )
+    messages += run.lost_lines
     for attempt in run.attempts:
         if not attempt.start:
             messages.append(

@@ -1,0 +1,63 @@
+"""Whether a log and `experiment.json` are of one run.
+
+Each attempt begins its log with the run's id and the hash of `experiment.json`, and with the seed
+and the identity of what it trains. A log that was copied in from another run contradicts them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import RunError
+from dawnjax.runs.directory import hash_of
+from dawnjax.runs.log import decode_line
+from dawnjax.runs.past import Event
+
+
+def record_hash(record: dict[str, Any]) -> str:
+    """SHA-256 of the content of `experiment.json`, whatever its layout."""
+    return hash_of(json.dumps(record, sort_keys=True))
+
+
+def contradictions(record: dict[str, Any], log: Path) -> list[str]:
+    """Finds where a log is of another run than `experiment.json`.
+
+    The past that a checkpoint held is left out: another run directory may have had that run.
+
+    Args:
+      record: The content of `experiment.json`.
+      log: The log of a process.
+
+    Raises:
+      RunError: The log cannot be read.
+    """
+    openings = _openings(log)
+    faults = []
+    if any(event.get("identity", record["identity"]) != record["identity"] for event in openings):
+        faults.append("the log is of another experiment than experiment.json")
+    for name in ("run_id", "seed"):
+        told = next((e[name] for e in openings if name in e and e[name] != record[name]), None)
+        if told is not None:
+            faults.append(f"experiment.json says {name}={record[name]!r}, the log {told!r}")
+    return faults
+
+
+def is_changed(record: dict[str, Any], log: Path) -> bool:
+    """Tells whether `experiment.json` is not what an attempt of the log found or wrote.
+
+    Raises:
+      RunError: The log cannot be read.
+    """
+    now = record_hash(record)
+    return any(event.get("record_sha256", now) != now for event in _openings(log))
+
+
+def _openings(log: Path) -> list[Event]:
+    """The events with which the attempts in a log begin, those of a past left out."""
+    marks = (b'{"event":"attempt_start"', b'{"event":"experiment"')
+    try:
+        with log.open("rb") as file:
+            lines = [decode_line(line.rstrip(b"\n")) for line in file if line.startswith(marks)]
+    except OSError as error:
+        raise RunError(f"cannot read {log}: {error.strerror}") from None
+    return [event for event in lines if event is not None]

@@ -1,0 +1,131 @@
+"""The numbers of a log's lines, by which a lost, doubled or moved line is seen.
+
+Each line has `sequence`, counted from 1 over all attempts. A line that is cut short by a kill or a
+full disk was never written whole, so the line after it takes its number. A line that was whole
+and is damaged or missing now leaves a gap in the numbers. Logs from before lines were numbered are
+read too: there a damaged line counts as cut short if the next attempt starts after it.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dawnjax.runs.past import LOST, Event
+
+
+class Line(NamedTuple):
+    """A line of a log file that is not blank.
+
+    Attributes:
+      number: Its place in the file, from 1.
+      event: What it says; None if it is torn or damaged.
+      is_ended: Whether it has its newline.
+    """
+
+    number: int
+    event: Event | None
+    is_ended: bool
+
+
+class LineFault(NamedTuple):
+    """What is wrong at a line of a log.
+
+    Attributes:
+      line: Its number in the file, from 1.
+      kind: `torn` (never written whole, which harms nothing), `damaged`, `doubled`, `out of order`,
+        `numbered as another line`, or how many lines are missing before it.
+    """
+
+    line: int
+    kind: str
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether nothing is lost: a kill or a full disk cut the line short."""
+        return self.kind == "torn"
+
+    def __str__(self) -> str:
+        """Names the line and what is wrong."""
+        return f"line {self.line} is {self.kind}"
+
+
+def in_sequence(lines: Iterable[Line]) -> tuple[list[Event], list[LineFault]]:
+    """Puts the events of a log in the order in which they were written, each once.
+
+    Args:
+      lines: The lines in the order of the file.
+
+    Returns:
+      The events, with a `lost` event where lines are lost; and what is wrong with the lines.
+    """
+    faults: list[LineFault] = []
+    placed: list[_Placed] = []
+    seen: dict[int, Event] = {}
+    damaged: list[Line] = []
+    last = 0
+    for line in lines:
+        if line.event is None:
+            damaged.append(line)
+            continue
+        number = line.event.get("sequence")
+        if number is None or (last == 0 and placed):  # before lines were numbered, or just after
+            is_torn = line.event["event"] == "attempt_start"
+            lost = 0 if is_torn else len(damaged)
+        else:
+            is_torn, lost = number == last + 1, 0
+        faults += [LineFault(one.number, "torn" if is_torn else "damaged") for one in damaged]
+        before, damaged = len(damaged), []
+        if number in seen:
+            is_copy = line.event == seen[number]
+            kind = "doubled" if is_copy else "numbered as another line"
+            faults.append(LineFault(line.number, kind))
+            if is_copy:
+                continue
+            number, lost = None, 1  # one of the two is not of this log
+        elif number is not None:
+            seen[number] = line.event
+            if number < last:
+                faults.append(LineFault(line.number, "out of order"))
+            last = max(last, number)
+        place = number or (placed[-1].sequence if placed else 0)
+        placed.append(_Placed(place, line, number is not None, lost, before))
+    # What is not numbered stays behind the line that it was written after.
+    events: list[Event] = []
+    last, is_numbered = 0, False
+    for item in sorted(placed, key=lambda item: item.sequence):
+        event, lost = item.line.event, item.lost
+        assert event is not None
+        if item.is_numbered and (is_numbered or not events):
+            lost = item.sequence - last - 1
+            missing = lost - item.damaged
+            if missing > 0:
+                kind = f"preceded by {missing} missing line{'s' if missing > 1 else ''}"
+                faults.append(LineFault(item.line.number, kind))
+        if lost:
+            events.append(_lost(lost, item.sequence - 1, events[-1] if events else None, event))
+        events.append(event)
+        last, is_numbered = item.sequence, is_numbered or item.is_numbered
+    whole = [line for line in damaged if line.is_ended]
+    faults += [LineFault(one.number, "damaged" if one.is_ended else "torn") for one in damaged]
+    if whole and events:
+        events.append(_lost(len(whole), last + len(whole), events[-1], None))
+    return events, sorted(faults)
+
+
+class _Placed(NamedTuple):
+    """A line and its place: `lost` of those before it that are damaged were whole lines."""
+
+    sequence: int
+    line: Line
+    is_numbered: bool
+    lost: int
+    damaged: int
+
+
+def _lost(count: int, sequence: int, before: Event | None, after: Event | None) -> Event:
+    """The event that stands for lost lines: at a moment, and of an attempt, that the log has."""
+    is_within = after is not None and (before is None or before["attempt"] == after["attempt"])
+    moment = after if is_within else before
+    assert moment is not None
+    names = ("attempt", "t", "boot_seconds", "unix_seconds")
+    kept = {name: moment[name] for name in names if name in moment}
+    return {"event": LOST, **kept, "sequence": sequence, "lines": count}
