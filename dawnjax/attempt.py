@@ -4,6 +4,7 @@ import contextlib
 import shlex
 import socket
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,7 @@ from jax.sharding import Mesh
 from dawnjax import run_profile
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.capture import Trainer
+from dawnjax.checkpoints.manifest import newest_metadata
 from dawnjax.checkpoints.store import Checkpoints, Restored, refuse_unwritable
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
@@ -282,6 +284,7 @@ def report_finished(run: OpenRun) -> str:
     """Shows the result of a trial that an earlier attempt ended; returns its status."""
     if jax.process_index() == 0:
         display = Display(run.request.experiment, run.spec, enabled=True)
+        _recover_lost_lines(run)
         # The attempt may have been killed after its last event and before this.
         result = _write_result(run.directory, run.log.events)
         display.closing_table(result, run.directory.path)
@@ -295,6 +298,27 @@ def report_finished(run: OpenRun) -> str:
             )
     run.log.close()
     return run.finished
+
+
+def _recover_lost_lines(run: OpenRun) -> None:
+    """Puts the past that a checkpoint holds into the log of a run that has ended, if lines are lost.
+
+    A run that goes on does so as it restores.
+    """
+    if not any(event["event"] == past.LOST for event in run.log.events):
+        return
+    directory = run.request.options.checkpoint.directory or str(run.directory.checkpoints)
+    if "://" in directory:
+        from etils import epath
+
+        metadata = newest_metadata(epath.Path(directory))
+    else:
+        metadata = newest_metadata(Path(directory))
+    if metadata is None or any(metadata[n] != run.record[n] for n in ("identity", "seed")):
+        return
+    if past.lacks_some_of(metadata["events"], run.log.events):
+        step = max((event.get("step", 0) for event in metadata["events"]), default=0)
+        run.log.append(past.RECOVERED, durable=True, step=step, past=metadata["events"])
 
 
 def _write_result(directory: RunDirectory, events: list[past.Event]) -> RunResult:

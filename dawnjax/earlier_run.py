@@ -16,7 +16,9 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.models.execution import Execution
+from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, read_record
+from dawnjax.runs.log import log_path
 from dawnjax.tasks.task import Setting
 
 
@@ -87,6 +89,9 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     record = read_record(directory)
     if record is None:
         raise ConfigError(f"{directory.path} is no run directory: it has no experiment.json")
+    log = log_path(directory.path, 0)
+    for fault in contradictions(record, log) if log.exists() else ():
+        raise ConfigError(f"{directory.path}: {fault}; put back the file that was exchanged")
     classes = classes_of_file(experiment_file) if experiment_file else {}
     source = record.get("source")
     if source and experiment_file:
@@ -144,5 +149,11 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     checkpoints.close()
     if restored is None:
         raise RunError(f"{run.directory.path} has no checkpoint")
+    for name in ("identity", "seed"):
+        if restored.metadata[name] != run.record[name]:
+            raise RunError(
+                f"the checkpoints are of another run: {name} is {restored.metadata[name]!r} there "
+                f"and {run.record[name]!r} in {run.directory.experiment_file}"
+            )
     span = span_of_last(run.experiment.spans(run.spec), restored.step)
     return make_recipe(experiment, run.spec, mesh, span.index), restored

@@ -42,6 +42,7 @@ from dawnjax.checkpoints.manifest import (
     files_of,
     fingerprint,
     one_line,
+    steps_of,
     verified_manifest,
     write_manifest,
 )
@@ -384,7 +385,7 @@ class Checkpoints:
         if jax.process_index() > 0:
             return
         try:
-            for step in _steps(self._directory):
+            for step in steps_of(self._directory):
                 if step < oldest:
                     delete(self._directory / str(step))
         except OSError as error:
@@ -399,7 +400,7 @@ class Checkpoints:
         skipped: list[tuple[int, str]] = []
         only_unfinished = True
         try:
-            for step in sorted(_steps(self._directory), reverse=True):
+            for step in sorted(steps_of(self._directory), reverse=True):
                 try:
                     content = verified_manifest(self._directory / str(step), step)
                 except DamageError as error:
@@ -516,11 +517,3 @@ def _check_same_structure(
                 f"checkpoint {path} is of another model or optimizer: {name} is "
                 f"{saved.get(name, 'absent')} in it and {asked.get(name, 'absent')} in this run"
             )
-
-
-def _steps(directory: "epath.Path") -> list[int]:
-    """The steps that have a folder, in no order."""
-    if not directory.exists():
-        return []
-    names = [path.name for path in directory.iterdir()]
-    return [int(name) for name in names if name.isdecimal() and name == str(int(name))]

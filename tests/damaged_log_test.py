@@ -1,0 +1,125 @@
+"""Damage to the log of a real run: it is seen, and no time is wrong for it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trained import result_of
+
+from dawnjax.__main__ import main
+from dawnjax.commands.check import check_run
+from dawnjax.errors import RunError
+from dawnjax.runs.log import decode_line, encode_line, read_events
+from dawnjax.runs.summary import summarize
+
+FLAGS = [
+    "--experiment=synthetic_image",
+    "--data.num_train_examples=200",
+    "--data.num_eval_examples=64",
+    "--num_epochs=4",
+    "--evaluation.every_epochs=1",
+    "--global_batch_size=16",
+    "--batch_norm_group_size=4",
+    "--model.stage_sizes=1",
+    "--model.stage_widths=16",
+    "--targets.0.value=0.3",
+    "--steps_per_call=2",
+    "--checkpoint.every_steps=20",
+    "--profile.after_run=false",
+    "--notensorboard",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, compile_cache) -> Path:
+    """A run that reached its target; not to be changed, but copied."""
+    run_dir = tmp_path_factory.mktemp("trained") / "run"
+    assert main(["train", *FLAGS, compile_cache, f"--run_dir={run_dir}"]) == 0
+    assert check_run(run_dir) == ([], [])
+    return run_dir
+
+
+def log_of(run_dir: Path) -> Path:
+    return run_dir / "log" / "process_00000.jsonl"
+
+
+def faulty(lines: list[bytes]) -> Iterator[tuple[str, int, list[bytes]]]:
+    """Every log that differs from a whole one by a fault of one line."""
+    for place, line in enumerate(lines):
+        before, after = lines[:place], lines[place + 1 :]
+        position = (7 * place) % len(line)
+        flipped = bytearray(line)
+        flipped[position] ^= 1
+        yield "flipped", place, [*before, bytes(flipped), *after]
+        yield "deleted", place, [*before, *after]
+        yield "doubled", place, [*before, line, line, *after]
+        if after:
+            yield "swapped", place, [*before, after[0], line, *after[1:]]
+
+
+def test_check_sees_every_fault_of_a_line(trained, tmp_path, campaign):
+    tries = campaign(
+        "log_lines",
+        "each line of a run's log flipped in one bit, deleted, doubled, or swapped with the next",
+        "`dawnjax check` names the fault",
+    )
+    run_dir = shutil.copytree(trained, tmp_path / "run")
+    shutil.rmtree(run_dir / "checkpoints")
+    lines = log_of(run_dir).read_bytes().splitlines(keepends=True)
+    for what, place, damaged in faulty(lines):
+        log_of(run_dir).write_bytes(b"".join(damaged))
+        faults, _ = check_run(run_dir)
+        tries.tried(f"line {place + 1} {what}", held=bool(faults), why="no fault is named")
+    tries.finish()
+
+
+def resumed_time(run_dir: Path, compile_cache: str) -> tuple[float | None, str]:
+    """The time to accuracy after the same command again, and why there is none."""
+    status = main(["train", *FLAGS, compile_cache, f"--run_dir={run_dir}"])
+    assert status == 0, status
+    result = result_of(run_dir)
+    return result["time_to_accuracy_seconds"], result["reasons"].get("time_to_accuracy_seconds", "")
+
+
+@pytest.mark.parametrize(
+    ("ended", "every"),
+    [
+        pytest.param(True, 41, id="ended"),
+        pytest.param(False, 97, id="killed"),
+        pytest.param(True, 1, id="ended-all", marks=pytest.mark.long),
+        pytest.param(False, 3, id="killed-many", marks=pytest.mark.long),
+    ],
+)
+def test_a_damaged_log_never_gives_a_wrong_time(
+    trained, tmp_path, compile_cache, campaign, ended, every
+):
+    """Without its result.json; `killed` lacks what follows the last save, too."""
+    tries = campaign(
+        "damaged_log_ended" if ended else "damaged_log_killed",
+        "a line of the log flipped, deleted, doubled or swapped with the next, no result.json, and "
+        + ("`train` again" if ended else "killed after the last save, and resumed"),
+        "the right time to accuracy, or none with the reason",
+    )
+    lines = log_of(trained).read_bytes().splitlines(keepends=True)
+    expected = result_of(trained)["time_to_accuracy_seconds"]
+    if not ended:
+        saved = max(n for n, line in enumerate(lines) if b'{"event":"checkpoint"' in line)
+        lines = lines[: saved + 1]
+    target = next(n for n, line in enumerate(lines) if b'"reached":true' in line)
+    for number, (what, place, damaged) in enumerate(faulty(lines)):
+        if number % every and (what, place) != ("flipped", target):
+            continue
+        run_dir = tmp_path / "run"
+        shutil.rmtree(run_dir, ignore_errors=True)
+        shutil.copytree(trained, run_dir)
+        (run_dir / "result.json").unlink()
+        log_of(run_dir).write_bytes(b"".join(damaged))
+        seconds, reason = resumed_time(run_dir, compile_cache)
+        held = bool(reason) if seconds is None else seconds == pytest.approx(expected, abs=1e-5)
+        if place == target:
+            held = seconds == pytest.approx(expected, abs=1e-5)  # the checkpoint holds it
+        why = f"{seconds} for {expected}; {reason}"
+        tries.tried(f"line {place + 1} {what}", held=held, why=why)
+    tries.finish()
