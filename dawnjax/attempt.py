@@ -213,6 +213,9 @@ class Attempt:
         """
         self.phases.enter("checkpoint")
         self.checkpoints.wait()  # a save beside the profile would be seen in it
+        shortfall = self.checkpoints.shortfall()
+        if shortfall:
+            self.journal.warn(shortfall)
         seconds = queue.total_seconds
         return {
             "process_index": jax.process_index(),
@@ -223,12 +226,32 @@ class Attempt:
         }
 
     def take_profile(self, trainer: Trainer, queue: CallQueue) -> None:
-        """Profiles further real steps, once the run has ended; all processes call it alike."""
-        self.phases.enter("profile")
+        """Profiles further real steps, once the run has ended; all processes call it alike.
+
+        What fails for lack of room costs the profile. Of several processes one that stops alone
+        would leave the others waiting, so there it ends the attempt, whose result is written.
+        """
         steps = step_statistics(queue)
         trainer.on_call, trainer.is_asked_to_stop = self.get_on, self.preemption.is_asked
         seconds = None if steps is None else steps["p50"]
-        self.profile.after_run(trainer, seconds, self.record_program)
+        try:
+            self.phases.enter("profile")
+            self.profile.after_run(trainer, seconds, self.record_program)
+        except RunError as error:
+            if jax.process_count() > 1:
+                raise
+            self._drop_profile(error)
+
+    def keep_result(self, status: str, step: int) -> None:
+        """Writes the result before the profile is taken, which may fill the disk.
+
+        Args:
+          status: How the training ended.
+          step: Steps done.
+        """
+        self._run.log.append("trained", durable=True, status=status, step=step)
+        if self._is_first:
+            _write_result(self._run.directory, summary.up_to_profile(self._run.log.events))
 
     def finish(self, status: str, step: int, host: dict[str, Any]) -> None:
         """Logs the end of the attempt, and writes and shows the result.
@@ -245,14 +268,28 @@ class Attempt:
         straggler = self.profile.straggler()
         messages = run_profile.disagreements(hosts) + ([straggler["message"]] if straggler else [])
         log = self._run.log
-        log.append("host_summary", hosts=hosts, straggler=straggler)
-        for message in messages:
-            log.append("warning", message=message)
-        self._sampler.stop()
-        log.append("attempt_end", durable=True, status=status, step=step)
-        if self._is_first:
-            result = _write_result(self._run.directory, log.events)
+
+        def end() -> RunResult | None:
+            log.append("host_summary", hosts=hosts, straggler=straggler)
+            for message in messages:
+                log.append("warning", message=message)
+            self._sampler.stop()
+            log.append("attempt_end", durable=True, status=status, step=step)
+            return _write_result(self._run.directory, log.events) if self._is_first else None
+
+        try:
+            result = end()
+        except RunError as error:
+            self._drop_profile(error)
+            result = end()
+        if result is not None:
             self._display.closing_table(result, self._run.directory.path)
+
+    def _drop_profile(self, error: RunError) -> None:
+        """Deletes the profile, which may have taken the room for what came out, and says so."""
+        if not self.profile.delete():
+            raise error
+        self.journal.warn(f"the profile was deleted to make room: {error}")
 
     def _fail(self, error: BaseException) -> None:
         log = self._run.log

@@ -157,6 +157,12 @@ class RunProfile:
         """Notes why there is no profile."""
         self._why_none = reason
 
+    def delete(self) -> bool:
+        """Deletes this process's files of profiles; tells whether there were any."""
+        there_were = self.folder.exists()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return there_were
+
     def host_fields(self, input_wait_fraction: float | None) -> dict[str, Any]:
         """Makes `communication` and `utilization` of this host, as a result holds them.
 

@@ -215,6 +215,7 @@ def _train(
         attempt.save(step, state)
     host = attempt.host_used(queue, feed.wait_seconds)
     if status in ("reached", "not_reached"):
+        attempt.keep_result(status, step)
         # The same real steps again, traced, and against their twin: the state is of no more use.
         stage = compiled.of_last(step)
         feed.stay_in(stage.recipe.span)

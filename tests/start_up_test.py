@@ -90,6 +90,18 @@ def test_each_command_of_a_process_has_the_cache_that_it_names(compile_cache, tm
     assert states == ["cold", "off", "warm", "cold", "warm"]
 
 
+def test_a_home_that_cannot_be_written_means_no_cache(compile_cache, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(compilation, "DEFAULT_CACHE_DIR", f"{tmp_path}/file/compiled")
+    compilation.configure("")
+    error = capsys.readouterr().err
+    assert "dawnjax: warning: cannot keep compiled programs" in error and error.count("\n") == 1
+    with compilation.watch_cache() as cache:
+        jax.jit(lambda x: 193 * x).lower(1.0).compile()
+    assert cache.state == "off"
+    compilation.configure(compile_cache.partition("=")[2])
+
+
 def test_a_cache_that_cannot_be_is_refused_in_one_line(compile_cache, tmp_path):
     (tmp_path / "file").touch()
     for directory, reason in (

@@ -140,6 +140,8 @@ class Checkpoints:
         # knows the same.
         self._whole: set[int] = set()
         self._damaged: set[int] = set()
+        self._reads_back = False  # whether Orbax was seen to find the arrays of a save
+        self._failed_saves: list[int] = []
         if self._remote:
             self._check_reachable()
         elif jax.process_count() > 1:
@@ -216,6 +218,24 @@ class Checkpoints:
             self._thread = None
         while self._failures:
             self._warn(self._failures.pop(0))
+
+    def shortfall(self) -> str:
+        """What failed saves leave undone, in one line; empty if the last save did not fail.
+
+        Waits for a save that goes on.
+        """
+        self.wait()
+        newest = max(self._whole, default=-1)
+        if max(self._failed_saves, default=-1) <= newest:
+            return ""
+        count = len(self._failed_saves)
+        failed = f"{count} saves failed" if count > 1 else "the only save failed"
+        if newest < 0:
+            return (
+                f"{failed} and there is no checkpoint in {self._directory}: this run cannot be "
+                "resumed, evaluated or asked for answers"
+            )
+        return f"{failed}, the last one too: the newest checkpoint is of step {newest}"
 
     def restore_newest(self, like: Any) -> Restored | None:
         """Restores the newest checkpoint that verifies; warns of each damaged one that it skips.
@@ -330,6 +350,7 @@ class Checkpoints:
             self._checkpointer.wait_until_finished()
             self._before_manifest()
             if jax.process_index() == 0:
+                self._read_back(path, content["arrays"])
                 files = {name: fingerprint(path / name, sync=True) for name in files_of(path)}
                 write_manifest(path, {**content, "files": files}, remote=self._remote)
             self._assent.give()
@@ -339,6 +360,29 @@ class Checkpoints:
         self._whole.add(step)
         self._damaged.discard(step)
         self._delete_old()
+
+    def _read_back(self, path: "epath.Path", arrays: dict[str, str]) -> None:
+        """Looks for the arrays of the first save as a restore would, before a run relies on it.
+
+        Orbax reads the description of each array from where the array is: 0.04 s for 100 of them.
+
+        Raises:
+          CheckpointError: It does not find all.
+        """
+        if self._reads_back:
+            return
+        metadata = self._checkpointer.metadata(path).item_metadata
+        tree = {} if metadata is None else metadata.tree
+        for name, signature in arrays.items():
+            if "0" in signature.rstrip("]").partition("[")[2].split(","):
+                continue  # without elements, which Orbax is not given
+            seen = _signature(tree[name]) if name in tree else "absent"
+            if seen != signature:
+                raise CheckpointError(
+                    f"it was written but cannot be read back: {name} is {seen} for Orbax and not "
+                    f"{signature}"
+                )
+        self._reads_back = True
 
     def _save_failed(self, step: int, error: Exception) -> None:
         # Or there is no answer within the time.
@@ -353,6 +397,7 @@ class Checkpoints:
             self._delete_remains(self._directory / str(step))
 
     def _note_failure(self, step: int, reason: str) -> None:
+        self._failed_saves.append(step)
         self._failures.append(
             f"checkpoint {self._directory / str(step)} could not be saved: {reason}; the run goes "
             "on with the checkpoints that it has"

@@ -21,6 +21,7 @@ from dawnjax.runs.directory import (
     read_record,
 )
 from dawnjax.runs.log import Event, log_path, read_events
+from dawnjax.runs.logged_run import LoggedRun
 
 
 def main(argv: list[str]) -> int:
@@ -150,9 +151,13 @@ def _result_faults(
     if not isinstance(written, dict):
         return ["result.json holds no object"]
     faults = []
-    if expected["status"] == "running":
+    if not LoggedRun.from_events(events).attempts[-1].ended:
+        before_profile = summary.summarize(summary.up_to_profile(events)).to_json()
         earlier = _up_to_attempt_of(written, events)
-        if earlier is None:
+        if _same(before_profile, written):
+            notes.append("the last attempt ended in its profile; result.json is from before it")
+            expected = before_profile
+        elif earlier is None:
             # The line of an attempt's end is on disk before its result is written.
             faults.append("the log lacks the end of the attempt that result.json is of")
         else:
@@ -183,7 +188,10 @@ def _up_to_attempt_of(written: dict[str, Any], events: list[Event]) -> dict[str,
     """The result by the log up to the attempt that `written` is of; None if that is the last."""
     for last in sorted({event["attempt"] for event in events})[:-1]:
         try:
-            result = summary.summarize([e for e in events if e["attempt"] <= last])
+            part = [e for e in events if e["attempt"] <= last]
+            if not LoggedRun.from_events(part).attempts[-1].ended:
+                part = summary.up_to_profile(part)
+            result = summary.summarize(part)
         except RunError:
             continue
         if result.status != "running" and result.interruptions == written.get("interruptions"):

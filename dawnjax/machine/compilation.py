@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -26,10 +27,11 @@ def configure(cache_dir: str) -> None:
     """Keeps compiled programs between runs. To be called before JAX's first use of a device.
 
     Args:
-      cache_dir: The directory; empty takes `DEFAULT_CACHE_DIR`, `none` keeps nothing.
+      cache_dir: The directory; `none` keeps nothing. Empty takes `DEFAULT_CACHE_DIR`, or keeps
+        nothing where that cannot be made, and says so on standard error.
 
     Raises:
-      ConfigError: The directory cannot be made, or is none.
+      ConfigError: The directory that was asked for cannot be made, or is none.
     """
     global _directory
     _directory = None
@@ -47,9 +49,13 @@ def configure(cache_dir: str) -> None:
         directory = Path(cache_dir or DEFAULT_CACHE_DIR).expanduser()
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
-        raise ConfigError(
-            f"cannot keep compiled programs: {error}; give another --compile_cache_dir, or none"
-        ) from None
+        why = f"cannot keep compiled programs: {error}; give another --compile_cache_dir, or none"
+        if cache_dir:
+            raise ConfigError(why) from None
+        # Nobody asked for it: a home that cannot be written is no reason to train nothing.
+        print(f"dawnjax: warning: {why}", file=sys.stderr)
+        jax.config.update("jax_enable_compilation_cache", False)
+        return
     _directory = directory
     jax.config.update("jax_compilation_cache_dir", str(directory))
     # Small programs too: a run compiles few, and each then starts at once the second time.

@@ -312,6 +312,19 @@ def summarize_log(events: Sequence[Event]) -> RunResult:
         raise RunError(of_another_kind(error)) from None
 
 
+def up_to_profile(events: Sequence[Event]) -> list[Event]:
+    """The events that the result is made of which is written before the profile.
+
+    Args:
+      events: Those of a log; all of them if its last attempt trained to no end.
+    """
+    last = events[-1]["attempt"]
+    for place, event in enumerate(events):
+        if event["event"] == "trained" and event["attempt"] == last:
+            return list(events[: place + 1])
+    return list(events)
+
+
 def of_another_kind(error: Exception) -> str:
     """A line that says that a log could not be read because of an error at one of its fields."""
     return f"a field of the log is missing or of another kind ({type(error).__name__}: {error})"
