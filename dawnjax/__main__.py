@@ -116,7 +116,7 @@ def _drop(stream: TextIO) -> None:
 def _run(name: str, argv: list[str]) -> int:
     from dawnjax.config.command_line import HelpRequested
     from dawnjax.errors import ConfigError, ExitStatus, RunError
-    from dawnjax.input_pipeline.dataset import DataError
+    from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 
     try:
         command = importlib.import_module(f"dawnjax.commands.{COMMANDS[name][0]}")
@@ -124,7 +124,7 @@ def _run(name: str, argv: list[str]) -> int:
     except HelpRequested as help_requested:
         print(help_requested)
         return ExitStatus.DONE
-    except ConfigError as error:
+    except (ConfigError, MissingDataError) as error:
         print(f"dawnjax {name}: {error}", file=sys.stderr)
         return ExitStatus.WRONG_USE
     except (RunError, DataError) as error:

@@ -66,6 +66,7 @@ class Attempt:
           RunError: The log cannot be written.
         """
         options, log = run.request.options, run.log
+        self._has_ended = False
         self._run, self._options, self.watchdog = run, options, watchdog
         self._is_first = jax.process_index() == 0
         with contextlib.ExitStack() as opened:
@@ -275,6 +276,7 @@ class Attempt:
                 log.append("warning", message=message)
             self._sampler.stop()
             log.append("attempt_end", durable=True, status=status, step=step)
+            self._has_ended = True
             return _write_result(self._run.directory, log.events) if self._is_first else None
 
         try:
@@ -292,6 +294,8 @@ class Attempt:
         self.journal.warn(f"the profile was deleted to make room: {error}")
 
     def _fail(self, error: BaseException) -> None:
+        if self._has_ended:
+            return  # its result could not be written, which is no fault of the run
         log = self._run.log
         with contextlib.suppress(RunError):
             log.append("warning", message=f"{type(error).__name__}: {error}")

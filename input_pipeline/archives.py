@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Literal
 
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 
 Kind = Literal["folder", "tar", "tar.gz", "tar.xz", "tar.bz2", "zip"]
 
@@ -89,7 +89,7 @@ def kind_of(path: pathlib.Path) -> Kind:
         if path.is_dir():
             return "folder"
         if not path.is_file():
-            raise DataError(f"{path}: no such file or folder")
+            raise MissingDataError(f"{path}: no such file or folder")
         with path.open("rb") as file:
             start = file.read(512)
     except OSError as error:

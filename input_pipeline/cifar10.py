@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from dawnjax.input_pipeline import cifar10_tfds, prepared
-from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Split
+from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, MissingDataError, Split
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 IMAGE_SHAPE = (32, 32, 3)
@@ -90,7 +90,7 @@ class Cifar10:
             return None
         version_directory = cifar10_tfds.find_version(directory)
         if version_directory is None:
-            raise DataError(
+            raise MissingDataError(
                 f"{directory}: no prepared CIFAR-10 there; `dawnjax prepare --dataset=cifar10 "
                 f"--from=PATH --out={directory}` makes it from the original archive, image files, "
                 "an .npz or a TFDS directory (--data.data_dir names another place)"

@@ -28,6 +28,10 @@ class DataError(Exception):
     """Data that is missing, damaged or not what it should be; the message is one line."""
 
 
+class MissingDataError(DataError):
+    """Data that are not where they were said to be."""
+
+
 class DataSpec(Protocol):
     """What the specification of any dataset has.
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dawnjax.input_pipeline import prepared, tfds_directory
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.image_files import decode_image, decode_square
 from dawnjax.input_pipeline.photographs import class_folders, list_folder, open_tfds_splits
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
@@ -65,7 +65,7 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
         return decode_image(content, height, width)
 
     if not path.exists():
-        raise DataError(f"{path}: does not exist")
+        raise MissingDataError(f"{path}: does not exist")
     if path.suffix in (".npz", ".npy"):
         labelled = _read_arrays(path)
     elif not path.is_dir():

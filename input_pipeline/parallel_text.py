@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dawnjax.input_pipeline import vocabulary
-from dawnjax.input_pipeline.dataset import DataError, Split, TextSpec
+from dawnjax.input_pipeline.dataset import DataError, MissingDataError, Split, TextSpec
 from dawnjax.input_pipeline.prepared import OTHER_DIRECTORY, directory_of
 
 SCHEMA_VERSION = 1
@@ -126,7 +126,7 @@ class ParallelText:
     def _description(self) -> dict[str, Any]:
         directory = self._directory()
         if not (directory / DESCRIPTION_FILE).exists():
-            raise DataError(
+            raise MissingDataError(
                 f"{directory}: no prepared parallel text there; `dawnjax prepare "
                 f"--dataset=parallel_text --vocabulary_size={self.vocabulary_size} "
                 f"--row_length={self.row_length} --out={directory}` makes it from text files "
@@ -168,7 +168,7 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
             )
         whole = body.pop("sha256") == digest_of(body)
     except FileNotFoundError:
-        raise DataError(f"{directory}: no prepared dataset there") from None
+        raise MissingDataError(f"{directory}: no prepared dataset there") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

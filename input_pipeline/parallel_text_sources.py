@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dawnjax.input_pipeline import packing, vocabulary
-from dawnjax.input_pipeline.dataset import DataError, TextSpec
+from dawnjax.input_pipeline.dataset import DataError, MissingDataError, TextSpec
 from dawnjax.input_pipeline.parallel_text import (
     DESCRIPTION_FILE,
     REFERENCES_FILE,
@@ -169,6 +169,8 @@ def _contents(
     if corpus.vocabulary_file is not None:
         try:
             model = corpus.vocabulary_file.read_bytes()
+        except FileNotFoundError as error:
+            raise MissingDataError(f"{corpus.vocabulary_file}: {error.strerror}") from None
         except OSError as error:
             raise DataError(f"{corpus.vocabulary_file}: {error.strerror}") from None
     else:
@@ -301,6 +303,8 @@ def _read_lines(path: pathlib.Path) -> list[str]:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise DataError(f"{path}: line {line} is not UTF-8") from None
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{path}: {error.strerror}") from None
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
     lines = text.removesuffix("\n").split("\n") if text else []

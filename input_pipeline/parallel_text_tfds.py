@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 
 from dawnjax.input_pipeline import tfds_directory
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class TfdsPairs:
         """
         version = tfds_directory.find_version(self.directory)
         if version is None:
-            raise DataError(f"{self.directory}: no TFDS dataset there; give DATASET/CONFIG in it")
+            raise MissingDataError(f"{self.directory}: no TFDS dataset there; give DATASET/CONFIG in it")
         split = tfds_directory.first_split(version, splits)
         if split is None:
             known = ", ".join(tfds_directory.num_examples(tfds_directory.read_info(version)))

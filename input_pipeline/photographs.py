@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dawnjax.input_pipeline import prepared, tfds_directory
-from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Split
+from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, MissingDataError, Split
 from dawnjax.input_pipeline.image_files import decode_square
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 
@@ -347,7 +347,7 @@ class PhotographDirectory:
             return False
         if tfds_directory.find_version(self.path, self.tfds_name) is not None:
             return False
-        raise DataError(
+        raise MissingDataError(
             f"{self.path}: no {self.title} there, neither prepared nor image folders nor TFDS; "
             f"`dawnjax prepare {self.command} --from=PATH --out={self.path}` prepares it "
             "(--data.data_dir names another place)"

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dawnjax.input_pipeline.dataset import DataError, Split
+from dawnjax.input_pipeline.dataset import DataError, MissingDataError, Split
 
 SCHEMA_VERSION = 1
 
@@ -130,7 +130,7 @@ def read_description(directory: pathlib.Path) -> Description:
             raise DataError(
                 f"{directory}: half-converted ({DESCRIPTION_FILE} is missing); {_AGAIN}"
             ) from None
-        raise DataError(f"{directory}: no prepared dataset there") from None
+        raise MissingDataError(f"{directory}: no prepared dataset there") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     description = _parse(path, text)

@@ -123,3 +123,42 @@ def test_a_damaged_log_never_gives_a_wrong_time(
         why = f"{seconds} for {expected}; {reason}"
         tries.tried(f"line {place + 1} {what}", held=held, why=why)
     tries.finish()
+
+
+def edits(value: object, path: tuple = ()) -> Iterator[tuple[tuple, object]]:
+    """Every leaf of a JSON value by its path, with another value of its kind."""
+    if isinstance(value, dict | list) and value:
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from edits(item, (*path, key))
+    elif isinstance(value, bool):
+        yield path, not value
+    elif isinstance(value, int | float):
+        yield path, value + 1
+    else:
+        yield path, f"{value or ''}x"
+
+
+def test_check_sees_every_edit_of_a_leaf(trained, tmp_path, campaign):
+    tries = campaign(
+        "edited_leaves",
+        "each leaf of `result.json` and of `experiment.json` edited",
+        "`dawnjax check` names the fault",
+    )
+    run_dir = shutil.copytree(trained, tmp_path / "run")
+    shutil.rmtree(run_dir / "checkpoints")
+    for name in ("result.json", "experiment.json"):
+        file = run_dir / name
+        whole = file.read_text()
+        for path, value in edits(json.loads(whole)):
+            content = json.loads(whole)
+            place = content
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = value
+            file.write_text(json.dumps(content))
+            where = ".".join(map(str, path))
+            faults, _ = check_run(run_dir)
+            tries.tried(f"{name}: {where}", held=bool(faults), why="no fault is named")
+        file.write_text(whole)
+    assert check_run(run_dir) == ([], [])
+    tries.finish()

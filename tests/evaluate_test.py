@@ -142,7 +142,7 @@ def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
         (f"--data={tmp_path / 'absent.npz'}", 1, "has no array 'images'"),
         (f"--data={tmp_path / 'torn.npz'}", 1, "cannot be read"),
         (f"--data={tmp_path / 'folders'}", 1, "cut.png: is cut short"),
-        (f"--data={tmp_path / 'nothing'}", 1, "does not exist"),
+        (f"--data={tmp_path / 'nothing'}", 2, "does not exist"),
         ("--data.source=a.txt", 2, "takes another set by --data"),
         ("--name=other", 2, "--name is for another set"),
         (f"--data={tmp_path / 'size.npz'} --name=../x", 2, "it names a file"),

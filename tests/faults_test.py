@@ -493,6 +493,40 @@ def test_a_full_disk_ends_in_one_line_and_loses_nothing(uninterrupted, tmp_path,
         subprocess.run(["umount", str(disk)], check=False, capture_output=True)
 
 
+DISKS = [round(32 * 512 ** (number / 19)) for number in range(20)]
+"""KiB: 20 sizes from 32 KiB to 16 MiB, each 1.39 times the one before."""
+
+
+@pytest.mark.parametrize(
+    "sizes", [[DISKS[9]], pytest.param(DISKS, marks=pytest.mark.long)], ids=["one", "all"]
+)
+def test_a_small_disk_costs_no_result_unsaid(tmp_path, compile_cache, campaign, sizes):
+    """The save, the log, the result or the profile after the target: which fails is the size's."""
+    tries = campaign(
+        "small_disks",
+        "a run and its profile on a disk of 32 KiB to 16 MiB",
+        "it reaches its target with a whole `result.json`, or ends with a line that names the file",
+    )
+    flags = ("--targets.0.value=100.0", "--profile.after_run=true", "--profile.twin=false")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    for size in sizes:  # KiB
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(disk)]
+        if subprocess.run(mount, capture_output=True).returncode:
+            pytest.skip("a small file system cannot be mounted here, so no disk can be filled")
+        try:
+            done = run(command(disk / "run", compile_cache, *flags))
+            whole = (disk / "run" / "result.json").exists() and result_of(disk / "run")["reached"]
+            faults = check_run(disk / "run")[0] if whole else []
+            named = done.returncode == 1 and "cannot write" in done.stderr.splitlines()[-1]
+            held = "Traceback" not in done.stderr and not faults
+            held &= whole if done.returncode == 0 else whole or named
+            tries.tried(f"{size} KiB", held=held, why=f"{done.returncode} {faults} {done.stderr}")
+        finally:
+            subprocess.run(["umount", str(disk)], check=False, capture_output=True)
+    tries.finish()
+
+
 def test_a_run_outlives_the_reader_of_its_output(tmp_path, compile_cache):
     process = subprocess.Popen(
         command(tmp_path / "run", compile_cache, "--num_epochs=4"),

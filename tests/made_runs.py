@@ -105,7 +105,7 @@ def write_run(
         "seed": seed,
         "identity": identity,
         "identity_fields": {},
-        "experiment": EXPERIMENT,
+        "experiment": {**EXPERIMENT, "data": {"tag": data}} if data else EXPERIMENT,
     }
     (path / "experiment.json").write_text(json.dumps(record))
     return path

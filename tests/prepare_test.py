@@ -132,9 +132,9 @@ def test_wrong_use_is_one_line(arguments: tuple[str, ...], message: str, capsys)
 def test_bad_source_is_one_line_and_leaves_nothing(tmp_path: pathlib.Path, capsys) -> None:
     (tmp_path / "source").write_text("hello")
     out = tmp_path / "out"
-    for path in (tmp_path / "source", tmp_path / "nowhere"):
+    for path, expected in ((tmp_path / "source", 1), (tmp_path / "nowhere", 2)):
         status, text, errors = run(capsys, "--dataset=cifar10", f"--from={path}", f"--out={out}")
-        assert (status, text) == (1, "")
+        assert (status, text) == (expected, "")
         assert errors.startswith(f"dawnjax prepare: {path}: ") and errors.count("\n") == 1
         assert not out.exists()
     # Nor the folders above it, which are made with it.

@@ -229,13 +229,13 @@ class Checkpoints:
         if max(self._failed_saves, default=-1) <= newest:
             return ""
         count = len(self._failed_saves)
-        failed = f"{count} saves failed" if count > 1 else "the only save failed"
+        failed = f"{count} saves of a checkpoint failed" if count > 1 else "a save failed"
         if newest < 0:
             return (
-                f"{failed} and there is no checkpoint in {self._directory}: this run cannot be "
+                f"{failed}, and there is no checkpoint in {self._directory}: this run cannot be "
                 "resumed, evaluated or asked for answers"
             )
-        return f"{failed}, the last one too: the newest checkpoint is of step {newest}"
+        return f"{failed}, and with it the newest state: the newest checkpoint is of step {newest}"
 
     def restore_newest(self, like: Any) -> Restored | None:
         """Restores the newest checkpoint that verifies; warns of each damaged one that it skips.

@@ -38,6 +38,9 @@ def main(argv: list[str]) -> int:
     )
     if not paths:
         raise ConfigError("no run directory given; dawnjax check RUN_DIR...")
+    for path in paths:
+        if not Path(path).exists():
+            raise ConfigError(f"there is nothing at {path}")
     faulty = 0
     for path in paths:
         faults, notes = check_run(Path(path))
@@ -115,7 +118,7 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
     source = record.get("source")
     if source and hash_of(source["text"]) != source["sha256"]:
         faults.append("experiment.json: source.text has not the hash source.sha256; it was changed")
-    described = flatten(record.get("experiment"))
+    described = flatten(record["experiment"])
     for name, value in flatten(record["identity_fields"]).items():
         # What the data are is told by the hash alone.
         if name != "data.fingerprint" and described.get(name, "absent") != value:
@@ -123,12 +126,15 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
                 f"experiment.json says experiment.{name}={described.get(name, 'absent')!r} and "
                 f"identity_fields.{name}={value!r}"
             )
-    # An attempt may have been asked for by another name of the same experiment.
-    names = [e["experiment"]["name"] for e in events if e["event"] == "experiment"]
-    if names and described.get("name") not in names:
-        faults.append(
-            f"experiment.json says experiment.name={described.get('name')!r}, the log {names[0]!r}"
-        )
+    # A later attempt may have been asked for in other words, such as by another name.
+    logged = [flatten(e["experiment"]) for e in events if e["event"] == "experiment"]
+    if logged and described not in logged:
+        for name in sorted(described.keys() | logged[0].keys()):
+            told, in_log = described.get(name, "absent"), logged[0].get(name, "absent")
+            if told != in_log:
+                faults.append(
+                    f"experiment.json says experiment.{name}={told!r}, the log {in_log!r}"
+                )
     return faults
 
 
@@ -151,13 +157,16 @@ def _result_faults(
     if not isinstance(written, dict):
         return ["result.json holds no object"]
     faults = []
-    if not LoggedRun.from_events(events).attempts[-1].ended:
-        before_profile = summary.summarize(summary.up_to_profile(events)).to_json()
+    before_profile = summary.summarize(summary.up_to_profile(events)).to_json()
+    if not _same(expected, written) and _same(before_profile, written):
+        notes.append(
+            "result.json is from before the profile, after which it could not be written; start "
+            "the same command again to write it anew"
+        )
+        expected = before_profile
+    elif not LoggedRun.from_events(events).attempts[-1].ended:
         earlier = _up_to_attempt_of(written, events)
-        if _same(before_profile, written):
-            notes.append("the last attempt ended in its profile; result.json is from before it")
-            expected = before_profile
-        elif earlier is None:
+        if earlier is None:
             # The line of an attempt's end is on disk before its result is written.
             faults.append("the log lacks the end of the attempt that result.json is of")
         else:
