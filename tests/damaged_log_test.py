@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from trained import result_of
 
+from dawnjax import run_record, train
 from dawnjax.__main__ import main
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
-from dawnjax.runs.log import decode_line, encode_line, read_events
-from dawnjax.runs.summary import summarize
+from dawnjax.run_profile import RunProfile
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.log import RunLog, decode_line, encode_line, log_path
 
 FLAGS = [
     "--experiment=synthetic_image",
@@ -162,3 +164,76 @@ def test_check_sees_every_edit_of_a_leaf(trained, tmp_path, campaign):
         file.write_text(whole)
     assert check_run(run_dir) == ([], [])
     tries.finish()
+
+
+def test_the_log_of_another_run_is_refused_by_every_command(
+    trained, tmp_path, compile_cache, capsys
+):
+    run_dir = shutil.copytree(trained, tmp_path / "run")
+    with log_of(run_dir).open("wb") as file:
+        for line in log_of(trained).read_bytes().splitlines():
+            event = decode_line(line) or {}
+            event |= {"run_id": "other"} if event["event"] == "attempt_start" else {}
+            event |= {"seed": 1} if event["event"] == "experiment" else {}
+            file.write(encode_line(event))
+    for status, *argv in (
+        (2, "train", *FLAGS, compile_cache, f"--run_dir={run_dir}"),
+        (1, "check", str(run_dir)),
+        (1, "report", str(run_dir), f"--out={tmp_path / 'page.html'}"),
+        (2, "evaluate", str(run_dir), compile_cache),
+        (1, "export", str(run_dir), "--format=dawnbench", f"--out={tmp_path / 'out'}"),
+    ):
+        before = log_of(run_dir).read_bytes()
+        assert main(argv) == status
+        printed = "".join(capsys.readouterr())
+        assert "says run_id='synthetic_image-s0-" in printed and "the log 'other'" in printed, argv
+        assert log_of(run_dir).read_bytes() == before and "Traceback" not in printed
+
+
+def test_who_comes_second_writes_no_experiment_file(tmp_path, compile_cache, capsys, monkeypatch):
+    """Two jobs find an empty directory; the lock of the log decides, and then the file."""
+    run_dir = tmp_path / "run"
+    argv = ["train", *FLAGS, compile_cache, f"--run_dir={run_dir}", "--seed=1"]
+    first = RunLog(log_path(run_dir, 0), RunClock())
+    assert main(argv) == 1 and "is in use" in capsys.readouterr().err
+    assert not (run_dir / "experiment.json").exists()
+    first.close()
+
+    # The first job writes its file after the second has looked, and has ended by then.
+    read_twice = iter([lambda _: None, run_record.read_record])
+    monkeypatch.setattr(run_record, "read_record", lambda directory: next(read_twice)(directory))
+    record = {"schema_version": 1, "run_id": "first", "experiment": {}, "seed": 0}
+    record |= {"identity": "i", "identity_fields": {}}
+    (run_dir / "experiment.json").write_text(json.dumps(record))
+    assert main(argv) == 2 and "belongs to another run" in capsys.readouterr().err
+    assert json.loads((run_dir / "experiment.json").read_text()) == record
+    RunLog(log_path(run_dir, 0), RunClock()).close()  # and it holds no lock
+
+
+def test_saves_that_cannot_be_read_and_a_full_disk_in_the_profile_cost_no_result(
+    tmp_path, compile_cache, capsys, monkeypatch
+):
+    """A folder whose name Orbax takes for a pattern, were it not refused: each save is useless."""
+    run_dir = tmp_path / "lr[0.1]"
+    monkeypatch.setattr(train, "refuse_unusable_path", lambda path: None)
+    before_profile = []
+
+    def no_room(profile, *_):
+        before_profile.append((result_of(run_dir), check_run(run_dir)))
+        profile._empty("after_run")
+        raise RunError("cannot write the log: No space left on device")
+
+    monkeypatch.setattr(RunProfile, "after_run", no_room)
+    assert main(["train", *FLAGS, compile_cache, f"--run_dir={run_dir}"]) == 0
+    result = result_of(run_dir)
+    first = [w for w in result["warnings"] if "cannot be read back" in w]
+    assert len(first) == len(result["warnings"]) - 2 >= 1 and "is absent for Orbax" in first[0]
+    assert "there is no checkpoint in" in result["warnings"][-2]
+    assert "the profile was deleted to make room: cannot write" in result["warnings"][-1]
+    assert not list((run_dir / "checkpoints").iterdir()) and check_run(run_dir) == ([], [])
+    assert "there is no checkpoint in" in " ".join(capsys.readouterr().out.split())
+    # What was there while the profile was taken is a result too.
+    ((early, (faults, notes)),) = before_profile
+    names = ("reached", "status", "time_to_accuracy_seconds", "evaluations", "steps")
+    assert [early[name] for name in names] == [result[name] for name in names]
+    assert result["reached"] and faults == [] and "from before the profile" in notes[0]

@@ -1,7 +1,7 @@
 """What is known of a run whose log, or the end or a line of it, was lost: its checkpoint has it."""
 
 import pytest
-from made_logs import Log, lost_log, recompiling_run
+from made_logs import EXPERIMENT, Log, lost_log, recompiling_run
 
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
@@ -188,3 +188,83 @@ def test_a_lost_log_keeps_its_cost():
     assert unpriced.cost_usd is unpriced.allocated_cost_usd is None
     assert unpriced.reasons["cost_usd"].endswith("in attempt 1")
     assert unpriced.reasons["allocated_cost_usd"].endswith("in attempt 1")
+
+
+def read_without(path, log, lost, *, numbered=True) -> tuple[list, list]:
+    """Reads a log of which some lines are gone, or damaged where it has no numbers."""
+    lines = []
+    for number, event in enumerate(log.events, 1):
+        number_of_line = {"sequence": number} if numbered else {}
+        fields = {"schema_version": 1, "process_index": 0, "xla_options": [], "run_options": {}}
+        lines.append(encode_line({**fields, **event, **number_of_line}))
+    kept = [line if n not in lost else b"" if numbered else b"x\n" for n, line in enumerate(lines)]
+    path.write_bytes(b"".join(kept))
+    return read_events(path)
+
+
+def two_attempts() -> Log:
+    """Run start at 8, reached at 14, killed at 15; resumed at the save of 12, reached 30 s later."""
+    log = Log().begin(0.0)
+    log.add("run_start", 8.0).add("phase", 8.0, name="train").train(10.0, 5, 5)
+    log.add("host_sample", 11.0, cpu_seconds=0.0, memory_bytes=0).add("checkpoint", 12.0, step=10)
+    log.train(13.0, 10, 5).add("phase", 13.5, name="eval").evaluate(14.0, 20, 0.95)
+    log.add("host_sample", 15.0, cpu_seconds=0.0, memory_bytes=0)
+    log.begin(1000.0).add("restored", 6.0, step=10).add("phase", 6.0, name="eval")
+    for event in log.events:
+        if event["event"] == "experiment":
+            event["experiment"] = {**EXPERIMENT, "evaluation": {"stop_at_target": True}}
+    return log.evaluate(30.0, 20, 0.95).add("attempt_end", 31.0, status="reached", step=20)
+
+
+# Places of two_attempts: 4 run_start, 5 phase, 6 train, 7 host_sample, 8 checkpoint, 9 train,
+# 10 phase, 11 evaluation, 12 host_sample; 17 restored, 19 evaluation.
+@pytest.mark.parametrize("numbered", [True, False])
+@pytest.mark.parametrize(
+    ("lost", "seconds", "reason"),
+    [
+        ({7}, 6.0, ""),
+        ({6}, 6.0, ""),
+        ({0}, 6.0, ""),
+        ({12}, 6.0, ""),  # after the target
+        ({6, 7}, 6.0, ""),  # training went on in that attempt, so that no target was there
+        ({11}, None, "one may have reached the target; the time is at most 37.000000 s"),
+        ({9, 10, 11}, None, "one may have reached the target; the time is at most 37.000000 s"),
+        ({4}, None, "lacks run_start"),
+        ({11, 12}, None, "one may have reached the target"),
+        ({19}, 6.0, ""),
+    ],
+)
+def test_a_time_is_told_only_where_no_lost_line_could_change_it(
+    tmp_path, lost, seconds, reason, numbered
+):
+    if not numbered and max(lost) == 12:
+        return  # a damaged line before an attempt counts as torn where lines have no numbers
+    events, faults = read_without(tmp_path / "log.jsonl", two_attempts(), lost, numbered=numbered)
+    assert len(faults) == (1 if numbered else len(lost)) and not faults[0].is_harmless
+    result = summarize(events)
+    assert result.time_to_accuracy_seconds == seconds
+    assert result.reasons.get("time_to_accuracy_seconds", "").endswith(reason)
+    assert result.examples_per_second is None
+    assert any("are lost and no checkpoint holds them" in text for text in result.warnings)
+
+
+def test_the_end_of_an_attempt_that_is_lost_leaves_the_clock_unknown(tmp_path):
+    """As of attempts that did not reach: the last line of the first is gone, then reached again."""
+    log = two_attempts()
+    log.events[11] |= {"reached": False}
+    events, _ = read_without(tmp_path / "log.jsonl", log, {12})
+    result = summarize(events)
+    assert result.time_to_accuracy_seconds is result.total_seconds_to_accuracy is None
+    assert "when that attempt ended is not known" in result.reasons["time_to_accuracy_seconds"]
+    assert [row["seconds_since_run_start"] for row in result.evaluations] == [6.0]
+
+
+def test_a_log_from_before_lines_were_numbered_goes_on_with_numbers(tmp_path):
+    path = tmp_path / "log.jsonl"
+    read_without(path, Log().begin(0.0), set(), numbered=False)
+    log = RunLog(path, RunClock())
+    log.append("warning", message="numbered")
+    log.append("warning", message="too")
+    log.close()
+    events, faults = read_events(path)
+    assert faults == [] and [e.get("sequence") for e in events] == [None] * 4 + [5, 6]

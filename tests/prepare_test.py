@@ -140,7 +140,7 @@ def test_bad_source_is_one_line_and_leaves_nothing(tmp_path: pathlib.Path, capsy
     # Nor the folders above it, which are made with it.
     below = tmp_path / "data" / "cifar10"
     nowhere = f"--from={tmp_path / 'nowhere'}"
-    assert run(capsys, "--dataset=cifar10", nowhere, f"--out={below}")[0] == 1
+    assert run(capsys, "--dataset=cifar10", nowhere, f"--out={below}")[0] == 2
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 

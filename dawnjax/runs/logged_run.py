@@ -197,8 +197,9 @@ class LoggedRun:
         # log has none of that phase around it, or has its evaluation.
         attempt = next(a for a in self.attempts if a.number == gap["attempt"])
         before = attempt.events[: len(attempt.events) - len(after) - 1]
-        marks = [e for e in before if e["event"] in ("phase", LOST)]
-        in_evaluation = not marks or marks[-1].get("name", "eval") == "eval"
+        marks = [e for e in before if e["event"] in ("phase", "evaluation", LOST)]
+        mark = marks[-1] if marks else {"event": "phase", "name": "setup"}
+        in_evaluation = mark["event"] == LOST or mark.get("name") == "eval"
         follows = next((e for e in after if e["event"] in ("phase", "evaluation", LOST)), None)
         is_evaluated = follows is not None and follows["event"] == "evaluation"
         return in_evaluation and not is_evaluated
