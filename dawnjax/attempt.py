@@ -342,7 +342,7 @@ def report_finished(run: OpenRun) -> str:
 
 
 def _recover_lost_lines(run: OpenRun) -> None:
-    """Puts the past that a checkpoint holds into the log of a run that has ended, if lines are lost.
+    """Puts the past that a checkpoint holds into the log of an ended run of which lines are lost.
 
     A run that goes on does so as it restores.
     """

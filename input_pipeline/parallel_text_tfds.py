@@ -35,7 +35,9 @@ class TfdsPairs:
         """
         version = tfds_directory.find_version(self.directory)
         if version is None:
-            raise MissingDataError(f"{self.directory}: no TFDS dataset there; give DATASET/CONFIG in it")
+            raise MissingDataError(
+                f"{self.directory}: no TFDS dataset there; give DATASET/CONFIG in it"
+            )
         split = tfds_directory.first_split(version, splits)
         if split is None:
             known = ", ".join(tfds_directory.num_examples(tfds_directory.read_info(version)))

@@ -203,7 +203,7 @@ def read_without(path, log, lost, *, numbered=True) -> tuple[list, list]:
 
 
 def two_attempts() -> Log:
-    """Run start at 8, reached at 14, killed at 15; resumed at the save of 12, reached 30 s later."""
+    """Run start at 8, reached at 14, killed at 15; resumed from the save of 12, reached at 30."""
     log = Log().begin(0.0)
     log.add("run_start", 8.0).add("phase", 8.0, name="train").train(10.0, 5, 5)
     log.add("host_sample", 11.0, cpu_seconds=0.0, memory_bytes=0).add("checkpoint", 12.0, step=10)

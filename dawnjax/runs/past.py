@@ -18,7 +18,7 @@ CONDENSED = ("host_sample", "train")
 
 
 LOST = "lost"
-"""The event that stands where lines of a log are lost: no line of a file, but made as it is read."""
+"""The event that stands where lines of a log are lost; it is made when the log is read."""
 
 RECOVERED = "recovered"
 """The event that carries a past after the run has ended."""

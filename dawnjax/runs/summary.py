@@ -213,9 +213,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
     compiled_before = None if run.run_start is None else run.compile_seconds(run.run_start)
     allocated, allocated_reason = run.allocated_cost()
     reached = run.reached
-    ends_reached = any(
-        event["status"] == "reached" for event in events if event["event"] in _ENDS
-    )
+    ends_reached = any(event["status"] == "reached" for event in events if event["event"] in _ENDS)
     tta = elapsed = total = compiled_within = cost = None
     doubt = run.why_reached_unknown()
     if reached is None:
