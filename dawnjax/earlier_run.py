@@ -130,7 +130,8 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
       way, and the `checkpoint.Restored`.
 
     Raises:
-      RunError: There is none.
+      ConfigError: There is none.
+      RunError: They are of another run, or none verifies.
     """
     from dawnjax.checkpoints.store import Checkpoints
     from dawnjax.programs import state_shapes
@@ -148,7 +149,7 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     restored = checkpoints.restore_newest(state_shapes(recipe))
     checkpoints.close()
     if restored is None:
-        raise RunError(f"{run.directory.path} has no checkpoint")
+        raise ConfigError(f"{run.directory.path} has no checkpoint")
     for name in ("identity", "seed"):
         if restored.metadata[name] != run.record[name]:
             raise RunError(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from made_runs import write_run
 from trained import result_of
 
 from dawnjax import run_record, train
@@ -89,7 +90,7 @@ def resumed_time(run_dir: Path, compile_cache: str) -> tuple[float | None, str]:
     ("ended", "every"),
     [
         pytest.param(True, 41, id="ended"),
-        pytest.param(False, 97, id="killed"),
+        pytest.param(False, 1000, id="killed"),
         pytest.param(True, 1, id="ended-all", marks=pytest.mark.long),
         pytest.param(False, 3, id="killed-many", marks=pytest.mark.long),
     ],
@@ -188,6 +189,25 @@ def test_the_log_of_another_run_is_refused_by_every_command(
         printed = "".join(capsys.readouterr())
         assert "says run_id='synthetic_image-s0-" in printed and "the log 'other'" in printed, argv
         assert log_of(run_dir).read_bytes() == before and "Traceback" not in printed
+
+
+@pytest.mark.parametrize("field", ["run_id", "experiment", "seed", "identity", "identity_fields"])
+def test_an_experiment_file_without_a_field_is_one_line(field, tmp_path, capsys):
+    run_dir = write_run(tmp_path / "run")
+    record = json.loads((run_dir / "experiment.json").read_text())
+    del record[field]
+    for content, why in ((record, f"no {field}"), ({**record, field: None}, f"{field} is no ")):
+        (run_dir / "experiment.json").write_text(json.dumps(content))
+        for status, *argv in (
+            (1, "check", str(run_dir)),
+            (1, "report", str(run_dir), f"--out={tmp_path / 'page.html'}"),
+            (2, "evaluate", str(run_dir)),
+            (2, "export", str(run_dir), "--format=dawnbench", f"--out={tmp_path / 'out'}"),
+        ):
+            assert main(argv) == status
+            printed = "".join(capsys.readouterr())
+            assert f"({why}" in printed and printed.count("\n") == 1, printed
+    assert main(["check", str(tmp_path / "nowhere")]) == 2
 
 
 def test_who_comes_second_writes_no_experiment_file(tmp_path, compile_cache, capsys, monkeypatch):

@@ -13,6 +13,9 @@ from dawnjax.runs.directory import hash_of
 from dawnjax.runs.log import decode_line
 from dawnjax.runs.past import Event
 
+_LARGEST_LINE_BYTES = 2**20
+"""Of the lines that are looked for here; longer ones are passed over in pieces."""
+
 
 def record_hash(record: dict[str, Any]) -> str:
     """SHA-256 of the content of `experiment.json`, whatever its layout."""
@@ -57,7 +60,10 @@ def _openings(log: Path) -> list[Event]:
     marks = (b'{"event":"attempt_start"', b'{"event":"experiment"')
     try:
         with log.open("rb") as file:
-            lines = [decode_line(line.rstrip(b"\n")) for line in file if line.startswith(marks)]
+            pieces = iter(lambda: file.readline(_LARGEST_LINE_BYTES), b"")
+            lines = [
+                decode_line(piece.rstrip(b"\n")) for piece in pieces if piece.startswith(marks)
+            ]
     except OSError as error:
         raise RunError(f"cannot read {log}: {error.strerror}") from None
     return [event for event in lines if event is not None]

@@ -44,7 +44,8 @@ class RunResult:
       example_unit: What an example is called, in the plural; empty in such a log.
       best: The best value of each target's metric over all evaluations.
       time_to_accuracy_seconds: From `run_start` to the end of the first evaluation that reached
-        the target, without the gaps between attempts; None if not reached.
+        the target, without the gaps between attempts; None if not reached, or if a lost line of the
+        log could change it.
       elapsed_seconds_to_accuracy: The same with the gaps.
       total_seconds_to_accuracy: From the start of the first process, compilation included, without
         the gaps.
