@@ -462,7 +462,7 @@ def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, enc
     train = ["train", "--experiment=digits", "--tiny", f"--run_dir={tmp_path / 'ü'}"]
     for argv, status, text in [
         (["list", str(file)], 0, r"f\xfcr \u2502 sich"),
-        (["check", str(tmp_path / "ü")], 1, "there is no directory"),
+        (["check", str(tmp_path / "ü")], 2, "there is nothing at"),
         # A run could train there, and save nothing.
         *(
             [(train, 2, "no characters in this locale; set LC_ALL=")]
@@ -502,7 +502,7 @@ def test_commands_answer_without_a_traceback(capsys):
         (["trian"], 2, "did you mean 'train'"),
         (["list"], 0, "digits"),
         (["list", "--json"], 0, '"name": "digits"'),
-        (["check", "no_such_directory"], 1, "there is no directory"),
+        (["check", "no_such_directory"], 2, "there is nothing at no_such_directory"),
         (["evaluate"], 2, "one run directory is needed"),
         (["evaluate", "no_such_directory"], 2, "no experiment.json"),
     ]:
