@@ -72,7 +72,7 @@ def in_sequence(lines: Iterable[Line]) -> tuple[list[Event], list[LineFault]]:
             lost = 0 if is_torn else len(damaged)
         else:
             is_torn, lost = number == last + 1, 0
-        faults += [LineFault(one.number, "torn" if is_torn else "damaged") for one in damaged]
+        faults += [LineFault(bad.number, "torn" if is_torn else "damaged") for bad in damaged]
         before, damaged = len(damaged), []
         if number in seen:
             is_copy = line.event == seen[number]
@@ -105,7 +105,7 @@ def in_sequence(lines: Iterable[Line]) -> tuple[list[Event], list[LineFault]]:
         events.append(event)
         last, is_numbered = item.sequence, is_numbered or item.is_numbered
     whole = [line for line in damaged if line.is_ended]
-    faults += [LineFault(one.number, "damaged" if one.is_ended else "torn") for one in damaged]
+    faults += [LineFault(bad.number, "damaged" if bad.is_ended else "torn") for bad in damaged]
     if whole and events:
         events.append(_lost(len(whole), last + len(whole), events[-1], None))
     return events, sorted(faults)
