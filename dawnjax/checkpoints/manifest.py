@@ -5,6 +5,7 @@ hash of its own. A folder without one that verifies is not a checkpoint.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -12,6 +13,8 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+
+from dawnjax import bounded
 
 if TYPE_CHECKING:  # With Orbax it takes 0.15 to 0.3 s to import.
     from etils import epath
@@ -22,6 +25,12 @@ MANIFEST = "manifest.json"
 MANIFEST_VERSION = 2
 
 _CHUNK_BYTES = 2**20
+
+_MOST_BYTES = 64 * 2**20
+"""Of a manifest: it has some 200 bytes for each file and array."""
+
+_DEEPEST = 30
+"""Folders inside each other; Orbax makes three."""
 
 
 class DamageError(Exception):
@@ -34,6 +43,8 @@ class UnfinishedError(DamageError):
 
 def files_of(path: "epath.Path", prefix: str = "") -> Iterator[str]:
     """Yields the names of all files under a folder, with `/`, except its manifest."""
+    if prefix.count("/") > _DEEPEST:
+        raise DamageError(f"{prefix[:40]}... is more than {_DEEPEST} folders deep")
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
         name = prefix + entry.name
         if entry.is_dir():
@@ -50,6 +61,7 @@ def fingerprint(path: "epath.Path", *, sync: bool = False) -> dict[str, Any]:
       sync: Wait until a local file is on disk, so that a manifest never outlives what it names.
     """
     digest, size = hashlib.blake2b(digest_size=32), 0
+    _refuse_special(path)
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
@@ -64,6 +76,12 @@ _SEAL = ',\n "blake2b": "%s"\n}\n'
 """The end of a manifest: the hash of all that is before it."""
 
 _SEAL_LENGTH = len(_SEAL % ("0" * 64))
+
+
+def _refuse_special(path: "epath.Path") -> None:
+    """Refuses what is on a local disk and no plain file: to read a pipe waits for its writer."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a bucket's objects do not exist here
+        raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
 
 
 def write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool) -> None:
@@ -98,6 +116,10 @@ def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
       DamageError: A file is missing, added or changed, or the manifest is.
     """
     try:
+        _refuse_special(path / MANIFEST)
+        size = (path / MANIFEST).stat().length
+        if size > _MOST_BYTES:
+            raise DamageError(f"{MANIFEST} has {size:,} bytes; at most {_MOST_BYTES:,} are read")
         data = (path / MANIFEST).read_bytes()
     except FileNotFoundError:
         raise UnfinishedError(
@@ -106,12 +128,11 @@ def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
     body, seal = data[:-_SEAL_LENGTH], data[-_SEAL_LENGTH:]
     if seal != (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode():
         raise DamageError(f"{MANIFEST} is damaged: its own hash differs")
-    content = json.loads(data)
-    if content["manifest_version"] != MANIFEST_VERSION:
-        raise DamageError(
-            f"{MANIFEST} has version {content['manifest_version']}; this program reads version "
-            f"{MANIFEST_VERSION}"
-        )
+    try:
+        content = bounded.load_json(data)
+    except ValueError as error:
+        raise DamageError(f"{MANIFEST} is none that this program writes: {error}") from None
+    _check_form(content)
     if content["step"] != step:
         raise DamageError(f"{MANIFEST} is of step {content['step']}: the folder was renamed")
     for name in files_of(path):
@@ -133,6 +154,28 @@ def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
             if reason is not None:
                 raise DamageError(reason)
     return content
+
+
+def _check_form(content: Any) -> None:
+    """Refuses a sealed manifest that no save of this program writes.
+
+    Raises:
+      DamageError: It has another version, or a field is missing or of another kind.
+    """
+    version = content.get("manifest_version") if isinstance(content, dict) else None
+    if version != MANIFEST_VERSION:
+        raise DamageError(
+            f"{MANIFEST} has version {version!r}; this program reads version {MANIFEST_VERSION}"
+        )
+    kinds = {"step": int, "metadata": dict, "arrays": dict, "files": dict}
+    for name, kind in kinds.items():
+        if not isinstance(content.get(name), kind):
+            raise DamageError(f"{MANIFEST} has no {name} as a save writes it")
+    for name, file in content["files"].items():
+        if not isinstance(file, dict) or file.keys() != {"bytes", "blake2b"}:
+            raise DamageError(f"{MANIFEST} has no size and hash of {name[:100]!r}")
+    if not all(isinstance(array, str) for array in content["arrays"].values()):
+        raise DamageError(f"{MANIFEST} has an array without its dtype and shape")
 
 
 def delete(path: "epath.Path") -> None:

@@ -387,7 +387,7 @@ class Checkpoints:
             for step in _steps(self._directory):
                 if step < oldest:
                     delete(self._directory / str(step))
-        except OSError as error:
+        except (OSError, RecursionError) as error:
             self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
     def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from absl import flags
 
+from dawnjax import bounded
 from dawnjax.config import command_line
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
@@ -17,9 +18,10 @@ from dawnjax.runs.directory import (
     flatten,
     hash_of,
     is_record_file,
+    read_plain,
     read_record,
 )
-from dawnjax.runs.log import Event, log_path, read_events
+from dawnjax.runs.log import MOST_BYTES, MOST_LINE_BYTES, Event, log_path, read_events
 
 
 def main(argv: list[str]) -> int:
@@ -72,11 +74,12 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
         except RunError as error:
             faults.append(str(error))
             continue
-        lines = log.read_bytes().count(b"\n")
-        for number in damaged:
-            # A kill or a full disk tears the last line of an attempt; the next one begins after it.
-            kind = "torn" if number >= lines or _ends_attempt(log, number) else "damaged"
+        torn = _torn_lines(log, damaged) if damaged else ()
+        for number in damaged[:_MOST_SHOWN]:
+            kind = "torn" if number in torn else "damaged"
             (notes if kind == "torn" else faults).append(f"log/{log.name}:{number} is {kind}")
+        if len(damaged) > _MOST_SHOWN:
+            faults.append(f"log/{log.name}: {len(damaged):,} lines are torn or damaged in all")
         faults += [f"log/{log.name}: {fault}" for fault in _order_faults(events)]
         if log == first:
             faults += _record_faults(record, events)
@@ -84,10 +87,18 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
     return faults, notes
 
 
-def _ends_attempt(log: Path, number: int) -> bool:
-    """Tells whether a line is the last of an attempt: the one after it starts another."""
-    lines = log.read_bytes().split(b"\n")
-    return number < len(lines) and b'"event":"attempt_start"' in lines[number][:40]
+_MOST_SHOWN = 1000
+"""Of the lines of a log that are damaged."""
+
+
+def _torn_lines(log: Path, damaged: list[int]) -> set[int]:
+    """The damaged lines that a kill or a full disk tore: the last of an attempt, or of all."""
+    torn, number, line = set[int](), 0, b""
+    for number, line in enumerate(bounded.lines(log, MOST_BYTES, MOST_LINE_BYTES), start=1):
+        if b'"event":"attempt_start"' in line[:40]:
+            torn.add(number - 1)
+    whole = number if line.endswith(b"\n") else number - 1
+    return torn.union((whole, whole + 1)).intersection(damaged)
 
 
 def _order_faults(events: list[Event]) -> list[str]:
@@ -154,8 +165,8 @@ def _result_faults(
         notes.append(f"there is no result.json yet; the log says {expected['status']}")
         return []
     try:
-        written = json.loads(directory.result_file.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        written = bounded.load_json(read_plain(directory.result_file))
+    except (OSError, ValueError) as error:
         return [f"result.json cannot be read: {error}"]
     if not isinstance(written, dict):
         return ["result.json holds no object"]

@@ -13,6 +13,7 @@ import tokenize
 from pathlib import Path
 from typing import Any
 
+from dawnjax import bounded
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.runs.log import SCHEMA_VERSION
 
@@ -69,17 +70,26 @@ RECORD_FILE = (
 def is_record_file(path: Path) -> bool:
     """Tells whether `dawnjax record` wrote a file; no other command reads one."""
     try:
-        with path.open("rb") as file:  # archives of results may be large
-            return file.read(1) == b"{" and _record_type(path.read_bytes()) == RECORD_TYPE
-    except OSError:
+        with bounded.open_plain(path) as file:  # archives of results may be large
+            if file.read(1) != b"{":
+                return False
+        return bounded.load_json(read_plain(path)).get("record_type") == RECORD_TYPE
+    except (OSError, ValueError, AttributeError):
         return False
 
 
-def _record_type(text: bytes) -> Any:
-    try:
-        return json.loads(text).get("record_type")
-    except (ValueError, RecursionError):
-        return None
+LARGEST_BYTES = 16 * 2**20
+"""Of a JSON file in a run directory, beside its log."""
+
+
+def read_plain(path: Path) -> bytes:
+    """Reads a JSON file of a run directory.
+
+    Raises:
+      BoundError: It is too large, or no plain file.
+      OSError: It cannot be read.
+    """
+    return bounded.read_plain(path, LARGEST_BYTES)
 
 
 def new_run_id(experiment_name: str, seed: int) -> str:
@@ -115,14 +125,14 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                 raise ConfigError(f"{path} is no directory; choose another --run_dir")
         return None
     try:
-        record = json.loads(file.read_text())
+        record = bounded.load_json(read_plain(file))
         if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
         if not all(name in record for name in ("run_id", "seed", "identity", "identity_fields")):
             raise ValueError("it lacks what names the run")
         if record.get("source") is not None and not _is_source(record["source"]):
             raise ValueError("source is no name, text and sha256 of a file")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"cannot read {file} ({error}); restore it or choose another --run_dir"
         ) from None

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dawnjax import bounded
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.past import CONDENSED, Event, with_past
@@ -58,6 +59,15 @@ EVENTS = {
     "attempt_end": ("status", "step"),
 }
 """The events, each with the fields that it always has."""
+
+
+MOST_BYTES = 2**30
+MOST_LINE_BYTES = 64 * 2**20
+MOST_MARKS = 2_000_000
+"""Of a log, and of its longest line. A day's run writes 34 MB, nearly all of it heartbeats and
+train events; the other events of a long run have some 100,000 commas, colons and brackets."""
+
+MOST_DAMAGED_LINES = 100_000
 
 
 def log_path(run_dir: Path, process_index: int) -> Path:
@@ -224,8 +234,8 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     if tail != b',"crc32":"%08x"}' % zlib.crc32(body):
         return None
     try:
-        record = json.loads(body + b"}")
-    except (ValueError, RecursionError):
+        record = bounded.load_json(body + b"}", with_nan=True)
+    except ValueError:
         return None
     return record if _is_event(record) else None
 
@@ -245,16 +255,29 @@ def read_events(path: Path) -> tuple[list[Event], list[int]]:
       RunError: The file cannot be read, or is of another version of this format.
     """
     events, damaged = [], []
+    kept_marks = passing_marks = 0
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                event = decode_line(line.rstrip(b"\n"))
-                if event is not None:
-                    events.append(event)
-                elif line.strip():
+        for number, line in enumerate(bounded.lines(path, MOST_BYTES, MOST_LINE_BYTES), start=1):
+            event = decode_line(line.rstrip(b"\n"))
+            if event is None:
+                if line.strip():
                     damaged.append(number)
+                if len(damaged) > MOST_DAMAGED_LINES:
+                    raise bounded.BoundError(f"{MOST_DAMAGED_LINES:,} lines or more are damaged")
+                continue
+            events.append(event)
+            if event["event"] in CONDENSED:
+                passing_marks += bounded.count_marks(line)
+            else:
+                kept_marks += bounded.count_marks(line)
+            if kept_marks > MOST_MARKS:
+                raise bounded.BoundError(f"its first {number:,} lines have more than is read")
+            if passing_marks > MOST_MARKS:
+                events, passing_marks = condense(events), 0
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
+    except bounded.BoundError as error:
+        raise RunError(f"cannot read {path}: {error}") from None
     for event in events:
         if event["event"] == "attempt_start" and event["schema_version"] != SCHEMA_VERSION:
             raise RunError(
