@@ -178,4 +178,4 @@ def _no_constant(name: str) -> Any:
 
 
 _STRICT = json.JSONDecoder(parse_int=_whole, parse_float=_finite, parse_constant=_no_constant)
-_WITH_NAN = json.JSONDecoder(parse_int=_whole, parse_float=_finite)
+_WITH_NAN = json.JSONDecoder(parse_int=_whole)

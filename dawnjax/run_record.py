@@ -9,7 +9,7 @@ import jax
 from dawnjax.cluster import processes
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import (
@@ -23,6 +23,7 @@ from dawnjax.runs.directory import (
 )
 from dawnjax.runs.log import SCHEMA_VERSION, RunLog, log_path
 from dawnjax.runs.logged_run import FINAL_STATUSES, last_event
+from dawnjax.runs.summary import refuse_forged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,11 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
     """
     directory, record, warnings = _open_directory(request, spec)
     log = RunLog(log_path(directory.path, jax.process_index()), clock)
+    try:
+        refuse_forged(log.events, log.path)
+    except RunError:
+        log.close()
+        raise
     warnings += [
         f"line {number} of {log.path.name} is torn or damaged and is left out"
         for number in log.damaged_lines

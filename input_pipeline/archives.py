@@ -49,7 +49,7 @@ class Limits:
       total_bytes: All of it, unpacked.
     """
 
-    num_members: int = 200_000
+    num_members: int = 100_000
     name_bytes: int = 32 * 2**20
     member_bytes: int = 160 * 2**20
     total_bytes: int = 512 * 2**20
@@ -200,7 +200,9 @@ class _ZipFile(io.BufferedReader):
         is_list = self.peek(4)[:4] == b"PK\x01\x02"
         most = self._limits.name_bytes if is_list else self._limits.member_bytes + 1
         if size is not None and size > most:
-            raise DataError(f"{self._path}: asks for {size:,} bytes at once; at most {most:,}")
+            raise DataError(
+                f"{self._path}: its list of members has {size:,} bytes, more than {most:,}"
+            )
         data = super().read(size)
         if is_list and data.count(b"PK\x01\x02") > self._limits.num_members:
             raise DataError(f"{self._path}: more than {self._limits.num_members:,} files")

@@ -136,7 +136,8 @@ def read_run(path: Path) -> OurRun:
         _refuse_impossible_times(events)
         run = _our_run(path.resolve().name, events, len(damaged))
         _refuse_impossible_results(run.result)
-    except (RunError, LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        entries_of([run])  # which reads the fields that the result does not
+    except (RunError, *summary.FORGED) as error:
         why = str(error) if isinstance(error, RunError) else summary.of_another_kind(error)
         raise RunError(f"{path}: the log of process 0 cannot be summarized: {why}") from None
     if run.result.identity != record["identity"]:

@@ -116,7 +116,8 @@ def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
       DamageError: A file is missing, added or changed, or the manifest is.
     """
     try:
-        _refuse_special(path / MANIFEST)
+        if os.path.exists(path / MANIFEST) and not os.path.isfile(path / MANIFEST):
+            raise DamageError(f"{MANIFEST} is no plain file")
         size = (path / MANIFEST).stat().length
         if size > _MOST_BYTES:
             raise DamageError(f"{MANIFEST} has {size:,} bytes; at most {_MOST_BYTES:,} are read")
@@ -135,9 +136,11 @@ def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
     _check_form(content)
     if content["step"] != step:
         raise DamageError(f"{MANIFEST} is of step {content['step']}: the folder was renamed")
-    for name in files_of(path):
-        if name not in content["files"]:
-            raise DamageError(f"{name} is not of this checkpoint: it was added later")
+    present = set(files_of(path))
+    for name in sorted(present - content["files"].keys()):
+        raise DamageError(f"{name} is not of this checkpoint: it was added later")
+    for name in sorted(content["files"].keys() - present):  # nor is what lies elsewhere read
+        raise DamageError(f"{name[:200]} cannot be read: {os.strerror(errno.ENOENT)}")
 
     def damage(name: str) -> str | None:
         expected = content["files"][name]

@@ -309,7 +309,8 @@ class Checkpoints:
                 _try_to_write(os.fspath(self._directory))
         except OSError as error:
             return one_line(error)
-        with contextlib.suppress(OSError):  # Orbax then fails for the same reason, and says it.
+        # Orbax then fails for the same reason, and says it.
+        with contextlib.suppress(OSError, RecursionError):
             self._delete_unfinished()  # No save is under way: they are of a killed attempt.
             if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
                 delete(path)

@@ -11,6 +11,7 @@ from dawnjax import bounded
 from dawnjax.config import command_line
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.official.outcome import printable
 from dawnjax.runs import summary
 from dawnjax.runs.directory import (
     RECORD_FILE,
@@ -22,6 +23,8 @@ from dawnjax.runs.directory import (
     read_record,
 )
 from dawnjax.runs.log import MOST_BYTES, MOST_LINE_BYTES, Event, log_path, read_events
+
+_LONGEST_LINE = 600
 
 
 def main(argv: list[str]) -> int:
@@ -42,11 +45,11 @@ def main(argv: list[str]) -> int:
     for path in paths:
         faults, notes = check_run(Path(path))
         for note in notes:
-            print(f"{path}: note: {note}")
+            print(f"{printable(path)}: note: {printable(note, _LONGEST_LINE)}")
         for fault in faults:
-            print(f"{path}: FAULT: {fault}")
+            print(f"{printable(path)}: FAULT: {printable(fault, _LONGEST_LINE)}")
         if not faults:
-            print(f"{path}: ok")
+            print(f"{printable(path)}: ok")
         faulty += bool(faults)
     return ExitStatus.FAILED if faulty else ExitStatus.DONE
 
@@ -142,7 +145,7 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
         "run_id": [event["run_id"] for event in events if event["event"] == "attempt_start"],
         "seed": [event["seed"] for event in events if event["event"] == "experiment"],
         "experiment.name": [
-            event["experiment"]["name"] for event in events if event["event"] == "experiment"
+            event["experiment"].get("name") for event in events if event["event"] == "experiment"
         ],
     }
     told = {**record, "experiment.name": described.get("name")}

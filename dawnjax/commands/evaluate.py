@@ -215,7 +215,7 @@ def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
     return {
         name: value
         for name, value in row.items()
-        if find_metric(task, name) or isinstance(value, str)
+        if isinstance(value, str) or (find_metric(task, name) and isinstance(value, int | float))
     }
 
 

@@ -23,6 +23,7 @@ TABLE_BYTES = 4 * 2**20
 DESCRIPTION_BYTES = 2 * 2**20
 
 MAX_FOLDER_FILES = 200_000
+MAX_ARCHIVE_FILES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _read(path: Path, limit: int) -> bytes:
 
 def _archive(path: Path) -> Iterator[SourceFile]:
     limits = archives.Limits(
-        num_members=200_000,
+        num_members=MAX_ARCHIVE_FILES,
         member_bytes=LOG_BYTES,
         total_bytes=min(8 * 2**30, max(LOG_BYTES, MAX_EXPANSION * path.stat().st_size)),
     )

@@ -170,6 +170,10 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+MOST_FOLDERS = 200
+"""Inside each other; Python makes a folder and those above it by calls inside each other."""
+
+
 def refuse_unusable_path(path: Path) -> None:
     """Refuses a path under which Orbax saves checkpoints that nobody can read.
 
@@ -187,6 +191,10 @@ def refuse_unusable_path(path: Path) -> None:
             f"{shown} has bytes that are no characters in this locale; set LC_ALL=C.UTF-8 or "
             "PYTHONUTF8=1, or choose another --run_dir"
         ) from None
+    if len(path.absolute().parts) > MOST_FOLDERS:
+        raise ConfigError(
+            f"{shown[:100]}... is more than {MOST_FOLDERS} folders deep; choose another --run_dir"
+        )
     patterns = sorted(set("[]*?") & set(shown))
     if patterns:
         raise ConfigError(
@@ -261,7 +269,8 @@ def write_json(file: Path, value: Any) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a forged log may hold a NaN
         with contextlib.suppress(OSError):  # nor can it be where there is no such folder
             temporary.unlink()
-        raise RunError(f"cannot write {file}: {error.strerror}; what was there stays") from None
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot write {file}: {reason}; what was there stays") from None
