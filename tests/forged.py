@@ -8,7 +8,8 @@ from typing import Any
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 10**19, -(10**19), 0.5, -0.0, 1e308, -1e308, 5e-324, "", "x",
     "NaN", "Infinity", "\0", "\ud800", "\u202e\x1b[31m", "a" * 10_000, "9" * 400, [], {}, [[]],
-    [0], [None], ["x"], {"": 0}, {"x": {}}, {"event": {}}, {"metric": 1}, float("nan"), float("inf"),
+    [0], [None], ["x"], {"": 0}, {"x": {}}, {"event": {}}, {"metric": 1}, float("nan"),
+    float("inf"),
 )  # fmt: skip
 
 

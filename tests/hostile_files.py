@@ -219,11 +219,13 @@ def _npz(folder: Path) -> Path:
     path = folder / "a.npz"
     shape = b"{'descr': '|u1', 'fortran_order': False, 'shape': (500000, 32, 32, 3), }"
     head = b"\x93NUMPY\1\0" + struct.pack("<H", len(shape)) + shape
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        with archive.open("train_x.npy", "w") as file:
-            file.write(head)
-            for _ in range(150):
-                file.write(bytes(10 * MIB))
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("train_x.npy", "w", force_zip64=True) as file,
+    ):
+        file.write(head)
+        for _ in range(150):
+            file.write(bytes(10 * MIB))
     return path
 
 
@@ -517,9 +519,9 @@ CASES: dict[str, tuple[str, Maker, str]] = {
         ),
         "",
     ),
-    "log of 400,000 heartbeats": (
+    "log of 250,000 heartbeats": (
         "check",
-        _run(log=lambda: line("host_sample", cpu_seconds=1.0, memory_bytes=1) * 400_000),
+        _run(log=lambda: line("host_sample", cpu_seconds=1.0, memory_bytes=1) * 250_000),
         "",
     ),
     "log of 500,000 damaged lines": ("check", _run(log=lambda: b"damaged\n" * 500_000), "damaged"),

@@ -83,10 +83,13 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
             (notes if kind == "torn" else faults).append(f"log/{log.name}:{number} is {kind}")
         if len(damaged) > _MOST_SHOWN:
             faults.append(f"log/{log.name}: {len(damaged):,} lines are torn or damaged in all")
-        faults += [f"log/{log.name}: {fault}" for fault in _order_faults(events)]
-        if log == first:
-            faults += _record_faults(record, events)
-            faults += _result_faults(directory, record, events, notes)
+        try:
+            faults += [f"log/{log.name}: {fault}" for fault in _order_faults(events)]
+            if log == first:
+                faults += _result_faults(directory, record, events, notes)
+                faults += _record_faults(record, events)
+        except summary.FORGED as error:
+            faults.append(f"log/{log.name}: {summary.of_another_kind(error)}")
     return faults, notes
 
 
