@@ -178,7 +178,7 @@ class Attempt:
                 )
         # The past is that of process 0, of whose log the result is made.
         is_lost = self._is_first and past.lacks_some_of(events, log.events)
-        lost = {"past": events} if is_lost else {}
+        lost: dict[str, Any] = {"past": events} if is_lost else {}
         log.append("restored", step=restored.step, **lost)
         self.journal.step = self.journal.first_step = restored.step
         return restored

@@ -188,6 +188,24 @@ def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
             yield Member(path, name, read)
 
 
+_LARGEST_SMALL_ZIP = 64 * 2**20
+_MAX_EXPANSION = 100
+"""A zip that unpacks to more than this many times its size, and those bytes beside, is a bomb."""
+
+
+def refuse_zip_bomb(path: pathlib.Path) -> None:
+    """Refuses a zip, such as an .npz, of which another reader would make too much.
+
+    Raises:
+      DataError: It unpacks to far more than its size, or has too many members.
+      OSError, zipfile.BadZipFile: It cannot be read.
+    """
+    with _ZipFile(path, LIMITS) as file, zipfile.ZipFile(file) as archive:
+        unpacked = sum(info.file_size for info in archive.infolist())
+    if unpacked > _LARGEST_SMALL_ZIP + _MAX_EXPANSION * path.stat().st_size:
+        raise DataError(f"{path}: expands to {unpacked:,} bytes, more than a data set may")
+
+
 class _ZipFile(io.BufferedReader):
     """A zip file whose list of members is counted before Python makes objects of it."""
 

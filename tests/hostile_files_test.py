@@ -8,8 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_files import CASES, SAMPLE, command, honest_batch
+from hostile_files import CASES, SAMPLE, command, entry, honest_batch
 
+from dawnjax.analysis.loading import load
+from dawnjax.errors import RunError
+from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.labelled_images import read_npz
 from dawnjax.input_pipeline.pickled_batches import read_pickled_batch
 
 MEGABYTES, SECONDS = 300, 10
@@ -66,6 +70,21 @@ def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
     child.stdin.close()
     child.wait()
     hostile.finish()
+
+
+def test_an_entry_whose_direction_is_up_is_damaged(tmp_path):
+    path = tmp_path / "a.jsonl"
+    target = {"metric": "top5Accuracy", "value": 93.0, "direction": "up"}
+    path.write_bytes(entry(1, target=target))
+    with pytest.raises(RunError, match="target.direction is 'up', none of at_least, at_most"):
+        load(path)
+
+
+def test_an_npz_bomb_is_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, images=np.zeros((2**17, 1024), np.uint8))
+    with pytest.raises(DataError, match="expands to 134,217,8.. bytes"):
+        read_npz(path, ["images"])
 
 
 @pytest.mark.parametrize("protocol", range(6))
