@@ -22,7 +22,7 @@ from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.config.config_json import to_json
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import CheckpointError, ConfigError, RunError
 from dawnjax.journal import Journal
 from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
@@ -32,7 +32,7 @@ from dawnjax.runs import past, summary, versions
 from dawnjax.runs.binding import record_hash
 from dawnjax.runs.clock import Phase, Phases, boot_id
 from dawnjax.runs.directory import RunDirectory, write_json
-from dawnjax.runs.log import SCHEMA_VERSION
+from dawnjax.runs.log import SCHEMA_VERSION, is_moment
 from dawnjax.runs.summary import RunResult
 from dawnjax.train_step import PRNG_IMPLEMENTATION, TrainState, platform_of
 
@@ -168,15 +168,21 @@ class Attempt:
                 )
             return None
         metadata, record, log = restored.metadata, self._run.record, self._run.log
+        events = metadata.get("events")
+        if not isinstance(events, list) or not all(map(is_moment, events)):
+            raise CheckpointError(
+                f"checkpoint {restored.step} in {self._checkpoint_directory} holds no log as a "
+                "save writes it; delete it or bring back a copy"
+            )
         for name in ("identity", "seed"):
-            if metadata[name] != record[name]:
+            if metadata.get(name) != record[name]:
                 raise ConfigError(
-                    f"the checkpoints are of another run: {name} is {metadata[name]!r} there and "
-                    f"{record[name]!r} here; choose another --checkpoint.directory"
+                    f"the checkpoints are of another run: {name} is {metadata.get(name)!r} there "
+                    f"and {record[name]!r} here; choose another --checkpoint.directory"
                 )
         # The past is that of process 0, of whose log the result is made.
-        is_lost = self._is_first and past.lacks_some_of(metadata["events"], log.events)
-        lost = {"past": metadata["events"]} if is_lost else {}
+        is_lost = self._is_first and past.lacks_some_of(events, log.events)
+        lost: dict[str, Any] = {"past": events} if is_lost else {}
         log.append("restored", step=restored.step, **lost)
         self.journal.step = self.journal.first_step = restored.step
         return restored
@@ -363,7 +369,10 @@ def _recover_lost_lines(run: OpenRun) -> None:
 
 
 def _write_result(directory: RunDirectory, events: list[past.Event]) -> RunResult:
-    result = summary.summarize(events)
+    try:
+        result = summary.summarize(events)
+    except summary.FORGED as error:
+        raise RunError(f"{directory.path}: {summary.of_another_kind(error)}") from None
     write_json(directory.result_file, result.to_json())
     return result
 

@@ -102,14 +102,24 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
                 f"from that in {directory.experiment_file}",
                 file=sys.stderr,
             )
+    if not isinstance(record.get("experiment"), dict):
+        raise ConfigError(f"{directory.experiment_file} holds no experiment; restore it")
     experiment = from_json(Experiment, record["experiment"], classes)
     if data_dir and not hasattr(experiment.data, "data_dir"):
         raise ConfigError(f"--data_dir: {experiment.data.TAG} is read from no directory")
     if data_dir:
         data: Any = dataclasses.replace(experiment.data, data_dir=data_dir)
         experiment = dataclasses.replace(experiment, data=data)
-    spec = experiment.data.spec()
-    if experiment.identity(spec) != record["identity"]:
+    try:
+        spec = experiment.data.spec()
+        identity = experiment.identity(spec)
+    except (TypeError, AttributeError, LookupError) as error:
+        if classes:  # a class of the user's own says itself where it fails
+            raise
+        raise ConfigError(
+            f"{directory.experiment_file}: a field is of another kind ({error}); restore it"
+        ) from None
+    if identity != record["identity"]:
         raise ConfigError(
             f"{directory.path} was trained on other data or by another version of the experiment"
         )

@@ -24,6 +24,7 @@ from dawnjax.runs.directory import (
 )
 from dawnjax.runs.log import SCHEMA_VERSION, RunLog, log_path
 from dawnjax.runs.logged_run import FINAL_STATUSES, last_event
+from dawnjax.runs.summary import refuse_forged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,7 @@ def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
         refuse_other_run(directory, old, new)
     log = RunLog(log_path(directory.path, jax.process_index()), clock)
     try:
+        refuse_forged(log.events, log.path)
         # Read again: a job that had the lock until now may have made the directory its own.
         record, warnings = _shared_record(request, directory, new, source)
         faults = contradictions(record, log.path)

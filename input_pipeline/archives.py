@@ -18,9 +18,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Literal
+from typing import IO, Literal, Protocol
 
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.tar_members import tar_members
 
 Kind = Literal["folder", "tar", "tar.gz", "tar.xz", "tar.bz2", "zip"]
 
@@ -43,16 +44,22 @@ class Limits:
 
     Attributes:
       num_members: Files and folders.
+      name_bytes: All their names.
       member_bytes: One file, unpacked.
       total_bytes: All of it, unpacked.
     """
 
-    num_members: int = 300_000
-    member_bytes: int = 256 * 2**20
-    total_bytes: int = 2 * 2**30
+    num_members: int = 100_000
+    name_bytes: int = 32 * 2**20
+    member_bytes: int = 160 * 2**20
+    total_bytes: int = 512 * 2**20
 
 
 LIMITS = Limits()
+
+_XZ_BYTES = 132 * 2**20
+"""Memory to unpack an .xz, which its header asks for: the highest preset takes 65 MiB, a dictionary
+of 128 MiB takes 129."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +163,7 @@ def _raise(error: OSError) -> None:
 
 def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
-    with zipfile.ZipFile(path) as archive:
+    with _ZipFile(path, limits) as file, zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             name = _safe_name(path, info.filename)
             budget.count(name)
@@ -164,6 +171,10 @@ def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
                 raise DataError(f"{path}: {shown(name)} is a link")
             if info.flag_bits & 1:
                 raise DataError(f"{path}: {shown(name)} is encrypted")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise DataError(
+                    f"{path}: {shown(name)} is packed by another method than Deflate; pack it anew"
+                )
             if info.is_dir():
                 continue
 
@@ -177,38 +188,98 @@ def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
             yield Member(path, name, read)
 
 
+_LARGEST_SMALL_ZIP = 64 * 2**20
+_MAX_EXPANSION = 100
+"""A zip that unpacks to more than this many times its size, and those bytes beside, is a bomb."""
+
+
+def refuse_zip_bomb(path: pathlib.Path) -> None:
+    """Refuses a zip, such as an .npz, of which another reader would make too much.
+
+    Raises:
+      DataError: It unpacks to far more than its size, or has too many members.
+      OSError, zipfile.BadZipFile: It cannot be read.
+    """
+    with _ZipFile(path, LIMITS) as file, zipfile.ZipFile(file) as archive:
+        unpacked = sum(info.file_size for info in archive.infolist())
+    if unpacked > _LARGEST_SMALL_ZIP + _MAX_EXPANSION * path.stat().st_size:
+        raise DataError(f"{path}: expands to {unpacked:,} bytes, more than a data set may")
+
+
+class _ZipFile(io.BufferedReader):
+    """A zip file whose list of members is counted before Python makes objects of it."""
+
+    def __init__(self, path: pathlib.Path, limits: Limits) -> None:
+        super().__init__(io.FileIO(path))
+        self._path, self._limits = path, limits
+
+    def read(self, size: int | None = -1) -> bytes:
+        # The list is read in one piece.
+        is_list = self.peek(4)[:4] == b"PK\x01\x02"
+        most = self._limits.name_bytes if is_list else self._limits.member_bytes + 1
+        if size is not None and size > most:
+            raise DataError(
+                f"{self._path}: its list of members has {size:,} bytes, more than {most:,}"
+            )
+        data = super().read(size)
+        if is_list and data.count(b"PK\x01\x02") > self._limits.num_members:
+            raise DataError(f"{self._path}: more than {self._limits.num_members:,} files")
+        return data
+
+
 def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(path.open("rb"))
+    with path.open("rb") as file:
         stream = _Bounded(_OPENERS[kind_of(path)](file), path, limits.total_bytes)
-        archive = stack.enter_context(tarfile.open(fileobj=stream, mode="r|"))
-        for info in archive:
-            name = _safe_name(path, info.name)
+        for member in tar_members(stream.read):
+            name = _safe_name(path, member.name)
             budget.count(name)
-            if info.isdir():
+            if member.kind == "folder":
                 continue
-            if not info.isreg() or info.issparse():
+            if member.kind != "file":
                 raise DataError(f"{path}: {shown(name)} is a link, a device or a sparse file")
-            budget.spend(name, info.size)
-            content = archive.extractfile(info)
-            assert content is not None  # it is None for links and folders only
-            yield Member(path, name, content.read)
+            budget.spend(name, member.size)
+            yield Member(path, name, member.read)
         stream.finish()
 
 
-_Stream = IO[bytes] | gzip.GzipFile | lzma.LZMAFile | bz2.BZ2File
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _Xz:
+    """An .xz that is unpacked in bounded memory."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._decoder = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+
+    def read(self, size: int) -> bytes:
+        while True:
+            packed = b""
+            if self._decoder.eof:  # another stream may follow, after zeros
+                packed = self._decoder.unused_data.lstrip(b"\0")
+                packed = packed or self._file.read(2**16).lstrip(b"\0")
+                if not packed:
+                    return b""
+                self._decoder = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+            elif self._decoder.needs_input:
+                packed = self._file.read(2**16)
+                if not packed:
+                    raise EOFError("the stream ends before its end mark")
+            if data := self._decoder.decompress(packed, size):
+                return data
 
 
 _OPENERS: dict[Kind, Callable[[IO[bytes]], _Stream]] = {
     "tar": lambda file: file,
     "tar.gz": lambda file: gzip.GzipFile(fileobj=file),
-    "tar.xz": lzma.LZMAFile,
+    "tar.xz": _Xz,
     "tar.bz2": bz2.BZ2File,
 }
 
 
-class _Bounded(io.RawIOBase):
+class _Bounded:
     """A stream that fails beyond a number of bytes, and knows whether a tar in it is whole."""
 
     def __init__(self, stream: _Stream, path: pathlib.Path, limit: int) -> None:
@@ -217,8 +288,8 @@ class _Bounded(io.RawIOBase):
         self._left = limit
         self._tail = b""
 
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(min(size, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
             raise DataError(f"{self._path}: expands to more than a data set may")
@@ -245,13 +316,17 @@ class _Budget:
         self._limits = limits
         self._members = 0
         self._bytes = 0
+        self._name_bytes = 0
 
     def count(self, name: str) -> None:
         self._members += 1
+        self._name_bytes += len(name)
         if self._members > self._limits.num_members:
             raise DataError(
                 f"{self._path}: more than {self._limits.num_members:,} files, at {shown(name)}"
             )
+        if self._name_bytes > self._limits.name_bytes:
+            raise DataError(f"{self._path}: its names have more than {self._name_bytes:,} bytes")
 
     def spend(self, name: str, num_bytes: int) -> None:
         self._bytes += num_bytes

@@ -21,8 +21,11 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_START_OF_SCAN = 0xDA
 
 
-LARGEST_PIXELS = 2**27
-"""The most pixels that are decoded: 400 MB as RGB."""
+LARGEST_PIXELS = 2**26
+"""The most pixels that are decoded: 200 MB as RGB."""
+
+_MOST_MARKERS = 100_000
+"""Before the frame header of a JPEG."""
 
 
 def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
@@ -143,7 +146,9 @@ def _jpeg_size(content: bytes) -> tuple[int, int]:
     if _JPEG_END not in content[-64:]:
         raise DataError("is cut short")
     position = 2
-    while position + 9 <= len(content):
+    for _ in range(_MOST_MARKERS):
+        if position + 9 > len(content):
+            break
         mark, kind, length = struct.unpack_from(">BBH", content, position)
         if mark != 0xFF or kind == _JPEG_START_OF_SCAN:
             break

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax.input_pipeline import prepared, tfds_directory
+from dawnjax.input_pipeline import archives, prepared, tfds_directory
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.image_files import decode_image, decode_square
 from dawnjax.input_pipeline.photographs import class_folders, list_folder, open_tfds_splits
@@ -184,8 +184,12 @@ def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 def _loaded(path: pathlib.Path) -> Any:
     """What NumPy loads from a file; all of an .npz."""
     try:
+        if path.suffix == ".npz":
+            archives.refuse_zip_bomb(path)
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
         return {name: loaded[name] for name in loaded.files} if path.suffix == ".npz" else loaded
+    except DataError:
+        raise
     except Exception as error:  # NumPy and zipfile raise many kinds on damaged files
         text = getattr(error, "strerror", None) or str(error)
         reason = " ".join(text.split())[:200] or type(error).__name__

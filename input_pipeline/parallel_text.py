@@ -21,9 +21,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dawnjax import bounded
 from dawnjax.input_pipeline import vocabulary
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, Split, TextSpec
-from dawnjax.input_pipeline.prepared import OTHER_DIRECTORY, directory_of
+from dawnjax.input_pipeline.prepared import DESCRIPTION_BYTES, OTHER_DIRECTORY, directory_of
 
 SCHEMA_VERSION = 1
 DESCRIPTION_FILE = "dataset.json"
@@ -161,7 +162,7 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
     """
     path = directory / DESCRIPTION_FILE
     try:
-        body = json.loads(path.read_bytes())
+        body = bounded.load_json(bounded.read_plain(path, DESCRIPTION_BYTES))
         if "sha256" not in body and "crc32" in body:  # the checksum of images
             raise DataError(
                 f"{path}: describes {body.get('dataset')}, not parallel text; {OTHER_DIRECTORY}"
@@ -171,7 +172,7 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
         raise MissingDataError(f"{directory}: no prepared dataset there") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{path}: damaged (no complete description); {_AGAIN}") from None
     if not whole:
         raise DataError(f"{path}: damaged (its hash does not fit); {_AGAIN}")
@@ -183,6 +184,8 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
     for name, file in body["files"].items():
         try:
             size = (directory / name).stat().st_size
+            if not (directory / name).is_file():
+                raise DataError(f"{directory / name}: is no plain file; {_AGAIN}")
         except OSError as error:
             raise DataError(f"{directory / name}: {error.strerror}; {_AGAIN}") from None
         if size != file["num_bytes"]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax import bounded
 from dawnjax.input_pipeline import packing, vocabulary
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, TextSpec
 from dawnjax.input_pipeline.parallel_text import (
@@ -32,6 +33,11 @@ from dawnjax.input_pipeline.parallel_text import (
 from dawnjax.input_pipeline.parallel_text_tfds import TfdsPairs
 from dawnjax.input_pipeline.preparation import DONE, Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.prepared import Outcome, with_overwrite
+
+MAX_EXPANSION = 20
+LARGEST_SMALL_TEXT = 16 * 2**20
+"""A .gz of text unpacks to 3 or 4 times its size. One that unpacks to more than this many times,
+and this many bytes beside, is a bomb."""
 
 ROW_LENGTHS = (8, 510)
 """Shortest and longest row: segments are stored as uint8, and a sentence has two tokens or more."""
@@ -296,8 +302,11 @@ def _read_lines(path: pathlib.Path) -> list[str]:
     try:
         content = path.read_bytes()
         if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
+            most = LARGEST_SMALL_TEXT + MAX_EXPANSION * len(content)
+            content = bounded.gunzip(io.BytesIO(content), most)
         text = content.decode("utf8")
+    except bounded.BoundError as error:
+        raise DataError(f"{path}: {error}, which no text does; unpack it first") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file ({error})") from None
     except UnicodeDecodeError as error:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax import bounded
 from dawnjax.input_pipeline import prepared, tfds_directory
 from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, MissingDataError, Split
 from dawnjax.input_pipeline.image_files import decode_square
@@ -25,6 +26,9 @@ from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 
 SIDE = 256
 """Height and width of squares in pixels, unless others are asked for."""
+
+LARGEST_BYTES = 64 * 2**20
+"""Of the file of one photograph."""
 
 _EVAL_FOLDERS = ("val", "validation", "eval", "test")
 
@@ -177,7 +181,9 @@ def list_folder(
 
     def read(index: int) -> tuple[bytes, str]:
         try:
-            return pathlib.Path(files[index]).read_bytes(), f"{files[index]}:"
+            return bounded.read_plain(files[index], LARGEST_BYTES), f"{files[index]}:"
+        except bounded.BoundError as error:
+            raise DataError(f"{files[index]}: {error}") from None
         except OSError as error:
             raise DataError(f"{files[index]}: cannot be read ({error.strerror})") from None
 

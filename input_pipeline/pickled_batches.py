@@ -2,12 +2,15 @@
 
 A pickle is a program: it may call anything that it can name. Here it can name only the few things
 that a batch is made of, and calling them only records the call. The array is then built from that
-record, once it was checked.
+record, once it was checked. Nothing is allocated by a length that a pickle states before the bytes
+are there.
 """
 
 import dataclasses
 import io
 import pickle
+import pickletools
+import struct
 from typing import Any
 
 import numpy as np
@@ -33,7 +36,10 @@ class _Name:
 
     name: str
 
-    def __call__(self, *arguments: Any) -> _Described:
+    def __call__(self, *arguments: Any) -> _Described | bytes:
+        match self.name, arguments:
+            case "bytes", (str() as text, "latin1"):  # a key may be one
+                return text.encode("latin1")
         return _Described(self.name, arguments)
 
     def __setstate__(self, state: Any) -> None:
@@ -55,8 +61,54 @@ _ALLOWED = {
 }
 
 
+MOST_BYTES = 64 * 2**20
+MOST_OPCODES = 300_000
+"""A batch of CIFAR-10 has 31 MB, and some 60,000 opcodes of its labels and names of files. An
+opcode of one byte can make an object of a hundred."""
+
+
 class _Unpickler(pickle._Unpickler):
     """The unpickler in Python: the one in C allocates whatever number a pickle states."""
+
+    stack: list[Any]
+    read: Any
+    append: Any
+    pop_mark: Any
+
+    def load_bytearray8(self) -> None:
+        # Python's own makes the array before it reads.
+        (size,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(size)))
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._set_items([key, value])
+
+    def load_setitems(self) -> None:
+        self._set_items(self.pop_mark())
+
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.append({})
+        self._set_items(items)
+
+    def refuse_set(self) -> None:
+        raise pickle.UnpicklingError("it makes a set")
+
+    def _set_items(self, items: list[Any]) -> None:
+        # The hash of a tuple of tuples takes time that doubles with each of a few bytes.
+        if not all(isinstance(key, str | bytes) for key in items[::2]):
+            raise pickle.UnpicklingError("a key is no text")
+        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
+    dispatch: dict[int, Any] = {
+        **pickle._Unpickler.dispatch,
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+        pickle.SETITEM[0]: load_setitem,
+        pickle.SETITEMS[0]: load_setitems,
+        pickle.DICT[0]: load_dict,
+        **dict.fromkeys((pickle.ADDITEMS[0], pickle.FROZENSET[0]), refuse_set),
+    }
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         try:
@@ -74,7 +126,12 @@ def read_pickled_batch(content: bytes) -> tuple[np.ndarray, np.ndarray]:
     Raises:
       DataError: Damaged, or anything but a dictionary with `data` and `labels`.
     """
+    if len(content) > MOST_BYTES:
+        raise DataError(f"has {len(content):,} bytes; a batch has at most {MOST_BYTES:,}")
     try:
+        for number, _ in enumerate(pickletools.genops(content)):
+            if number > MOST_OPCODES:
+                raise pickle.UnpicklingError(f"it has more than {MOST_OPCODES:,} opcodes")
         # Strings of Python 2 are bytes; read as such, the pixels are not decoded and encoded.
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:
@@ -108,16 +165,8 @@ def _pixels(described: Any) -> np.ndarray:
             fortran = order != "C"
         case _:
             raise wrong
-    match content:
-        case bytes() | bytearray():
-            pass
-        case _Described("bytes", (str() as text, "latin1")):
-            try:
-                content = text.encode("latin1")
-            except UnicodeEncodeError:
-                raise wrong from None
-        case _:
-            raise wrong
+    if not isinstance(content, bytes | bytearray):
+        raise wrong
     match dtype, shape:
         case _Described("dtype", ("u1" | b"u1", *_)), (int() as rows, int() as columns):
             if fortran or rows < 0 or columns < 0 or rows * columns != len(content):

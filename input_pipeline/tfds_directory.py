@@ -10,9 +10,12 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from dawnjax import bounded
 from dawnjax.input_pipeline.dataset import DataError
 
 INFO_FILE = "dataset_info.json"
+
+MOST_INFO_BYTES = 16 * 2**20
 
 
 def find_version(directory: pathlib.Path, name: str = "*") -> pathlib.Path | None:
@@ -41,13 +44,14 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
     """
     path = version / INFO_FILE
     try:
-        info = json.loads(path.read_bytes())
+        info = bounded.load_json(bounded.read_plain(path, MOST_INFO_BYTES))
         file_format, _ = info.get("fileFormat", "tfrecord"), info["name"]
         num_examples(info)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path}: damaged ({error!r})") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(repr(error).split())[:200]
+        raise DataError(f"{path}: damaged ({reason})") from None
     if file_format != "array_record":
         raise DataError(
             f"{path}: is in the format {file_format!r}; only array_record can be read without "

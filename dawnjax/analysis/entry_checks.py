@@ -11,6 +11,8 @@ from dawnjax.errors import RunError
 from dawnjax.official import mlperf_rounds
 from dawnjax.results.entries import Entry, summary_of
 
+DIRECTIONS = ("at_least", "at_most")
+
 
 def check(entry: Entry) -> None:
     """Checks that every field of an entry holds what its type says, and only finite numbers.
@@ -29,6 +31,11 @@ def check(entry: Entry) -> None:
                 f"the entry {str(entry.source)[:200]!r} is damaged: {where} is "
                 f"{str(value)[:60]!r}{must}; correct it or leave the entry out"
             )
+    if entry.target.direction not in DIRECTIONS:
+        raise RunError(
+            f"the entry {str(entry.source)[:200]!r} is damaged: target.direction is "
+            f"{entry.target.direction[:60]!r}, none of {', '.join(DIRECTIONS)}"
+        )
 
 
 def with_summary_of_trials(entry: Entry) -> Entry:

@@ -8,6 +8,7 @@ change the time. Nothing else is ever mixed.
 
 import array
 import dataclasses
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
 from dawnjax.runs.log import log_path, read_events
 from dawnjax.runs.logged_run import FINAL_STATUSES
+from dawnjax.runs.past import CONDENSED
 from dawnjax.runs.sequence import LineFault
 from dawnjax.runs.spent import Spent, spent
 from dawnjax.runs.summary import RunResult
@@ -69,8 +71,8 @@ class OurRun(NamedTuple):
       cores: Cores that process 0 might run on in the newest attempt; None if not known.
       options: Run options of the newest attempt that can change the time and are not the default.
       changed_options: Names of such options in which its attempts differ.
-      moments: The times of all its events, float64: which of two logs has the other as its
-        beginning.
+      moments: The times of its events that reading does not condense, float64: which of two logs
+        has the other as its beginning.
       copies: What is to be said of other copies of it that were given.
     """
 
@@ -139,7 +141,9 @@ def read_run(path: Path) -> OurRun:
         _refuse_impossible_times(events)
         run = _our_run(path.resolve().name, events, line_faults)
         _refuse_impossible_results(run.result)
-    except (RunError, LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        entries_of([run])  # which reads the fields that the result does not
+        json.dumps(run.result.to_json(), allow_nan=False)
+    except (RunError, *summary.FORGED) as error:
         why = str(error) if isinstance(error, RunError) else summary.of_another_kind(error)
         raise RunError(f"{path}: the log of process 0 cannot be summarized: {why}") from None
     for fault in contradictions(record, log):
@@ -189,7 +193,9 @@ def _our_run(
         cores=cores[max(cores)] if cores else None,
         options=tuple(sorted(options[-1].items())),
         changed_options=_different(options),
-        moments=array.array("d", (event["t"] for event in events)).tobytes(),
+        moments=array.array(
+            "d", (event["t"] for event in events if event["event"] not in CONDENSED)
+        ).tobytes(),
     )
 
 
@@ -250,7 +256,8 @@ def distinct(runs: Iterable[OurRun]) -> list[OurRun]:
 
 def _more_complete(first: OurRun, second: OurRun) -> OurRun:
     whole, part = first, second
-    if len(second.moments) > len(first.moments):
+    lengths = [(len(run.moments), run.result.total_seconds) for run in (first, second)]
+    if lengths[1] > lengths[0]:
         whole, part = second, first
     if whole.moments == part.moments:
         remark = f"{part.name} is a run that was given already; it counts once"

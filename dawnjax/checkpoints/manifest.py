@@ -5,6 +5,7 @@ hash of its own. A folder without one that verifies is not a checkpoint.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from dawnjax import bounded
 
 if TYPE_CHECKING:  # With Orbax it takes 0.15 to 0.3 s to import.
     from etils import epath
@@ -23,6 +26,12 @@ MANIFEST = "manifest.json"
 MANIFEST_VERSION = 2
 
 _CHUNK_BYTES = 2**20
+
+_MOST_BYTES = 64 * 2**20
+"""Of a manifest: it has some 200 bytes for each file and array."""
+
+_DEEPEST = 30
+"""Folders inside each other; Orbax makes three."""
 
 
 class DamageError(Exception):
@@ -35,6 +44,8 @@ class UnfinishedError(DamageError):
 
 def files_of(path: "epath.Path", prefix: str = "") -> Iterator[str]:
     """Yields the names of all files under a folder, with `/`, except its manifest."""
+    if prefix.count("/") > _DEEPEST:
+        raise DamageError(f"{prefix[:40]}... is more than {_DEEPEST} folders deep")
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
         name = prefix + entry.name
         if entry.is_dir():
@@ -51,6 +62,7 @@ def fingerprint(path: "epath.Path", *, sync: bool = False) -> dict[str, Any]:
       sync: Wait until a local file is on disk, so that a manifest never outlives what it names.
     """
     digest, size = hashlib.blake2b(digest_size=32), 0
+    _refuse_special(path)
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
@@ -65,6 +77,12 @@ _SEAL = ',\n "blake2b": "%s"\n}\n'
 """The end of a manifest: the hash of all that is before it."""
 
 _SEAL_LENGTH = len(_SEAL % ("0" * 64))
+
+
+def _refuse_special(path: "epath.Path") -> None:
+    """Refuses what is on a local disk and no plain file: to read a pipe waits for its writer."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a bucket's objects do not exist here
+        raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
 
 
 def write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool) -> None:
@@ -99,6 +117,11 @@ def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
       DamageError: It is missing, damaged, or of another version or step.
     """
     try:
+        if os.path.exists(path / MANIFEST) and not os.path.isfile(path / MANIFEST):
+            raise DamageError(f"{MANIFEST} is no plain file")
+        size = (path / MANIFEST).stat().length
+        if size > _MOST_BYTES:
+            raise DamageError(f"{MANIFEST} has {size:,} bytes; at most {_MOST_BYTES:,} are read")
         data = (path / MANIFEST).read_bytes()
     except FileNotFoundError:
         raise UnfinishedError(
@@ -107,12 +130,11 @@ def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
     body, seal = data[:-_SEAL_LENGTH], data[-_SEAL_LENGTH:]
     if seal != (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode():
         raise DamageError(f"{MANIFEST} is damaged: its own hash differs")
-    content = json.loads(data)
-    if content["manifest_version"] != MANIFEST_VERSION:
-        raise DamageError(
-            f"{MANIFEST} has version {content['manifest_version']}; this program reads version "
-            f"{MANIFEST_VERSION}"
-        )
+    try:
+        content = bounded.load_json(data)
+    except ValueError as error:
+        raise DamageError(f"{MANIFEST} is none that this program writes: {error}") from None
+    _check_form(content)
     if content["step"] != step:
         raise DamageError(f"{MANIFEST} is of step {content['step']}: the folder was renamed")
     return content
@@ -148,9 +170,11 @@ def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
       DamageError: A file is missing, added or changed, or the manifest is.
     """
     content = read_manifest(path, step)
-    for name in files_of(path):
-        if name not in content["files"]:
-            raise DamageError(f"{name} is not of this checkpoint: it was added later")
+    present = set(files_of(path))
+    for name in sorted(present - content["files"].keys()):
+        raise DamageError(f"{name} is not of this checkpoint: it was added later")
+    for name in sorted(content["files"].keys() - present):  # nor is what lies elsewhere read
+        raise DamageError(f"{name[:200]} cannot be read: {os.strerror(errno.ENOENT)}")
 
     def damage(name: str) -> str | None:
         expected = content["files"][name]
@@ -167,6 +191,28 @@ def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
             if reason is not None:
                 raise DamageError(reason)
     return content
+
+
+def _check_form(content: Any) -> None:
+    """Refuses a sealed manifest that no save of this program writes.
+
+    Raises:
+      DamageError: It has another version, or a field is missing or of another kind.
+    """
+    version = content.get("manifest_version") if isinstance(content, dict) else None
+    if version != MANIFEST_VERSION:
+        raise DamageError(
+            f"{MANIFEST} has version {version!r}; this program reads version {MANIFEST_VERSION}"
+        )
+    kinds = {"step": int, "metadata": dict, "arrays": dict, "files": dict}
+    for name, kind in kinds.items():
+        if not isinstance(content.get(name), kind):
+            raise DamageError(f"{MANIFEST} has no {name} as a save writes it")
+    for name, file in content["files"].items():
+        if not isinstance(file, dict) or file.keys() != {"bytes", "blake2b"}:
+            raise DamageError(f"{MANIFEST} has no size and hash of {name[:100]!r}")
+    if not all(isinstance(array, str) for array in content["arrays"].values()):
+        raise DamageError(f"{MANIFEST} has an array without its dtype and shape")
 
 
 def delete(path: "epath.Path") -> None:

@@ -330,7 +330,8 @@ class Checkpoints:
                 _try_to_write(os.fspath(self._directory))
         except OSError as error:
             return one_line(error)
-        with contextlib.suppress(OSError):  # Orbax then fails for the same reason, and says it.
+        # Orbax then fails for the same reason, and says it.
+        with contextlib.suppress(OSError, RecursionError):
             self._delete_unfinished()  # No save is under way: they are of a killed attempt.
             if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
                 delete(path)
@@ -433,7 +434,7 @@ class Checkpoints:
             for step in steps_of(self._directory):
                 if step < oldest:
                     delete(self._directory / str(step))
-        except OSError as error:
+        except (OSError, RecursionError) as error:
             self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
     def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:

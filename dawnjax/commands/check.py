@@ -7,9 +7,11 @@ from typing import Any
 
 from absl import flags
 
+from dawnjax import bounded
 from dawnjax.config import command_line
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.official.outcome import printable
 from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.directory import (
@@ -18,10 +20,13 @@ from dawnjax.runs.directory import (
     flatten,
     hash_of,
     is_record_file,
+    read_plain,
     read_record,
 )
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import LoggedRun
+
+_LONGEST_LINE = 600
 
 
 def main(argv: list[str]) -> int:
@@ -45,11 +50,11 @@ def main(argv: list[str]) -> int:
     for path in paths:
         faults, notes = check_run(Path(path))
         for note in notes:
-            print(f"{path}: note: {note}")
+            print(f"{printable(path)}: note: {printable(note, _LONGEST_LINE)}")
         for fault in faults:
-            print(f"{path}: FAULT: {fault}")
+            print(f"{printable(path)}: FAULT: {printable(fault, _LONGEST_LINE)}")
         if not faults:
-            print(f"{path}: ok")
+            print(f"{printable(path)}: ok")
         faulty += bool(faults)
     return ExitStatus.FAILED if faulty else ExitStatus.DONE
 
@@ -77,17 +82,26 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
         except RunError as error:
             faults.append(str(error))
             continue
-        for fault in line_faults:
+        for fault in line_faults[:_MOST_SHOWN]:
             # A kill or a full disk tears a line; that is no fault of the log.
             (notes if fault.is_harmless else faults).append(f"log/{log.name}: {fault}")
+        if len(line_faults) > _MOST_SHOWN:
+            faults.append(f"log/{log.name}: {len(line_faults):,} lines have a fault in all")
         faults += [f"log/{log.name}: {fault}" for fault in contradictions(record, log)]
         if is_changed(record, log):
             faults.append(f"experiment.json was changed: log/{log.name} has another hash of it")
-        faults += [f"log/{log.name}: {fault}" for fault in _order_faults(events)]
-        if log == first:
-            faults += _record_faults(record, events)
-            faults += _result_faults(directory, record, events, notes)
+        try:
+            faults += [f"log/{log.name}: {fault}" for fault in _order_faults(events)]
+            if log == first:
+                faults += _record_faults(record, events)
+                faults += _result_faults(directory, record, events, notes)
+        except summary.FORGED as error:
+            faults.append(f"log/{log.name}: {summary.of_another_kind(error)}")
     return faults, notes
+
+
+_MOST_SHOWN = 1000
+"""Of the lines of a log that have a fault."""
 
 
 def _order_faults(events: list[Event]) -> list[str]:
@@ -151,8 +165,8 @@ def _result_faults(
         notes.append(f"there is no result.json yet; the log says {expected['status']}")
         return []
     try:
-        written = json.loads(directory.result_file.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+        written = bounded.load_json(read_plain(directory.result_file))
+    except (OSError, ValueError) as error:
         return [f"result.json cannot be read: {error}"]
     if not isinstance(written, dict):
         return ["result.json holds no object"]

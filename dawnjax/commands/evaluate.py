@@ -9,13 +9,14 @@ from typing import Any
 
 from absl import flags
 
+from dawnjax import bounded
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import FlagTree
 from dawnjax.config.run_options import RunOptions
 from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore, run_argument
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.runs.directory import names_a_file, write_json
+from dawnjax.runs.directory import names_a_file, read_plain, write_json
 from dawnjax.runs.versions import installed
 from dawnjax.tasks.task import LabelledSet, Setting, Task, find_metric
 
@@ -206,7 +207,7 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
     """The metrics that the run recorded at a step, or None where it was not evaluated."""
     try:
-        rows = json.loads(run.directory.result_file.read_text())["evaluations"]
+        rows = bounded.load_json(read_plain(run.directory.result_file))["evaluations"]
         row = [row for row in rows if row["step"] == step][-1]
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
@@ -214,7 +215,7 @@ def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
     return {
         name: value
         for name, value in row.items()
-        if find_metric(task, name) or isinstance(value, str)
+        if isinstance(value, str) or (find_metric(task, name) and isinstance(value, int | float))
     }
 
 

@@ -26,6 +26,7 @@ INFERENCE_EXAMPLES = 10_000
 VERSION = "v1.0"
 
 MAX_COLUMNS = 50
+MAX_ROWS = 20_000
 MAX_EPOCHS = 1e6
 MAX_HOURS = 24 * 366 * 10.0
 MAX_USD_PER_HOUR = 1e7
@@ -207,6 +208,9 @@ class _Row(NamedTuple):
 
 def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Splits a table: the names of its header, and line number and cells of each row."""
+    most = max(table.count(b"\n"), table.count(b"\r"))
+    if most > MAX_ROWS:
+        raise Refused(f"has {most:,} lines; at most {MAX_ROWS:,} are read")
     lines = [(n, line) for n, line in enumerate(text.lines(text.decode(table)), start=1)]
     if not lines[-1][1]:
         lines.pop()  # what follows the last line's end
@@ -216,7 +220,7 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
     if len(filled) < len(lines):
         warnings.append(f"tsv: {len(lines) - len(filled)} blank lines skipped")
     header_line, header = filled[0]
-    names = [name.strip() for name in header.split("\t")]
+    names = [name.strip() for name in header.split("\t", MAX_COLUMNS + 1)]
     trailing = 0
     while len(names) > 1 and not names[-1]:
         names.pop()
@@ -224,13 +228,13 @@ def _cells(table: bytes, warnings: list[str]) -> tuple[list[str], list[tuple[int
     if len(names) == 1:
         raise Refused("the header has no tabs: columns must be separated by tabs", header_line)
     if len(names) > MAX_COLUMNS:
-        raise Refused(f"the header names {len(names):,} columns", header_line)
+        raise Refused(f"the header names more than {MAX_COLUMNS} columns", header_line)
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise Refused(f"the header names {quoted(twice[0])} twice", header_line)
     rows = []
     for number, line in filled[1:]:
-        cells = [cell.strip() for cell in line.split("\t")]
+        cells = [cell.strip() for cell in line.split("\t", 2 * MAX_COLUMNS)]
         while len(cells) > len(names) and not cells[-1]:
             cells.pop()
             trailing += 1

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dawnjax import bounded
 from dawnjax.errors import ConfigError
 from dawnjax.official import dawnbench
 from dawnjax.official.exported_run import ExportedRun, checked_name, metrics_of, write_folder
 from dawnjax.official.outcome import printable
+from dawnjax.runs.directory import read_plain
 from dawnjax.tasks.metric import KNOWN_METRICS
 
 # The task of a dataset, and the accuracies that its table has.
@@ -183,7 +185,7 @@ def _training_entry(run: ExportedRun) -> _Entry:
 
 def _inference_entry(file: Path) -> _Entry:
     try:
-        record = json.loads(file.read_text())
+        record = bounded.load_json(read_plain(file))
         data, device, versions = record["data"], record["device"], record["versions"]
         latency, cost = record["latency_seconds"], record["cost_of_10000_usd"]
         quality, whole = record["quality"], record["reached"] is not None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax.errors import RunError
 from dawnjax.official import dawnbench, mlperf, sources, text
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
 from dawnjax.official.outcome import Imported, Refused, SourceRefused, printable
@@ -14,6 +15,12 @@ from dawnjax.results.entries import Entry
 
 _DAWNBENCH_FOLDERS = ("train", "inference")
 _DESCRIPTIONS = ("entry.json", "submission.json")
+MAX_EVALUATIONS = 400_000
+"""Of all that is imported at once; those of MLPerf v0.5 are some 20,000."""
+
+MAX_HELD_BYTES = 64 * 2**20
+"""Of a source's descriptions and tables, which wait for what belongs to them."""
+
 _LIMITS = {".json": sources.DESCRIPTION_BYTES, ".tsv": sources.TABLE_BYTES}
 
 
@@ -25,15 +32,21 @@ def import_results(paths: Sequence[Path]) -> Imported:
 
     Raises:
       ConfigError: A path cannot be read at all.
+      RunError: All evaluations together are too many.
     """
     entries: list[Entry] = []
     rejections: list[Refused] = []
     copies: list[str] = []
     other_files: list[str] = []
-    num_log_bytes = 0
+    num_log_bytes = num_evaluations = 0
     first: dict[tuple[Any, ...], str] = {}
     for source in (source for path in paths for source in _read_sources(path)):
         new: dict[tuple[Any, ...], str] = {}
+        num_evaluations += source.num_evaluations
+        if num_evaluations > MAX_EVALUATIONS:
+            raise RunError(
+                f"more than {MAX_EVALUATIONS:,} evaluations in all; import fewer sources at once"
+            )
         for entry in source.entries:
             key = _measured(entry)
             if key in first:
@@ -105,7 +118,8 @@ class Source:
         self.entries: list[Entry] = []
         self.rejections: list[Refused] = []
         self.other_files: list[str] = []
-        self.num_log_bytes = 0
+        self.num_log_bytes = self.num_evaluations = 0
+        self._held_bytes = 0
         self._contexts: dict[str, str] = {}
         self._dawnbench: dict[str, dict[str, bytes | Refused]] = {}
         self._logs: dict[str, list[tuple[str, TrialLog]]] = {}
@@ -123,6 +137,7 @@ class Source:
             if _describes_dawnbench(data, parent in _DAWNBENCH_FOLDERS):
                 self._add_dawnbench(file, stem, ending, data)
             else:
+                self._hold(data)
                 self._descriptions[file.context] = data
                 self._unused[file.context] = file.name
         elif mlperf.RESULT_FILE.fullmatch(base):
@@ -164,6 +179,13 @@ class Source:
         for refused in self.rejections:
             refused.file = prefix + refused.file
 
+    def _hold(self, data: bytes | Refused) -> None:
+        self._held_bytes += 0 if isinstance(data, Refused) else len(data)
+        if self._held_bytes > MAX_HELD_BYTES:
+            raise SourceRefused(
+                f"its descriptions and tables have more than {MAX_HELD_BYTES:,} bytes"
+            )
+
     def _reject(self, file: str, refused: Refused) -> None:
         refused.file = refused.file or file
         self.rejections.append(refused)
@@ -172,6 +194,7 @@ class Source:
         self, file: SourceFile, stem: str, ending: str, data: bytes | Refused
     ) -> None:
         source = posixpath.join(posixpath.dirname(file.name), stem)
+        self._hold(data)
         self._contexts[source] = file.context
         self._dawnbench.setdefault(source, {})[ending] = data
 
@@ -185,7 +208,13 @@ class Source:
             if isinstance(data, Refused):
                 raise data
             self.num_log_bytes += len(data)
-            self._logs.setdefault(folder, []).append((file.name, read_trial(data)))
+            trial = read_trial(data)
+            self.num_evaluations += len(trial.evaluations)
+            if self.num_evaluations > MAX_EVALUATIONS:
+                raise SourceRefused(f"more than {MAX_EVALUATIONS:,} evaluations in its logs")
+            self._logs.setdefault(folder, []).append((file.name, trial))
+        except SourceRefused:
+            raise
         except Refused as refused:
             self._reject(file.name, refused)
             self._bad_logs[folder] = self._bad_logs.get(folder, 0) + 1

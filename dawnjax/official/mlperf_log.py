@@ -13,6 +13,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from dawnjax.bounded import count_marks
 from dawnjax.official.outcome import Refused
 from dawnjax.official.text import finite
 
@@ -26,6 +27,15 @@ _MLL = re.compile(rb":::MLL (\d+(?:\.\d+)?) (\w+): ?(\{[^\r\n]*)")
 _MLLOG = re.compile(rb":::MLLOG ?(\{[^\r\n]*)")
 
 _DECODER = json.JSONDecoder()
+
+MAX_RECORDS = 200_000
+"""Marked lines of a log; those of v0.5 have up to 5,342."""
+
+MAX_MARKS = 1_500_000
+"""Commas, colons and brackets in all marked lines of a log."""
+
+MAX_LINE_BYTES = 2**20
+"""A marked line above this is not read; those of v0.5 have up to some hundred bytes."""
 
 
 class Record(NamedTuple):
@@ -80,6 +90,9 @@ def parse(data: bytes) -> Records:
         if MARKER in data:
             raise Refused("has records of a version of MLPerf that is not known")
         raise Refused("has no MLPerf record (:::MLPv0.5.0, :::MLL or :::MLLOG)")
+    marked = data.count(b":::ML")
+    if marked > MAX_RECORDS:
+        raise Refused(f"has {marked:,} marked lines; at most {MAX_RECORDS:,} are read")
     if sum(kinds) > 1:
         raise Refused("has records of two versions of MLPerf")
     if kinds[0]:
@@ -94,16 +107,18 @@ def _parse_v05(data: bytes) -> Records:
     benchmarks: set[bytes] = set()
     records: list[Record] = []
     unreadable: list[int] = []
+    read_value = _Values().read
     append, none, make = records.append, {}, tuple.__new__
     for match in _V05.finditer(data):
         benchmark, stamp, tag, raw = match.groups()
         try:
             value = values[raw]
         except KeyError:
-            value, whole = _value(raw)
+            value, whole = read_value(raw)
             if not whole:
                 unreadable.append(match.start())
-            values[raw] = value
+            if len(raw) <= 1000:
+                values[raw] = value
         key = keys.get(tag)
         if key is None:
             key = keys[tag] = tag.decode()
@@ -121,8 +136,9 @@ def _parse_v05(data: bytes) -> Records:
 def _parse_mll(data: bytes) -> Records:
     records: list[Record] = []
     unreadable: list[int] = []
+    read_value = _Values().read
     for match in _MLL.finditer(data):
-        body, _ = _value(match[3])
+        body, _ = read_value(match[3])
         if not isinstance(body, dict):
             unreadable.append(match.start())
             continue
@@ -142,8 +158,9 @@ def _parse_mll(data: bytes) -> Records:
 def _parse_mllog(data: bytes) -> Records:
     records: list[Record] = []
     unreadable: list[int] = []
+    read_value = _Values().read
     for match in _MLLOG.finditer(data):
-        body, _ = _value(match[1])
+        body, _ = read_value(match[1])
         key = body.get("key") if isinstance(body, dict) else None
         if not isinstance(key, str):
             unreadable.append(match.start())
@@ -158,18 +175,34 @@ def _parse_mllog(data: bytes) -> Records:
     return Records("v0.7+", "", records, unreadable)
 
 
-def _value(raw: bytes) -> tuple[Any, bool]:
-    """JSON value at the start of some bytes, and whether it was read."""
-    try:
-        text = raw.decode("utf-8").strip()
-        value, end = _DECODER.raw_decode(text)
-        # Another rank may write into the line after an object; after a number it would be digits.
-        if end == len(text) or isinstance(value, dict | list):
-            return value, True
-    except (ValueError, RecursionError):
-        pass
-    # `DEFERRED: <id>` and the like are valid JSON only with their quotes.
-    return raw.decode("utf-8", "replace").strip(), False
+class _Values:
+    """The values of one log, which together may not be more than memory holds."""
+
+    def __init__(self) -> None:
+        self._marks_left = MAX_MARKS
+
+    def read(self, raw: bytes) -> tuple[Any, bool]:
+        """JSON value at the start of some bytes, and whether it was read.
+
+        Raises:
+          Refused: The values so far are too many.
+        """
+        # Counted before objects are made of them: `[]` becomes one of 60 bytes.
+        self._marks_left -= count_marks(raw)
+        if self._marks_left < 0:
+            raise Refused(f"has more than {MAX_MARKS:,} commas, colons and brackets in its records")
+        if len(raw) > MAX_LINE_BYTES:
+            return "", False
+        try:
+            text = raw.decode("utf-8").strip()
+            value, end = _DECODER.raw_decode(text)
+            # Another rank may write into the line after an object; after a number it is digits.
+            if end == len(text) or isinstance(value, dict | list):
+                return value, True
+        except (ValueError, RecursionError):
+            pass
+        # `DEFERRED: <id>` and the like are valid JSON only with their quotes.
+        return raw[:1000].decode("utf-8", "replace").strip(), False
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -20,6 +20,9 @@ _FAILURE = ("abort", "aborted", "fail", "failed", "failure", "false")
 MAX_EPOCHS = 1e6
 """More epochs than any training has; a larger label is a mistake."""
 
+MAX_EVALUATIONS = 20_000
+"""Of one log."""
+
 _DESCRIPTIONS = (
     "submission_benchmark",
     "submission_org",
@@ -219,6 +222,8 @@ def _evaluations(
     seen: set[tuple[Any, ...]] = set()
     evaluations: list[Evaluation] = []
     early, bad = 0, list[Record]()
+    if len(by_key.get("eval_accuracy", ())) > MAX_EVALUATIONS:
+        raise Refused(f"has more than {MAX_EVALUATIONS:,} eval_accuracy")
     for record in by_key.get("eval_accuracy", ()):
         epoch, value = _labelled(record)
         if value is None:

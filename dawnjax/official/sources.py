@@ -15,14 +15,15 @@ from dawnjax.input_pipeline import archives
 from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.official.outcome import Refused, SourceRefused
 
-MAX_EXPANSION = 500
+MAX_EXPANSION = 100
 """Logs compress by 15 to 40; an archive that expands to more than this many times is a bomb."""
 
-LOG_BYTES = 256 * 2**20
-TABLE_BYTES = 16 * 2**20
+LOG_BYTES = 64 * 2**20
+TABLE_BYTES = 4 * 2**20
 DESCRIPTION_BYTES = 2 * 2**20
 
 MAX_FOLDER_FILES = 200_000
+MAX_ARCHIVE_FILES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _read(path: Path, limit: int) -> bytes:
 
 def _archive(path: Path) -> Iterator[SourceFile]:
     limits = archives.Limits(
-        num_members=200_000,
+        num_members=MAX_ARCHIVE_FILES,
         member_bytes=LOG_BYTES,
         total_bytes=min(8 * 2**30, max(LOG_BYTES, MAX_EXPANSION * path.stat().st_size)),
     )

@@ -6,9 +6,13 @@ import math
 import re
 from typing import Any
 
+from dawnjax.bounded import BoundError, check_depth, check_json
 from dawnjax.official.outcome import Refused, printable
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+MAX_MARKS = 200_000
+"""Commas, colons and brackets of a description."""
+
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 
 
@@ -38,6 +42,10 @@ def load_object(data: bytes) -> tuple[dict[str, Any], list[str]]:
     Raises:
       Refused: It is no JSON object; the line is named.
     """
+    try:
+        check_json(data, MAX_MARKS)
+    except BoundError as error:
+        raise Refused(str(error)) from None
     text = decode(data)
     twice: list[str] = []
 
@@ -50,6 +58,7 @@ def load_object(data: bytes) -> tuple[dict[str, Any], list[str]]:
 
     try:
         value = json.loads(text, object_pairs_hook=pairs)
+        check_depth(value)
     except json.JSONDecodeError as error:
         raise Refused(f"is no JSON: {error.msg} (column {error.colno})", error.lineno) from None
     except RecursionError:

@@ -6,14 +6,14 @@ later, or on another machine, gives the same figures.
 
 import dataclasses
 import functools
-import gzip
-import json
 import math
 import statistics
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import bounded
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import find_device
 from dawnjax.profile import roofline, utilization
@@ -29,6 +29,10 @@ from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace, union
 
 PROGRAM_FILE = "train_program.txt.gz"
 CAPTURE_FILE = "capture.json"
+
+LARGEST_PROGRAM_BYTES = 2**28
+LARGEST_CAPTURE_BYTES = 2**26
+"""Of the two files; a program of ResNet-50 has some MB."""
 
 AGREEMENT_POINTS = 5.0
 """Points of step time by which the two methods may differ before the result says so."""
@@ -444,10 +448,11 @@ def read_profile(folder: Path) -> HostProfile:
       ConfigError: The folder holds none.
     """
     try:
-        capture = json.loads((folder / CAPTURE_FILE).read_text())
-        with gzip.open(folder / PROGRAM_FILE, "rt") as file:
-            program = analyze(file.read())
-    except (OSError, EOFError, ValueError) as error:
+        data = bounded.read_plain(folder / CAPTURE_FILE, LARGEST_CAPTURE_BYTES)
+        capture = bounded.load_json(data)
+        with bounded.open_plain(folder / PROGRAM_FILE) as file:
+            program = analyze(bounded.gunzip(file, LARGEST_PROGRAM_BYTES).decode())
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ConfigError(f"{folder} holds no whole profile: {error}") from None
     return build_profile(folder, capture, program)
 

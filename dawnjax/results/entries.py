@@ -15,10 +15,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import bounded
 from dawnjax.errors import RunError
 from dawnjax.results.trial_summary import Summary, summarize_trials
 
 SCHEMA_VERSION = 1
+
+_MOST_BYTES = 512 * 2**20
+_MOST_LINE_BYTES = 64 * 2**20
+_MOST_MARKS = 3_000_000
+"""Of a file of entries. An evaluation has six commas and colons, all of MLPerf v0.5 200,000."""
 
 SUITES = ("dawnbench", "mlperf_training", "dawnjax")
 
@@ -44,7 +50,7 @@ class Target:
     title: str = dataclasses.field(default="", compare=False)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
     """One evaluation of a trial.
 
@@ -298,19 +304,23 @@ def read_entries(path: Path) -> Iterator[Entry]:
     Raises:
       RunError: The file cannot be read, or a line is no entry; the line is named.
     """
+    marks = 0
     try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _entry(line, f"{path}:{number}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"cannot read {path}: {error}") from error
+        for number, line in enumerate(bounded.lines(path, _MOST_BYTES, _MOST_LINE_BYTES), start=1):
+            marks += bounded.count_marks(line)
+            if marks > _MOST_MARKS:
+                raise RunError(f"{path}:{number}: its entries so far have too many values to read")
+            if line.strip():
+                yield _entry(line, f"{path}:{number}")
+    except (OSError, bounded.BoundError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot read {path}: {reason}") from error
 
 
-def _entry(line: str, where: str) -> Entry:
+def _entry(line: bytes, where: str) -> Entry:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        value = bounded.load_json(line)
+    except ValueError as error:
         raise RunError(f"{where} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise RunError(f"{where} is not an entry but a {type(value).__name__}")

@@ -13,6 +13,7 @@ import tokenize
 from pathlib import Path
 from typing import Any
 
+from dawnjax import bounded
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.runs.log import SCHEMA_VERSION
 
@@ -69,17 +70,26 @@ RECORD_FILE = (
 def is_record_file(path: Path) -> bool:
     """Tells whether `dawnjax record` wrote a file; no other command reads one."""
     try:
-        with path.open("rb") as file:  # archives of results may be large
-            return file.read(1) == b"{" and _record_type(path.read_bytes()) == RECORD_TYPE
-    except OSError:
+        with bounded.open_plain(path) as file:  # archives of results may be large
+            if file.read(1) != b"{":
+                return False
+        return bounded.load_json(read_plain(path)).get("record_type") == RECORD_TYPE
+    except (OSError, ValueError, AttributeError):
         return False
 
 
-def _record_type(text: bytes) -> Any:
-    try:
-        return json.loads(text).get("record_type")
-    except (ValueError, RecursionError):
-        return None
+LARGEST_BYTES = 16 * 2**20
+"""Of a JSON file in a run directory, beside its log."""
+
+
+def read_plain(path: Path) -> bytes:
+    """Reads a JSON file of a run directory.
+
+    Raises:
+      BoundError: It is too large, or no plain file.
+      OSError: It cannot be read.
+    """
+    return bounded.read_plain(path, LARGEST_BYTES)
 
 
 def new_run_id(experiment_name: str, seed: int) -> str:
@@ -115,7 +125,7 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                 raise ConfigError(f"{path} is no directory; choose another --run_dir")
         return None
     try:
-        record = json.loads(file.read_text())
+        record = bounded.load_json(read_plain(file))
         if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
         for name, kind in _RECORD_FIELDS.items():
@@ -123,7 +133,7 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                 raise ValueError(f"{name} is no {_KINDS[kind]}" if name in record else f"no {name}")
         if record.get("source") is not None and not _is_source(record["source"]):
             raise ValueError("source is no name, text and sha256 of a file")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             f"cannot read {file} ({error}); restore it or choose another --run_dir"
         ) from None
@@ -171,6 +181,10 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+MOST_FOLDERS = 200
+"""Inside each other; Python makes a folder and those above it by calls inside each other."""
+
+
 def refuse_unusable_path(path: Path) -> None:
     """Refuses a path under which Orbax saves checkpoints that nobody can read.
 
@@ -188,6 +202,10 @@ def refuse_unusable_path(path: Path) -> None:
             f"{shown} has bytes that are no characters in this locale; set LC_ALL=C.UTF-8 or "
             "PYTHONUTF8=1, or choose another --run_dir"
         ) from None
+    if len(path.absolute().parts) > MOST_FOLDERS:
+        raise ConfigError(
+            f"{shown[:100]}... is more than {MOST_FOLDERS} folders deep; choose another --run_dir"
+        )
     patterns = sorted(set("[]*?") & set(shown))
     if patterns:
         raise ConfigError(
@@ -262,7 +280,8 @@ def write_json(file: Path, value: Any) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(file)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a forged log may hold a NaN
         with contextlib.suppress(OSError):  # nor can it be where there is no such folder
             temporary.unlink()
-        raise RunError(f"cannot write {file}: {error.strerror}; what was there stays") from None
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot write {file}: {reason}; what was there stays") from None

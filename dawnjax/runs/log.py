@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dawnjax import bounded
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.past import CONDENSED, LOST, RECOVERED, Event, with_past
@@ -63,6 +64,15 @@ EVENTS = {
     LOST: ("lines",),
 }
 """The events, each with the fields that it always has."""
+
+
+MOST_BYTES = 2**30
+MOST_LINE_BYTES = 64 * 2**20
+MOST_MARKS = 2_000_000
+"""Of a log, and of its longest line. A day's run writes 34 MB, nearly all of it heartbeats and
+train events; the other events of a long run have some 100,000 commas, colons and brackets."""
+
+MOST_DAMAGED_LINES = 100_000
 
 
 def log_path(run_dir: Path, process_index: int) -> Path:
@@ -234,8 +244,8 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     if tail != b',"crc32":"%08x"}' % zlib.crc32(body):
         return None
     try:
-        record = json.loads(body + b"}")
-    except (ValueError, RecursionError):
+        record = bounded.load_json(body + b"}", with_nan=True)
+    except ValueError:
         return None
     return record if _is_event(record) else None
 
@@ -260,16 +270,40 @@ def read_events(path: Path) -> tuple[list[Event], list[LineFault]]:
 
 def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
     """Reads a log as `read_events` does, without putting a past in its place."""
+    events: list[Event] = []
+    faults: list[LineFault] = []
     lines: list[Line] = []
+    num_damaged = kept_marks = passing_marks = last = 0
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                event = decode_line(line.rstrip(b"\n"))
-                if event is not None or line.strip():
-                    lines.append(Line(number, event, line.endswith(b"\n")))
+        for number, line in enumerate(bounded.lines(path, MOST_BYTES, MOST_LINE_BYTES), start=1):
+            event = decode_line(line.rstrip(b"\n"))
+            if event is None and not line.strip():
+                continue
+            lines.append(Line(number, event, line.endswith(b"\n")))
+            if event is None:
+                num_damaged += 1
+                if num_damaged > MOST_DAMAGED_LINES:
+                    raise bounded.BoundError(f"{MOST_DAMAGED_LINES:,} lines or more are damaged")
+            elif event["event"] in CONDENSED:
+                passing_marks += bounded.count_marks(line)
+            else:
+                kept_marks += bounded.count_marks(line)
+            if kept_marks > MOST_MARKS:
+                raise bounded.BoundError(f"its first {number:,} lines have more than is read")
+            if passing_marks > MOST_MARKS and event is not None:
+                # More than a day of heartbeats: the lines so far become few events.
+                ordered, wrong = in_sequence(lines, last)
+                last = max(
+                    [last, *(line.event.get("sequence") or 0 for line in lines if line.event)]
+                )
+                events, faults = condense(events + ordered), faults + wrong
+                lines, passing_marks = [], 0
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
-    events, faults = in_sequence(lines)
+    except bounded.BoundError as error:
+        raise RunError(f"cannot read {path}: {error}") from None
+    ordered, wrong = in_sequence(lines, last)
+    events, faults = events + ordered, faults + wrong
     for event in events:
         if event["event"] == "attempt_start" and event["schema_version"] != SCHEMA_VERSION:
             raise RunError(
@@ -285,13 +319,14 @@ def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
 
 
 def _is_event(record: Any) -> bool:
-    if not _is_moment(record) or any(name not in record for name in EVENTS[record["event"]]):
+    if not is_moment(record) or any(name not in record for name in EVENTS[record["event"]]):
         return False
     past = record.get("past")
-    return past is None or (isinstance(past, list) and all(map(_is_moment, past)))
+    return past is None or (isinstance(past, list) and all(map(is_moment, past)))
 
 
-def _is_moment(record: Any) -> bool:
+def is_moment(record: Any) -> bool:
+    """Tells whether a value is an event of an attempt at a time, with numbers for its steps."""
     return (
         isinstance(record, dict)
         and isinstance(record.get("event"), str)
@@ -299,6 +334,8 @@ def _is_moment(record: Any) -> bool:
         and isinstance(record.get("attempt"), int)
         and isinstance(record.get("t"), int | float)
         and isinstance(record.get("sequence", 0), int)
+        and all(isinstance(record.get(name, 0), int) for name in ("step", "steps"))
+        and isinstance(record.get("status", ""), str)
     )
 
 

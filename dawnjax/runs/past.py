@@ -47,8 +47,7 @@ def with_past(events: Sequence[Event]) -> list[Event]:
     """Puts each past that a `restored` event carries in its place and numbers the attempts anew.
 
     Args:
-      events: The lines of a log, in the order written, not condensed: the steps of a `train` event
-        that holds those of several would count twice.
+      events: The lines of a log, in the order written.
 
     Returns:
       The events by attempt. A `restored` event has `lost_log`, true if what the attempt before it
@@ -91,9 +90,21 @@ def _filled_in(
         logged = next((a for a in attempts if any(_key(event) in keys for event in a)), [])
         attempts = [attempt for attempt in attempts if attempt is not logged]
         is_lost = end > max((event["t"] for event in logged), default=0.0)
-        last = max(event.get("sequence", 0) for event in part)
-        filled.append(part + [event for event in logged if _is_after(event, last, end)])
+        filled.append(part + _after(logged, end, part))
     return filled + attempts, is_lost
+
+
+def _after(logged: Sequence[Event], end: float, part: Sequence[Event]) -> list[Event]:
+    """The events after a past; of a condensed `train` event, the steps after it alone."""
+    last = max(event.get("sequence", 0) for event in part)
+    saved = max((event["step"] for event in part if event["event"] == "train"), default=0)
+    return [
+        {**event, "steps": min(event["steps"], event["step"] - saved)}
+        if event["event"] == "train"
+        else event
+        for event in logged
+        if _is_after(event, last, end)
+    ]
 
 
 def _is_after(event: Event, sequence: int, t: float) -> bool:

@@ -48,11 +48,12 @@ class LineFault(NamedTuple):
         return f"line {self.line} is {self.kind}"
 
 
-def in_sequence(lines: Iterable[Line]) -> tuple[list[Event], list[LineFault]]:
+def in_sequence(lines: Iterable[Line], after: int = 0) -> tuple[list[Event], list[LineFault]]:
     """Puts the events of a log in the order in which they were written, each once.
 
     Args:
       lines: The lines in the order of the file.
+      after: The largest number of the lines before these; 0 where these are the first.
 
     Returns:
       The events, with a `lost` event where lines are lost; and what is wrong with the lines.
@@ -61,7 +62,7 @@ def in_sequence(lines: Iterable[Line]) -> tuple[list[Event], list[LineFault]]:
     placed: list[_Placed] = []
     seen: dict[int, Event] = {}
     damaged: list[Line] = []
-    last = 0
+    last = after
     for line in lines:
         if line.event is None:
             damaged.append(line)
@@ -90,7 +91,7 @@ def in_sequence(lines: Iterable[Line]) -> tuple[list[Event], list[LineFault]]:
         placed.append(_Placed(place, line, number is not None, lost, before))
     # What is not numbered stays behind the line that it was written after.
     events: list[Event] = []
-    last, is_numbered = 0, False
+    last, is_numbered = after, after > 0
     for item in sorted(placed, key=lambda item: item.sequence):
         event, lost = item.line.event, item.lost
         assert event is not None
@@ -100,7 +101,7 @@ def in_sequence(lines: Iterable[Line]) -> tuple[list[Event], list[LineFault]]:
             if missing > 0:
                 kind = f"preceded by {missing} missing line{'s' if missing > 1 else ''}"
                 faults.append(LineFault(item.line.number, kind))
-        if lost:
+        if lost > 0:
             events.append(_lost(lost, item.sequence - 1, events[-1] if events else None, event))
         events.append(event)
         last, is_numbered = item.sequence, is_numbered or item.is_numbered

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import RunError
@@ -296,6 +297,30 @@ def summarize(events: Sequence[Event]) -> RunResult:
     )
 
 
+FORGED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+"""What is raised over a log whose lines are whole and whose fields no run writes."""
+
+
+def refuse_forged(events: Sequence[Event], path: Path) -> None:
+    """Refuses to go on with a log of which no result could be made at the end.
+
+    Args:
+      events: Its events; a log that ends before the run described itself is gone on with.
+      path: The log, for the message.
+
+    Raises:
+      RunError: A field is not of its kind.
+    """
+    try:
+        summarize(events)
+    except RunError:
+        pass
+    except FORGED as error:
+        raise RunError(
+            f"{path}: {of_another_kind(error)}; restore it or choose another --run_dir"
+        ) from None
+
+
 def summarize_log(events: Sequence[Event]) -> RunResult:
     """Computes the result of a log that may be damaged or made elsewhere.
 
@@ -307,7 +332,7 @@ def summarize_log(events: Sequence[Event]) -> RunResult:
             if attempt.price_fault:
                 raise RunError(attempt.price_fault)
         return summarize(events)
-    except (KeyError, TypeError, AttributeError) as error:
+    except FORGED as error:
         raise RunError(of_another_kind(error)) from None
 
 
@@ -326,7 +351,8 @@ def up_to_profile(events: Sequence[Event]) -> list[Event]:
 
 def of_another_kind(error: Exception) -> str:
     """A line that says that a log could not be read because of an error at one of its fields."""
-    return f"a field of the log is missing or of another kind ({type(error).__name__}: {error})"
+    reason = " ".join(str(error).split())[:200]
+    return f"a field of the log is missing or of another kind ({type(error).__name__}: {reason})"
 
 
 def _newest_step(attempts: list[LoggedAttempt]) -> int:

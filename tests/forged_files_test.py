@@ -1,0 +1,222 @@
+"""Forged logs and manifests, their checksums right: each is read, or refused in one line."""
+
+import contextlib
+import io
+import json
+import os
+import random
+import re
+import time
+import zlib
+
+import pytest
+from etils import epath
+from forged import deep, forge, text
+from made_runs import write_run
+
+from dawnjax.analysis.loading import load_with_runs
+from dawnjax.checkpoints.manifest import (
+    MANIFEST,
+    MANIFEST_VERSION,
+    DamageError,
+    fingerprint,
+    verified_manifest,
+    write_manifest,
+)
+from dawnjax.commands import check
+from dawnjax.earlier_run import read_run
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.official import exported_run
+from dawnjax.runs import summary
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.directory import RunDirectory, refuse_unusable_path, write_json
+from dawnjax.runs.log import RunLog, is_moment, log_path
+from dawnjax.runs.logged_run import LoggedRun, last_event
+
+SECONDS = 10
+
+
+def sealed(value) -> bytes:
+    """A value as a line of a log, its checksum right."""
+    body = text(value)[:-1] or b"{"
+    return body + b',"crc32":"%08x"}\n' % zlib.crc32(body)
+
+
+def checked(run) -> None:
+    shown = io.TextIOWrapper(io.BytesIO(), "utf8")
+    with contextlib.redirect_stdout(shown):
+        check.main([str(run)])
+    shown.seek(0)
+    lines = shown.read().split("\n")[:-1]
+    assert lines
+    assert all(line.isprintable() and len(line) < 1000 for line in lines)
+
+
+def resumed(run) -> None:
+    """Opens the log as `train` does, and makes the result that it would write at its end."""
+    log = RunLog(log_path(run, 0), RunClock())
+    try:
+        summary.refuse_forged(log.events, log.path)
+        end = last_event(log.events, "attempt_end")
+        assert end is None or isinstance(end["status"], str)
+        if log.events:
+            earlier = LoggedRun.from_events(log.events)
+            assert earlier.reached is None or earlier.reached["step"] is not None
+            earlier.run_seconds(log.events[-1])
+        result = summary.summarize_log(log.events)
+        write_json(RunDirectory(run).result_file, result.to_json())
+    finally:
+        log.close()
+
+
+READERS = {
+    "check": checked,
+    "report": lambda run: load_with_runs(run),
+    "export": exported_run.read_run,
+    "train": resumed,
+}
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
+def test_a_forged_log_is_read_or_refused_in_a_line(tmp_path, count, campaign):
+    forged = campaign(
+        "forged_logs",
+        "a log of ours, or its `experiment.json`, forged at random places, checksums right; "
+        "`check`, `report`, `export` and `train` again",
+        "read, or refused in one line",
+    )
+    honest = [
+        write_run(tmp_path / "a", seconds=10.0, price=36.0, interrupted=True),
+        write_run(tmp_path / "b", seconds=None, cores=2, cache="cold", profile_seconds=3.0),
+    ]
+    for seed in range(count):
+        draw = random.Random(seed)
+        source, run = honest[seed % 2], tmp_path / "forged"
+        (run / "log").mkdir(parents=True, exist_ok=True)
+        lines = log_path(source, 0).read_bytes().splitlines()
+        events = [{**json.loads(line)} for line in lines]
+        for event in events:
+            del event["crc32"]
+        record = json.loads((source / "experiment.json").read_bytes())
+        if seed % 4 == 3:
+            record = forge(record, draw)
+        else:
+            events = forge(events, draw)
+        (run / "experiment.json").write_bytes(text(record))
+        (run / "result.json").unlink(missing_ok=True)
+        data = b"".join(sealed(event if isinstance(event, dict) else {}) for event in events)
+        log_path(run, 0).write_bytes(data)
+        started, why = time.perf_counter(), ""
+        for name, read in READERS.items():
+            try:
+                read(run)
+            except (RunError, ConfigError) as error:
+                if "\n" in str(error):
+                    why = f"{name}: several lines"
+            except Exception as error:
+                why = f"{name}: {type(error).__name__}: {error}"
+        seconds = time.perf_counter() - started
+        forged.tried(f"seed {seed}", held=not why and seconds < SECONDS, why=why, seconds=seconds)
+    forged.finish()
+
+
+@pytest.mark.parametrize(
+    "event", [{"event": {}}, {"event": []}, {"event": "no such"}, {"attempt": "1"}, {"t": "soon"},
+              {"metrics": []}, {"step": "1"}, {"past": {}}, {"past": [1]},
+              {"t": None}]
+)  # fmt: skip
+def test_a_line_of_the_wrong_kind_is_told(tmp_path, event):
+    run = write_run(tmp_path / "run")
+    honest = {"event": "evaluation", "attempt": 1, "t": 20.0, "boot_seconds": None}
+    honest |= {"step": 30, "epoch": 1.0, "metrics": {}, "reached": False, "unix_seconds": 1.0}
+    with log_path(run, 0).open("ab") as file:
+        file.write(sealed({**honest, **event}))
+    faults, notes = check.check_run(run)
+    assert any(re.search(r"jsonl:\d+ is torn|of another kind", line) for line in faults + notes)
+
+
+def test_a_run_directory_without_its_experiment_is_refused(tmp_path):
+    run = write_run(tmp_path / "run")
+    with pytest.raises(ConfigError, match="holds no experiment"):
+        read_run(run)
+
+
+def checkpoint(path) -> dict:
+    """A folder with two files as a checkpoint has them, and what its manifest says."""
+    folder = epath.Path(path)
+    (folder / "d").mkdir(parents=True)
+    (folder / "d" / "data").write_bytes(b"arrays")
+    (folder / "_METADATA").write_bytes(b"{}")
+    event = {"event": "checkpoint", "attempt": 1, "t": 1.0, "step": 7}
+    return {
+        "manifest_version": MANIFEST_VERSION,
+        "step": 7,
+        "metadata": {"identity": "i", "seed": 0, "events": [event]},
+        "arrays": {"params/0": "float32[3]"},
+        "files": {name: fingerprint(folder / name) for name in ("d/data", "_METADATA")},
+    }
+
+
+@pytest.mark.parametrize("count", [50, pytest.param(5_000, marks=pytest.mark.long)])
+def test_a_forged_manifest_is_read_or_refused_in_a_line(tmp_path, count, campaign):
+    forged = campaign(
+        "forged_manifests",
+        "a manifest of a checkpoint forged at random places, its own hash right",
+        "verified as it is, or named as damaged in one line",
+    )
+    folder = epath.Path(tmp_path / "7")
+    honest = checkpoint(folder)
+    write_manifest(folder, honest, remote=False)
+    assert verified_manifest(folder, 7)["metadata"] == honest["metadata"]
+    for seed in range(count):
+        content = forge(honest, random.Random(seed))
+        write_manifest(folder, content, remote=False)
+        started, why = time.perf_counter(), ""
+        try:
+            read = verified_manifest(folder, 7)
+            kinds = [type(read[name]) for name in ("step", "metadata", "arrays", "files")]
+            why = "" if kinds == [int, dict, dict, dict] else f"verified with {kinds}"
+        except DamageError as error:
+            why = "several lines" if "\n" in str(error) else ""
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        seconds = time.perf_counter() - started
+        forged.tried(f"seed {seed}", held=not why and seconds < SECONDS, why=why, seconds=seconds)
+    forged.finish()
+
+
+@pytest.mark.parametrize("field", ["metadata", "files", "arrays", "step", "manifest_version"])
+def test_a_manifest_without_a_field_is_damaged(tmp_path, field):
+    folder = epath.Path(tmp_path / "7")
+    content = checkpoint(folder)
+    del content[field]
+    write_manifest(folder, content, remote=False)
+    with pytest.raises(DamageError, match="manifest.json has (no|version None)"):
+        verified_manifest(folder, 7)
+
+
+@pytest.mark.parametrize("name", ["extra", "_METADATA", MANIFEST])
+def test_a_pipe_in_a_checkpoint_is_not_waited_for(tmp_path, name):
+    folder = epath.Path(tmp_path / "7")
+    write_manifest(folder, checkpoint(folder), remote=False)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(DamageError, match=name):
+        verified_manifest(folder, 7)
+
+
+def test_a_checkpoint_of_1200_folders_is_damaged(tmp_path):
+    folder = epath.Path(tmp_path / "7")
+    write_manifest(folder, checkpoint(folder), remote=False)
+    (folder / "/".join(["a"] * 40)).mkdir(parents=True)
+    with pytest.raises(DamageError, match="folders deep"):
+        verified_manifest(folder, 7)
+    with pytest.raises(ConfigError, match="200 folders deep"):
+        refuse_unusable_path(tmp_path / "/".join(["a"] * 1200))
+
+
+def test_what_a_checkpoint_holds_of_the_log_is_checked():
+    event = {"event": "checkpoint", "attempt": 1, "t": 1.0, "step": 7}
+    assert is_moment(event)
+    for wrong in (None, [], {}, {**event, "step": "7"}, {**event, "event": deep(3)}):
+        assert not is_moment(wrong)

@@ -1,0 +1,80 @@
+"""Runs commands, each in a fork of one light process, and says what each took.
+
+Reads a command line, as a JSON list, from each line of standard input, and answers it with a JSON
+object.
+"""
+
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from dawnjax.__main__ import main
+
+LATE = {
+    "check": ("commands.check",),
+    "evaluate": ("commands.evaluate",),
+    "import": ("commands.import_results",),
+    "prepare": (
+        "commands.prepare",
+        "input_pipeline.cifar10_sources",
+        "input_pipeline.parallel_text_sources",
+    ),
+    "report": ("commands.report", "analysis.paper", "report.page", "report.writing"),
+}
+"""What a command imports when it runs, which it is not charged for."""
+
+SECONDS = 60
+"""A command that takes longer is killed, so that a campaign ends."""
+
+
+def run(argv: list[str], output: Path) -> dict[str, object]:
+    """Runs a command in a fork.
+
+    Args:
+      argv: The command line, without `dawnjax`.
+      output: A file for what it prints.
+
+    Returns:
+      Its `status`, `seconds`, `megabytes` (how much its resident memory grew) and `output`.
+    """
+    started = time.perf_counter()
+    child = os.fork()
+    if not child:
+        output.with_suffix(".begin").write_text(Path("/proc/self/statm").read_text())
+        signal.alarm(SECONDS)
+        resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))
+        fd = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        status = 70
+        try:
+            status = main(argv)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    _, status, used = os.wait4(child, 0)
+    resident = int(output.with_suffix(".begin").read_text().split()[1]) * resource.getpagesize()
+    return {
+        "status": os.waitstatus_to_exitcode(status),
+        "seconds": time.perf_counter() - started,
+        "megabytes": (used.ru_maxrss * 1024 - resident) / 1e6,
+        "output": output.read_text(errors="replace"),
+    }
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        argv = json.loads(line)
+        for name in LATE[argv[0]]:
+            importlib.import_module(f"dawnjax.{name}")
+        print(json.dumps(run(argv, Path(sys.argv[1]))), flush=True)
