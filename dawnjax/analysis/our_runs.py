@@ -323,10 +323,17 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         summary=summary_of(trials),
         warnings=(*_target_warnings(first), *_warnings(runs)),
         reasons=reasons,
+        data=_data(first),
         identity=first.identity,
         variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
     )
     return set_apart(entry, ", ".join(_distinctions(runs[0])))
+
+
+def _data(result: RunResult) -> str:
+    """What a run was trained on, in its own words."""
+    name = result.data.get("name") if isinstance(result.data, dict) else None
+    return name if isinstance(name, str) and name else "data that the log does not name"
 
 
 def _distinctions(run: OurRun) -> list[str]:

@@ -9,7 +9,7 @@ import datetime
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,33 @@ def read_run(path: Path) -> ExportedRun:
     if not run.of("run_start"):
         raise RunError(f"{path}: the log has no run_start")
     return run
+
+
+def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
+    """The published set that the data of a run or measurement are.
+
+    Args:
+      told: What the log or file says of its data, as `input_pipeline.dataset.declared` makes it.
+      wanted: The sets that a benchmark takes.
+      source: Where it stands, for messages.
+
+    Raises:
+      ConfigError: It does not say, or they are no data of the benchmark's.
+    """
+    names = " or ".join(wanted)
+    if not isinstance(told, dict) or not told:
+        raise ConfigError(
+            f"{source}: what its data are is not said (an earlier version wrote it), so it is no "
+            f"result on {names}; run it again"
+        )
+    name, benchmark = (str(told.get(key) or "") for key in ("name", "benchmark"))
+    if benchmark not in wanted:
+        why = "" if benchmark else f": {printable(str(told.get('evidence') or 'no reason'), 300)}"
+        raise ConfigError(
+            f"{source}: its data are {printable(name, 120) or 'not named'}{why}; the benchmark's "
+            f"are {names}"
+        )
+    return benchmark
 
 
 def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[str, Metric]:

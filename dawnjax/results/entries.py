@@ -143,6 +143,8 @@ class Entry:
       inference: The measurements of an inference entry; None for training.
       warnings: What is odd in the source and how it was read.
       reasons: Why a field is None, where that can be said.
+      data: Of ours: what it was trained on, as the run declares it, such as `CIFAR-10`; a sentence
+        where the log does not say. Empty for official entries.
       identity: Of ours: the hash of the experiment that all trials share; empty for official ones.
       variant: Of ours: the flags that changed the experiment, in words; empty if none did.
       distinction: What else tells it from entries of the same experiment and system, in words that
@@ -176,6 +178,7 @@ class Entry:
     inference: Inference | None = None
     warnings: tuple[str, ...] = ()
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
+    data: str = ""
     identity: str = ""
     variant: str = ""
     distinction: str = ""
