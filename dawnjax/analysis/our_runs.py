@@ -323,15 +323,15 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         summary=summary_of(trials),
         warnings=(*_target_warnings(first), *_warnings(runs)),
         reasons=reasons,
-        data=_data(first),
+        data=data_name(first),
         identity=first.identity,
         variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
     )
     return set_apart(entry, ", ".join(_distinctions(runs[0])))
 
 
-def _data(result: RunResult) -> str:
-    """What a run was trained on, in its own words."""
+def data_name(result: RunResult) -> str:
+    """What a run was trained on, as its dataset declared it."""
     name = result.data.get("name") if isinstance(result.data, dict) else None
     return name if isinstance(name, str) and name else "data that the log does not name"
 
