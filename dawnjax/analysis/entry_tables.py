@@ -87,6 +87,7 @@ def overview_table(entries: Iterable[Entry]) -> Table:
         Column("warm_compile_seconds", "warm compilation", "s", "number"),
         Column("warm_trials", "of warm trials", kind="integer"),
         Column("mean_cost_usd", "mean cost", "USD", "number"),
+        Column("inferred", "trials with inferred times", kind="integer"),
         Column("warnings", "warnings", kind="integer"),
     )
     rows = []

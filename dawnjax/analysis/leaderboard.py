@@ -23,10 +23,10 @@ MOST_COMPARED = 60
 
 RULE = (
     "A rank is that of the estimate; below it stand the places that the entry might have, where "
-    f"those are several. Two entries are told apart if both have {FEWEST_TRIALS} trials or more and "
-    "the 95 % interval of the ratio of their expected times (costs) leaves out 1. The interval of a "
-    "time is the mean's where all trials reached, the expected time's where some did not; none is "
-    f"given of fewer than {FEWEST_TRIALS} trials or of an MLPerf score."
+    f"those are several. Two entries are told apart if both have {FEWEST_TRIALS} trials or more "
+    "and the 95 % interval of the ratio of their expected times (costs) leaves out 1. The interval "
+    "of a time is the mean's where all trials reached, the expected time's where some did not; "
+    f"none is given of fewer than {FEWEST_TRIALS} trials or of an MLPerf score."
 )
 """When ranks are told apart, and which intervals there are."""
 
@@ -211,6 +211,14 @@ def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
     return _Row(entry, seconds, cost, price_source, why, _interval(entry))
 
 
+def _inferred(entry: Entry) -> str:
+    """How many trials were read otherwise than their logs say, and how; empty if none was."""
+    how = [trial.inferred for trial in entry.trials if trial.inferred]
+    if not how:
+        return ""
+    return f"of {len(how)} of {len(entry.trials)} trials {'; '.join(dict.fromkeys(how))}"
+
+
 def _interval(entry: Entry) -> Interval | None:
     """The interval of the time that ranks an entry: of the expected time, or of the mean.
 
@@ -292,6 +300,7 @@ def _cells(
     remark = row.why_unranked
     if rank is None and not remark:
         remark = row.price_source if row.cost is None else "time not known"
+    remark = "; ".join(filter(None, [remark, _inferred(entry)]))
     return row_of(
         columns,
         row,

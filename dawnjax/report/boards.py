@@ -156,7 +156,10 @@ def board_view(board: Board) -> TableView:
     )
     by_time_apart, by_cost_apart = _any_apart(records), _any_apart(list(by_cost.values()))
     if training and not by_time_apart and sum(row["rank"] is not None for row in records) > 1:
-        notes = (*notes, "No two of these entries are told apart: ranks are of the estimates alone.")
+        notes = (
+            *notes,
+            "No two of these entries are told apart: ranks are of the estimates alone.",
+        )
     if not priced:
         whys = sorted({str(row["price_source"]) for row in records})
         notes = (*notes, "No cost is known: " + "; ".join(whys[:3]) + ".")

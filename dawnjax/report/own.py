@@ -33,7 +33,15 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
     runs = _ordered(runs)
     results = _results_table(runs)
     phases = _phases_table(runs)
-    names = ["variant", "run", "data", "seed", "status", "time_to_accuracy_seconds", "epochs_to_target"]
+    names = [
+        "variant",
+        "run",
+        "data",
+        "seed",
+        "status",
+        "time_to_accuracy_seconds",
+        "epochs_to_target",
+    ]
     names += ["compile_seconds", "compile_cache"]
     if any(run.result.interruptions for run in runs):
         names.append("compile_seconds_in_time_to_accuracy")

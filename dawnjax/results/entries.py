@@ -78,6 +78,8 @@ class Trial:
       cost_usd: Of ours: what its time to accuracy cost, or its `total_seconds` if it did not reach;
         each attempt's part at its own price. None if not known.
       run_id: Of ours: the run's own name, the same in all its copies.
+      inferred: Of official ones: what of its times or lines was read otherwise than they say, and
+        on what evidence; empty if nothing was.
       evaluations: In the order of time.
     """
 
@@ -93,6 +95,7 @@ class Trial:
     cost_usd: float | None = None
     run_id: str = ""
     compile_cache: str = ""
+    inferred: str = ""
     evaluations: tuple[Evaluation, ...] = ()
 
 
@@ -252,6 +255,7 @@ def summary_of(
         cost_per_hour_usd,
         drops,
     )
+    summary = dataclasses.replace(summary, inferred=sum(bool(trial.inferred) for trial in trials))
     costs = [trial.cost_usd for trial in trials if trial.reached]
     known = [cost for cost in costs if cost is not None]
     if known and len(known) == len(costs):
@@ -287,10 +291,13 @@ def write_entries(path: Path, entries: Iterable[Entry]) -> None:
     partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            for entry in entries:
-                file.write(json.dumps(entry.to_json(), allow_nan=False) + "\n")
-        partial.replace(path)
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                for entry in entries:
+                    file.write(json.dumps(entry.to_json(), allow_nan=False) + "\n")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)  # gone where it was put into place
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}") from error
 
