@@ -149,8 +149,8 @@ def _difference(published: PublishedImages, facts: ImageFacts) -> str:
                 abs(a - b) > TOLERANCE for a, b in zip(here, there, strict=True)
             ):
                 return (
-                    f"its pixels are not those of {name}: the {what} of those {_SPLIT_WORDS[split]} "
-                    f"is {_digits(here)}, not {_digits(there)}"
+                    f"its pixels are not those of {name}: the {what} of those "
+                    f"{_SPLIT_WORDS[split]} is {_digits(here)}, not {_digits(there)}"
                 )
     return ""
 

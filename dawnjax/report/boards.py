@@ -330,7 +330,7 @@ def _rank_cell(row: dict, mark: str, any_apart: bool) -> CellView:
     if rank is None:
         return CellView("not ranked", kind="null", mark=mark)
     span = f"{first}\N{EN DASH}{last}" if any_apart and first != last else ""
-    return number_cell(rank, str(rank), span)
+    return dataclasses.replace(number_cell(rank, str(rank), span), mark=mark)
 
 
 def _timed(row: dict, reasons: Reasons, why: str) -> CellView:
