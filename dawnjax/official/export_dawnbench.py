@@ -19,6 +19,7 @@ from dawnjax.official.exported_run import (
     benchmark_data,
     checked_name,
     metrics_of,
+    naming_faults,
     write_folder,
 )
 from dawnjax.official.outcome import printable
@@ -60,10 +61,11 @@ def export(
     if not author.strip():
         raise ConfigError("--submitter is missing: the entry's author")
     checked_name("name", name)
-    entries = [
-        _training_entry(source) if isinstance(source, ExportedRun) else _inference_entry(source)
-        for source in sources
-    ]
+    entries = []
+    for source in sources:
+        is_run = isinstance(source, ExportedRun)
+        with naming_faults(source.path if is_run else source):
+            entries.append(_training_entry(source) if is_run else _inference_entry(source))
     paths: list[Path] = []
 
     def write(folder: Path) -> None:

@@ -21,6 +21,7 @@ from dawnjax.official.exported_run import (
     benchmark_data,
     checked_name,
     metrics_of,
+    naming_faults,
     write_folder,
 )
 from dawnjax.official.outcome import printable
@@ -78,13 +79,14 @@ def export(
     checked_name("system", system)
     if status not in STATUSES:
         raise ConfigError(f"--status={status!r} is not known; choose one of {', '.join(STATUSES)}")
-    benchmark = _benchmark(runs)
-    _check_alike(runs)
-    for run in runs:
-        _check_clock(run)
-    ordered = sorted(runs, key=lambda run: run.result.seed)
-    logs = [_log(run, benchmark, submitter, system, status) for run in ordered]
-    description = _description(ordered[0], submitter, system, status)
+    with naming_faults(*(run.path for run in runs)):
+        benchmark = _benchmark(runs)
+        _check_alike(runs)
+        for run in runs:
+            _check_clock(run)
+        ordered = sorted(runs, key=lambda run: run.result.seed)
+        logs = [_log(run, benchmark, submitter, system, status) for run in ordered]
+        description = _description(ordered[0], submitter, system, status)
     place = Path("results") / system / benchmark
 
     def write(folder: Path) -> None:

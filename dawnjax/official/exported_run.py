@@ -4,12 +4,13 @@ Only numbers and names of the experiment go out. Host names, paths, addresses an
 stay in the log.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,11 @@ def read_run(path: Path) -> ExportedRun:
         raise ConfigError(f"{path} is no run directory: experiment.json is missing")
     events, damaged = read_events(log_path(path, 0))
     try:
-        result = summary.summarize_log(events)
+        with naming_faults(path):
+            result = summary.summarize_log(events)
     except RunError as error:
-        raise RunError(f"{path}: {error}") from None
+        text = str(error)
+        raise RunError(text if text.startswith(str(path)) else f"{path}: {text}") from None
     if damaged:
         raise RunError(f"{path}: line {damaged[0]} of its log is torn or damaged; not exported")
     if not result.reached and result.status not in FINAL_STATUSES:
@@ -133,6 +136,21 @@ def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
             f"are {names}"
         )
     return benchmark
+
+
+@contextlib.contextmanager
+def naming_faults(*sources: Path) -> Iterator[None]:
+    """Ends in one line that names the sources if a field of them is missing or of another kind.
+
+    Raises:
+      RunError: Such a field was met.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        names = ", ".join(str(source) for source in sources[:3])
+        why = printable(summary.of_another_kind(error), 300)
+        raise RunError(f"{names}: {why}; not exported") from None
 
 
 def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[str, Metric]:
