@@ -244,7 +244,7 @@ def _tfds_photographs(source: Any, where: str, num_classes: int) -> Photographs:
 
 def _facts(source: Source) -> ImageFacts:
     """What is known of a listed source; labels that are read on demand are not counted."""
-    counted = {
+    counted: dict[Split, tuple[int, ...]] = {
         split: prepared.class_counts(part.labels, len(source.classes))
         for split, part in source.splits.items()
         if isinstance(part.labels, np.ndarray)
