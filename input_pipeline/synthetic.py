@@ -72,7 +72,7 @@ class Synthetic:
             mean=(MEAN,) * self.image_channels,
             std=(STD,) * self.image_channels,
             fingerprint=hashlib.sha256(repr(self).encode()).hexdigest()[:16],
-            declaration=Declaration(name="images made from a seed", evidence=WITHOUT_PREPARATION),
+            declaration=Declaration(name="images made from a seed"),
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:

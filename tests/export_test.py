@@ -330,7 +330,7 @@ def without_a_declaration(events: list[Event]) -> list[Event]:
 def test_only_a_benchmark_s_own_data_are_exported(made_up, trained, tmp_path, capsys, form):
     argv = [f"--format={form}", "--submitter=L", f"--out={tmp_path / 'out'}"]
     made = retold(made_up, tmp_path / "made", 5, on_data())
-    reason = "its data are images made from a seed: its images are made from a seed; the"
+    reason = "its data are images made from a seed: no published set of a benchmark is compared"
     assert reason in error_of(capsys, *argv, str(made))
     words = {"name": "300 + 60 images in 6 classes, not ImageNet", "evidence": "6 classes"}
     photographs = retold(made_up, tmp_path / "photographs", 5, on_data(**words))
@@ -516,6 +516,18 @@ def test_dawnbench_comes_back_as_the_same_result(dawnbench):
     assert entry.summary is not None
     assert entry.summary.cost_usd == pytest.approx(result.cost_usd, abs=1e-6)
     assert (entry.benchmark, entry.submitter) == ("CIFAR10", "A. Person")
+
+
+def test_an_entry_of_ours_without_compared_data_is_no_official_one(dawnbench, tmp_path):
+    folder = tmp_path / "CIFAR10" / "train"
+    shutil.copytree(dawnbench[1] / "CIFAR10" / "train", folder)
+    (description,) = folder.glob("*.json")
+    record = json.loads(description.read_text())
+    assert record["misc"].pop("comparedWithTheData") == "CIFAR-10"
+    description.write_text(json.dumps(record))
+    imported = import_results([tmp_path])
+    assert imported.entries == ()
+    assert "did not compare its data with the benchmark's" in str(imported.rejections[0])
 
 
 def test_dawnbench_takes_no_entry_below_the_threshold(trained, tmp_path, capsys):

@@ -158,6 +158,7 @@ def _training_entry(run: ExportedRun) -> _Entry:
     hosts = f" on {run.num_hosts} hosts" if run.num_hosts > 1 else ""
     misc = {
         "experiment": printable(result.experiment, 80),
+        dawnbench.OUR_DATA: result.data["benchmark"],
         "seed": result.seed,
         "batchSize": result.global_batch_size
         or [stage["global_batch_size"] for stage in result.stages],
@@ -191,6 +192,7 @@ def _inference_entry(file: Path) -> _Entry:
         hardware = f"{device['used']} x {device['kind']} ({device['processor']})"
         misc = {
             "experiment": printable(str(record["experiment"]), 80),
+            dawnbench.OUR_DATA: str(data.get("benchmark") if isinstance(data, dict) else ""),
             "computeDtype": printable(str(record["compute_dtype"]), 20),
             "examples": int(record["examples"]),
             **{
