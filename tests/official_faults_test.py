@@ -15,11 +15,13 @@ import pytest
 from made_runs import write_run
 
 from dawnjax.__main__ import main
+from dawnjax.analysis import our_runs
 from dawnjax.analysis.entry_checks import check, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import export_dawnbench, export_mlperf
 from dawnjax.official.exported_run import read_run
 from dawnjax.official.importer import import_results
+from dawnjax.report import boards, own
 from dawnjax.results.entries import Entry, read_entries, write_entries
 from dawnjax.runs.log import encode_line, read_events
 
@@ -226,9 +228,18 @@ def test_changed_official_files_are_read_or_refused_in_a_line(count, campaign, t
     files.finish()
 
 
-def exported_or_refused(run: Path, out: Path) -> str:
-    """Exports a run in both forms; says what is wrong with how that went, or nothing."""
+def reported(run: Path) -> list[Path]:
+    """Makes of a run what a report shows of it."""
+    read = our_runs.read_run(run)
+    boards.boards(our_runs.entries_of([read]))
+    own.runs_section([read])
+    return []
+
+
+def used_or_refused(run: Path, out: Path) -> str:
+    """Reports a run and exports it in both forms; says what is wrong with that, or nothing."""
     for write in (
+        lambda: reported(run),
         lambda: export_dawnbench.export([read_run(run)], out / "d", author="A"),
         lambda: export_mlperf.export([read_run(run)], out / "m", submitter="A"),
     ):
@@ -242,7 +253,7 @@ def exported_or_refused(run: Path, out: Path) -> str:
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
-def test_forged_logs_are_exported_or_refused_in_a_line(count, campaign, tmp_path):
+def test_forged_logs_are_used_or_refused_in_a_line(count, campaign, tmp_path):
     told = {"name": "ImageNet", "benchmark": "ImageNet", "evidence": ""}
     run = write_run(tmp_path / "run", declared=told)
     log = run / "log" / "process_00000.jsonl"
@@ -260,8 +271,8 @@ def test_forged_logs_are_exported_or_refused_in_a_line(count, campaign, tmp_path
             measured["top_5_accuracy"] = measured["top_1_accuracy"]
     logs = campaign(
         "forged_run_logs",
-        "values of a run's log changed, each line with its right checksum, then `export`",
-        "an export, or a line with the reason",
+        "values of a run's log changed, each line with its right checksum, then `report`, `export`",
+        "a report and an export, or a line with the reason",
     )
     for number in range(count + 1):
         chance = random.Random(number)
@@ -271,7 +282,7 @@ def test_forged_logs_are_exported_or_refused_in_a_line(count, campaign, tmp_path
         lines = [untraced_line(event) for event in forged]
         log.write_bytes(b"".join(lines))
         out = tmp_path / f"out_{number}"
-        why = untraced(lambda out=out: exported_or_refused(run, out))
+        why = untraced(lambda out=out: used_or_refused(run, out))
         if number:
             logs.tried(f"seed {number}", held=not why, why=why)
         else:

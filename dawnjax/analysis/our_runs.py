@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dawnjax.analysis.entry_checks import check
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.results.entries import Entry, Evaluation, Target, Trial, day_of, set_apart, summary_of
@@ -45,6 +46,8 @@ what happens before the clock or after it."""
 
 _LONGEST_SECONDS = 1e10
 """Three centuries; no run has a later moment."""
+
+_MOST_EPOCHS = 1e9
 
 _EARLIER_UNITS = {"parallel_text": "packed rows"}
 """What an example was called in logs from before they said so, by the dataset's tag."""
@@ -136,7 +139,9 @@ def read_run(path: Path) -> OurRun:
         _refuse_impossible_times(events)
         run = _our_run(path.resolve().name, events, len(damaged))
         _refuse_impossible_results(run.result)
-    except (RunError, LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        for entry in entries_of([run]):  # a field of another kind shows here, not on a page
+            check(entry)
+    except (RunError, LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         why = str(error) if isinstance(error, RunError) else summary.of_another_kind(error)
         raise RunError(f"{path}: the log of process 0 cannot be summarized: {why}") from None
     if run.result.identity != record["identity"]:
@@ -215,6 +220,8 @@ def _refuse_impossible_times(events: Sequence[dict[str, Any]]) -> None:
 
 def _refuse_impossible_results(result: RunResult) -> None:
     metrics = declared_metrics(result.metrics)
+    if not 0 <= result.epochs <= _MOST_EPOCHS:
+        raise RunError(f"it trained {result.epochs} epochs, no number of a run")
     for row in result.evaluations:
         seconds = row["seconds_since_run_start"]
         if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:
