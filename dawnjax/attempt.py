@@ -23,6 +23,7 @@ from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import CheckpointError, ConfigError, RunError
+from dawnjax.input_pipeline.dataset import declared
 from dawnjax.journal import Journal
 from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
@@ -397,6 +398,7 @@ def _describe(run: OpenRun, mesh: Mesh) -> None:
         seed=request.seed,
         num_train_examples=run.spec.num_train_examples,
         num_eval_examples=run.spec.num_eval_examples,
+        data=declared(request.experiment.data, run.spec),
         run_options=to_json(request.options),
         metrics=[metric.to_json() for metric in request.experiment.task.metrics],
         example_unit=request.experiment.task.example_unit,

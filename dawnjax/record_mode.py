@@ -33,6 +33,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import EvaluationFeed, reaches
 from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.batches import ExampleOrder
+from dawnjax.input_pipeline.dataset import declared
 from dawnjax.machine import compilation, host_memory
 from dawnjax.machine.mesh import (
     all_devices,
@@ -291,6 +292,7 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         "metric": experiment.targets[0].metric,
         "overrides": request.overrides,
         "num_train_examples": spec.num_train_examples,
+        "data": declared(experiment.data, spec),
         "num_steps": experiment.num_steps(spec),
         "device_kind": device.device_kind,
         "num_devices": mesh.devices.size,

@@ -1,11 +1,10 @@
 """A tiny stand-in for ImageNet with ResNet: synthetic images, seconds on any machine.
 
     dawnjax train --experiment=imagenet_resnet_tiny --seed=0 --run_dir=runs/tiny_0
-    dawnjax export --format=mlperf runs/tiny_* --submitter=NAME --out=submission
 
-Use it to try the way to an MLPerf result of the open division (image classification with a
-residual network): small images made from a seed, a small network, and a target that it reaches in
-a few epochs. Its time says nothing about ImageNet.
+Use it to try a run of image classification with a residual network: small images made from a seed,
+a small network, and a target that it reaches in a few epochs. Its time says nothing about ImageNet,
+and no benchmark's export takes it.
 
 Source: the network's blocks are those of He et al. 2015; sizes and rates are arbitrary.
 """
@@ -17,7 +16,6 @@ from dawnjax.models.resnet import ResNet
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet_tiny",
-    mlperf_benchmark="resnet",
     model=ResNet(stage_sizes=(1, 1), stage_widths=(16, 32)),
     data=Synthetic(image_height=16, image_width=16, image_channels=3, num_eval_examples=250),
     optimizer=Sgd(base_learning_rate=0.1, weight_decay=5e-4),

@@ -13,12 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline import cifar10_tfds, prepared
+from dawnjax.input_pipeline import cifar10_tfds, prepared, published
 from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, MissingDataError, Split
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 IMAGE_SHAPE = (32, 32, 3)
-NUM_EXAMPLES: dict[Split, int] = {"train": 50_000, "eval": 10_000}
 
 # Of pixel / 255 over the 50,000 training images of the original, red, green, blue, to four digits.
 # They are constants of the recipe: a JPEG copy, whose std is a little lower, uses them too.
@@ -48,18 +47,21 @@ class Cifar10:
         version_directory = self._tfds_version(directory)
         if version_directory is not None:
             counts, fingerprint = cifar10_tfds.read_counts(version_directory)
+            facts = published.ImageFacts(
+                num_examples=counts, classes=CLASSES, class_counts={}, statistics={}
+            )
         else:
             description = _read_description(directory)
-            counts = {split: description.num_examples(split) for split in ("train", "eval")}
-            fingerprint = description.fingerprint
+            facts, fingerprint = description.facts, description.fingerprint
         return DatasetSpec(
-            num_train_examples=counts["train"],
-            num_eval_examples=counts["eval"],
+            num_train_examples=facts.num_examples["train"],
+            num_eval_examples=facts.num_examples["eval"],
             image_shape=IMAGE_SHAPE,
             num_classes=len(CLASSES),
             mean=MEAN,
             std=STD,
             fingerprint=fingerprint,
+            declaration=published.declare_images(published.CIFAR10, facts),
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:

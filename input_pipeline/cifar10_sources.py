@@ -22,8 +22,8 @@ from typing import Literal
 
 import numpy as np
 
-from dawnjax.input_pipeline import archives, cifar10_tfds, prepared
-from dawnjax.input_pipeline.cifar10 import CLASSES, NUM_EXAMPLES
+from dawnjax.input_pipeline import archives, cifar10_tfds, prepared, published
+from dawnjax.input_pipeline.cifar10 import CLASSES
 from dawnjax.input_pipeline.dataset import DataError, Split
 from dawnjax.input_pipeline.image_files import decode_image
 from dawnjax.input_pipeline.pickled_batches import read_pickled_batch
@@ -302,7 +302,7 @@ def _prepare(request: Request) -> str:
         dataset="cifar10",
         overwrite=request.overwrite,
     )
-    return report_images(request, out, written, ("CIFAR-10", NUM_EXAMPLES))
+    return report_images(request, out, written, published.CIFAR10)
 
 
 PREPARATION = Preparation(

@@ -32,6 +32,22 @@ class MissingDataError(DataError):
     """Data that are not where they were said to be."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What a dataset says that it holds, after it looked at itself.
+
+    Attributes:
+      name: What it is, in words.
+      benchmark: Name of the published set, such as `ImageNet`, if counts and fingerprint are that
+        set's (`published.py`); empty for all other data.
+      evidence: What was compared; without a benchmark, why it is not the benchmark's data.
+    """
+
+    name: str
+    benchmark: str = ""
+    evidence: str = "no published set of a benchmark is compared with it"
+
+
 class DataSpec(Protocol):
     """What the specification of any dataset has.
 
@@ -40,6 +56,8 @@ class DataSpec(Protocol):
       num_eval_examples: Examples in the eval split.
       fingerprint: Tells two contents of the same shape apart: equal for equal examples in equal
         order, so that a run is not resumed on other data. 16 hex digits.
+
+    A specification may have a `declaration` besides.
     """
 
     @property
@@ -101,6 +119,7 @@ class DatasetSpec:
       mean: Per channel, of pixel / 255.
       std: Per channel, of pixel / 255. A normalized pixel is (pixel / 255 - mean) / std.
       fingerprint: As `DataSpec` says.
+      declaration: What the images are; None leaves it to the dataset's tag.
     """
 
     num_train_examples: int
@@ -110,6 +129,7 @@ class DatasetSpec:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     fingerprint: str
+    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
         """Shape and dtype of each array of one example."""
@@ -144,6 +164,7 @@ class TextSpec:
       vocabulary_size: Tokens of the joint vocabulary.
       end: The token that ends a sentence.
       fingerprint: As `DataSpec` says; it covers vocabulary and references too.
+      declaration: What the text is; None leaves it to the dataset's tag.
     """
 
     num_train_examples: int
@@ -156,6 +177,7 @@ class TextSpec:
     vocabulary_size: int
     end: int
     fingerprint: str
+    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
         """Shape and dtype of each array of one example."""
@@ -204,6 +226,23 @@ class ArraysSpec:
 
 
 AnySpec = DatasetSpec | TextSpec
+
+
+def declared(dataset: Any, spec: DataSpec) -> dict[str, Any]:
+    """What a run was trained on, as JSON values for its records.
+
+    A class in a person's own file names no benchmark's data: its code decides what it returns.
+    """
+    told = getattr(spec, "declaration", None) or Declaration(name=dataset.TAG.replace("_", " "))
+    if told.benchmark and type(dataset).__module__.split(".")[:2] != __name__.split(".")[:2]:
+        evidence = "its dataset is a class of its own file, which no published set is compared with"
+        told = Declaration(name=told.name, evidence=evidence)
+    return {
+        **dataclasses.asdict(told),
+        "num_train_examples": spec.num_train_examples,
+        "num_eval_examples": spec.num_eval_examples,
+        "fingerprint": spec.fingerprint,
+    }
 
 
 def num_bytes(spec: DataSpec) -> int:

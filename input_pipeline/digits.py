@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Split
+from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Declaration, Split
 
 WITHOUT_PREPARATION = "its images come with scikit-learn"
 """Why `dawnjax prepare` has nothing to do."""
@@ -71,6 +71,7 @@ class Digits:
             mean=MEAN,
             std=STD,
             fingerprint=hashlib.sha256(content.encode()).hexdigest()[:16],
+            declaration=Declaration(name="scikit-learn's digits"),
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:

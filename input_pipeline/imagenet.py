@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline import prepared
+from dawnjax.input_pipeline import prepared, published
 from dawnjax.input_pipeline.dataset import DatasetSpec, Split
 from dawnjax.input_pipeline.photographs import SIDE, PhotographDirectory
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
@@ -28,8 +28,6 @@ from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-NUM_EXAMPLES: dict[Split, int] = {"train": 1_281_167, "eval": 50_000}
-NUM_CLASSES = 1000
 TFDS_NAME = "imagenet2012"
 
 SIDES = range(32, 1025)
@@ -76,4 +74,5 @@ class ImageNet:
             tfds_name=TFDS_NAME,
             side=self.image_side,
             sides=SIDES,
+            published=published.IMAGENET,
         )

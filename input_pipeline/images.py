@@ -70,6 +70,7 @@ class Images:
             tfds_name=self.name,
             side=self.image_side or None,
             sides=SIDES,
+            published=None,
         )
 
 

@@ -25,6 +25,7 @@ from dawnjax import bounded
 from dawnjax.input_pipeline import vocabulary
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, Split, TextSpec
 from dawnjax.input_pipeline.prepared import DESCRIPTION_BYTES, OTHER_DIRECTORY, directory_of
+from dawnjax.input_pipeline.published import declare_text
 
 SCHEMA_VERSION = 1
 DESCRIPTION_FILE = "dataset.json"
@@ -206,7 +207,14 @@ def spec_of(description: dict[str, Any]) -> TextSpec:
     content = {name: file["sha256"] for name, file in description["files"].items()}
     names = [field.name for field in dataclasses.fields(TextSpec)]
     counts = {name: description[name] for name in names if name in description}
-    return TextSpec(end=vocabulary.END, fingerprint=digest_of(content)[:16], **counts)
+    return TextSpec(
+        end=vocabulary.END,
+        fingerprint=digest_of(content)[:16],
+        declaration=declare_text(
+            description.get("num_pairs_read"), description.get("eval_text_md5", ())
+        ),
+        **counts,
+    )
 
 
 def _verified_bytes(directory: pathlib.Path, description: dict[str, Any], name: str) -> bytes:

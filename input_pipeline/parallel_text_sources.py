@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax import bounded
 from dawnjax.input_pipeline import packing, vocabulary
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, TextSpec
 from dawnjax.input_pipeline.parallel_text import (
@@ -128,14 +127,16 @@ def prepare(
 
 def _holds(out: pathlib.Path, wanted: dict[str, Any], overwrite: bool) -> bool:
     try:
-        same = spec_of(read_description(out)) == spec_of(wanted)
+        there = read_description(out)
+        same = spec_of(there) == spec_of(wanted)
     except DataError as error:
         if not overwrite:
             raise DataError(with_overwrite(error)) from None
         return False
     if not same and not overwrite:
         raise DataError(f"{out}: holds other parallel text; give --overwrite to replace it")
-    return same
+    # An earlier version did not count what it read: its description is written anew.
+    return same and there.keys() >= wanted.keys()
 
 
 def _contents(
@@ -200,6 +201,12 @@ def _contents(
     return contents, {
         **counts,
         "num_empty_pairs": num_empty,
+        "num_pairs_read": len(sources) + num_empty,
+        "eval_text_md5": [
+            hashlib.md5(_read_text(path), usedforsecurity=False).hexdigest()
+            for path in (corpus.eval_source, corpus.eval_target)
+            if path is not None
+        ],
         "num_eval_examples": len(references),
         "eval_source_length": arrays["eval_source.npy"].shape[1],
         "eval_target_length": arrays["eval_target.npy"].shape[1],
@@ -299,25 +306,33 @@ def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], l
 
 def _read_lines(path: pathlib.Path) -> list[str]:
     """The lines, split at newlines only, each stripped of white space at its ends."""
+    content = _read_text(path)
+    try:
+        text = content.decode("utf8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}: line {line} is not UTF-8") from None
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [line.strip() for line in lines]
+
+
+def _read_text(path: pathlib.Path) -> bytes:
+    """A file's content, decompressed."""
     try:
         content = path.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            most = LARGEST_SMALL_TEXT + MAX_EXPANSION * len(content)
-            content = bounded.gunzip(io.BytesIO(content), most)
-        text = content.decode("utf8")
+        if content[:2] != b"\x1f\x8b":
+            return content
+        return bounded.gunzip(
+            io.BytesIO(content), LARGEST_SMALL_TEXT + MAX_EXPANSION * len(content)
+        )
     except bounded.BoundError as error:
         raise DataError(f"{path}: {error}, which no text does; unpack it first") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file ({error})") from None
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}: line {line} is not UTF-8") from None
     except FileNotFoundError as error:
         raise MissingDataError(f"{path}: {error.strerror}") from None
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
-    lines = text.removesuffix("\n").split("\n") if text else []
-    return [line.strip() for line in lines]
 
 
 def _filled(rows: Sequence[Sequence[np.ndarray]], room: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dawnjax.input_pipeline import imagenet, images, photograph_writer, prepared
+from dawnjax.input_pipeline import imagenet, images, photograph_writer, prepared, published
 from dawnjax.input_pipeline.dataset import DataError, Split
 from dawnjax.input_pipeline.labelled_images import read_npz
 from dawnjax.input_pipeline.photographs import SIDE, open_source
@@ -16,8 +16,7 @@ _SIDE_FLAG = Flag("image_side", f"Height and width of the squares, in pixels; {S
 
 
 def _prepare_imagenet(request: Request) -> str:
-    whole = ("ImageNet", imagenet.NUM_EXAMPLES)
-    return _squares(request, "imagenet", imagenet.TFDS_NAME, imagenet.SIDES, whole)
+    return _squares(request, "imagenet", imagenet.TFDS_NAME, imagenet.SIDES, published.IMAGENET)
 
 
 def _prepare_images(request: Request) -> str:
@@ -43,13 +42,13 @@ def _squares(
     dataset: str,
     tfds_name: str,
     sides: range,
-    part_of: tuple[str, Mapping[Split, int]] | None,
+    known_set: published.PublishedImages | None,
 ) -> str:
     """Prepares photographs as squares; returns what to print."""
     side = request.flags["image_side"]
     if side is not None and side not in sides:
         raise FlagError(f"--image_side={side} must lie in [{sides[0]}, {sides[-1]}]")
-    title = part_of[0] if part_of else dataset
+    title = known_set.benchmark if known_set else dataset
     source, out = open_source(request.required_source(), title, tfds_name), request.out_for(dataset)
     written = photograph_writer.write(
         out,
@@ -59,7 +58,7 @@ def _squares(
         overwrite=request.overwrite,
         progress=request.progress.add,
     )
-    return report_images(request, out, written, part_of)
+    return report_images(request, out, written, known_set)
 
 
 def _read_npz(path: pathlib.Path) -> prepared.Examples:

@@ -59,7 +59,7 @@ def write(
             overwrite,
         )
         if there is not None:
-            return there, "unchanged"
+            return prepared.with_facts(directory, there), "unchanged"
         with prepared.named_write_errors(directory):
             (directory / prepared.DESCRIPTION_FILE).unlink(missing_ok=True)
             done = _begin_or_resume(directory, source, side)

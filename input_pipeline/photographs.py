@@ -20,8 +20,15 @@ import numpy as np
 
 from dawnjax import bounded
 from dawnjax.input_pipeline import prepared, tfds_directory
-from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, MissingDataError, Split
+from dawnjax.input_pipeline.dataset import (
+    DataError,
+    DatasetSpec,
+    Declaration,
+    MissingDataError,
+    Split,
+)
 from dawnjax.input_pipeline.image_files import decode_square
+from dawnjax.input_pipeline.published import ImageFacts, PublishedImages, declare_images
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 
 SIDE = 256
@@ -247,6 +254,21 @@ def _tfds_photographs(source: Any, where: str, num_classes: int) -> Photographs:
     return Photographs(RowsOnDemand(len(source), (), "int32", label), read)
 
 
+def _facts(source: Source) -> ImageFacts:
+    """What is known of a listed source; labels that are read on demand are not counted."""
+    counted: dict[Split, tuple[int, ...]] = {
+        split: prepared.class_counts(part.labels, len(source.classes))
+        for split, part in source.splits.items()
+        if isinstance(part.labels, np.ndarray)
+    }
+    return ImageFacts(
+        num_examples={split: len(part.labels) for split, part in source.splits.items()},
+        classes=source.classes,
+        class_counts=counted,
+        statistics={},
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhotographDirectory:
     """A directory of photographs that is a dataset: prepared, or in a form of `open_source`.
@@ -259,6 +281,7 @@ class PhotographDirectory:
       tfds_name: The name that TensorFlow Datasets has for it.
       side: Height and width of the images in pixels; None takes those of the prepared ones.
       sides: The values that `side` may have.
+      published: The published set that they may be; None where they claim to be none.
     """
 
     path: pathlib.Path
@@ -268,6 +291,7 @@ class PhotographDirectory:
     tfds_name: str
     side: int | None
     sides: range
+    published: PublishedImages | None
 
     def spec(
         self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
@@ -287,23 +311,25 @@ class PhotographDirectory:
             raise ValueError(f"data.image_side={self.side} must lie in [{low}, {high}]")
         if self._is_prepared():
             description = self._description()
-            counts = {split: description.num_examples(split) for split in ("train", "eval")}
-            classes, fingerprint = description.classes, description.fingerprint
+            facts, fingerprint = description.facts, description.fingerprint
             shape = description.image_shape
             mean, std = mean or description.train_mean, std or description.train_std
         else:
             shape = self._square()
             source = _listed[self.path] = self._open_source()
-            counts = {split: len(part.labels) for split, part in source.splits.items()}
-            classes, fingerprint = source.classes, source.listing
+            facts, fingerprint = _facts(source), source.listing
+        declaration = Declaration(name=f"images of {self.title}")
+        if self.published is not None:
+            declaration = declare_images(self.published, facts)
         return DatasetSpec(
-            num_train_examples=counts["train"],
-            num_eval_examples=counts["eval"],
+            num_train_examples=facts.num_examples["train"],
+            num_eval_examples=facts.num_examples["eval"],
             image_shape=shape,
-            num_classes=len(classes),
+            num_classes=len(facts.classes),
             mean=mean or (0.5,) * 3,
             std=std or (0.25,) * 3,
             fingerprint=fingerprint,
+            declaration=declaration,
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:

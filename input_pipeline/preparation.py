@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dawnjax.input_pipeline.dataset import Split
 from dawnjax.input_pipeline.prepared import Description, Outcome, directory_of
+from dawnjax.input_pipeline.published import PublishedImages, declare_images
 
 SECONDS_BETWEEN_LINES = 2.0
 
@@ -103,7 +103,7 @@ def report_images(
     request: Request,
     out: pathlib.Path,
     prepared: tuple[Description, Outcome],
-    part_of: tuple[str, Mapping[Split, int]] | None = None,
+    published: PublishedImages | None = None,
 ) -> str:
     """Says in one line which images a directory holds now.
 
@@ -111,10 +111,10 @@ def report_images(
       request: The request.
       out: The directory.
       prepared: Its description, and whether it was written now.
-      part_of: Name and counts of a known set; a second line says so where images of it are missing.
+      published: The published set that they may be; a second line says why they are not.
     """
     description, outcome = prepared
-    counts = {split: description.num_examples(split) for split in ("train", "eval")}
+    counts = description.facts.num_examples
     height, width, channels = description.image_shape
     mean = " ".join(f"{value:.4f}" for value in description.train_mean)
     std = " ".join(f"{value:.4f}" for value in description.train_std)
@@ -124,12 +124,12 @@ def report_images(
         f"{description.source['kind']}, in {request.progress.seconds:.1f} s; train mean {mean}, "
         f"std {std}"
     )
-    if part_of is None or part_of[1] == counts:
+    declaration = None if published is None else declare_images(published, description.facts)
+    if published is None or declaration is None or declaration.benchmark:
         return line
-    title, whole = part_of
     return (
-        f"{line}\nnote: this is a part of {title}, which has {whole['train']:,} train and "
-        f"{whole['eval']:,} eval images"
+        f"{line}\nnote: this is not {published.benchmark}, and no result of it is one of "
+        f"{published.benchmark}: {declaration.evidence}"
     )
 
 

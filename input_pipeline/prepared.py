@@ -31,6 +31,7 @@ import numpy as np
 
 from dawnjax import bounded
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, Split
+from dawnjax.input_pipeline.published import ImageFacts
 
 SCHEMA_VERSION = 1
 
@@ -80,6 +81,10 @@ class Description:
       train_std: Per channel, of pixel / 255 over the train split.
       source: What it was made from; names no path of this machine.
       files: The four array files by name.
+      eval_mean: Per channel, of pixel / 255 over the eval split; empty in a directory that an
+        earlier version wrote, as are the next two.
+      eval_std: Per channel, of pixel / 255 over the eval split.
+      class_counts: Images of each class, by split.
     """
 
     dataset: str
@@ -88,6 +93,22 @@ class Description:
     train_std: tuple[float, ...]
     source: dict[str, str]
     files: dict[str, FileRecord]
+    eval_mean: tuple[float, ...] = ()
+    eval_std: tuple[float, ...] = ()
+    class_counts: dict[Split, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def facts(self) -> ImageFacts:
+        """What is compared with a published set."""
+        return ImageFacts(
+            num_examples={split: self.num_examples(split) for split in _SPLITS},
+            classes=self.classes,
+            class_counts=self.class_counts,
+            statistics={
+                "train": (self.train_mean, self.train_std),
+                "eval": (self.eval_mean, self.eval_std),
+            },
+        )
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -233,8 +254,9 @@ def write(
         arrays = _arrays(examples)
         description = describe(dataset, examples.classes, arrays, examples.source)
         same = (description.dataset, description.fingerprint)
-        if held(directory, lambda there: (there.dataset, there.fingerprint) == same, overwrite):
-            return description, "unchanged"
+        there = held(directory, lambda it: (it.dataset, it.fingerprint) == same, overwrite)
+        if there is not None:
+            return with_facts(directory, there), "unchanged"
         # From here to the end no description exists, so a reader cannot mistake the files.
         with named_write_errors(directory / DESCRIPTION_FILE):
             (directory / DESCRIPTION_FILE).unlink(missing_ok=True)
@@ -249,6 +271,7 @@ def describe(
 ) -> Description:
     """The description of the four arrays, by name, as they are stored."""
     mean, std = channel_statistics(arrays["train_images.npy"])
+    eval_mean, eval_std = channel_statistics(arrays["eval_images.npy"])
     files = {}
     for name, array in arrays.items():
         blocks = list(_blocks(array))
@@ -265,7 +288,36 @@ def describe(
         train_std=std,
         source=source,
         files=files,
+        eval_mean=eval_mean,
+        eval_std=eval_std,
+        class_counts={
+            split: class_counts(arrays[f"{split}_labels.npy"], len(classes)) for split in _SPLITS
+        },
     )
+
+
+def with_facts(directory: pathlib.Path, description: Description) -> Description:
+    """Completes a description that an earlier version wrote, on disk too."""
+    if description.class_counts:
+        return description
+    arrays = {split: read_split(directory, description, split) for split in _SPLITS}
+    mean, std = channel_statistics(arrays["eval"]["image"])
+    whole = dataclasses.replace(
+        description,
+        eval_mean=mean,
+        eval_std=std,
+        class_counts={
+            split: class_counts(arrays[split]["label"], len(description.classes))
+            for split in _SPLITS
+        },
+    )
+    write_description(directory, whole)
+    return whole
+
+
+def class_counts(labels: np.ndarray, num_classes: int) -> tuple[int, ...]:
+    """Number of images of each class, of labels that were checked."""
+    return tuple(np.bincount(labels, minlength=num_classes).tolist())
 
 
 def write_description(directory: pathlib.Path, description: Description) -> None:
@@ -496,6 +548,11 @@ def _parse(path: pathlib.Path, text: bytes) -> Description:
                 crc32=tuple(file["crc32"]),
             )
             for name, file in body["files"].items()
+        },
+        eval_mean=tuple(body.get("eval_mean", ())),
+        eval_std=tuple(body.get("eval_std", ())),
+        class_counts={
+            split: tuple(counts) for split, counts in body.get("class_counts", {}).items()
         },
     )
 

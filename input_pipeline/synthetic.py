@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.dataset import DatasetSpec, Split
+from dawnjax.input_pipeline.dataset import DatasetSpec, Declaration, Split
 
 WITHOUT_PREPARATION = "its images are made from a seed"
 """Why `dawnjax prepare` has nothing to do."""
@@ -72,6 +72,7 @@ class Synthetic:
             mean=(MEAN,) * self.image_channels,
             std=(STD,) * self.image_channels,
             fingerprint=hashlib.sha256(repr(self).encode()).hexdigest()[:16],
+            declaration=Declaration(name="images made from a seed"),
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:

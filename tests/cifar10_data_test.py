@@ -464,6 +464,10 @@ def test_real_images(test_data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     np.testing.assert_allclose(description.train_std, (0.2452, 0.2428, 0.2606), atol=5e-5)
     data = Cifar10(data_dir=str(tmp_path / "cifar10"))
     assert data.spec().num_train_examples == 50_000 and data.spec().num_eval_examples == 10_000
+    # All counts are CIFAR-10's, and still it is none: what JPEG lost shows.
+    declaration = data.spec().declaration
+    assert declaration is not None and declaration.benchmark == ""
+    assert "the mean of those to train on is 0.4913" in declaration.evidence
     train, evaluation = data.load("train"), data.load("eval")
     assert (np.bincount(train["label"]) == 5000).all()
     assert (np.bincount(evaluation["label"]) == 1000).all()

@@ -24,9 +24,9 @@ Event = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, compile_cache) -> Path:
-    """Trains the experiment that names an MLPerf benchmark, from its flag on."""
-    run_dir = tmp_path_factory.mktemp("export") / "trained"
+def made_up(tmp_path_factory, compile_cache) -> Path:
+    """Trains a stand-in for ImageNet on made-up images, from its flag on."""
+    run_dir = tmp_path_factory.mktemp("export") / "made_up"
     argv = ["train", "--experiment=imagenet_resnet_tiny", "--profile.after_run=false"]
     argv += [f"--run_dir={run_dir}", compile_cache]
     assert main([*argv, "--seed=3", "--price_per_hour_usd=2.5", "--notensorboard"]) == 0
@@ -56,6 +56,26 @@ def retold(
     (target / "log" / "process_00000.jsonl").write_bytes(b"".join(map(encode_line, events)))
     (target / "experiment.json").write_text(json.dumps(record))
     return target
+
+
+def on_data(**declared: str) -> Callable[[list[Event]], list[Event]]:
+    """Makes a run one of MLPerf's ResNet whose log declares its data."""
+
+    def change(events: list[Event]) -> list[Event]:
+        for event in events:
+            if event["event"] == "experiment":
+                event["experiment"]["mlperf_benchmark"] = "resnet"
+                event["data"] |= declared
+        return events
+
+    return change
+
+
+@pytest.fixture(scope="module")
+def trained(made_up, tmp_path_factory) -> Path:
+    """Retells the run as one on ImageNet, which no test has."""
+    target = tmp_path_factory.mktemp("export") / "trained"
+    return retold(made_up, target, 3, on_data(name="ImageNet", benchmark="ImageNet"))
 
 
 def stretched(factor: float) -> Callable[[list[Event]], list[Event]]:
@@ -303,6 +323,30 @@ def test_photographs_and_accumulated_gradients_are_exported(trained, tmp_path):
     assert values["train_samples"] == counts["num_train_examples"]
 
 
+def without_a_declaration(events: list[Event]) -> list[Event]:
+    for event in events:
+        event.pop("data", None)
+    return events
+
+
+@pytest.mark.parametrize("form", ["dawnbench", "mlperf"])
+def test_only_a_benchmark_s_own_data_are_exported(made_up, trained, tmp_path, capsys, form):
+    argv = [f"--format={form}", "--submitter=L", f"--out={tmp_path / 'out'}"]
+    made = retold(made_up, tmp_path / "made", 5, on_data())
+    reason = "its data are images made from a seed: no published set of a benchmark is compared"
+    assert reason in error_of(capsys, *argv, str(made))
+    words = {"name": "300 + 60 images in 6 classes, not ImageNet", "evidence": "6 classes"}
+    photographs = retold(made_up, tmp_path / "photographs", 5, on_data(**words))
+    assert "not ImageNet: 6 classes; the benchmark's are" in error_of(
+        capsys, *argv, str(photographs)
+    )
+    before = retold(trained, tmp_path / "before", 5, without_a_declaration)
+    assert "what its data are is not said" in error_of(capsys, *argv, str(before))
+    forged = retold(made_up, tmp_path / "forged", 5, on_data(benchmark=["ImageNet"]))  # pyright: ignore[reportArgumentType]
+    assert "benchmark's are" in error_of(capsys, *argv, str(forged))
+    assert not (tmp_path / "out").exists()
+
+
 def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_path, capsys):
     def other_devices(events: list[Event]) -> list[Event]:
         for event in events:
@@ -330,7 +374,6 @@ def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_pat
             "--system='../x'",
         ),
         (["--format=mlperf", "--out=RUN", "RUN", "--submitter=L"], "is not empty"),
-        (["--format=dawnbench", "--out=o", "RUN", "--submitter=L"], "no task of DAWNBench"),
         (["--format=mlperf", "--out=o", "nowhere", "--submitter=L"], "no run directory nowhere"),
         (["--format=both", "--out=o", "RUN"], "--format"),
     ],
@@ -429,7 +472,7 @@ def cifar10(values: list[float]) -> Callable[[list[Event]], list[Event]]:
         end["boot_seconds"] = end["boot_seconds"] and end["boot_seconds"] + len(values) + 1
         for event in kept:
             if event["event"] == "experiment":
-                event["experiment"]["data"] = {"tag": "cifar10"}
+                event["data"] |= {"name": "CIFAR-10", "benchmark": "CIFAR-10"}
         before = [e for e in kept if e["t"] <= rows[0]["t"]]
         return [*before, *rows, end]
 
@@ -478,6 +521,18 @@ def test_dawnbench_comes_back_as_the_same_result(dawnbench):
     assert (entry.benchmark, entry.submitter) == ("CIFAR10", "A. Person")
 
 
+def test_an_entry_of_ours_without_compared_data_is_no_official_one(dawnbench, tmp_path):
+    folder = tmp_path / "CIFAR10" / "train"
+    shutil.copytree(dawnbench[1] / "CIFAR10" / "train", folder)
+    (description,) = folder.glob("*.json")
+    record = json.loads(description.read_text())
+    assert record["misc"].pop("comparedWithTheData") == "CIFAR-10"
+    description.write_text(json.dumps(record))
+    imported = import_results([tmp_path])
+    assert imported.entries == ()
+    assert "did not compare its data with the benchmark's" in str(imported.rejections[0])
+
+
 def test_dawnbench_takes_no_entry_below_the_threshold(trained, tmp_path, capsys):
     run = retold(trained, tmp_path / "run", 5, cifar10([0.5, 0.9399]))
     argv = ["--format=dawnbench", str(run), "--submitter=A", f"--out={tmp_path / 'out'}"]
@@ -513,12 +568,12 @@ def test_an_accuracy_is_exported_by_its_declared_unit(trained, tmp_path, capsys)
 
 
 def test_the_name_of_a_benchmark_is_no_mathematics():
-    experiment = load_experiment("imagenet_resnet_tiny")
-    spec = experiment.data.spec()
-    unnamed = dataclasses.replace(experiment, mlperf_benchmark="")
+    unnamed = load_experiment("imagenet_resnet_tiny")
+    spec = unnamed.data.spec()
+    experiment = dataclasses.replace(unnamed, mlperf_benchmark="resnet")
     assert experiment.identity(spec) == unnamed.identity(spec)
     named = [name for name in experiment_names() if load_experiment(name).mlperf_benchmark]
-    assert named == ["imagenet_resnet50_mlperf", "imagenet_resnet_tiny"]
+    assert named == ["imagenet_resnet50_mlperf"]
 
 
 def test_no_flag_makes_an_experiment_a_benchmark(capsys):

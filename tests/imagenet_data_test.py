@@ -60,7 +60,15 @@ def test_photographs_become_squares_with_their_labels(folders, tmp_path, capsys)
     assert (
         "written: 7 train and 3 eval images 256x256x3 in 2 classes, from image folders" in lines[0]
     )
-    assert lines[1].startswith("note: this is a part of ImageNet, which has 1,281,167 train")
+    why = "ImageNet has 1,281,167 images to train on, and these are 7"
+    assert lines[1] == f"note: this is not ImageNet, and no result of it is one of ImageNet: {why}"
+    for directory in (out, folders):  # prepared, and as they are
+        declaration = ImageNet(data_dir=str(directory)).spec().declaration
+        assert declaration is not None and not declaration.benchmark
+        assert (declaration.name, declaration.evidence) == (
+            "7 + 3 images in 2 classes, not ImageNet",
+            why,
+        )
     assert sorted(path.name for path in out.iterdir()) == [
         "dataset.json",
         "eval_images.npy",

@@ -1,10 +1,12 @@
 """Input that means harm, or nothing: one clear line, no crash, nothing written but the output."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import math
 import os
+import re
 import tarfile
 import time
 import tracemalloc
@@ -14,13 +16,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_entries import make_entry, make_trial
 
 from dawnjax.__main__ import main
+from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.official import dawnbench, importer, mlperf_log, sources
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
-from dawnjax.results.entries import Entry, read_entries
+from dawnjax.report import boards
+from dawnjax.results.entries import Entry, read_entries, write_entries
 
 LOG = b"""\
 :::MLPv0.5.0 resnet 1541720000.000000000 (train.py:1) run_start
@@ -141,15 +146,129 @@ def test_a_description_that_describes_nothing_is_listed(tmp_path):
     assert imported.other_files == ("v0.5.0/entry.json",)
 
 
-@pytest.mark.parametrize(("name", "start"), [("time_ms", 1_600_000_000), ("time_s", 1.6e12)])
-def test_a_time_in_another_unit_is_refused(name, start):
-    log = "".join(
-        f':::MLLOG {{"key": "{key}", "{name}": {start + after}, "metadata": {more}}}\n'
-        for key, after, more in (("run_start", 0, "{}"), ("run_stop", 60, '{"status": "success"}'))
+def stamped(name: str, start: float, after: float, more: str = "") -> bytes:
+    """A log of a run_start, a run_stop after it, and other lines."""
+    lines = ((start, "run_start", "{}"), (start + after, "run_stop", '{"status": "success"}'))
+    return (
+        "".join(
+            f':::MLLOG {{"key": "{key}", "{name}": {stamp!r}, "metadata": {metadata}}}\n'
+            for stamp, key, metadata in lines
+        )
+        + more
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("log", "seconds", "how"),
+    [
+        (stamped("time_ms", 1_600_000_000, 60), 60.0, "time_ms is read as seconds"),
+        (stamped("time_ms", 1.6e9, 60.25), 60.25, "time_ms is read as seconds"),
+        (stamped("time_s", 1.6e12, 60_250), 60.25, "time_s is read as milliseconds"),
+        (stamped("time_ms", 1.6e15, 60e6), 60.0, "time_ms is read as microseconds"),
+        (LOG.replace(b"15417200", b"15417200" + b"000"), None, ""),
+    ],
+)
+def test_a_unit_that_all_stamps_tell_is_inferred_and_named(log, seconds, how):
+    if seconds is None:  # some stamps in milliseconds, some moved by years
+        with pytest.raises(Refused, match="not all stamps|no unit|two runs"):
+            read_trial(log.replace(b"1541720000060", b"1541720060"))
+        return
+    trial = read_trial(log)
+    assert trial.seconds == pytest.approx(seconds, abs=1e-6)
+    assert trial.inferred.startswith(how)
+    assert trial.inferred.endswith("all 2 stamps lie from 2014 to 2036")
+    assert f"inferred: {trial.inferred}" in trial.warnings
+    assert 1.59e9 < trial.start_unix_seconds < 1.61e9
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        # Ten days of seconds, or a quarter of an hour on a clock of milliseconds since its start.
+        (stamped("time_ms", 1_600_000_000, 864_000), "as seconds the log takes 864000, as mill"),
+        (stamped("time_ms", 3_000_000_000, 60), "no unit makes it a time from 2014 to 2036"),
+        (stamped("time_s", 1e30, 60), "no unit makes it a time"),
+        (
+            stamped("time_ms", 1.6e9, 60, ':::MLLOG {"key": "seed", "time_ms": 1.6e12}\n'),
+            "not all stamps of the log have the same",
+        ),
+        (
+            stamped("time_ms", 1.6e9, 60, ':::MLLOG {"key": "seed", "time_s": 1.6e9}\n'),
+            "no unit makes it a time",
+        ),
+        (stamped("time_ms", 1e3, 60e3, ':::MLLOG {"key": "eval_accuracy", "time_ms": 1e308}\n'),
+         "'eval_accuracy' is stamped 1e+305 s after 1970"),
+        (LOG.replace(b"1541720050.000000000", b"9" * 400), "'eval_accuracy' is stamped inf s"),
+        (LOG.replace(b"1541720001", b"9" * 400), "'train_epoch' is stamped inf s"),
+    ],
+)  # fmt: skip
+def test_stamps_that_are_no_times_of_a_run_are_refused(log, why):
+    with pytest.raises(Refused) as refused:
+        read_trial(log)
+    assert why in refused.value.reason and refused.value.line is not None
+
+
+@pytest.mark.parametrize(
+    ("log", "how"),
+    [
+        (LOG.replace(b"v0.5.0", b"v0.6.0"), "lines such as ':::MLPv0.6.0 resnet 1541720000."),
+        (LOG.replace(b"v0.5.0", b"-0.4"), "lines such as ':::MLP-0.4 resnet 1541720000."),
+        (b"\n".join(re.sub(rb"\(.*?\) ", b"", line) for line in LOG.splitlines()), "lines such"),
+        (LATER.replace(b'"', b"'").replace(b"null", b"None"), "lines in Python's notation"),
+    ],
+)
+def test_a_dialect_is_read_and_named(log, how):
+    trial, plain = read_trial(log), read_trial(LATER if b"MLLOG" in log else LOG)
+    assert trial.inferred.startswith(how) and not plain.inferred
+    same = ("seconds", "reached", "evaluations", "benchmark", "epochs", "start_unix_seconds")
+    for name in same:
+        assert getattr(trial, name) == getattr(plain, name)
+
+
+def test_lines_in_no_form_are_quoted():
+    with pytest.raises(Refused) as refused:
+        read_trial(b"words\n:::MLLOG run_start at noon\n")
+    assert refused.value.line == 2
+    assert "the first being ':::MLLOG run_start at noon'; known are ':::MLPv0.5.0 <" in str(
+        refused.value
     )
-    with pytest.raises(Refused, match="another unit"):
-        read_trial(log.encode())
-    read_trial(log.replace(name, {"time_ms": "time_s", "time_s": "time_ms"}[name]).encode())
+
+
+def test_one_bad_log_costs_its_entry_alone_and_inferred_times_are_flagged(tmp_path, capsys):
+    """From a folder with a stamp of 400 digits, one of 1e308 and one in seconds to a report."""
+    bad = {
+        "digits": LOG.replace(b"1541720050.000000000", b"9" * 400),
+        "huge": stamped("time_ms", 1e3, 6e4, ':::MLLOG {"key": "eval_stop", "time_ms": 1e308}\n'),
+        "seconds": stamped("time_ms", 1.6e9, 60.0),
+        "whole": LOG,
+    }
+    for system, log in bad.items():
+        path = tmp_path / "in" / RESULT.replace("/sys/", f"/{system}/")
+        path.parent.mkdir(parents=True)
+        path.write_bytes(log)
+    out = tmp_path / "official.jsonl"
+    assert main(["import", str(tmp_path / "in"), f"--out={out}", "--warnings"]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("rejected: ") for line in shown) == 2
+    assert any("result_0.txt: inferred: time_ms is read as seconds" in line for line in shown)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "official.jsonl"]
+    entries = {entry.source.split("/")[-2]: entry for entry in read_entries(out)}
+    assert set(entries) == {"seconds", "whole"}
+    assert [entries[name].summary.inferred for name in ("seconds", "whole")] == [1, 0]  # pyright: ignore[reportOptionalMemberAccess]
+    trial = dataclasses.replace(make_trial(60.0), inferred="time_ms is read as seconds")
+    flagged = make_entry([trial], source="flagged")
+    (row,) = leaderboard([flagged], "ImageNet").records()
+    assert (row["rank"], row["remark"]) == (1, "of 1 of 1 trials time_ms is read as seconds")
+    (board,) = boards.boards([flagged])
+    view = boards.board_view(board)
+    assert view.rows[0][0].mark == "a" and view.reasons[0][1] == row["remark"]
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_nothing(tmp_path):
+    entry = make_entry([make_trial(math.inf)])
+    with pytest.raises(ValueError, match="JSON"):
+        write_entries(tmp_path / "out.jsonl", [entry])
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_there_was_instead_of_results_is_said(tmp_path, capsys):

@@ -16,8 +16,16 @@ from dawnjax.analysis.cost import (
     system_price,
 )
 from dawnjax.analysis.counts import count, count_listed, counts_table, read_entry_list
-from dawnjax.analysis.leaderboard import benchmarks, leaderboard, ranking_seconds, targets, up_to
+from dawnjax.analysis.leaderboard import (
+    RULE,
+    benchmarks,
+    leaderboard,
+    ranking_seconds,
+    targets,
+    up_to,
+)
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.report.table_view import records_of
 from dawnjax.results.entries import Entry, Inference, Target
 
 P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")
@@ -39,6 +47,36 @@ def test_by_time():
     assert table.column("source") == ["c", "a", "b", "d"]
     assert table.column("seconds") == [50.0, 100.0, 200.0, None]
     assert table.column("remark") == ["", "", "", "not reached"]
+
+
+def test_ranks_that_are_not_told_apart_are_spans():
+    def ours(source, mean, count, price=36.0):
+        times = [mean * (1 + 0.01 * (-1) ** n) for n in range(count)]
+        return entry_of(times, source=source, suite="dawnjax", cost_per_hour_usd=price)
+
+    # Three trials cannot be told from ten, though their mean is less; ten and ten can.
+    entries = [ours("few", 0.482, 3), ours("ten", 0.589, 10), ours("slow", 1.0, 10, 1.0)]
+    table = leaderboard(entries, "ImageNet")
+    columns = ("source", "rank", "rank_from", "rank_to")
+    assert [[row[name] for name in columns] for row in table.records()] == [
+        ["few", 1, 1, 3],
+        ["ten", 2, 1, 2],
+        ["slow", 3, 2, 3],
+    ]
+    assert RULE in table.notes
+    few, ten, _ = records_of(table)
+    assert (few["seconds_low"], few["seconds_high"]) == (None, None)
+    assert 0.583 < ten["seconds_low"] < 0.589 < ten["seconds_high"] < 0.595
+    by_cost = leaderboard(entries, "ImageNet", by="cost")
+    assert [[row[name] for name in columns] for row in by_cost.records()] == [
+        ["slow", 1, 1, 2],
+        ["few", 2, 1, 3],
+        ["ten", 3, 2, 3],
+    ]
+    # What a failure costs is not told by trials that all reached: only then is there no interval.
+    failing = entry_of([1.0] * 9 + [None], total=5.0, source="f", suite="dawnjax")
+    (row,) = records_of(leaderboard([failing], "ImageNet"))
+    assert row["seconds"] == pytest.approx(14 / 9) and row["seconds_low"] < 14 / 9
 
 
 def test_by_cost_with_a_cut_off():

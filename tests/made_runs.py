@@ -29,6 +29,7 @@ def write_run(
     cores: int | None = None,
     profile_seconds: float = 0.0,
     cache: str = "",
+    declared: dict[str, Any] | None = None,
 ) -> Path:
     """Writes a run that is evaluated each 5 s, after ten steps, from its start at 8 s.
 
@@ -51,6 +52,7 @@ def write_run(
       cores: Of process 0, in its log; none if None.
       profile_seconds: How long a profile after the run takes; 0 takes none.
       cache: Whether a program that took 5 s before the start was `cold` or `warm`; empty for none.
+      declared: What its log says of its data; None for a log of an earlier version.
     """
     log = Log().begin(0.0, price)
     step = 0
@@ -87,7 +89,8 @@ def write_run(
         },
         "experiment": {"seed": seed, "identity": identity}
         | ({"run_options": {"price_per_hour_usd": price, **options}} if options else {})
-        | ({"experiment": {**EXPERIMENT, "data": {"tag": data}}} if data else {}),
+        | ({"experiment": {**EXPERIMENT, "data": {"tag": data}}} if data else {})
+        | ({"data": declared} if declared else {}),
         "devices": {
             "num_devices": num_devices,
             "device_kind": device_kind,

@@ -57,7 +57,8 @@ def test_converts_and_says_what(source: pathlib.Path, capsys) -> None:
         + re.escape(f"train mean {mean}, std {std}"),
         first,
     )
-    assert second.startswith("note: this is a part of CIFAR-10, which has 50,000 train and 10,000")
+    assert second.startswith("note: this is not CIFAR-10, ")
+    assert second.endswith("CIFAR-10 has 50,000 images to train on, and these are 20")
     assert (Cifar10(data_dir=str(out)).load("eval")["image"] == TEST).all()
 
 

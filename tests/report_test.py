@@ -11,7 +11,8 @@ import pytest
 from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
-from dawnjax.report import curves, inputs, own, page, trials, writing
+from dawnjax.analysis.leaderboard import RULE
+from dawnjax.report import boards, curves, inputs, own, page, trials, writing
 from dawnjax.report.figures import Figure
 from dawnjax.report.privacy import Redactor
 from dawnjax.report.table_view import MOST_ROWS, TableView
@@ -170,6 +171,30 @@ def test_what_is_not_known_says_why(report):
     for row in read.rows:
         assert all(cell.strip() for cell in row if row), row
     assert not re.search(r"\b(nan|None|inf|undefined)\b", text)
+
+
+def test_a_board_shows_intervals_and_the_places_that_an_entry_might_have():
+    fields = {"suite": "dawnjax", "round": "", "benchmark": "digits"}
+    entries = [
+        entry("few", [0.48, 0.481, 0.483], **fields),
+        entry("ten", [0.58, 0.6] * 5, **fields),
+        entry("slow", [1.0, 1.02] * 5, **fields),
+    ]
+    entries = [dataclasses.replace(e, source=n) for e, n in zip(entries, "abc", strict=True)]
+    (board,) = boards.boards(entries)
+    rows = boards.board_view(board).rows
+    assert [(row[0].text, row[0].small) for row in rows] == [
+        ("1", "1\N{EN DASH}3"),
+        ("2", "1\N{EN DASH}2"),
+        ("3", "2\N{EN DASH}3"),
+    ]
+    assert rows[0][2].small == "" and re.fullmatch(r"0?\.?58\d.* to .*59\d.*", rows[1][2].small)
+    section = boards.leaderboards_section([board])
+    assert section is not None and RULE in section.lead
+    single = [dataclasses.replace(e, trials=e.trials[:1]) for e in entries[:2]]
+    view = boards.board_view(boards.boards(single)[0])
+    assert all(row[0].small == "" for row in view.rows)
+    assert any("No two of these entries are told apart" in note for note in view.notes)
 
 
 def test_few_trials_are_too_few_to_tell():

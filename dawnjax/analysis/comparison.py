@@ -157,10 +157,7 @@ def compare(first: Entry, second: Entry) -> Comparison:
         expected_ratio = resampling.bootstrap(
             [rows[0], rows[1]], _ratio_of_expected, fewest=FEWEST_TRIALS
         )
-    interval = expected_ratio or mean_ratio
-    distinct = None
-    if interval is not None and interval.low is not None:
-        distinct = interval.low > 1 or (interval.high is not None and interval.high < 1)
+    distinct = _leaves_out_1(expected_ratio or mean_ratio)
     counted = times if expected_ratio is None else rows
     cautions = _cautions(first, second, times)
     if distinct is None:
@@ -182,6 +179,30 @@ def compare(first: Entry, second: Entry) -> Comparison:
         trials_needed=needed,
         caution="; ".join(cautions),
     )
+
+
+def told_apart(first: np.ndarray | None, second: np.ndarray | None) -> bool:
+    """Whether the 95 % interval of the ratio of two sets' expected times leaves out 1.
+
+    Args:
+      first: What each trial of a set took, in any unit, and 1 if it reached, `[trials, 2]`; None if
+        it is not known.
+      second: The same of the second set.
+    """
+    if first is None or second is None or min(len(first), len(second)) < FEWEST_TRIALS:
+        return False
+    if first[:, 1].all() and second[:, 1].all():
+        low, high = sorted((first[:, 0], second[:, 0]), key=np.min)
+        if low.max() < high.min():
+            return True  # so are the means of all resamples
+    ratio = resampling.bootstrap([first, second], _ratio_of_expected, fewest=FEWEST_TRIALS)
+    return bool(_leaves_out_1(ratio))
+
+
+def _leaves_out_1(interval: Interval | None) -> bool | None:
+    if interval is None or interval.low is None:
+        return None
+    return interval.low > 1 or (interval.high is not None and interval.high < 1)
 
 
 def compare_table(pairs: Iterable[tuple[Entry, Entry]]) -> Table:

@@ -9,7 +9,29 @@ from typing import Any
 
 from dawnjax.errors import RunError
 from dawnjax.official import mlperf_rounds
-from dawnjax.results.entries import Entry, summary_of
+from dawnjax.official.outcome import Imported, Refused, printable
+from dawnjax.results.entries import SUITES, Entry, summary_of
+
+_CHOICES = {
+    "suite": SUITES,
+    "kind": ("training", "inference"),
+    "target.direction": ("at_least", "at_most"),
+}
+"""Fields that hold one of a few words."""
+
+
+def without_damaged(imported: Imported) -> Imported:
+    """Rejects the entries of an import that `check` refuses, so that the others can be read."""
+    sound: list[Entry] = []
+    rejections = list(imported.rejections)
+    for entry in imported.entries:
+        try:
+            check(entry)
+            sound.append(entry)
+        except RunError as error:
+            rejections.append(Refused(printable(str(error)), file=entry.source))
+    return dataclasses.replace(imported, entries=tuple(sound), rejections=tuple(rejections))
+
 
 DIRECTIONS = ("at_least", "at_most")
 
@@ -17,16 +39,19 @@ DIRECTIONS = ("at_least", "at_most")
 def check(entry: Entry) -> None:
     """Checks that every field of an entry holds what its type says, and only finite numbers.
 
-    Times, costs, deviations and epochs must not be negative either.
+    Times, costs, deviations and epochs must not be negative either, and what is one of a few words
+    must be one.
 
     Raises:
       RunError: A field does not; it is named.
     """
     for where, value, wanted in _fields(entry, ""):
-        holds = _is_a(value, wanted)
+        holds = _is_a(value, wanted) and value in _CHOICES.get(where, (value,))
         an_amount = re.search(r"(seconds\w*|usd|cv|_std|epochs)$", where) is not None
         if not holds or (an_amount and isinstance(value, int | float) and value < 0):
             must = "; it must not be negative" if holds else ""
+            if where in _CHOICES:
+                must = f"; choose {' or '.join(_CHOICES[where])}"
             raise RunError(
                 f"the entry {str(entry.source)[:200]!r} is damaged: {where} is "
                 f"{str(value)[:60]!r}{must}; correct it or leave the entry out"

@@ -1,16 +1,34 @@
 """Leaderboards by time and by cost, up to a day."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from dawnjax.analysis.comparison import told_apart
 from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
+from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
+from dawnjax.analysis.stability import expected_time_rows, stability_of
 from dawnjax.analysis.tables import Column, Table, row_of
 from dawnjax.errors import ConfigError
 from dawnjax.results.entries import Entry, Target, reaches
 
 ORDERS = ("time", "cost")
+
+MOST_COMPARED = 60
+"""Entries of enough trials on a leaderboard whose ranks are told apart: each with each."""
+
+RULE = (
+    "A rank is that of the estimate; below it stand the places that the entry might have, where "
+    f"those are several. Two entries are told apart if both have {FEWEST_TRIALS} trials or more "
+    "and the 95 % interval of the ratio of their expected times (costs) leaves out 1. The interval "
+    "of a time is the mean's where all trials reached, the expected time's where some did not; "
+    f"none is given of fewer than {FEWEST_TRIALS} trials or of an MLPerf score."
+)
+"""When ranks are told apart, and which intervals there are."""
 
 
 class _Row(NamedTuple):
@@ -19,6 +37,7 @@ class _Row(NamedTuple):
     cost: float | None
     price_source: str
     why_unranked: str
+    interval: Interval | None = None
 
 
 def benchmarks(entries: Iterable[Entry]) -> list[tuple[str, str, str, str]]:
@@ -128,8 +147,16 @@ def leaderboard(
     ranked.sort(key=lambda row: (key(row), row.entry.source))
     unranked = [row for row in rows if row.why_unranked or key(row) is None]
     unranked.sort(key=lambda row: row.entry.source)
+    spans = _spans([_amounts(row, by) for row in ranked if kind == "training"])
     ranks = [*enumerate(ranked, start=1), *((None, row) for row in unranked)]
     notes = []
+    if kind == "training":
+        notes.append(RULE)
+        if (None, None) in spans:
+            notes.append(
+                f"More than {MOST_COMPARED} entries have enough trials to be compared each with "
+                "each: no ranks are told apart."
+            )
     if until is not None:
         notes.append(f"Entries dated up to {until}.")
         if undated:
@@ -148,6 +175,8 @@ def leaderboard(
     scope = " ".join(part for part in (suite, round, benchmark) if part)
     columns = (
         Column("rank", "rank", kind="integer"),
+        Column("rank_from", "rank, from", kind="integer"),
+        Column("rank_to", "rank, to", kind="integer"),
         Column("source", "entry"),
         Column("submitter", "submitter"),
         Column("model", "model"),
@@ -157,6 +186,8 @@ def leaderboard(
         Column("target", "target"),
         Column("trials", "trials", kind="integer"),
         Column("seconds", quantity, "s", "number"),
+        Column("seconds_low", f"{quantity}, 95 % from", "s", "number"),
+        Column("seconds_high", f"{quantity}, 95 % to", "s", "number"),
         COMPILATION,
         Column("cost_usd", cost, "USD", "number"),
         Column("price_source", "price"),
@@ -166,7 +197,10 @@ def leaderboard(
         name=f"leaderboard_{kind}_{by}",
         title=f"{scope}: {kind} by {quantity if by == 'time' else 'cost'}",
         columns=columns,
-        rows=tuple(_cells(columns, row, rank) for rank, row in ranks),
+        rows=tuple(
+            _cells(columns, row, spans[rank - 1] if rank and spans else (None, None), rank)
+            for rank, row in ranks
+        ),
         notes=tuple(notes),
     )
 
@@ -174,7 +208,67 @@ def leaderboard(
 def _training_row(entry: Entry, prices: Sequence[Price]) -> _Row:
     seconds, why = ranking_seconds(entry)
     cost, price_source = training_cost(entry, seconds, prices)
-    return _Row(entry, seconds, cost, price_source, why)
+    return _Row(entry, seconds, cost, price_source, why, _interval(entry))
+
+
+def _inferred(entry: Entry) -> str:
+    """How many trials were read otherwise than their logs say, and how; empty if none was."""
+    how = [trial.inferred for trial in entry.trials if trial.inferred]
+    if not how:
+        return ""
+    return f"of {len(how)} of {len(entry.trials)} trials {'; '.join(dict.fromkeys(how))}"
+
+
+def _interval(entry: Entry) -> Interval | None:
+    """The interval of the time that ranks an entry: of the expected time, or of the mean.
+
+    The mean is the expected time where all trials reached. An MLPerf score has none.
+    """
+    if entry.suite == "mlperf_training":
+        return None
+    stability = stability_of(
+        [trial.time_to_accuracy_seconds for trial in entry.trials],
+        [trial.total_seconds for trial in entry.trials],
+    )
+    all_reached = all(trial.reached for trial in entry.trials)
+    return stability.mean_seconds if all_reached else stability.expected_seconds
+
+
+def _amounts(row: _Row, by: str) -> np.ndarray | None:
+    """What each trial took, in seconds or USD, and 1 if it reached; None if not known."""
+    trials = row.entry.trials
+    costs = [trial.cost_usd for trial in trials]
+    if by == "cost" and trials and None not in costs:
+        return np.array([(trial.cost_usd, trial.reached) for trial in trials], np.float64)
+    rows = expected_time_rows(
+        [trial.time_to_accuracy_seconds for trial in trials],
+        [trial.total_seconds for trial in trials],
+    )
+    if by == "cost" and rows is not None and row.cost is not None and row.seconds:
+        rows[:, 0] *= row.cost / row.seconds
+    return rows
+
+
+def _spans(amounts: Sequence[np.ndarray | None]) -> list[tuple[int | None, int | None]]:
+    """First and last rank that each ranked entry might have; None where too many would be compared.
+
+    Entries before it that are told apart from it stay before it, those after it stay after it.
+    """
+    if sum(rows is not None and len(rows) >= FEWEST_TRIALS for rows in amounts) > MOST_COMPARED:
+        return [(None, None)] * len(amounts)
+    spans = [[1, len(amounts)] for _ in amounts]
+    for (place, first), (after, second) in itertools.combinations(enumerate(amounts), 2):
+        if told_apart(first, second):
+            spans[after][0] += 1
+            spans[place][1] -= 1
+    return [(first, last) for first, last in spans]
+
+
+def _upper(interval: Interval | None) -> float | str | None:
+    """Upper end of an interval, `no bound` where it has none; None where there is no interval."""
+    if interval is None or interval.low is None:
+        return None
+    return "no bound" if interval.high is None else interval.high
 
 
 def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
@@ -197,17 +291,25 @@ def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
 
 
 def _cells(
-    columns: Sequence[Column], row: _Row, rank: int | None
+    columns: Sequence[Column],
+    row: _Row,
+    span: tuple[int | None, int | None],
+    rank: int | None,
 ) -> tuple[str | int | float | None, ...]:
     entry = row.entry
     remark = row.why_unranked
     if rank is None and not remark:
         remark = row.price_source if row.cost is None else "time not known"
+    remark = "; ".join(filter(None, [remark, _inferred(entry)]))
     return row_of(
         columns,
         row,
         entry,
         rank=rank,
+        rank_from=span[0],
+        rank_to=span[1],
+        seconds_low=row.interval and row.interval.low,
+        seconds_high=_upper(row.interval),
         hardware=entry.hardware or entry.system,
         target=target_words(entry.target),
         trials=len(entry.trials) if entry.kind == "training" else None,

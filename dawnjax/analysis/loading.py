@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dawnjax.analysis import our_runs
-from dawnjax.analysis.entry_checks import check, with_summary_of_trials
+from dawnjax.analysis.entry_checks import check, with_summary_of_trials, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import importer
 from dawnjax.results.entries import Entry, Trial, read_entries, set_apart, write_entries
@@ -265,7 +265,7 @@ def _is_same(first: Trial, second: Trial) -> bool:
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:
-    imported = importer.import_results([path])
+    imported = without_damaged(importer.import_results([path]))
     entries += imported.entries
     problems += map(str, imported.rejections)
     problems += (f"{copy}; it counts once" for copy in imported.copies)

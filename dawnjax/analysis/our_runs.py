@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dawnjax.analysis.entry_checks import check
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.results.entries import Entry, Evaluation, Target, Trial, day_of, set_apart, summary_of
@@ -49,6 +50,8 @@ what happens before the clock or after it."""
 
 _LONGEST_SECONDS = 1e10
 """Three centuries; no run has a later moment."""
+
+_MOST_EPOCHS = 1e9
 
 _EARLIER_UNITS = {"parallel_text": "packed rows"}
 """What an example was called in logs from before they said so, by the dataset's tag."""
@@ -141,9 +144,10 @@ def read_run(path: Path) -> OurRun:
         _refuse_impossible_times(events)
         run = _our_run(path.resolve().name, events, line_faults)
         _refuse_impossible_results(run.result)
-        entries_of([run])  # which reads the fields that the result does not
+        for entry in entries_of([run]):  # a field of another kind shows here, not on a page
+            check(entry)
         json.dumps(run.result.to_json(), allow_nan=False)
-    except (RunError, *summary.FORGED) as error:
+    except (RunError, ArithmeticError, *summary.FORGED) as error:
         why = str(error) if isinstance(error, RunError) else summary.of_another_kind(error)
         raise RunError(f"{path}: the log of process 0 cannot be summarized: {why}") from None
     for fault in contradictions(record, log):
@@ -226,6 +230,8 @@ def _refuse_impossible_times(events: Sequence[dict[str, Any]]) -> None:
 
 def _refuse_impossible_results(result: RunResult) -> None:
     metrics = declared_metrics(result.metrics)
+    if not 0 <= result.epochs <= _MOST_EPOCHS:
+        raise RunError(f"it trained {result.epochs} epochs, no number of a run")
     for row in result.evaluations:
         seconds = row["seconds_since_run_start"]
         if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:
@@ -335,10 +341,17 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         summary=summary_of(trials),
         warnings=(*_target_warnings(first), *_warnings(runs)),
         reasons=reasons,
+        data=data_name(first),
         identity=first.identity,
         variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
     )
     return set_apart(entry, ", ".join(_distinctions(runs[0])))
+
+
+def data_name(result: RunResult) -> str:
+    """What a run was trained on, as its dataset declared it."""
+    name = result.data.get("name") if isinstance(result.data, dict) else None
+    return name if isinstance(name, str) and name else "data that the log does not name"
 
 
 def _distinctions(run: OurRun) -> list[str]:

@@ -23,12 +23,18 @@ class Stability:
     times: that of the mean holds the truth 84 times of 100 with 5 trials, 90 with 10, 92 with 20;
     that of the CV 60, 80 and 88 times.
 
+    The expected time has an interval only where a trial did not reach. Then it holds the truth 94
+    times of 100 or more (5 to 20 trials that reach in 50 to 95 % of cases, failures of 1.2 to 3
+    times the mean). Where all trials reached, it would be the mean's, as if none could fail: with 5
+    trials that reach in 80 % of cases, a third of all sets, that leaves 65 of 100.
+
     Attributes:
       reached: Fraction of trials that reached, with Wilson's interval; None without trials.
       mean_seconds: Mean time to accuracy of the trials that reached; None for fewer than two.
       cv: Their coefficient of variation.
       expected_seconds: Time of all trials over number that reached; no upper end where a resample
-        in which no trial reached is likely; None if a trial's time is not known.
+        in which no trial reached is likely, no end at all where every trial reached; None if a
+        trial's time is not known.
     """
 
     reached: Interval | None
@@ -53,7 +59,7 @@ def stability_of(
         reached=resampling.wilson(len(times), len(seconds)) if seconds else None,
         mean_seconds=_estimate(times, mean_of_rows),
         cv=_estimate(times, cv_of_rows),
-        expected_seconds=None if rows is None else _estimate(rows, expected_of_rows),
+        expected_seconds=None if rows is None else _expected(rows),
     )
 
 
@@ -86,6 +92,14 @@ def expected_of_rows(rows: np.ndarray) -> np.ndarray:
     Infinite for a resample in which none reached.
     """
     return rows[:, :, 0].sum(axis=1) / rows[:, :, 1].sum(axis=1)
+
+
+def _expected(rows: np.ndarray) -> Interval | None:
+    """The expected time; without ends where no trial tells what a failure costs."""
+    estimate = _estimate(rows, expected_of_rows)
+    if estimate is None or not rows[:, 1].all():
+        return estimate
+    return Interval(estimate.value, None, None, "none")
 
 
 def _estimate(

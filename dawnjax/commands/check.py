@@ -192,6 +192,7 @@ def _result_faults(
     expected = json.loads(json.dumps(expected))
     # A result may be as old as a log without declarations.
     may_lack = () if expected["metrics"] else ("metrics", "example_unit")
+    may_lack += () if expected["data"] else ("data",)
     for name in sorted(expected.keys() | written.keys()):
         if name not in written:
             if name in may_lack:

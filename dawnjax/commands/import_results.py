@@ -5,6 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
+from dawnjax.analysis.entry_checks import without_damaged
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"--out={out} is a folder; name a file such as {out / 'results.jsonl'}")
     if out.resolve() in resolved:
         raise ConfigError(f"--out={out} is one of the sources; it would be overwritten")
-    imported = import_results(paths)
+    imported = without_damaged(import_results(paths))
     for rejection in imported.rejections:
         print(f"rejected: {rejection}")
     for copy in imported.copies:

@@ -13,6 +13,7 @@ from dawnjax.config.experiment_flags import FlagTree
 from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore
 from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.input_pipeline.dataset import declared
 from dawnjax.runs.directory import write_json
 from dawnjax.tasks.task import Task
 
@@ -107,7 +108,7 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
         "identity": run.record["identity"],
         "seed": run.record["seed"],
         "step": restored.step,
-        "data": experiment.data.TAG,
+        "data": declared(experiment.data, run.spec),
         "model": experiment.model.TAG,
         "weights": experiment.evaluation.weights,
         "compute_dtype": experiment.compute_dtype,

@@ -25,6 +25,9 @@ INFERENCE_EXAMPLES = 10_000
 
 VERSION = "v1.0"
 
+OUR_DATA = "comparedWithTheData"
+"""In `misc` of what `dawnjax export` wrote: the published set that the data were compared with."""
+
 MAX_COLUMNS = 50
 MAX_ROWS = 20_000
 MAX_EPOCHS = 1e6
@@ -371,6 +374,13 @@ def _common(
 ) -> tuple[dict[str, Any], float | None, dict[str, str]]:
     """Reads the descriptive fields of an entry, its price and why fields are None."""
     reasons: dict[str, str] = {}
+    misc = fields.get("misc")
+    ours = text.words(fields.get("framework")).startswith("DawnJAX ")
+    if ours and not (isinstance(misc, dict) and misc.get(OUR_DATA)):
+        raise Refused(
+            "was exported by a version of DawnJAX that did not compare its data with the "
+            "benchmark's: export the run again"
+        )
     version = fields.get("version")
     if version != VERSION:
         warnings.append(f"json: version is {quoted(version)}, not {VERSION}")

@@ -15,15 +15,22 @@ from typing import Any, NamedTuple
 from dawnjax import bounded
 from dawnjax.errors import ConfigError
 from dawnjax.official import dawnbench
-from dawnjax.official.exported_run import ExportedRun, checked_name, metrics_of, write_folder
+from dawnjax.official.exported_run import (
+    ExportedRun,
+    benchmark_data,
+    checked_name,
+    metrics_of,
+    naming_faults,
+    write_folder,
+)
 from dawnjax.official.outcome import printable
 from dawnjax.runs.directory import read_plain
 from dawnjax.tasks.metric import KNOWN_METRICS
 
-# The task of a dataset, and the accuracies that its table has.
+# The task of a published set, and the accuracies that its table has.
 _TASKS = {
-    "cifar10": ("CIFAR10", ("top1Accuracy",)),
-    "imagenet": ("ImageNet", ("top1Accuracy", "top5Accuracy")),
+    "CIFAR-10": ("CIFAR10", ("top1Accuracy",)),
+    "ImageNet": ("ImageNet", ("top1Accuracy", "top5Accuracy")),
 }
 
 
@@ -50,16 +57,17 @@ def export(
       The paths of the descriptions.
 
     Raises:
-      ConfigError: A source is of no task of the benchmark or does not reach its threshold, a file
+      ConfigError: A source's data are not those of a task, it does not reach the threshold, a file
         is none that `dawnjax infer` wrote, or a name cannot be one of a file.
     """
     if not author.strip():
         raise ConfigError("--submitter is missing: the entry's author")
     checked_name("name", name)
-    entries = [
-        _training_entry(source) if isinstance(source, ExportedRun) else _inference_entry(source)
-        for source in sources
-    ]
+    entries = []
+    for source in sources:
+        is_run = isinstance(source, ExportedRun)
+        with naming_faults(source.path if is_run else source):
+            entries.append(_training_entry(source) if is_run else _inference_entry(source))
     paths: list[Path] = []
 
     def write(folder: Path) -> None:
@@ -94,13 +102,9 @@ class _Entry(NamedTuple):
     table: str = ""
 
 
-def _task_of(data: str, where: str) -> tuple[dawnbench.Task, tuple[str, ...]]:
-    """Task of a dataset, and the accuracies that its table has a column of."""
-    if data not in _TASKS:
-        raise ConfigError(
-            f"{where} {data!r}; DAWNBench's tasks here need one of {', '.join(_TASKS)}"
-        )
-    name, columns = _TASKS[data]
+def _task_of(data: Any, source: Path) -> tuple[dawnbench.Task, tuple[str, ...]]:
+    """Task of what a source says of its data, and the accuracies that its table has a column of."""
+    name, columns = _TASKS[benchmark_data(data, _TASKS, source)]
     return dawnbench.TASKS[name], columns
 
 
@@ -142,10 +146,7 @@ def _check_threshold(best: float, task: dawnbench.Task, source: Path) -> None:
 
 def _training_entry(run: ExportedRun) -> _Entry:
     result, experiment = run.result, run.experiment
-    task, columns = _task_of(
-        experiment["data"].get("tag"),
-        f"{run.path}: experiment {result.experiment} is no task of DAWNBench: its data are",
-    )
+    task, columns = _task_of(result.data, run.path)
     scales = _scales(columns, result.metrics, run.path)
     lines, best = ["\t".join(["epoch", "hours", *columns])], 0.0
     for row in result.evaluations:
@@ -159,6 +160,7 @@ def _training_entry(run: ExportedRun) -> _Entry:
     hosts = f" on {run.num_hosts} hosts" if run.num_hosts > 1 else ""
     misc = {
         "experiment": printable(result.experiment, 80),
+        dawnbench.OUR_DATA: result.data["benchmark"],
         "seed": result.seed,
         "batchSize": result.global_batch_size
         or [stage["global_batch_size"] for stage in result.stages],
@@ -192,6 +194,7 @@ def _inference_entry(file: Path) -> _Entry:
         hardware = f"{device['used']} x {device['kind']} ({device['processor']})"
         misc = {
             "experiment": printable(str(record["experiment"]), 80),
+            dawnbench.OUR_DATA: str(data.get("benchmark") if isinstance(data, dict) else ""),
             "computeDtype": printable(str(record["compute_dtype"]), 20),
             "examples": int(record["examples"]),
             **{
@@ -206,7 +209,7 @@ def _inference_entry(file: Path) -> _Entry:
         model, date = str(record["model"]), str(record["date"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{file} is nothing that `dawnjax infer` wrote ({error!r})") from None
-    task, columns = _task_of(data, f"{file}: its data are")
+    task, columns = _task_of(data, file)
     if not whole:
         raise ConfigError(
             f"{file}: not the whole evaluation split was answered, so that its quality is not known"

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import ConfigError
-from dawnjax.official.exported_run import ExportedRun, checked_name, metrics_of, write_folder
+from dawnjax.official.exported_run import (
+    ExportedRun,
+    benchmark_data,
+    checked_name,
+    metrics_of,
+    naming_faults,
+    write_folder,
+)
 from dawnjax.official.outcome import printable
 from dawnjax.runs.log import Event
 from dawnjax.tasks.metric import TOP_1_ACCURACY
@@ -24,7 +31,8 @@ from dawnjax.tasks.metric import TOP_1_ACCURACY
 MAX_INITIALIZATION_SECONDS = 240 * 60.0
 """The open division's cap on the time from the start of a process to run_start."""
 
-BENCHMARKS = ("resnet",)
+BENCHMARKS = {"resnet": "ImageNet"}
+"""The benchmarks that can be exported, each with the published set that it is trained on."""
 
 STATUSES = {
     "research": "Research, Development, or Internal (RDI)",
@@ -71,13 +79,14 @@ def export(
     checked_name("system", system)
     if status not in STATUSES:
         raise ConfigError(f"--status={status!r} is not known; choose one of {', '.join(STATUSES)}")
-    benchmark = _benchmark(runs)
-    _check_alike(runs)
-    for run in runs:
-        _check_clock(run)
-    ordered = sorted(runs, key=lambda run: run.result.seed)
-    logs = [_log(run, benchmark, submitter, system, status) for run in ordered]
-    description = _description(ordered[0], submitter, system, status)
+    with naming_faults(*(run.path for run in runs)):
+        benchmark = _benchmark(runs)
+        _check_alike(runs)
+        for run in runs:
+            _check_clock(run)
+        ordered = sorted(runs, key=lambda run: run.result.seed)
+        logs = [_log(run, benchmark, submitter, system, status) for run in ordered]
+        description = _description(ordered[0], submitter, system, status)
     place = Path("results") / system / benchmark
 
     def write(folder: Path) -> None:
@@ -95,13 +104,14 @@ def export(
 def _benchmark(runs: Sequence[ExportedRun]) -> str:
     for run in runs:
         named = run.experiment.get("mlperf_benchmark", "")
-        if named not in BENCHMARKS:
+        if not isinstance(named, str) or named not in BENCHMARKS:
             why = f"names {named!r}" if named else "names none (its field mlperf_benchmark)"
             raise ConfigError(
                 f"{run.path}: experiment {run.result.experiment} is no MLPerf benchmark that can "
                 f"be exported: it {why}; known: {', '.join(BENCHMARKS)}"
             )
-    return BENCHMARKS[BENCHMARKS.index(runs[0].experiment["mlperf_benchmark"])]
+        benchmark_data(run.result.data, (BENCHMARKS[named],), run.path)
+    return runs[0].experiment["mlperf_benchmark"]
 
 
 def _check_alike(runs: Sequence[ExportedRun]) -> None:

@@ -4,12 +4,13 @@ Only numbers and names of the experiment go out. Host names, paths, addresses an
 stay in the log.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,11 @@ def read_run(path: Path) -> ExportedRun:
     log = log_path(path, 0)
     events, line_faults = read_events(log)
     try:
-        result = summary.summarize_log(events)
+        with naming_faults(path):
+            result = summary.summarize_log(events)
     except RunError as error:
-        raise RunError(f"{path}: {error}") from None
+        text = str(error)
+        raise RunError(text if text.startswith(str(path)) else f"{path}: {text}") from None
     for fault in (*contradictions(record, log), *line_faults):
         raise RunError(f"{path}: {fault} (log of process 0); not exported")
     if not result.reached and result.status not in FINAL_STATUSES:
@@ -109,6 +112,48 @@ def read_run(path: Path) -> ExportedRun:
     if not run.of("run_start"):
         raise RunError(f"{path}: the log has no run_start")
     return run
+
+
+def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
+    """The published set that the data of a run or measurement are.
+
+    Args:
+      told: What the log or file says of its data, as `input_pipeline.dataset.declared` makes it.
+      wanted: The sets that a benchmark takes.
+      source: Where it stands, for messages.
+
+    Raises:
+      ConfigError: It does not say, or they are no data of the benchmark's.
+    """
+    names = " or ".join(wanted)
+    if not isinstance(told, dict) or not told:
+        raise ConfigError(
+            f"{source}: what its data are is not said (an earlier version wrote it), so it is no "
+            f"result on {names}; run it again"
+        )
+    name, benchmark = (str(told.get(key) or "") for key in ("name", "benchmark"))
+    if benchmark not in wanted:
+        why = "" if benchmark else f": {printable(str(told.get('evidence') or 'no reason'), 300)}"
+        raise ConfigError(
+            f"{source}: its data are {printable(name, 120) or 'not named'}{why}; the benchmark's "
+            f"are {names}"
+        )
+    return benchmark
+
+
+@contextlib.contextmanager
+def naming_faults(*sources: Path) -> Iterator[None]:
+    """Ends in one line that names the sources if a field of them is missing or of another kind.
+
+    Raises:
+      RunError: Such a field was met.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        names = ", ".join(str(source) for source in sources[:3])
+        why = printable(summary.of_another_kind(error), 300)
+        raise RunError(f"{names}: {why}; not exported") from None
 
 
 def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[str, Metric]:

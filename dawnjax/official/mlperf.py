@@ -123,6 +123,7 @@ def _trial(file: str, log: TrialLog) -> Trial:
         epochs=log.epochs,
         status=log.status,
         seed=log.seeds[0] if len(log.seeds) == 1 else None,
+        inferred=log.inferred,
         evaluations=log.evaluations,
     )
 

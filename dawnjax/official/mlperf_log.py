@@ -5,16 +5,23 @@ v0.6 `:::MLL <seconds> <key>: {...}`; from v0.7 `:::MLLOG {...}` with `time_ms`.
 output of a whole job: a marker may stand anywhere in a line, everything without one is skipped,
 and records come in any order.
 
+A log of which no line is in one of these forms is tried in two dialects: v0.5's form with another
+version below 1 or without its optional parts, and Python's notation in place of JSON.
+`Records.dialect` says so.
+
 Source: mlcommons/logging, `mlperf_logging/mllog` and the parsers of its compliance checker; and the
 files of the rounds themselves.
 """
 
+import ast
 import json
 import re
+import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dawnjax.bounded import count_marks
-from dawnjax.official.outcome import Refused
+from dawnjax.official.outcome import Refused, printable
 from dawnjax.official.text import finite
 
 MARKER = b":::MLP"
@@ -25,6 +32,16 @@ _V05 = re.compile(
 )
 _MLL = re.compile(rb":::MLL (\d+(?:\.\d+)?) (\w+): ?(\{[^\r\n]*)")
 _MLLOG = re.compile(rb":::MLLOG ?(\{[^\r\n]*)")
+
+_V05_LIKE = re.compile(
+    rb":::MLP[v-]?0\.\d+(?:\.\d+)?[ \t]+(?:([A-Za-z]\w*)[ \t]+)?(\d+(?:\.\d+)?)[ \t]+"
+    rb"(?:\([^)\r\n]{0,400}\)[ \t]+)?([A-Za-z]\w*)[ \t]*(?::[ \t]*([^\r\n]*))?"
+)
+_MOST_PYTHON = 4000
+"""Bytes of a line that is read in Python's notation."""
+
+_MOST_DIALECT = 8 * 2**20
+"""Bytes of a log that is tried in a dialect, which takes a hundred times as long."""
 
 _DECODER = json.JSONDecoder()
 
@@ -64,12 +81,16 @@ class Records(NamedTuple):
       benchmark: The benchmark that v0.5 names in every line; else empty.
       records: In the order of the file.
       unreadable: Offsets of lines that have a marker but cannot be read.
+      time_name: The name that lines from v0.7 on give their stamps: `time_ms`, `time_s` or both.
+      dialect: In which form lines were read that are in none of the known ones; else empty.
     """
 
     version: str
     benchmark: str
     records: list[Record]
     unreadable: list[int]
+    time_name: str = ""
+    dialect: str = ""
 
 
 def line_of(data: bytes, offset: int) -> int:
@@ -86,30 +107,51 @@ def parse(data: bytes) -> Records:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise Refused("is UTF-16; write it as UTF-8")
     kinds = [b":::MLPv0.5" in data, b":::MLL " in data, b":::MLLOG" in data]
-    if not any(kinds):
-        if MARKER in data:
-            raise Refused("has records of a version of MLPerf that is not known")
+    if not any(kinds) and MARKER not in data:
         raise Refused("has no MLPerf record (:::MLPv0.5.0, :::MLL or :::MLLOG)")
     marked = data.count(b":::ML")
     if marked > MAX_RECORDS:
         raise Refused(f"has {marked:,} marked lines; at most {MAX_RECORDS:,} are read")
     if sum(kinds) > 1:
         raise Refused("has records of two versions of MLPerf")
-    if kinds[0]:
-        return _parse_v05(data)
-    return _parse_mll(data) if kinds[1] else _parse_mllog(data)
+    if kinds[1] or kinds[2]:
+        read, values = _parse_mll if kinds[1] else _parse_mllog, _Values()
+        log = read(data, lambda raw: values.read(raw)[0])
+        if not log.records and len(data) <= _MOST_DIALECT:
+            log = read(data, _python)._replace(dialect="lines in Python's notation instead of JSON")
+    else:
+        log = _parse_v05(data, _V05)
+        if not log.records:
+            log = _parse_v05(data, _V05_LIKE)._replace(
+                dialect=f"lines such as {_first_marked(data)!r}, read in the form of v0.5"
+            )
+    if not log.records:
+        at = re.search(rb":::ML", data)
+        raise Refused(
+            f"has marked lines, and none is in a known form, the first being "
+            f"{_first_marked(data)!r}; known are ':::MLPv0.5.0 <benchmark> <seconds> "
+            "(<file>:<line>) <tag>: <value>', ':::MLL <seconds> <key>: {...}' and ':::MLLOG {...}'",
+            None if at is None else line_of(data, at.start()),
+        )
+    return log
 
 
-def _parse_v05(data: bytes) -> Records:
+def _first_marked(data: bytes) -> str:
+    """The first line with a marker, from the marker on, in a few words."""
+    at = data.find(b":::ML")
+    return printable(data[at : at + 200].split(b"\n")[0].decode("utf-8", "replace"), 80)
+
+
+def _parse_v05(data: bytes, form: re.Pattern[bytes]) -> Records:
     # Most values and tags repeat: what was decoded once in a file is not decoded again.
     values: dict[bytes | None, Any] = {None: None, b"": None}
     keys: dict[bytes, str] = {}
-    benchmarks: set[bytes] = set()
+    benchmarks: set[bytes | None] = set()
     records: list[Record] = []
     unreadable: list[int] = []
     read_value = _Values().read
     append, none, make = records.append, {}, tuple.__new__
-    for match in _V05.finditer(data):
+    for match in form.finditer(data):
         benchmark, stamp, tag, raw = match.groups()
         try:
             value = values[raw]
@@ -126,19 +168,18 @@ def _parse_v05(data: bytes) -> Records:
             benchmarks.add(benchmark)
         seconds = float(stamp)
         append(make(Record, (seconds or None, key, value, none, match.start())))
-    unreadable += _not_matched(data, b":::MLPv0.5", records)
-    if len(benchmarks) > 1:
-        names = ", ".join(sorted(name.decode() for name in benchmarks)[:4])
-        raise Refused(f"has records of several benchmarks: {names}")
-    return Records("v0.5", "".join(name.decode() for name in benchmarks), records, unreadable)
+    unreadable += _not_matched(data, b":::MLPv0.5" if form is _V05 else MARKER, records)
+    names = sorted(name.decode() for name in benchmarks if name)
+    if len(names) > 1:
+        raise Refused(f"has records of several benchmarks: {', '.join(names[:4])}")
+    return Records("v0.5", "".join(names), records, unreadable)
 
 
-def _parse_mll(data: bytes) -> Records:
+def _parse_mll(data: bytes, decode: Callable[[bytes], Any]) -> Records:
     records: list[Record] = []
     unreadable: list[int] = []
-    read_value = _Values().read
     for match in _MLL.finditer(data):
-        body, _ = read_value(match[3])
+        body = decode(match[3])
         if not isinstance(body, dict):
             unreadable.append(match.start())
             continue
@@ -155,24 +196,37 @@ def _parse_mll(data: bytes) -> Records:
     return Records("v0.6", "", records, unreadable)
 
 
-def _parse_mllog(data: bytes) -> Records:
+def _parse_mllog(data: bytes, decode: Callable[[bytes], Any]) -> Records:
     records: list[Record] = []
     unreadable: list[int] = []
-    read_value = _Values().read
+    names: set[str] = set()
     for match in _MLLOG.finditer(data):
-        body, _ = read_value(match[1])
+        body = decode(match[1])
         key = body.get("key") if isinstance(body, dict) else None
         if not isinstance(key, str):
             unreadable.append(match.start())
             continue
         milliseconds = finite(body.get("time_ms"))
         seconds = None if milliseconds is None else milliseconds / 1000
-        if seconds is None:  # one entry of a round writes time_s
+        if seconds is not None:
+            names.add("time_ms")
+        else:  # one entry of a round writes time_s
             seconds = finite(body.get("time_s"))
+            if seconds is not None:
+                names.add("time_s")
         metadata = _object(body.get("metadata"))
         records.append(Record(seconds or None, key, body.get("value"), metadata, match.start()))
     unreadable += _not_matched(data, b":::MLLOG", records, unreadable)
-    return Records("v0.7+", "", records, unreadable)
+    return Records("v0.7+", "", records, unreadable, " and ".join(sorted(names)))
+
+
+def _python(raw: bytes) -> Any:
+    """Value of a line that holds one in Python's notation; None where it holds none."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.literal_eval(raw[:_MOST_PYTHON].decode("utf-8").strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
 
 
 class _Values:

@@ -2,6 +2,9 @@
 
 The time to accuracy is the stamp of `run_stop` minus that of `run_start`. Stamps alone give times:
 records of several ranks stand in any order, and some are written twice.
+
+If stamps are Unix times of another unit than their name says, the unit is inferred: all stamps of
+the log must lie between 2014 and 2036 in it. What was inferred stands with the trial.
 """
 
 import dataclasses
@@ -9,7 +12,7 @@ import math
 from typing import Any
 
 from dawnjax.official import mlperf_epochs
-from dawnjax.official.mlperf_log import Record, line_of, parse
+from dawnjax.official.mlperf_log import Record, Records, line_of, parse
 from dawnjax.official.outcome import Refused, quoted
 from dawnjax.official.text import count, finite, number_of, words
 from dawnjax.results.entries import Evaluation
@@ -22,6 +25,17 @@ MAX_EPOCHS = 1e6
 
 MAX_EVALUATIONS = 20_000
 """Of one log."""
+LATEST = 4.2e9
+"""Unix time of 2103: a later stamp is a mistake."""
+
+_YEARS = (1.4e9, 2.1e9)
+"""Unix times of 2014 and 2036: a unit is inferred if all stamps of a log lie between them in it."""
+
+_UNITS = {"milliseconds": 1e-3, "seconds": 1.0, "microseconds": 1e-6, "nanoseconds": 1e-9}
+
+_LONGEST_IN_SECONDS = 1e5
+"""Seconds of a trial, up to which stamps named milliseconds are taken for seconds. As milliseconds
+it would take 100 s or less, on a clock that began weeks before; a longer one is told by neither."""
 
 _DESCRIPTIONS = (
     "submission_benchmark",
@@ -55,6 +69,7 @@ class TrialLog:
       num_cache_clears: How often `run_clear_caches` or `cache_clear` stands in it.
       seeds: The seeds that it names, each once.
       descriptions: The `submission_...` values and the like.
+      inferred: What of its times or lines was inferred, and from what; empty if nothing was.
       warnings: What is odd in it.
     """
 
@@ -74,6 +89,7 @@ class TrialLog:
     num_cache_clears: int
     seeds: tuple[int, ...]
     descriptions: dict[str, str]
+    inferred: str
     warnings: tuple[str, ...]
 
 
@@ -83,14 +99,15 @@ def read_trial(data: bytes) -> TrialLog:
     Raises:
       Refused: It has no `run_start`, contradicts itself, or is no log of MLPerf; names the line.
     """
-    log = parse(data)
+    log, unit = _in_seconds(parse(data), data)
+    inferred = "; ".join(filter(None, [log.dialect, unit]))
     by_key: dict[str, list[Record]] = {}
     last = 0.0
     for record in log.records:
         by_key.setdefault(record.key, []).append(record)
         if record.seconds is not None and record.seconds > last:
             last = record.seconds
-    warnings: list[str] = []
+    warnings: list[str] = [f"inferred: {inferred}"] if inferred else []
     if log.unreadable:
         line = line_of(data, log.unreadable[0])
         warnings.append(f"{len(log.unreadable)} marked lines are unreadable, the first at {line}")
@@ -130,7 +147,63 @@ def read_trial(data: bytes) -> TrialLog:
         num_cache_clears=len(cleared),
         seeds=_counts(by_key.get("seed", []) + by_key.get("run_set_random_seed", [])),
         descriptions={key: text for key in _DESCRIPTIONS if (text := _description(by_key, key))},
+        inferred=inferred,
         warnings=tuple(warnings),
+    )
+
+
+def _in_seconds(log: Records, data: bytes) -> tuple[Records, str]:
+    """The records with their stamps in seconds, and what was inferred of the unit.
+
+    Raises:
+      Refused: A stamp is no time of a run, or its unit is told by nothing; names the line.
+    """
+    starts = [r for r in log.records if r.key == "run_start" and r.seconds is not None]
+    first = min(starts, key=lambda record: record.seconds or 0.0, default=None)
+    stamp = 0.0 if first is None or first.seconds is None else first.seconds
+    # Seconds that were read as milliseconds, or units below seconds that were read as seconds.
+    if first is not None and (1.4e6 <= stamp <= 4.2e6 or stamp >= 1.4e12):
+        return _in_inferred_unit(log, stamp, line_of(data, first.offset))
+    for record in log.records:
+        if record.seconds is not None and not 0 <= record.seconds <= LATEST:
+            raise Refused(
+                f"{quoted(record.key)} is stamped {record.seconds:g} s after 1970, no time of a "
+                "run",
+                line_of(data, record.offset),
+            )
+    return log, ""
+
+
+def _in_inferred_unit(log: Records, stamp: float, line: int) -> tuple[Records, str]:
+    """The records with stamps in the unit in which all are times of these years."""
+    name = log.time_name or "the stamp"
+    named = "milliseconds" if log.time_name == "time_ms" else "seconds"
+    raw = stamp / _UNITS[named]
+    because = (
+        f"run_start is stamped {stamp:.6g} s after 1970: its time has another unit than its name "
+        "says"
+    )
+    low, high = _YEARS
+    unit = next((unit for unit, scale in _UNITS.items() if low <= raw * scale <= high), None)
+    if unit is None or " and " in name:
+        raise Refused(f"{because}, and no unit makes it a time from 2014 to 2036", line)
+    factor = _UNITS[unit] / _UNITS[named]
+    records = [
+        record if record.seconds is None else record._replace(seconds=record.seconds * factor)
+        for record in log.records
+    ]
+    stamps = [record.seconds for record in records if record.seconds is not None]
+    if not low <= min(stamps) <= max(stamps) <= high:
+        raise Refused(f"{because}, and not all stamps of the log have the same", line)
+    if unit == "seconds" and max(stamps) - min(stamps) > _LONGEST_IN_SECONDS:
+        raise Refused(
+            f"{because}, or its clock began weeks before: as seconds the log takes "
+            f"{max(stamps) - min(stamps):.0f}, as {named} {(max(stamps) - min(stamps)) / 1000:.0f}",
+            line,
+        )
+    said = f"{name} is read as {unit}" if log.time_name else f"stamps are read as {unit}"
+    return log._replace(records=records), (
+        f"{said}, not {named}: so read, all {len(stamps)} stamps lie from 2014 to 2036"
     )
 
 
@@ -141,13 +214,6 @@ def _start(by_key: dict[str, list[Record]], data: bytes, warnings: list[str]) ->
         raise Refused("has no run_start: no time can be taken")
     if not stamps:
         raise Refused("run_start has no time", line_of(data, records[0].offset))
-    # Of Unix times between 2014 and 2103: seconds read as milliseconds, or the reverse.
-    if 1.4e6 <= stamps[0] <= 4.2e6 or stamps[0] >= 1.4e12:
-        raise Refused(
-            f"run_start is stamped {stamps[0]:.0f} s after 1970: its time has another unit than "
-            "its name says",
-            line_of(data, records[0].offset),
-        )
     stops = [r.seconds for r in by_key.get("run_stop", []) if r.seconds is not None]
     if stops and stamps[-1] > min(stops):
         later = next(r for r in records if r.seconds == stamps[-1])

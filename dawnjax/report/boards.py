@@ -37,10 +37,11 @@ LEAST_SORTED = 4
 
 @dataclasses.dataclass(frozen=True)
 class Board:
-    """One benchmark's leaderboard, of entries with one target.
+    """One benchmark's leaderboard, of entries on the same data with one target.
 
     Attributes:
-      title: Suite, round and benchmark; with the target where the benchmark's entries have several.
+      title: Suite, round and benchmark; of ours the data; with the target where the benchmark's
+        entries have several.
       kind: `training` or `inference`.
       by_time: Ranked by time.
       by_cost: Ranked by cost.
@@ -77,16 +78,20 @@ def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
     for key in keys:
         suite, round, kind, benchmark = key
         of_benchmark = [e for e in entries if (e.suite, e.round, e.kind, e.benchmark) == key]
-        targets = ranking.targets(of_benchmark)
-        for target in targets:
-            ranked = {entry.source: entry for entry in of_benchmark if entry.target == target}
-            by_time, by_cost = (
-                ranking.leaderboard(ranked.values(), benchmark, by=by, until=until, kind=kind)
-                for by in ranking.ORDERS
-            )
-            if by_time.rows:
-                title = with_target(scope(suite, round, benchmark), target, targets)
-                made.append(Board(title, kind, by_time, by_cost, ranked))
+        # Times on other data are another benchmark's, whatever the experiment is called.
+        for data in sorted({entry.data for entry in of_benchmark}):
+            on_data = [entry for entry in of_benchmark if entry.data == data]
+            name = " on ".join(filter(None, [scope(suite, round, benchmark), data]))
+            targets = ranking.targets(on_data)
+            for target in targets:
+                ranked = {entry.source: entry for entry in on_data if entry.target == target}
+                by_time, by_cost = (
+                    ranking.leaderboard(ranked.values(), benchmark, by=by, until=until, kind=kind)
+                    for by in ranking.ORDERS
+                )
+                if by_time.rows:
+                    title = with_target(name, target, targets)
+                    made.append(Board(title, kind, by_time, by_cost, ranked))
     return made
 
 
@@ -120,6 +125,7 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
     lead = [
         "Ranked by time to accuracy: MLPerf entries by their score, all others by the expected "
         "time of all trials.",
+        ranking.RULE,
         "The expected cost is what all trials cost over the number that reached, at the price of "
         "the whole system. Entries that cannot be ranked stand at the end, with the reason.",
     ]
@@ -144,28 +150,39 @@ def board_view(board: Board) -> TableView:
     priced = any(row["cost_usd"] is not None for row in records)
     submitters = any(row["submitter"] for row in records)
     compiled = any(row["compile_seconds"] is not None for row in records)
-    # The page shows remarks by letters below the table.
-    notes = tuple(note for note in board.by_time.notes if "remark" not in note)
+    # The page shows remarks by letters below the table, and the rule once, above all boards.
+    notes = tuple(
+        note for note in board.by_time.notes if "remark" not in note and note != ranking.RULE
+    )
+    by_time_apart, by_cost_apart = _any_apart(records), _any_apart(list(by_cost.values()))
+    if training and not by_time_apart and sum(row["rank"] is not None for row in records) > 1:
+        notes = (
+            *notes,
+            "No two of these entries are told apart: ranks are of the estimates alone.",
+        )
     if not priced:
         whys = sorted({str(row["price_source"]) for row in records})
         notes = (*notes, "No cost is known: " + "; ".join(whys[:3]) + ".")
     reasons = Reasons()
     rows, dates = [], []
     for row in records:
-        cost_rank = by_cost[_place(row)]["rank"]
+        cost_row = by_cost[_place(row)]
+        cost_rank = cost_row["rank"]
         entry = board.entries[str(row["source"])]
         remark = str(row["remark"] or "")
-        why = str(by_cost[_place(row)]["remark"] or row["price_source"] or "")
+        why = str(cost_row["remark"] or row["price_source"] or "")
         not_priced_alone = cost_rank is None and row["cost_usd"] is not None
         cells = [
-            _rank_cell(row["rank"], reasons.mark(remark)),
+            _rank_cell(row, reasons.mark(remark), by_time_apart),
             _name_cell(entry),
-            _measured(row["seconds"], words.duration, reasons, remark),
+            _timed(row, reasons, remark),
             *([compilation_cell(entry)] if compiled else []),
             *(
                 [
                     _measured(row["cost_usd"], words.usd, reasons, why),
-                    _rank_cell(cost_rank, reasons.mark(why) if not_priced_alone else ""),
+                    _rank_cell(
+                        cost_row, reasons.mark(why) if not_priced_alone else "", by_cost_apart
+                    ),
                 ]
                 if priced
                 else []
@@ -182,7 +199,9 @@ def board_view(board: Board) -> TableView:
     heads = [
         HeadView("rank", "by time", number=True, rank="time"),
         HeadView("model", "entry"),
-        HeadView("time to accuracy" if training else "latency", number=True),
+        HeadView("time to accuracy", "95% interval", number=True)
+        if training
+        else HeadView("latency", number=True),
         *([COMPILATION_HEAD] if compiled else []),
         *(
             [
@@ -299,10 +318,29 @@ def _place(row: dict) -> tuple:
     return row["source"], row["submitter"], row["model"], row["date"]
 
 
-def _rank_cell(rank: int | None, mark: str) -> CellView:
+def _any_apart(records: Sequence[dict]) -> bool:
+    """Whether two entries of a leaderboard are told apart."""
+    spans = [(row["rank_from"], row["rank_to"]) for row in records if row["rank_from"] is not None]
+    return any(span != (1, len(spans)) for span in spans)
+
+
+def _rank_cell(row: dict, mark: str, any_apart: bool) -> CellView:
+    """The cell of a rank, over the places that the entry might have where that says anything."""
+    rank, first, last = row["rank"], row["rank_from"], row["rank_to"]
     if rank is None:
         return CellView("not ranked", kind="null", mark=mark)
-    return number_cell(rank, str(rank))
+    span = f"{first}\N{EN DASH}{last}" if any_apart and first != last else ""
+    return dataclasses.replace(number_cell(rank, str(rank), span), mark=mark)
+
+
+def _timed(row: dict, reasons: Reasons, why: str) -> CellView:
+    """The cell of the time that ranks an entry, over its interval."""
+    cell = _measured(row["seconds"], words.duration, reasons, why)
+    low, high = row["seconds_low"], row["seconds_high"]
+    if cell.kind != "number" or low is None:
+        return cell
+    upper = high if isinstance(high, str) else words.duration(high)
+    return dataclasses.replace(cell, small=f"{words.duration(low)} to {upper}")
 
 
 def _text(value: object) -> CellView:

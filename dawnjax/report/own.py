@@ -7,7 +7,7 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from dawnjax.analysis.our_runs import OurRun, target_of
+from dawnjax.analysis.our_runs import OurRun, data_name, target_of
 from dawnjax.analysis.tables import Cell, Column, Table, row_of
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality
@@ -33,7 +33,15 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
     runs = _ordered(runs)
     results = _results_table(runs)
     phases = _phases_table(runs)
-    names = ["variant", "run", "seed", "status", "time_to_accuracy_seconds", "epochs_to_target"]
+    names = [
+        "variant",
+        "run",
+        "data",
+        "seed",
+        "status",
+        "time_to_accuracy_seconds",
+        "epochs_to_target",
+    ]
     names += ["compile_seconds", "compile_cache"]
     if any(run.result.interruptions for run in runs):
         names.append("compile_seconds_in_time_to_accuracy")
@@ -93,6 +101,7 @@ def _named(run: OurRun) -> dict[str, Cell]:
 def _results_table(runs: Sequence[OurRun]) -> Table:
     columns = (
         *_RUN,
+        Column("data", "data"),
         Column("system", "system"),
         Column("status", "status"),
         Column("reached", "reached", kind="flag"),
@@ -130,6 +139,7 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
                 result,
                 run,
                 **_named(run),
+                data=data_name(result),
                 time_to_accuracy_seconds=_to_accuracy(run, result.time_to_accuracy_seconds),
                 epochs_to_target=_to_accuracy(run, result.epochs_to_target),
                 compile_cache=result.compiled or "not known",

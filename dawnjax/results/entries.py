@@ -84,6 +84,8 @@ class Trial:
       cost_usd: Of ours: what its time to accuracy cost, or its `total_seconds` if it did not reach;
         each attempt's part at its own price. None if not known.
       run_id: Of ours: the run's own name, the same in all its copies.
+      inferred: Of official ones: what of its times or lines was read otherwise than they say, and
+        on what evidence; empty if nothing was.
       evaluations: In the order of time.
     """
 
@@ -99,6 +101,7 @@ class Trial:
     cost_usd: float | None = None
     run_id: str = ""
     compile_cache: str = ""
+    inferred: str = ""
     evaluations: tuple[Evaluation, ...] = ()
 
 
@@ -149,6 +152,8 @@ class Entry:
       inference: The measurements of an inference entry; None for training.
       warnings: What is odd in the source and how it was read.
       reasons: Why a field is None, where that can be said.
+      data: Of ours: what it was trained on, as the run declares it, such as `CIFAR-10`; a sentence
+        where the log does not say. Empty for official entries.
       identity: Of ours: the hash of the experiment that all trials share; empty for official ones.
       variant: Of ours: the flags that changed the experiment, in words; empty if none did.
       distinction: What else tells it from entries of the same experiment and system, in words that
@@ -182,6 +187,7 @@ class Entry:
     inference: Inference | None = None
     warnings: tuple[str, ...] = ()
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
+    data: str = ""
     identity: str = ""
     variant: str = ""
     distinction: str = ""
@@ -255,6 +261,7 @@ def summary_of(
         cost_per_hour_usd,
         drops,
     )
+    summary = dataclasses.replace(summary, inferred=sum(bool(trial.inferred) for trial in trials))
     costs = [trial.cost_usd for trial in trials if trial.reached]
     known = [cost for cost in costs if cost is not None]
     if known and len(known) == len(costs):
@@ -290,10 +297,13 @@ def write_entries(path: Path, entries: Iterable[Entry]) -> None:
     partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            for entry in entries:
-                file.write(json.dumps(entry.to_json(), allow_nan=False) + "\n")
-        partial.replace(path)
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                for entry in entries:
+                    file.write(json.dumps(entry.to_json(), allow_nan=False) + "\n")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)  # gone where it was put into place
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}") from error
 

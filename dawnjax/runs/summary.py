@@ -43,6 +43,9 @@ class RunResult:
       metrics: What evaluations measure, each as it was declared: name, title, unit, range and
         direction of better values. Empty if the log is from before they were logged.
       example_unit: What an example is called, in the plural; empty in such a log.
+      data: What the data are, as the dataset declared it: `name`, `benchmark` (the published set
+        that they are; empty for all others), `evidence`, counts and fingerprint. Empty in such a
+        log.
       best: The best value of each target's metric over all evaluations.
       time_to_accuracy_seconds: From `run_start` to the end of the first evaluation that reached
         the target, without the gaps between attempts; None if not reached, or if a lost line of the
@@ -104,6 +107,7 @@ class RunResult:
     target_note: str
     metrics: list[dict[str, Any]]
     example_unit: str
+    data: dict[str, Any]
     best: dict[str, float]
     time_to_accuracy_seconds: float | None
     elapsed_seconds_to_accuracy: float | None
@@ -255,6 +259,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         target_note=experiment["target_note"],
         metrics=record.get("metrics", []),
         example_unit=record.get("example_unit", ""),
+        data=record.get("data", {}),
         best=_best(experiment["targets"], evaluations),
         time_to_accuracy_seconds=known("time_to_accuracy_seconds", tta, no_time),
         elapsed_seconds_to_accuracy=known("elapsed_seconds_to_accuracy", elapsed, no_time),

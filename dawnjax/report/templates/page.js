@@ -76,8 +76,10 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
       const rows = original.filter(row => inTime(row) && row.cells[column].dataset.rank)
         .sort((a, b) => a.cells[column].dataset.rank - b.cells[column].dataset.rank);
       rows.forEach((row, place) => {
-        row.cells[column].textContent = String(place + 1);
-        row.cells[column].dataset.sort = String(place + 1);
+        const cell = row.cells[column], places = cell.querySelector("small");
+        cell.firstChild.nodeValue = String(place + 1);
+        cell.dataset.sort = String(place + 1);
+        if (places) places.hidden = Boolean(day);  // they are among all entries
       });
     }
     let shown = 0;
