@@ -444,6 +444,7 @@ def _start_feed(trainer: Trainer, call_steps: list[int]) -> None:
 
 def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] | None:
     """Measured peaks of this machine's devices; one process of a machine measures."""
+    processes.gather(None)  # a process that still works would take cores from the measurement
     leader = [host for host, _ in hosts].index(socket.gethostname())
     peaks = None
     if leader == jax.process_index():

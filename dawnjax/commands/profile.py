@@ -87,6 +87,9 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
             print(f"host {host}: {profile.failure}")
         if profile.disagreement:
             print(profile.disagreement)
+        reason = profile.utilization_json()["reasons"].get("mfu")
+        if reason:
+            print(f"host {host}: model FLOP utilization is not known: {reason}")
     if profiles[0].shares_cores:
         print(
             f"the machine's {profiles[0].capture['machine_devices']} simulated devices share "

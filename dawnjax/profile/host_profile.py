@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.machine.hardware import find_device
+from dawnjax.machine.hardware import STEADY_SPREAD, find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.communication import (
     Communication,
@@ -200,6 +200,8 @@ class HostProfile:
         if capture["platform"] == "cpu":
             if measured is None:
                 return None, None, "", "the machine's peak was not measured"
+            if measured["spread"] > STEADY_SPREAD:
+                return None, None, "", _unsteady(measured["spread"])
             share = capture["machine_devices"]
             source = _MEASURED_HERE
             if share > 1:
@@ -221,10 +223,10 @@ class HostProfile:
         Those of its device; but while the others wait, an op of a simulated device can have all of
         the machine, not just its device's share.
         """
-        measured = self.capture.get("measured_peaks")
-        if self.capture["platform"] == "cpu" and measured is not None:
-            return measured["flops_per_second"], measured["bytes_per_second"], _MEASURED_HERE
         peak, bandwidth, source, _ = self.peaks
+        if self.capture["platform"] == "cpu" and peak is not None:
+            measured = self.capture["measured_peaks"]
+            return measured["flops_per_second"], measured["bytes_per_second"], _MEASURED_HERE
         return peak, bandwidth, source
 
     @functools.cached_property
@@ -279,6 +281,12 @@ class HostProfile:
             memory_bytes_per_second=bandwidth,
         )
         reasons: dict[str, str] = {}
+        if is_cpu and (fields["hfu"] or 0.0) > 1:
+            peak_reason = (
+                f"the compiled step makes {100 * fields['hfu']:.0f} % of the measured peak's "
+                "FLOP/s: other work ran while that was measured"
+            )
+            peak = fields["mfu"] = fields["hfu"] = None
         if peak is None:
             reasons |= dict.fromkeys(("mfu", "hfu"), peak_reason)
         if capture["model_flops_per_step"] is None:
@@ -331,6 +339,14 @@ class HostProfile:
         if self.host_waits is None or self.measured is None:
             return None
         return find_straggler(self.host_waits, self.measured.step_seconds)
+
+
+def _unsteady(spread: float) -> str:
+    return (
+        f"the machine's measured peak is not steady: half of its repetitions took {spread:.0%} "
+        f"longer than the best or more, and at most {STEADY_SPREAD:.0%} is taken: other work ran "
+        "beside them. The next profile measures it again"
+    )
 
 
 def find_straggler(waits: Sequence[float | None], step_seconds: float) -> Straggler | None:
