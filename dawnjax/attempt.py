@@ -239,10 +239,10 @@ class Attempt:
         self.checkpoints.close()
         self.phases.enter("other")
         hosts = processes.gather(host | self.profile.host_fields(host["input_wait_fraction"]))
-        straggler = self.profile.straggler()
+        straggler, no_straggler = self.profile.straggler()
         messages = run_profile.disagreements(hosts) + ([straggler["message"]] if straggler else [])
         log = self._run.log
-        log.append("host_summary", hosts=hosts, straggler=straggler)
+        log.append("host_summary", hosts=hosts, straggler=straggler, no_straggler=no_straggler)
         for message in messages:
             log.append("warning", message=message)
         self._sampler.stop()

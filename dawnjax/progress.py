@@ -226,6 +226,8 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     )
     for host in result.hosts:
         _add_profile_rows(table, host, len(result.hosts) > 1)
+    if "straggler" in result.reasons:
+        table.add_row("slowest host", "-", result.reasons["straggler"])
     cost = result.cost_usd
     table.add_row(
         "cost",
@@ -259,11 +261,14 @@ def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> No
     which = f", host {host['process_index']}" if name_host else ""
     exposed, skew = communication["exposed_fraction"], communication["exposed_skew_fraction"]
     ablation = communication["ablation_exposed_fraction"]
+    rest = f"{100 * (exposed - skew):.1f} % on the wire, "
+    note = "of a step, hidden by no computation: "
+    if communication.get("simulation"):
+        rest, note = "", f"{communication['simulation']}. Of a step, hidden by no computation: "
     table.add_row(
         f"exposed communication{which}",
         f"{100 * exposed:.1f} %",
-        f"of a step, hidden by no computation: {100 * (exposed - skew):.1f} % on the wire, "
-        f"{100 * skew:.1f} % waiting for the slowest device"
+        f"{note}{rest}{100 * skew:.1f} % waiting for the slowest device"
         + ("" if ablation is None else f". A step without any takes {100 * ablation:.1f} % less"),
     )
     mfu, hfu = used["mfu"], used["hfu"]

@@ -177,10 +177,14 @@ class RunProfile:
         utilization["input_wait_fraction"] = input_wait_fraction
         return {"communication": communication, "utilization": utilization}
 
-    def straggler(self) -> dict[str, Any] | None:
-        """Names the host that the others wait for, the same on all hosts; None without one."""
-        straggler = None if self.latest is None else self.latest.straggler()
-        return None if straggler is None else {**straggler.to_json(), "message": straggler.line()}
+    def straggler(self) -> tuple[dict[str, Any] | None, str]:
+        """Names the host that the others wait for, the same on all hosts, or says why none."""
+        if self.latest is None:
+            return None, ""
+        straggler, reason = self.latest.straggler()
+        if straggler is None:
+            return None, reason
+        return {**straggler.to_json(), "message": straggler.line()}, ""
 
     def _empty(self, name: str) -> Path:
         """Empties a folder: its files are of an earlier attempt."""

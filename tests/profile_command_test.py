@@ -67,6 +67,8 @@ def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
     reduced = sum(leaf.size for leaf in jax.tree.leaves((state.params, state.batch_stats))) + 1
     assert communication["bytes_per_step"] == 4 * reduced
     assert "stem" in communication["by_layer"]
+    assert communication["simulation"].endswith("there is no wire")
+    assert communication["by_kind"]["all-reduce"]["algorithm_bytes_per_second"] is None
     assert communication["ablation_exposed_fraction"] is not None
     difference = communication["trace_minus_ablation_points"]
     assert (communication["disagreement"] is None) == (abs(difference) <= 5)
@@ -108,6 +110,7 @@ def test_the_command_shows_a_run_and_writes_tables_and_figures(profiled_run, cap
     output = capsys.readouterr().out
     assert output.startswith("window after_run: steps ")
     assert "not shown: steps_2_4 (--window=NAME shows one)" in output.splitlines()[0]
+    assert "there is no wire" in output.splitlines()[1] and "without skew ms" in output
     assert "exposed wire" in output and "all-reduce" in output and "loses most" in output
     (folder,) = newest_captures(run_dir)
     assert folder.name == "after_run"
