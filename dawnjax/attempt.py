@@ -223,9 +223,17 @@ class Attempt:
         """Profiles further real steps, once the run has ended; all processes call it alike."""
         self.phases.enter("profile")
         steps = step_statistics(queue)
-        trainer.on_call, trainer.is_asked_to_stop = self.get_on, self.preemption.is_asked
+        trainer.on_call, trainer.why_to_stop = self.get_on, self._why_no_profile
         seconds = None if steps is None else steps["p50"]
         self.profile.after_run(trainer, seconds, self.record_program)
+
+    def _why_no_profile(self) -> str:
+        limit = self._run.request.experiment.max_seconds
+        if limit and (self.preemption.is_budget_spent or self.journal.run_seconds() > limit):
+            return f"max_seconds={limit:g} left no time for a profile"
+        if self.preemption.is_asked():
+            return "the run was asked to stop before its profile was taken"
+        return ""
 
     def finish(self, status: str, step: int, host: dict[str, Any]) -> None:
         """Logs the end of the attempt, and writes and shows the result.

@@ -110,11 +110,14 @@ class Display:
             for target in self._experiment.targets
             if target.metric in self._best
         )
+        experiment = self._experiment
+        last = f"/{experiment.num_steps(self._spec)}" if experiment.has_length else ""
+        limit = f" of {experiment.max_seconds:g}" if experiment.max_seconds else ""
         text = (
-            f"step {step}/{self._experiment.num_steps(self._spec)}  epoch {epoch:.2f}  "
+            f"step {step}{last}  epoch {epoch:.2f}  "
             f"{_rate_text(rate, self._experiment, self._spec)}  loss {loss:.4f}  "
             f"{best or 'not yet evaluated'}  "
-            f"{run_seconds:.1f} s  input wait {100 * waited:.1f}%"
+            f"{run_seconds:.1f}{limit} s  input wait {100 * waited:.1f}%"
         )
         if self._status is not None:
             self._status.update(text)
@@ -207,7 +210,8 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         "training alone",
         seconds(result.train_seconds),
         "train steps, no evaluation"
-        + (f", of all {result.epochs:.2f} epochs" if result.trained_on else ""),
+        + (f", of all {result.epochs:.2f} epochs" if result.trained_on else "")
+        + _budget_note(result, experiment, spec),
     )
     for target in result.target:
         best = result.best.get(target["metric"])
@@ -238,6 +242,14 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         "hardware", f"{result.num_devices} x {result.device_kind}", _processes_note(result)
     )
     return table
+
+
+def _budget_note(result: RunResult, experiment: Experiment, spec: AnySpec) -> str:
+    """Says that the budget of time ended the training, where it did."""
+    limit, is_whole = experiment.max_seconds, result.steps >= experiment.num_steps(spec)
+    if not limit or is_whole or result.status != "not_reached":
+        return ""
+    return f"; max_seconds={limit:g} ended them"
 
 
 def _rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:

@@ -145,8 +145,8 @@ class RunProfile:
                 self.latest = capture.profile_run(
                     trainer, self._options, self._empty("after_run"), step_seconds, record
                 )
-            except capture.StoppedError:
-                self.give_up("the run was asked to stop before its profile was taken")
+            except capture.StoppedError as stopped:
+                self.give_up(str(stopped))
         if self.latest is not None:
             if self.latest.failure:
                 self._warn(f"the trace cannot be read: {self.latest.failure}")
