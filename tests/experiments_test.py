@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import typing
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +13,12 @@ from dataset_specs import CIFAR10, IMAGENET
 
 from dawnjax.__main__ import main
 from dawnjax.config.config_json import from_json, to_json
-from dawnjax.config.experiment import Experiment, Sgd
+from dawnjax.config.experiment import Experiment, OptimizerConfig, ScheduleConfig, Sgd
 from dawnjax.config.experiment_flags import experiment_names, load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.optim.optimizers import whitening_learns
+from dawnjax.optim.optimizers import relative_schedule, whitening_learns
 from dawnjax.train_step import execution_of, make_recipe
 
 ON_IMAGES = [
@@ -102,6 +104,27 @@ def test_the_model_flops_of_resnet_50_by_hand_whatever_computes_them(stem, platf
     assert recipe.train_flops_per_example() == 3 * 2 * forward
     # 4.09 giga multiply-adds are published, which include those by the padding.
     assert forward == pytest.approx(4.089e9 / 1.036, rel=0.001)
+
+
+def test_lars_ends_at_the_rate_of_its_source():
+    experiment = load_experiment("imagenet_resnet50_mlperf")
+    rate = relative_schedule(experiment, IMAGENET)
+    steps = experiment.num_steps(IMAGENET)
+    # The source decays to the default end of TensorFlow's `polynomial_decay`.
+    assert 25.0 * float(rate(steps)) == pytest.approx(1e-4, rel=1e-3)
+    # Half way between warm-up and end a quarter of the peak is left.
+    warmup = 5 / 72 * steps
+    assert 25.0 * float(rate(round((warmup + steps) / 2))) == pytest.approx(25 / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("row", "choices"), [("optimizer", OptimizerConfig), ("schedule", ScheduleConfig)]
+)
+def test_the_page_of_models_lists_what_there_is_to_choose(row, choices):
+    page = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith(f"| {row} |"))
+    listed = line.replace(f"--{row}=", "").split("`")[1::2]
+    assert sorted(listed) == sorted(choice.TAG for choice in typing.get_args(choices))
 
 
 def test_a_whitenings_bias_learns_for_its_epochs_alone():
