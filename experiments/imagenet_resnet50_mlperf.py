@@ -4,8 +4,8 @@
     dawnjax train --experiment=imagenet_resnet50_mlperf --data.data_dir=data/imagenet
 
 LARS with a peak rate of 25, five epochs of warm-up, then the square of what is left of 72 epochs
-down to 1e-4; label smoothing; the space-to-depth stem. `--weight_update_sharding` splits the optimizer's state
-and the update over the devices.
+down to 1e-4; label smoothing; the space-to-depth stem. `--weight_update_sharding` splits the
+optimizer's state and the update over the devices.
 
 Not yet measured: it needs a slice of an accelerator pod and ImageNet.
 
