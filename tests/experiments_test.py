@@ -111,10 +111,10 @@ def test_lars_ends_at_the_rate_of_its_source():
     rate = relative_schedule(experiment, IMAGENET)
     steps = experiment.num_steps(IMAGENET)
     # The source decays to the default end of TensorFlow's `polynomial_decay`.
-    assert 25.0 * float(rate(steps)) == pytest.approx(1e-4, rel=1e-3)
+    assert 25.0 * float(jnp.asarray(rate(steps))) == pytest.approx(1e-4, rel=1e-3)
     # Half way between warm-up and end a quarter of the peak is left.
-    warmup = 5 / 72 * steps
-    assert 25.0 * float(rate(round((warmup + steps) / 2))) == pytest.approx(25 / 4, rel=1e-3)
+    halfway = round((1 + 5 / 72) * steps / 2)
+    assert 25.0 * float(jnp.asarray(rate(halfway))) == pytest.approx(25 / 4, rel=1e-3)
 
 
 @pytest.mark.parametrize(
