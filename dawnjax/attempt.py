@@ -240,7 +240,7 @@ class Attempt:
         would leave the others waiting, so there it ends the attempt, whose result is written.
         """
         steps = step_statistics(queue)
-        trainer.on_call, trainer.is_asked_to_stop = self.get_on, self.preemption.is_asked
+        trainer.on_call, trainer.why_to_stop = self.get_on, self._why_no_profile
         seconds = None if steps is None else steps["p50"]
         try:
             self.phases.enter("profile")
@@ -261,6 +261,14 @@ class Attempt:
         if self._is_first:
             _write_result(self._run.directory, summary.up_to_profile(self._run.log.events))
 
+    def _why_no_profile(self) -> str:
+        limit = self._run.request.experiment.max_seconds
+        if limit and (self.preemption.is_budget_spent or self.journal.run_seconds() > limit):
+            return f"max_seconds={limit:g} left no time for a profile"
+        if self.preemption.is_asked():
+            return "the run was asked to stop before its profile was taken"
+        return ""
+
     def finish(self, status: str, step: int, host: dict[str, Any]) -> None:
         """Logs the end of the attempt, and writes and shows the result.
 
@@ -273,12 +281,12 @@ class Attempt:
         self.checkpoints.close()
         self.phases.enter("other")
         hosts = processes.gather(host | self.profile.host_fields(host["input_wait_fraction"]))
-        straggler = self.profile.straggler()
+        straggler, no_straggler = self.profile.straggler()
         messages = run_profile.disagreements(hosts) + ([straggler["message"]] if straggler else [])
         log = self._run.log
 
         def end() -> RunResult | None:
-            log.append("host_summary", hosts=hosts, straggler=straggler)
+            log.append("host_summary", hosts=hosts, straggler=straggler, no_straggler=no_straggler)
             for message in messages:
                 log.append("warning", message=message)
             self._sampler.stop()

@@ -2,6 +2,7 @@
 
 import array
 import collections
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -87,6 +88,15 @@ class CallQueue:
         calls.append((metrics, num_steps))
         while len(calls) > self._limit:
             self._end_oldest(self._devices_may_wait and calls[0][0].losses.is_ready())
+
+    def pending_seconds(self) -> float:
+        """How long the calls in flight would take at the mean pace so far; inf where none ended."""
+        if not self._calls:
+            return 0.0
+        if not self.steps_done:
+            return math.inf
+        steps = sum(num_steps for _, num_steps in self._calls)
+        return steps * self.total_seconds / self.steps_done
 
     def drain(self) -> None:
         """Waits for all calls: before an evaluation, a checkpoint, the end."""

@@ -61,7 +61,7 @@ class Trainer:
       root_key: The trial's key.
       in_flight: The most calls that may wait for the devices.
       on_call: Called after each call, also of the twin.
-      is_asked_to_stop: Tells whether the profile is to be left out.
+      why_to_stop: Says why the profile is to be left out; empty while it is not.
     """
 
     recipe: Recipe
@@ -73,7 +73,7 @@ class Trainer:
     root_key: jax.Array
     in_flight: int
     on_call: Callable[[], object] = lambda: None
-    is_asked_to_stop: Callable[[], bool] = lambda: False
+    why_to_stop: Callable[[], str] = lambda: ""
 
     def inputs(self, num_steps: int) -> Any:
         """Inputs of the next call."""
@@ -101,14 +101,15 @@ class Trainer:
         """Waits until all processes are here.
 
         Raises:
-          StoppedError: One of them was asked to stop.
+          StoppedError: One of them is to leave the profile out; says why.
         """
-        if any(processes.gather(self.is_asked_to_stop())):
-            raise StoppedError
+        reasons = [reason for reason in processes.gather(self.why_to_stop()) if reason]
+        if reasons:
+            raise StoppedError(reasons[0])
 
 
 class StoppedError(Exception):
-    """A process was asked to stop; all of them leave the profile at the same place."""
+    """A process leaves the profile out; all of them leave it at the same place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +167,7 @@ def profile_run(
       What the profile says of this host.
 
     Raises:
-      StoppedError: A process was asked to stop.
+      StoppedError: A process leaves the profile out.
     """
     trainer.meet()
     if step_seconds is None:
@@ -444,6 +445,7 @@ def _start_feed(trainer: Trainer, call_steps: list[int]) -> None:
 
 def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] | None:
     """Measured peaks of this machine's devices; one process of a machine measures."""
+    processes.gather(None)  # a process that still works would take cores from the measurement
     leader = [host for host, _ in hosts].index(socket.gethostname())
     peaks = None
     if leader == jax.process_index():

@@ -110,11 +110,14 @@ class Display:
             for target in self._experiment.targets
             if target.metric in self._best
         )
+        experiment = self._experiment
+        last = f"/{experiment.num_steps(self._spec)}" if experiment.has_length else ""
+        limit = f" of {experiment.max_seconds:g}" if experiment.max_seconds else ""
         text = (
-            f"step {step}/{self._experiment.num_steps(self._spec)}  epoch {epoch:.2f}  "
+            f"step {step}{last}  epoch {epoch:.2f}  "
             f"{_rate_text(rate, self._experiment, self._spec)}  loss {loss:.4f}  "
             f"{best or 'not yet evaluated'}  "
-            f"{run_seconds:.1f} s  input wait {100 * waited:.1f}%"
+            f"{run_seconds:.1f}{limit} s  input wait {100 * waited:.1f}%"
         )
         if self._status is not None:
             self._status.update(text)
@@ -207,7 +210,8 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         "training alone",
         seconds(result.train_seconds),
         "train steps, no evaluation"
-        + (f", of all {result.epochs:.2f} epochs" if result.trained_on else ""),
+        + (f", of all {result.epochs:.2f} epochs" if result.trained_on else "")
+        + _budget_note(result, experiment, spec),
     )
     for target in result.target:
         best = result.best.get(target["metric"])
@@ -226,6 +230,8 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     )
     for host in result.hosts:
         _add_profile_rows(table, host, len(result.hosts) > 1)
+    if "straggler" in result.reasons:
+        table.add_row("slowest host", "-", result.reasons["straggler"])
     cost = result.cost_usd
     table.add_row(
         "cost",
@@ -236,6 +242,14 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         "hardware", f"{result.num_devices} x {result.device_kind}", _processes_note(result)
     )
     return table
+
+
+def _budget_note(result: RunResult, experiment: Experiment, spec: AnySpec) -> str:
+    """Says that the budget of time ended the training, where it did."""
+    limit, is_whole = experiment.max_seconds, result.steps >= experiment.num_steps(spec)
+    if not limit or is_whole or result.status != "not_reached":
+        return ""
+    return f"; max_seconds={limit:g} ended them"
 
 
 def _rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
@@ -259,11 +273,14 @@ def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> No
     which = f", host {host['process_index']}" if name_host else ""
     exposed, skew = communication["exposed_fraction"], communication["exposed_skew_fraction"]
     ablation = communication["ablation_exposed_fraction"]
+    rest = f"{100 * (exposed - skew):.1f} % on the wire, "
+    note = "of a step, hidden by no computation: "
+    if communication.get("simulation"):
+        rest, note = "", f"{communication['simulation']}. Of a step, hidden by no computation: "
     table.add_row(
         f"exposed communication{which}",
         f"{100 * exposed:.1f} %",
-        f"of a step, hidden by no computation: {100 * (exposed - skew):.1f} % on the wire, "
-        f"{100 * skew:.1f} % waiting for the slowest device"
+        f"{note}{rest}{100 * skew:.1f} % waiting for the slowest device"
         + ("" if ablation is None else f". A step without any takes {100 * ablation:.1f} % less"),
     )
     mfu, hfu = used["mfu"], used["hfu"]

@@ -145,8 +145,8 @@ class RunProfile:
                 self.latest = capture.profile_run(
                     trainer, self._options, self._empty("after_run"), step_seconds, record
                 )
-            except capture.StoppedError:
-                self.give_up("the run was asked to stop before its profile was taken")
+            except capture.StoppedError as stopped:
+                self.give_up(str(stopped))
         if self.latest is not None:
             if self.latest.failure:
                 self._warn(f"the trace cannot be read: {self.latest.failure}")
@@ -183,10 +183,14 @@ class RunProfile:
         utilization["input_wait_fraction"] = input_wait_fraction
         return {"communication": communication, "utilization": utilization}
 
-    def straggler(self) -> dict[str, Any] | None:
-        """Names the host that the others wait for, the same on all hosts; None without one."""
-        straggler = None if self.latest is None else self.latest.straggler()
-        return None if straggler is None else {**straggler.to_json(), "message": straggler.line()}
+    def straggler(self) -> tuple[dict[str, Any] | None, str]:
+        """Names the host that the others wait for, the same on all hosts, or says why none."""
+        if self.latest is None:
+            return None, ""
+        straggler, reason = self.latest.straggler()
+        if straggler is None:
+            return None, reason
+        return {**straggler.to_json(), "message": straggler.line()}, ""
 
     def _empty(self, name: str) -> Path:
         """Empties a folder: its files are of an earlier attempt."""

@@ -169,7 +169,7 @@ def _train(
         # Killed between the target and the end. The state that reached it may not have been saved:
         # the same steps lead to it again, and to no other time.
         stops, evaluation_steps = [stop for stop in stops if stop <= reached_at], set()
-    has_limit = experiment.max_seconds and not ends_at_target and jax.process_index() == 0
+    has_limit = experiment.max_seconds and not ends_at_target
     limit = experiment.max_seconds if has_limit else math.inf
     feed.start(_calls(step, stops, programs.steps_per_call))
     attempt.preemption.begin(step)
@@ -250,7 +250,7 @@ def train_until(
       attempt: What is told of each call.
       counts: Each number of steps that a call can make, on the devices.
       root_key: The trial's key.
-      limit_seconds: When on the run's clock this process asks all to stop, for the budget is spent.
+      limit_seconds: When on the run's clock all are asked to stop, for the budget is spent.
 
     Returns:
       The state, the steps done, and whether all processes were asked to stop. It ends before the
@@ -267,8 +267,12 @@ def train_until(
         watchdog.step = step  # a host that is stuck is behind the others, here or above
         state, metrics = call(state, resident, inputs, counts[num_steps], root_key)
         queue.add(metrics, num_steps)
-        if journal.run_seconds() > limit_seconds:
-            preemption.spend_budget()
+        if limit_seconds < math.inf:
+            # Near the limit the host waits for each call, so that the next begins before it.
+            if journal.run_seconds() + queue.pending_seconds() > limit_seconds:
+                queue.drain()
+            if journal.run_seconds() > limit_seconds:
+                preemption.spend_budget()
         if preemption.holding and preemption.stops_at(step):
             return state, step, True
         if count % CHECKED_CALLS == 0:

@@ -289,7 +289,9 @@ class Recipe:
           DataError: The data that the count follows from cannot be read.
         """
         # As an accelerator computes it: on a CPU some convolutions become other products.
-        execution = dataclasses.replace(self.setting.execution, platform="tpu", batch_shards=1)
+        execution = dataclasses.replace(
+            self.setting.execution, platform="tpu", batch_shards=1, is_plain=True
+        )
         setting = dataclasses.replace(self.setting, execution=execution, mesh=None)
         return self.experiment.task.train_flops_per_example(setting)
 

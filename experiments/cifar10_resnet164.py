@@ -6,7 +6,7 @@
 SGD with momentum at 0.1 in batches of 128, a tenth of it for the first 400 steps, divided by ten
 after 32,000 and 48,000 steps; weight decay on all parameters; random crops and flips.
 
-Not yet measured: it needs an accelerator (an epoch is 75 TFLOP). DAWNBench's seed (one P100,
+Not yet measured: it needs an accelerator (an epoch is 71 TFLOP). DAWNBench's seed (one P100,
 PyTorch 0.1.12) reached 94.19 % after 138 epochs and 3.0 hours with another schedule; the paper
 states 5.46 % error (median of five).
 

@@ -5,9 +5,8 @@
 
 WRN-34-6: 17.5 epochs up to the peak rate, as many down, and 5 to next to nothing.
 
-Not yet measured to its target: it needs an accelerator (an epoch is 720 TFLOP). On two CPU cores
-one trial of one epoch took most of an hour and reached 63.99 % on a JPEG copy. The entry that this
-follows (eight V100) reached 94.03 % after 36 epochs and 174 s.
+Not yet measured: it needs an accelerator (an epoch is 655 TFLOP). The entry that this follows
+(eight V100) reached 94.03 % after 36 epochs and 174 s.
 
 Source: the entry `fastai_pytorch`, "Custom Wide Resnet", of
 https://github.com/stanford-futuredata/dawn-bench-entries, and `cifar10/dawn_submission` in

@@ -7,7 +7,7 @@ SGD with Nesterov momentum, 0.1 for each 256 examples of a batch of 1,024, five 
 a cosine to 0 over 40 epochs, label smoothing, random rectangles and flips, the last BatchNorm
 scale of each block starting at 0.
 
-Not yet measured: it needs an accelerator (an epoch is 31 PFLOP) and ImageNet. The nearest entry of
+Not yet measured: it needs an accelerator (an epoch is 30 PFLOP) and ImageNet. The nearest entry of
 DAWNBench (half of a TPU v2 pod, TensorFlow 1.8, steps in place of a cosine, no smoothing) had
 93.00 % top-5 after 87 epochs, and 93.03 % and 75.97 % top-1 after 100.
 

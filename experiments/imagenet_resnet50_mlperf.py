@@ -3,14 +3,15 @@
     dawnjax prepare --dataset=imagenet --from=ILSVRC2012 --out=data/imagenet
     dawnjax train --experiment=imagenet_resnet50_mlperf --data.data_dir=data/imagenet
 
-LARS with a peak rate of 25, five epochs of warm-up, then the square of what is left of 72 epochs;
-label smoothing; the space-to-depth stem. `--weight_update_sharding` splits the optimizer's state
-and the update over the devices.
+LARS with a peak rate of 25, five epochs of warm-up, then the square of what is left of 72 epochs
+down to 1e-4; label smoothing; the space-to-depth stem. `--weight_update_sharding` splits the
+optimizer's state and the update over the devices.
 
 Not yet measured: it needs a slice of an accelerator pod and ImageNet.
 
 Source: `models/official/resnet/lars_util.py` in https://github.com/tensorflow/tpu for rate,
-warm-up and power at this batch; TensorFlow's `LARSOptimizer` for the rule (momentum of scaled
+warm-up and power at this batch; the last rate is the default of `tf.train.polynomial_decay`, which
+it calls; TensorFlow's `LARSOptimizer` for the rule (momentum of scaled
 gradients, coefficient 0.001, no trust ratio for biases and normalization), which is the paper's;
 Ying et al. 2018, "Image Classification at Supercomputer Scale" (arXiv 1811.06992), section 2. The
 target is MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a choice of this recipe.
@@ -33,7 +34,7 @@ EXPERIMENT = Experiment(
     model=imagenet_resnet(50, stem="imagenet_space_to_depth"),
     data=ImageNet(),
     optimizer=Lars(base_learning_rate=25.0),
-    schedule=Polynomial(warmup_epochs=5.0, power=2.0),
+    schedule=Polynomial(warmup_epochs=5.0, power=2.0, final_fraction=1e-4 / 25.0),
     num_epochs=72,
     global_batch_size=16384,
     batch_norm_group_size=64,

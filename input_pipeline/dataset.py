@@ -2,7 +2,8 @@
 
 A dataset is a frozen dataclass with a `TAG` and two methods (`Dataset`). `spec()` is called before
 a run's clock starts: it says how many examples there are and what they look like. `load(split)`
-reads them, verified, and belongs on the clock. A specification of any kind has what `DataSpec`
+reads them, verified, and belongs on the clock: it reads and computes anew whatever `spec` has read.
+A specification of any kind has what `DataSpec`
 lists. `DatasetSpec` describes labelled images, `TextSpec` parallel text, `ArraysSpec` arrays of any
 names; a task asks for the kind that it learns from.
 
@@ -98,6 +99,8 @@ class Dataset(Protocol):
 
     def load(self, split: Split) -> Mapping[str, Any]:
         """All examples of a split: arrays [num_examples, ...], or `RowsOnDemand` in their place.
+
+        Nothing that `spec` has read or computed is used again, for this is on a run's clock.
 
         Raises:
           DataError: The data are missing, damaged, or not those of `spec()`.

@@ -63,6 +63,8 @@ class ParallelText:
           DataError: Missing or damaged.
           ValueError: It was prepared with another vocabulary size or row length.
         """
+        for read in (_read_vocabulary, _read_references):
+            read.cache_clear()  # the next run of this process reads them on its own clock
         directory = self._directory()
         description = self._description()
         spec = spec_of(description)

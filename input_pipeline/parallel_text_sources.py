@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax import bounded
 from dawnjax.input_pipeline import packing, vocabulary
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, TextSpec
 from dawnjax.input_pipeline.parallel_text import (

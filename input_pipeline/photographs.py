@@ -39,9 +39,9 @@ LARGEST_BYTES = 64 * 2**20
 
 _EVAL_FOLDERS = ("val", "validation", "eval", "test")
 
-_listed: dict[pathlib.Path, "Source"] = {}
-"""The sources that `spec` has listed, so that `load` reads what it counted; listing ImageNet takes
-minutes on some disks."""
+_counted: dict[pathlib.Path, dict[Split, str]] = {}
+"""The listing of each split that `spec` has counted. `load` lists again, since the time to read the
+data belongs on a run's clock, and refuses another listing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +51,12 @@ class Photographs:
     Attributes:
       labels: int32 [n], positions in the source's classes; some sources read them on demand.
       read: Returns the file of the photograph at a position, and its name for messages.
+      listing: Hash of all names and sizes; empty where the source has no files of them.
     """
 
     labels: np.ndarray | RowsOnDemand
     read: Callable[[int], tuple[bytes, str]]
+    listing: str = ""
 
     def decoded(self, index: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
         """One photograph as `decode` makes it.
@@ -98,13 +100,19 @@ class Source:
     listing: str
 
 
-def open_source(path: pathlib.Path, title: str, tfds_name: str = "*") -> Source:
+def open_source(
+    path: pathlib.Path,
+    title: str,
+    tfds_name: str = "*",
+    splits: Sequence[Split] = ("train", "eval"),
+) -> Source:
     """Lists a source, without reading an image.
 
     Args:
       path: The folder.
       title: What the data are called in messages.
       tfds_name: The name that TensorFlow Datasets has for it.
+      splits: What to list.
 
     Raises:
       DataError: Not found, in no known form, or not whole.
@@ -116,10 +124,10 @@ def open_source(path: pathlib.Path, title: str, tfds_name: str = "*") -> Source:
             "TFDS directory"
         )
     version = tfds_directory.find_version(path, tfds_name)
-    return _open_tfds(version) if version else _open_folders(path, title)
+    return _open_tfds(version, splits) if version else _open_folders(path, title, splits)
 
 
-def _open_folders(path: pathlib.Path, title: str) -> Source:
+def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> Source:
     folders: dict[Split, pathlib.Path] = {"train": path / "train"}
     names = [name for name in _EVAL_FOLDERS if (path / name).is_dir()]
     if not folders["train"].is_dir() or not names:
@@ -131,10 +139,10 @@ def _open_folders(path: pathlib.Path, title: str) -> Source:
     classes = class_folders(folders["train"])
     splits: dict[Split, Photographs] = {}
     listing = hashlib.sha256(json.dumps(classes).encode())
-    for split, folder in folders.items():
-        splits[split] = list_folder(folder, classes, split, listing)
+    for split in wanted:
+        splits[split] = list_folder(folders[split], classes, split, listing)
         if not len(splits[split].labels):
-            raise DataError(f"{folder}: has no images")
+            raise DataError(f"{folders[split]}: has no images")
     return Source("image folders", classes, splits, listing.hexdigest()[:16])
 
 
@@ -168,6 +176,7 @@ def list_folder(
     numbers = {name: number for number, name in enumerate(classes)}
     files: list[str] = []
     labels: list[int] = []
+    own_listing = hashlib.sha256(json.dumps(classes).encode())
     # os.scandir and text: a million pathlib.Path objects take half a minute to make.
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.name.startswith("."):
@@ -176,6 +185,7 @@ def list_folder(
             raise DataError(f"{entry.path}: lies outside the class folders of {folder}")
         if entry.name not in numbers:
             raise DataError(f"{entry.path}: is of no class that {folder.parent / 'train'} has")
+        names = []
         for file in sorted(os.scandir(entry.path), key=lambda file: file.name):
             if file.name.startswith("."):
                 continue
@@ -183,8 +193,9 @@ def list_folder(
                 raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
             files.append(file.path)
             labels.append(numbers[entry.name])
-            named = [split, entry.name, file.name, file.stat().st_size]
-            listing.update(json.dumps(named).encode())
+            names.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))
+        for digest in (listing, own_listing):
+            digest.update("".join(names).encode())
 
     def read(index: int) -> tuple[bytes, str]:
         try:
@@ -194,15 +205,16 @@ def list_folder(
         except OSError as error:
             raise DataError(f"{files[index]}: cannot be read ({error.strerror})") from None
 
-    return Photographs(np.array(labels, np.int32), read)
+    return Photographs(np.array(labels, np.int32), read, own_listing.hexdigest())
 
 
-def _open_tfds(version: pathlib.Path) -> Source:
+def _open_tfds(version: pathlib.Path, wanted: Sequence[Split]) -> Source:
     evaluated = tfds_directory.first_split(version, ("validation", "test"))
     if tfds_directory.first_split(version, ("train",)) is None or evaluated is None:
         path = version / tfds_directory.INFO_FILE
         raise DataError(f"{path}: has no splits train and validation")
-    classes, splits = open_tfds_splits(version, {"train": "train", "eval": evaluated})
+    names: dict[Split, str] = {"train": "train", "eval": evaluated}
+    classes, splits = open_tfds_splits(version, {split: names[split] for split in wanted})
     listing = tfds_directory.fingerprint(version)
     return Source("TensorFlow Datasets (ArrayRecord)", classes, splits, listing)
 
@@ -316,7 +328,8 @@ class PhotographDirectory:
             mean, std = mean or description.train_mean, std or description.train_std
         else:
             shape = self._square()
-            source = _listed[self.path] = self._open_source()
+            source = self._open_source(("train", "eval"))
+            _counted[self.path] = {split: part.listing for split, part in source.splits.items()}
             facts, fingerprint = _facts(source), source.listing
         declaration = Declaration(name=f"images of {self.title}")
         if self.published is not None:
@@ -342,19 +355,22 @@ class PhotographDirectory:
         Other photographs are decoded when a batch asks for them; a damaged one ends the run then.
 
         Raises:
-          DataError: Missing or damaged; one line that names the file.
+          DataError: Missing, damaged, or not what `spec` counted; one line that names the file.
         """
         if self._is_prepared():
             most = prepared.LARGEST_VERIFIED_BYTES
             return {**prepared.read_split(self.path, self._description(), split, most_bytes=most)}
-        photographs = self._source().splits[split]
+        photographs = self._open_source((split,)).splits[split]
+        counted = _counted.get(self.path, {}).get(split, photographs.listing)
+        if photographs.listing != counted:
+            raise DataError(f"{self.path}: the {split} images were changed since they were counted")
         shape = self._square()
         images = photographs.rows(shape, lambda content: decode_square(content, shape[0]))
         return {"image": images, "label": photographs.labels}
 
     def classes(self) -> tuple[str, ...]:
         """The name of each class; a label is a position in it."""
-        return self._description().classes if self._is_prepared() else self._source().classes
+        return self._description().classes if self._is_prepared() else self._open_source(()).classes
 
     def _square(self) -> tuple[int, int, int]:
         """The shape that photographs are decoded to."""
@@ -365,11 +381,8 @@ class PhotographDirectory:
             )
         return self.side, self.side, 3
 
-    def _source(self) -> Source:
-        return _listed.get(self.path) or self._open_source()
-
-    def _open_source(self) -> Source:
-        return open_source(self.path, self.title, self.tfds_name)
+    def _open_source(self, splits: Sequence[Split]) -> Source:
+        return open_source(self.path, self.title, self.tfds_name, splits)
 
     def _is_prepared(self) -> bool:
         """Says whether the directory is prepared; one that holds nothing known is refused."""

@@ -394,10 +394,10 @@ class StemConv(nnx.Module):
     """The 7x7 convolution of stride 2 that an ImageNet model begins with.
 
     On a GPU, and elsewhere if asked for, 2x2 blocks of pixels are moved into the channels, and the
-    convolution is a 4x4 one of these blocks, which suits matrix units better. The parameter is the
-    7x7 kernel in either form, so each reads the other's checkpoints. A kernel of 8x8 with zeros in
-    its first row and column covers whole blocks: result i sees rows 2i - 4 to 2i + 3, which are the
-    blocks i - 2 to i + 1.
+    convolution is a 4x4 one of these blocks, which suits matrix units better; not where products
+    are counted. The parameter is the 7x7 kernel in either form, so each reads the other's
+    checkpoints. A kernel of 8x8 with zeros in its first row and column covers whole blocks: result
+    i sees rows 2i - 4 to 2i + 3, which are the blocks i - 2 to i + 1.
 
     Source: MLPerf training v0.6, Google's ResNet-50 submission ("conv0 space to depth").
     """
@@ -424,7 +424,7 @@ class StemConv(nnx.Module):
                 f"images of {height}x{width} have no whole 2x2 blocks; take stem=imagenet"
             )
         kernel = self.kernel[...]
-        if not (self.in_blocks or (on_gpu and is_even)):
+        if self.execution.is_plain or not (self.in_blocks or (on_gpu and is_even)):
             pads = ((3, 3), (3, 3))
             return convolve(images, kernel, strides=(2, 2), padding=pads, execution=self.execution)
         kernel = jnp.pad(kernel, ((1, 0), (1, 0), (0, 0), (0, 0)))

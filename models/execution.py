@@ -24,6 +24,8 @@ class Execution:
       batch_shards: Over how many devices, or groups of them, the examples of a batch are spread in
         equal runs. It changes the order of sums only: each device adds up its own examples, and
         only sums over the whole batch are communicated.
+      is_plain: Whether layers make the products of their mathematics and no others, so that these
+        can be counted: no zeros are added to kernels or channels.
       attention: Scores, softmax and sum as separate products, or as one call that a GPU gives to
         cuDNN (where attention weights have no dropout).
     """
@@ -32,6 +34,7 @@ class Execution:
     compute_dtype: ComputeDtype
     batch_norm_group_size: int
     batch_shards: int = 1
+    is_plain: bool = False
     attention: Attention = "products"
 
 

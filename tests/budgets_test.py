@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ def test_a_run_of_some_steps_says_its_epochs(tmp_path, compile_cache):
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
-def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compile_cache):
+def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compile_cache, capsys):
     """The profile, which is on by default, has no time left."""
     flags = ["--max_seconds=0.5", "--evaluation.every_epochs=1e4", "--schedule.warmup_epochs=0"]
     result = trained(tmp_path / "run", *flags, compile_cache)
@@ -106,3 +107,22 @@ def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compi
     # The trial has ended: the same command shows the same result.
     again = trained(tmp_path / "run", *flags, compile_cache)
     assert again["steps"] == result["steps"]
+    reason = result["hosts"][0]["utilization"]["reasons"]["mfu"]
+    assert reason == "max_seconds=0.5 left no time for a profile"
+    shown = capsys.readouterr()
+    # No bound of steps, which nobody gave.
+    (progress,) = (line for line in shown.err.splitlines() if line.startswith("step "))
+    assert re.match(r"step \d+  epoch ", progress) and " of 0.5 s  input wait" in progress
+    assert "max_seconds=0.5 ended them" in " ".join(shown.out.replace("│", " ").split())
+
+
+def test_a_profile_is_taken_while_time_is_left_and_no_longer(tmp_path, compile_cache):
+    flags = ["--max_steps=2", "--schedule.warmup_epochs=0", "--profile.measured_peaks=false"]
+    flags += ["--profile.seconds=0.05", "--profile.twin=false", compile_cache]
+    with_time = trained(tmp_path / "run", *flags, "--max_seconds=600")
+    assert with_time["hosts"][0]["utilization"]["window"] == "after_run"
+    # The steps fit, and the evaluation; not 2 s of traced steps and their pairs.
+    hurried = [*flags, "--profile.seconds=2", "--max_seconds=0.5"]
+    without = trained(tmp_path / "hurried", *hurried)
+    assert without["steps"] == 2 and without["evaluations"]
+    assert "left no time" in without["hosts"][0]["utilization"]["reasons"]["mfu"]

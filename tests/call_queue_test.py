@@ -1,10 +1,15 @@
 """Calls in flight: how many, for how long, and what they say."""
 
+import math
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from dawnjax import call_queue
 from dawnjax.call_queue import CallMetrics, CallQueue, step_statistics
+from dawnjax.train import train_until
 
 
 class Device:
@@ -65,6 +70,43 @@ def test_slow_calls_are_not_piled_up(device):
     assert run(CallQueue(8), device, [5.0] * 20)[-1] == 1
     # One slow call, such as one that waited for a disk, does not slow what follows.
     assert run(CallQueue(4), device, [0.01] * 10 + [9.0] + [0.01] * 10)[-1] == 4
+
+
+class Preemption(SimpleNamespace):
+    """That of a single process: who asks for a stop has it at once."""
+
+    holding = False
+
+    def spend_budget(self) -> None:
+        self.holding = True
+
+    def stops_at(self, step: int) -> bool:
+        return self.holding
+
+
+@pytest.mark.parametrize(
+    ("call_seconds", "limit_seconds", "steps"),
+    # The second call begins before the limit, at 9 s. The time of the first is not known before.
+    [(9.0, 15.0, 2), (0.25, 2.0, 9), (30.0, 15.0, 1), (1.0, math.inf, 40)],
+)
+def test_a_budget_of_time_ends_within_a_call(device, call_seconds, limit_seconds, steps):
+    def call(state: None, *_: Any) -> tuple[None, CallMetrics]:
+        return state, CallMetrics(Losses(device, call_seconds), np.int32(0))  # pyright: ignore
+
+    attempt: Any = SimpleNamespace(
+        profile=SimpleNamespace(named=lambda *functions: functions),
+        journal=SimpleNamespace(run_seconds=lambda: device.now, record_at=math.inf),
+        watchdog=SimpleNamespace(step=0),
+        preemption=Preemption(),
+    )
+    feed: Any = SimpleNamespace(inputs=lambda first, num_steps: None, resident=None, wait_seconds=0)
+    programs: Any = SimpleNamespace(train=call, steps_per_call=1)
+    queue = CallQueue(4)
+    arguments: Any = (feed, queue, attempt, {1: None}, None, limit_seconds)
+    _, step, stopped = train_until(40, None, 0, programs, *arguments)  # pyright: ignore
+    queue.drain()
+    assert (step, stopped) == (steps, limit_seconds < math.inf)
+    assert device.now <= limit_seconds + call_seconds
 
 
 def test_times_steps_and_first_losses_are_those_of_the_calls(device):

@@ -1,6 +1,7 @@
 """Tests of the checkpoints: exact round trips, and what is done about damage."""
 
 import errno
+import itertools
 import os
 import shutil
 import threading
@@ -48,6 +49,15 @@ def test_round_trip_is_exact_on_any_number_of_devices(tmp_path, saved_on, restor
     save_steps(tmp_path, [3], num_devices=saved_on)
     restored, warnings = restore(tmp_path, restored_on)
     assert_exact(restored, 3, restored_on)
+    assert warnings == []
+
+
+def test_a_wall_clock_that_is_set_forward_ends_no_save(tmp_path, monkeypatch):
+    days, wall_clock = itertools.count(), time.time
+    monkeypatch.setattr(time, "time", lambda: wall_clock() + 86400.0 * next(days))
+    save_steps(tmp_path, [3, 4])
+    restored, warnings = restore(tmp_path)
+    assert_exact(restored, 4, 1)
     assert warnings == []
 
 

@@ -207,14 +207,50 @@ def test_methods_that_disagree_say_so_in_numbers():
 
 
 def test_the_straggler_is_the_host_that_does_not_wait():
-    straggler = find_straggler([0.040, 0.001, 0.038], 0.1)
-    assert straggler is not None and straggler.process_index == 1
+    straggler, reason = find_straggler([0.040, 0.001, 0.038], 0.1)
+    assert reason == "" and straggler is not None and straggler.process_index == 1
     assert straggler.cost_seconds_per_step == pytest.approx(0.038)
     assert straggler.fraction == pytest.approx(0.38)
     assert "host 1" in straggler.line()
-    assert find_straggler([0.001, 0.002], 0.1) is None
-    assert find_straggler([0.05], 0.1) is None
-    assert find_straggler([0.05, None], 0.1) is None
+    nobody, reason = find_straggler([0.001, 0.002], 0.1)
+    assert nobody is None and reason == (
+        "no host holds the others up: each waits 1 ms a step for host 0, 1.0% of the traced step, "
+        "and less than 5% names none"
+    )
+    assert find_straggler([0.05], 0.1) == (None, "")
+    nobody, reason = find_straggler([0.05, None], 0.1)
+    assert nobody is None and "a host's trace is missing" in reason
+
+
+@pytest.mark.parametrize(
+    ("here", "text"),
+    [
+        # Processes of one machine share its cores, also where there are as many cores.
+        (
+            {"machine_processes": 2, "machine_devices": 2},
+            "2 simulated devices share the machine's 8 cores: communication is meeting the other "
+            "devices and waiting for a core; there is no wire",
+        ),
+        (
+            {"machine_devices": 2},
+            "the 2 simulated devices are threads of one machine: communication is meeting the "
+            "other devices; there is no wire",
+        ),
+        (
+            {"machine_devices": 16, "num_devices": 32},
+            "16 simulated devices share the machine's 8 cores: communication holds meeting the "
+            "other devices and waiting for a core beside the network",
+        ),
+        ({"machine_devices": 1}, ""),
+        ({"platform": "gpu", "machine_devices": 2}, ""),
+    ],
+)
+def test_communication_without_a_wire_says_what_it_is(here, text):
+    machine = {"platform": "cpu", "machine_processes": 1, "machine_cores": 8, "num_devices": 2}
+    profile = profiled(None, **machine | here)
+    told = profile.communication_json()
+    assert told["simulation"] == (text or None)
+    assert ("algorithm_bytes_per_second" in told["reasons"]) == ("no wire" in text)
 
 
 def test_no_step_is_one_line(tmp_path):

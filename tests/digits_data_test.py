@@ -93,3 +93,19 @@ def test_damaged_package_file_is_named(tmp_path: pathlib.Path, monkeypatch, dama
     with pytest.raises(DataError, match="digits.csv.gz.*reinstall scikit-learn") as error:
         Digits().load("train")
     assert "\n" not in str(error.value)
+
+
+def test_each_run_of_a_process_reads_the_file_on_its_own_clock(monkeypatch) -> None:
+    reads, read_bytes = [], pathlib.Path.read_bytes
+
+    def counted(path: pathlib.Path) -> bytes:
+        reads.append(path.name)
+        return read_bytes(path)
+
+    monkeypatch.setattr(pathlib.Path, "read_bytes", counted)
+    for run in (1, 2):
+        Digits().spec()
+        assert reads == ["digits.csv.gz"] * (run - 1)
+        Digits().load("train")
+        Digits().load("eval")
+        assert reads == ["digits.csv.gz"] * run

@@ -3,6 +3,7 @@
 import functools
 import io
 import json
+import os
 import pathlib
 import tarfile
 
@@ -22,6 +23,7 @@ from dawnjax.input_pipeline.image_files import decode_square
 from dawnjax.input_pipeline.imagenet import ImageNet
 from dawnjax.input_pipeline.photographs import open_source
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
+from dawnjax.journal import Journal
 
 
 def jpeg(height: int, width: int, seed: int = 0, kind: str = ".jpg", grey: bool = False) -> bytes:
@@ -301,7 +303,32 @@ def test_photographs_as_they_are_give_the_batches_of_prepared_ones(folders, tmp_
     assert direct.spec().fingerprint != before
 
 
-def test_a_damaged_photograph_ends_a_run_in_one_line(folders, tmp_path, capsys, compile_cache):
+def test_photographs_that_changed_since_they_were_counted_are_refused(folders):
+    data = ImageNet(data_dir=str(folders))
+    data.spec()
+    (folders / "train/n00000001/image_5.JPEG").write_bytes(jpeg(300, 300, 77))
+    assert len(data.load("eval")["label"]) == 3
+    with pytest.raises(DataError, match="the train images were changed since they were counted"):
+        data.load("train")
+
+
+def test_a_damaged_photograph_ends_a_run_in_one_line(
+    folders, tmp_path, capsys, compile_cache, monkeypatch
+):
+    """The folders, which are counted before the clock starts, are listed again on it."""
+    seen = []
+    scandir, start_clock = os.scandir, Journal.start_clock
+
+    def listed(path="."):
+        seen.append(str(path))
+        return scandir(path)
+
+    def started(*arguments):
+        seen.append("start_clock")
+        return start_clock(*arguments)
+
+    monkeypatch.setattr(os, "scandir", listed)
+    monkeypatch.setattr(Journal, "start_clock", started)
     argv = ["train", "--experiment=imagenet_resnet_tiny", "--data=imagenet"]
     argv += [f"--data.data_dir={folders}", "--task.augmentation.crop_pixels=16", "--num_epochs=2"]
     argv += ["--global_batch_size=4", "--batch_norm_group_size=4", "--model.stage_sizes=1"]
@@ -312,6 +339,10 @@ def test_a_damaged_photograph_ends_a_run_in_one_line(folders, tmp_path, capsys, 
     assert main([*argv, f"--run_dir={tmp_path / 'run'}"]) == 1
     error = capsys.readouterr().err
     assert "image_3.JPEG: is cut short" in error and "Traceback" not in error
+    on_the_clock = seen[seen.index("start_clock") :]
+    for split in ("train", "val"):
+        for folder in (split, f"{split}/n00000000", f"{split}/n00000001"):
+            assert str(folders / folder) in on_the_clock
 
 
 def test_large_images_are_mapped_unread_and_labels_checked(folders, tmp_path):

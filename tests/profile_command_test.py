@@ -19,7 +19,7 @@ from dawnjax.commands.check import check_run
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import ProfileOptions
 from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.machine.measured_peaks import measured_peaks
+from dawnjax.machine.measured_peaks import MeasuredPeaks, measured_peaks
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.profile.host_profile import newest_captures, read_profile, windows
 from dawnjax.programs import compile_training
@@ -46,7 +46,10 @@ def profiled_run(tmp_path_factory) -> tuple[Path, dict]:
     """A run on four devices with a window inside it and the profile after it."""
     run_dir = tmp_path_factory.mktemp("profiled") / "run"
     flags = [f"--run_dir={run_dir}", "--tensorboard=false", "--profile.seconds=0.1"]
-    assert main(["train", *SMALL, *flags, "--profile.steps=2:4"]) == 3
+    steady = MeasuredPeaks("cpu", 1e12, 1e10, spread=0.02, measured_unix_seconds=0.0)
+    with pytest.MonkeyPatch.context() as patch:  # other tests run on this machine
+        patch.setattr("dawnjax.capture.measured_peaks", lambda device, dtype: steady)
+        assert main(["train", *SMALL, *flags, "--profile.steps=2:4"]) == 3
     return run_dir, json.loads((run_dir / "result.json").read_text())
 
 
@@ -64,6 +67,8 @@ def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
     reduced = sum(leaf.size for leaf in jax.tree.leaves((state.params, state.batch_stats))) + 1
     assert communication["bytes_per_step"] == 4 * reduced
     assert "stem" in communication["by_layer"]
+    assert communication["simulation"].endswith("there is no wire")
+    assert communication["by_kind"]["all-reduce"]["algorithm_bytes_per_second"] is None
     assert communication["ablation_exposed_fraction"] is not None
     difference = communication["trace_minus_ablation_points"]
     assert (communication["disagreement"] is None) == (abs(difference) <= 5)
@@ -105,6 +110,7 @@ def test_the_command_shows_a_run_and_writes_tables_and_figures(profiled_run, cap
     output = capsys.readouterr().out
     assert output.startswith("window after_run: steps ")
     assert "not shown: steps_2_4 (--window=NAME shows one)" in output.splitlines()[0]
+    assert "there is no wire" in output.splitlines()[1] and "without skew ms" in output
     assert "exposed wire" in output and "all-reduce" in output and "loses most" in output
     (folder,) = newest_captures(run_dir)
     assert folder.name == "after_run"
@@ -129,6 +135,30 @@ def test_an_op_of_a_simulated_device_can_have_the_whole_machine(profiled_run):
     assert products
     for op in products:
         assert op.peak_fraction == pytest.approx(op.product_flops / op.seconds / peak)
+
+
+@pytest.mark.parametrize(
+    ("measured", "why"),
+    [({"spread": 3.1}, "took 310% longer"), ({"flops_per_second": 1e3}, "of the measured peak's")],
+)
+def test_a_peak_that_other_work_disturbed_gives_no_utilization(
+    measured, why, profiled_run, tmp_path, capsys
+):
+    shutil.copytree(profiled_run[0] / "profile", tmp_path / "profile")
+    (folder,) = newest_captures(tmp_path)
+    capture = json.loads((folder / "capture.json").read_text())
+    capture["measured_peaks"] |= measured
+    (folder / "capture.json").write_text(json.dumps(capture))
+    profile = read_profile(folder)
+    used = profile.utilization_json()
+    for name in ("mfu", "hfu", "peak_flops_per_second"):
+        assert used[name] is None
+    assert why in used["reasons"]["mfu"] and why in used["reasons"]["hfu"]
+    assert "spread" not in measured or all(op.peak_fraction is None for op in profile.ops)
+    assert main(["profile", str(tmp_path), "--figures=false"]) == 0
+    assert f"host 0: model FLOP utilization is not known: {used['reasons']['mfu']}" in (
+        capsys.readouterr().out
+    )
 
 
 def test_the_window_is_chosen_by_its_name(profiled_run, tmp_path, capsys):

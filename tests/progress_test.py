@@ -76,6 +76,25 @@ def test_the_closing_table_has_the_executed_flops_beside_the_model_s():
     )
 
 
+def test_the_closing_table_says_first_that_devices_share_cores_and_that_no_host_is_slow():
+    communication = {"method": "trace", "exposed_fraction": 0.9, "exposed_skew_fraction": 0.05}
+    communication |= {"ablation_exposed_fraction": None}
+    used = {"mfu": None, "hfu": None, "reasons": {"mfu": "not steady"}}
+    log = one_attempt()
+    end = log.events.pop()
+    host = {"process_index": 0, "communication": communication, "utilization": used}
+    log.add("host_summary", 13.5, hosts=[host], no_straggler="no host holds the others up")
+    rows = shown([*log.events, end])
+    assert "85.0 % on the wire, 5.0 % waiting" in rows["exposed communication"][1]
+    assert rows["slowest host"] == ("-", "no host holds the others up")
+    communication["simulation"] = "2 simulated devices share 2 cores; there is no wire"
+    assert shown([*log.events, end])["exposed communication"] == (
+        "90.0 %",
+        "2 simulated devices share 2 cores; there is no wire. Of a step, hidden by no computation: "
+        "5.0 % waiting for the slowest device",
+    )
+
+
 def test_the_closing_table_says_how_many_cores_a_cpu_is():
     def row(cores, num_processes=1, platform="cpu"):
         log = one_attempt()

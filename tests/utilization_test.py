@@ -125,13 +125,64 @@ def test_model_flops_of_digits_by_hand():
     experiment = load_experiment("digits")
     spec = experiment.data.spec()
     # Multiply-adds of one 8x8 image: the stem, two 3x3 convolutions of 32 channels, then at half
-    # the size 32 to 64, 64 to 64 and the shortcut's 1x1; the classifier.
-    stem = 64 * 9 * 1 * 32
-    first = 2 * 64 * 9 * 32 * 32
-    second = 16 * 9 * 32 * 64 + 16 * 9 * 64 * 64 + 16 * 32 * 64
+    # the size 32 to 64, 64 to 64 and the shortcut's 1x1; the classifier. Along a side of 8 the
+    # three taps meet 3 x 8 - 2 pixels, of 4 3 x 4 - 2; those that move by two, 3 x 4 - 1.
+    stem = 22**2 * 1 * 32
+    first = 2 * 22**2 * 32 * 32
+    second = 11**2 * 32 * 64 + 10**2 * 64 * 64 + 16 * 32 * 64
     forward = stem + first + second + 64 * 10
     recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
     assert recipe.train_flops_per_example() == 3 * 2 * forward
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "padding", "dilations", "multiply_adds"),
+    [
+        # A side of 5 and one of 7, three channels to four.
+        ((3, 3), (1, 1), "SAME", {}, (3 * 5 - 2) * (3 * 7 - 2) * 3 * 4),
+        ((3, 3), (1, 1), "VALID", {}, 9 * 3 * 5 * 3 * 4),
+        ((1, 1), (2, 2), "VALID", {}, 3 * 4 * 3 * 4),
+        # Taps at -1 to 1, 1 to 3 and 3 to 5; of the side of 7 at 5 to 7 as well.
+        ((3, 3), (2, 2), [(1, 1), (1, 1)], {}, (2 + 3 + 2) * (2 + 3 + 3 + 2) * 3 * 4),
+        # Taps two apart: at -2, 0, 2 for the first position.
+        (
+            (3, 1),
+            (1, 1),
+            [(2, 2), (0, 0)],
+            {"rhs_dilation": (2, 1)},
+            (2 + 2 + 3 + 2 + 2) * 7 * 3 * 4,
+        ),
+        # Zeros between the pixels, 0 to 8: three taps meet one or two pixels in turn.
+        (
+            (3, 1),
+            (1, 1),
+            [(1, 1), (0, 0)],
+            {"lhs_dilation": (2, 1)},
+            (5 + 4 * 2) * 7 * 3 * 4,
+        ),
+    ],
+)
+def test_multiply_adds_of_a_convolution_leave_out_its_padding(
+    kernel, strides, padding, dilations, multiply_adds
+):
+    def convolve(image, kernel):
+        order = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            image, kernel, strides, padding, dimension_numbers=order, **dilations
+        )
+
+    image = jax.ShapeDtypeStruct((2, 5, 7, 3), "float32")
+    weights = jax.ShapeDtypeStruct((*kernel, 3, 4), "float32")
+    forward = jax.make_jaxpr(convolve)(image, weights)
+    assert product_flops(forward.jaxpr) == 2 * 2 * multiply_adds
+
+    def gradients(image, weights):
+        result, back = jax.vjp(convolve, image, weights)
+        return back(result)
+
+    # Each gradient multiplies the pairs of the forward pass, once more.
+    backward = jax.make_jaxpr(gradients)(image, weights)
+    assert product_flops(backward.jaxpr) == TRAINING_FACTOR * 2 * 2 * multiply_adds
 
 
 def test_model_flops_of_packed_sentences_by_hand():

@@ -14,6 +14,8 @@ chose; a process that fails to write its part tells all others (see `agreement`)
 
 import contextlib
 import dataclasses
+import functools
+import importlib
 import json
 import math
 import os
@@ -21,6 +23,7 @@ import re
 import secrets
 import threading
 import time
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -291,6 +294,7 @@ class Checkpoints:
         import orbax.checkpoint as ocp
 
         mute_orbax()
+        _measure_orbax_by_the_monotonic_clock()
         # Orbax's default splits replicated arrays among the replicas, which compiles a program for
         # each shape and device at the first save: 15 s for 100 shapes on four devices.
         handler = ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
@@ -563,3 +567,16 @@ def _check_same_structure(
                 f"checkpoint {path} is of another model or optimizer: {name} is "
                 f"{saved.get(name, 'absent')} in it and {asked.get(name, 'absent')} in this run"
             )
+
+
+@functools.cache
+def _measure_orbax_by_the_monotonic_clock() -> None:
+    """Keeps a wall clock that is set forward from ending a save that is under way.
+
+    Orbax measures its limits by that clock. A version whose modules have other names keeps it.
+    """
+    clock = types.SimpleNamespace(**{**vars(time), "time": time.monotonic})
+    for name in ("future", "signaling_client"):
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(f"orbax.checkpoint._src.futures.{name}")
+            vars(module)["time"] = clock

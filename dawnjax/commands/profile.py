@@ -80,6 +80,8 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
     hosts = {folder.parent for folders in windows.values() for folder in folders}
     for folder in sorted(hosts - {profile.folder.parent for profile in profiles}):
         print(f"{folder.name} has no profile of this window")
+    if profiles[0].simulation:
+        print(profiles[0].simulation)
     print(figures.tables(profiles))
     for profile in profiles:
         host = profile.capture["process_index"]
@@ -87,14 +89,13 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
             print(f"host {host}: {profile.failure}")
         if profile.disagreement:
             print(profile.disagreement)
-    if profiles[0].shares_cores:
-        print(
-            f"the machine's {profiles[0].capture['machine_devices']} simulated devices share "
-            f"{profiles[0].capture['machine_cores']} cores: an op's time holds waiting for a core"
-        )
-    straggler = host_profile.straggler_of(profiles)
-    if straggler is not None:
-        print(straggler.line())
+        reason = profile.utilization_json()["reasons"].get("mfu")
+        if reason:
+            print(f"host {host}: model FLOP utilization is not known: {reason}")
+    straggler, no_straggler = host_profile.straggler_of(profiles)
+    verdict = no_straggler if straggler is None else straggler.line()
+    if verdict:
+        print(verdict)
     written = []
     for profile in profiles:
         written += figures.write_csv(profile, profile.folder)

@@ -166,8 +166,8 @@ class Experiment:
       ema_has_warmup: Whether the decay is no more than (1 + n) / (10 + n) after n steps, so that
         the average forgets its start.
       max_seconds: Time after `run_start` at which training ends, within a call of the train
-        program; one more evaluation follows, and no profile. 0 sets no limit. Alone, without
-        another length, it needs a schedule that does not end with the run.
+        program; one more evaluation follows, and a profile only if time is left. 0 sets no limit.
+        Alone, without another length, it needs a schedule that does not end with the run.
       xla_options: Options of XLA's compiler as `name=value`, for the train and evaluation programs,
         such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. One that the
         platform does not know is an error.
@@ -207,6 +207,11 @@ class Experiment:
     def steps_per_epoch(self, spec: AnySpec) -> float:
         """Steps of the first stage in an epoch; a fraction where its batch does not divide."""
         return spec.num_train_examples / self.global_batch_size
+
+    @property
+    def has_length(self) -> bool:
+        """Whether a field but `max_seconds` gives the run's length."""
+        return bool(self.num_epochs or self.max_steps or self.max_examples)
 
     def length_in_epochs(self, spec: AnySpec) -> float:
         """The run's length in epochs, whichever field gives it."""

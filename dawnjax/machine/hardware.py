@@ -23,6 +23,9 @@ from dawnjax.machine import data_tables
 TERA, GIGA = 10**12, 10**9
 GIB = 2**30
 
+STEADY_SPREAD = 0.25
+"""Repetitions of a measured peak that differ by more say that other work ran on the machine."""
+
 _DTYPES = ("bfloat16", "float16", "tensorfloat32", "float32", "float8", "int8")
 
 

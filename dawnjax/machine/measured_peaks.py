@@ -18,12 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dawnjax.machine.hardware import STEADY_SPREAD
 from dawnjax.machine.hosts import visible_cores
 
 DEFAULT_CACHE = "~/.cache/dawnjax/peaks.json"
-
-STEADY_SPREAD = 0.25
-"""Repetitions that differ by more than this say that other work ran on the machine."""
 
 _REPETITIONS = 7
 

@@ -1,6 +1,8 @@
 """The windows of convolutions and reductions, and what a convolution multiplies in them.
 
-Whole windows count: positions of the padding too, the zeros that a dilation inserts not.
+There are two counts. A model's own mathematics needs the taps that meet an element of the image
+(`valid_taps`). A compiled convolution multiplies by the padding too (`whole_window_taps`). The
+zeros that a dilation inserts are in neither.
 """
 
 import dataclasses
@@ -38,7 +40,7 @@ def parse_window(text: str) -> list[WindowDim]:
 
 
 def convolution_multiply_adds(instruction: Instruction, rhs: Shape, result: Shape) -> int:
-    """Counts the multiply-adds of a convolution: whole windows, without a dilation's holes.
+    """Counts the multiply-adds that a compiled convolution makes, those by padding included.
 
     Args:
       instruction: Has `window` and `dim_labels`.
@@ -52,20 +54,42 @@ def convolution_multiply_adds(instruction: Instruction, rhs: Shape, result: Shap
     in_features = rhs.dims[labels[2].index("i")]
     positions = 1
     for index, dim in enumerate(window):
-        positions *= window_taps(result.dims[labels[3].index(str(index))], dim)
+        positions *= whole_window_taps(result.dims[labels[3].index(str(index))], dim)
     batch, out_features = result.dims[labels[3].index("b")], result.dims[labels[3].index("f")]
     # Groups, of features or of the batch, are in the shapes already.
     return batch * out_features * in_features * positions
 
 
 @functools.cache
-def window_taps(out_size: int, dim: WindowDim) -> int:
-    """Counts the pairs of result position and tap that meet an element, not a dilation's zero.
+def whole_window_taps(out_size: int, dim: WindowDim) -> int:
+    """Counts the pairs of result position and tap that meet an element of the image or its padding.
 
-    Elements of the padding count.
+    Args:
+      out_size: Positions of the result along the dimension.
+      dim: The window.
     """
-    if dim.lhs_dilation == 1:
-        return out_size * dim.size
+    return int(_meets_an_element(_positions(out_size, dim), dim).sum())
+
+
+@functools.cache
+def valid_taps(out_size: int, in_size: int, dim: WindowDim) -> int:
+    """Counts the pairs of result position and tap that meet an element of the image.
+
+    Args:
+      out_size: Positions of the result along the dimension.
+      in_size: Elements of the image along the dimension, without padding and dilation.
+      dim: The window.
+    """
+    positions = _positions(out_size, dim)
+    inside = (positions >= 0) & (positions <= (in_size - 1) * dim.lhs_dilation)
+    return int((inside & _meets_an_element(positions, dim)).sum())
+
+
+def _positions(out_size: int, dim: WindowDim) -> np.ndarray:
+    """Where each tap lies for each position of the result: int [results, taps]."""
     starts = np.arange(out_size)[:, None] * dim.stride - dim.low
-    positions = starts + np.arange(dim.size) * dim.rhs_dilation
-    return int((positions % dim.lhs_dilation == 0).sum())
+    return starts + np.arange(dim.size) * dim.rhs_dilation
+
+
+def _meets_an_element(positions: np.ndarray, dim: WindowDim) -> np.ndarray:
+    return positions % dim.lhs_dilation == 0

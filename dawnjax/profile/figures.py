@@ -49,11 +49,13 @@ def _host_table(profiles: Sequence[HostProfile]) -> list[list[str]]:
 
 
 def _kind_table(profiles: Sequence[HostProfile]) -> list[list[str]]:
-    rows = [["host", "collective", "ms a step", "skew ms", "wire ms", "MB", "runs", "MB/s on wire"]]
+    rest = "wire ms" if all(profile.has_wire for profile in profiles) else "without skew ms"
+    rows = [["host", "collective", "ms a step", "skew ms", rest, "MB", "runs", "MB/s on wire"]]
     times = [f"{name}_per_step" for name in ("seconds", "skew_seconds", "wire_seconds")]
     for profile in profiles:
         for kind, row in ({} if profile.measured is None else profile.measured.by_kind).items():
-            speed, num_bytes = row["algorithm_bytes_per_second"], row["bytes_per_step"]
+            num_bytes = row["bytes_per_step"]
+            speed = row["algorithm_bytes_per_second"] if profile.has_wire else None
             rows.append(
                 [
                     *(str(profile.capture["process_index"]), kind),

@@ -1,8 +1,8 @@
 """What a compiled program computes, moves and sends: FLOPs, bytes and collectives of each op.
 
 Counting rules. FLOPs of matrix products and convolutions are 2 x multiply-adds of whole windows:
-positions of the padding count (hardware computes them and model FLOPs count them), the zeros that a
-dilation inserts do not. Other floating-point operations count one an element and are kept apart.
+positions of the padding count (hardware computes them; model FLOPs leave them out), the zeros that
+a dilation inserts do not. Other floating-point operations count one an element and are kept apart.
 Bytes are what an op reads and writes if nothing stays in a cache; a fused slice counts as the
 slice, an update in place as the update. A loop's body counts as often as it runs, and once where
 the program does not say how often. An asynchronous pair counts once, where it starts.

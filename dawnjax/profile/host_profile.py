@@ -15,7 +15,7 @@ from typing import Any
 
 from dawnjax import bounded
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.machine.hardware import find_device
+from dawnjax.machine.hardware import STEADY_SPREAD, find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.communication import (
     Communication,
@@ -39,6 +39,8 @@ AGREEMENT_POINTS = 5.0
 
 LAYERS_IN_RESULT = 20
 """Layers with most communication that a result shows."""
+
+_NO_TRACE = "a host that the others wait for cannot be told: a host's trace is missing"
 
 _MEASURED_HERE = "measured on this machine"
 
@@ -188,10 +190,37 @@ class HostProfile:
 
     @property
     def shares_cores(self) -> bool:
-        """Whether simulated devices have fewer cores than they are."""
+        """Whether simulated devices have fewer cores than they are, or a process beside theirs."""
         capture = self.capture
-        is_cpu = capture["platform"] == "cpu"
-        return is_cpu and capture["machine_devices"] > capture["machine_cores"]
+        if capture["platform"] != "cpu":
+            return False
+        too_few = capture["machine_devices"] > capture["machine_cores"]
+        return too_few or capture.get("machine_processes", 1) > 1
+
+    @property
+    def has_wire(self) -> bool:
+        """Whether anything but one machine's memory lies between the devices."""
+        capture = self.capture
+        return capture["platform"] != "cpu" or capture["num_devices"] > capture["machine_devices"]
+
+    @property
+    def simulation(self) -> str:
+        """Says what communication is here where it is not a network's; else empty."""
+        capture = self.capture
+        if capture["platform"] != "cpu" or (self.has_wire and not self.shares_cores):
+            return ""
+        devices, cores = capture["machine_devices"], capture["machine_cores"]
+        if devices == 1:
+            return ""
+        if self.shares_cores:
+            text = f"{devices} simulated devices share the machine's {cores} cores"
+            waits = "meeting the other devices and waiting for a core"
+        else:
+            text = f"the {devices} simulated devices are threads of one machine"
+            waits = "meeting the other devices"
+        if self.has_wire:
+            return f"{text}: communication holds {waits} beside the network"
+        return f"{text}: communication is {waits}; there is no wire"
 
     @functools.cached_property
     def peaks(self) -> tuple[float | None, float | None, str, str]:
@@ -204,6 +233,8 @@ class HostProfile:
         if capture["platform"] == "cpu":
             if measured is None:
                 return None, None, "", "the machine's peak was not measured"
+            if measured["spread"] > STEADY_SPREAD:
+                return None, None, "", _unsteady(measured["spread"])
             share = capture["machine_devices"]
             source = _MEASURED_HERE
             if share > 1:
@@ -225,10 +256,10 @@ class HostProfile:
         Those of its device; but while the others wait, an op of a simulated device can have all of
         the machine, not just its device's share.
         """
-        measured = self.capture.get("measured_peaks")
-        if self.capture["platform"] == "cpu" and measured is not None:
-            return measured["flops_per_second"], measured["bytes_per_second"], _MEASURED_HERE
         peak, bandwidth, source, _ = self.peaks
+        if self.capture["platform"] == "cpu" and peak is not None:
+            measured = self.capture["measured_peaks"]
+            return measured["flops_per_second"], measured["bytes_per_second"], _MEASURED_HERE
         return peak, bandwidth, source
 
     @functools.cached_property
@@ -249,6 +280,12 @@ class HostProfile:
             fields = self.measured.to_json()
             # The rest stands in layers.csv.
             fields["by_layer"] = dict(list(fields["by_layer"].items())[:LAYERS_IN_RESULT])
+        if not self.has_wire and self.measured is not None:
+            fields["by_kind"] = {
+                kind: {**row, "algorithm_bytes_per_second": None}
+                for kind, row in fields["by_kind"].items()
+            }
+            reasons["algorithm_bytes_per_second"] = "no wire lies between the devices"
         ablation = self.ablation_exposed_fraction
         if ablation is None:
             reason = self.capture.get("twin_reason") or "no twin was run in this window"
@@ -262,6 +299,7 @@ class HostProfile:
             "trace_minus_ablation_points": self._difference_points(),
             "trace_and_least_wait_minus_ablation_points": self._difference_points(least_wait=True),
             "wait_seconds_per_step": self.wait_seconds_per_step,
+            "simulation": self.simulation or None,
             "reasons": reasons,
         }
 
@@ -283,6 +321,12 @@ class HostProfile:
             memory_bytes_per_second=bandwidth,
         )
         reasons: dict[str, str] = {}
+        if is_cpu and (fields["hfu"] or 0.0) > 1:
+            peak_reason = (
+                f"the compiled step makes {100 * fields['hfu']:.0f} % of the measured peak's "
+                "FLOP/s: other work ran while that was measured"
+            )
+            peak = fields["mfu"] = fields["hfu"] = None
         if peak is None:
             reasons |= dict.fromkeys(("mfu", "hfu"), peak_reason)
         if capture["model_flops_per_step"] is None:
@@ -330,35 +374,54 @@ class HostProfile:
         wire = measured.exposed_seconds_per_step - measured.exposed_skew_seconds_per_step
         return round(100 * (wire / measured.step_seconds + waiting - ablation), 3)
 
-    def straggler(self) -> Straggler | None:
-        """Names the host that the others wait for, where there is one."""
+    def straggler(self) -> tuple[Straggler | None, str]:
+        """Names the host that the others wait for, or says why there is none."""
         if self.host_waits is None or self.measured is None:
-            return None
+            return None, _NO_TRACE
         return find_straggler(self.host_waits, self.measured.step_seconds)
 
 
-def find_straggler(waits: Sequence[float | None], step_seconds: float) -> Straggler | None:
+def _unsteady(spread: float) -> str:
+    return (
+        f"the machine's measured peak is not steady: half of its repetitions took {spread:.0%} "
+        f"longer than the best or more, and at most {STEADY_SPREAD:.0%} is taken: other work ran "
+        "beside them. The next profile measures it again"
+    )
+
+
+def find_straggler(
+    waits: Sequence[float | None], step_seconds: float
+) -> tuple[Straggler | None, str]:
     """Names the host that waits least, if all other hosts wait for it.
 
     Args:
       waits: Seconds a step that each host waits in collectives.
       step_seconds: The traced step.
+
+    Returns:
+      The host and an empty reason; or None and why, which is empty where there is one host.
     """
     known = [(wait, index) for index, wait in enumerate(waits) if wait is not None]
-    if len(known) < 2 or len(known) < len(waits):
-        return None
+    if len(known) < len(waits):
+        return None, _NO_TRACE
+    if len(known) < 2:
+        return None, ""
     least, slowest = min(known)
     cost = (sum(wait for wait, _ in known) - least) / (len(known) - 1) - least
     if cost < STRAGGLER_FRACTION * step_seconds:
-        return None
-    return Straggler(slowest, round(cost, 9), round(cost / step_seconds, 6))
+        return None, (
+            f"no host holds the others up: each waits {1000 * cost:.3g} ms a step for host "
+            f"{slowest}, {cost / step_seconds:.1%} of the traced step, and less than "
+            f"{STRAGGLER_FRACTION:.0%} names none"
+        )
+    return Straggler(slowest, round(cost, 9), round(cost / step_seconds, 6)), ""
 
 
-def straggler_of(profiles: Sequence[HostProfile]) -> Straggler | None:
+def straggler_of(profiles: Sequence[HostProfile]) -> tuple[Straggler | None, str]:
     """Names the host that the others wait for, from the profiles of all hosts."""
     steps = [p.measured.step_seconds for p in profiles if p.measured is not None]
     if not steps:
-        return None
+        return None, _NO_TRACE
     waits = {p.capture["process_index"]: p.wait_seconds_per_step for p in profiles}
     return find_straggler([waits.get(index) for index in range(max(waits) + 1)], steps[0])
 

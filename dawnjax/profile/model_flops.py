@@ -1,22 +1,23 @@
 """FLOPs of a model, from its own mathematics and not from what a compiler made of it.
 
-2 x multiply-adds of every matrix product and convolution in the forward pass, whole windows, and
-three times that for training: forward, gradient of the inputs, gradient of the weights. Nothing is
-counted for recomputation, for padding of a batch, or for element-wise work.
+2 x multiply-adds of every matrix product and convolution in the forward pass, and three times that
+for training: forward, gradient of the inputs, gradient of the weights. Each gradient of a
+convolution multiplies the same pairs of pixel and weight as the forward pass. Nothing is counted
+for recomputation, for a batch's or an image's padding, or for element-wise work.
 """
 
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from dawnjax.profile.convolution_windows import WindowDim, window_taps
+from dawnjax.profile.convolution_windows import WindowDim, valid_taps
 
 TRAINING_FACTOR = 3
 """Forward, and the two gradients of each product."""
 
 
 def product_flops(jaxpr: Any) -> int:
-    """2 x multiply-adds of the matrix products and convolutions of a jaxpr.
+    """2 x multiply-adds of the matrix products and convolutions of a jaxpr, without padding.
 
     Raises:
       ValueError: It holds a loop whose number of rounds is not known, with products in it.
@@ -44,7 +45,8 @@ def product_flops(jaxpr: Any) -> int:
 def _convolution_multiply_adds(equation: Any) -> int:
     params = equation.params
     numbers = params["dimension_numbers"]
-    kernel, result = equation.invars[1].aval.shape, equation.outvars[0].aval.shape
+    image, kernel = (variable.aval.shape for variable in equation.invars)
+    result = equation.outvars[0].aval.shape
     # A spec lists the positions of batch (or out features), features, and the spatial dimensions.
     in_features = kernel[numbers.rhs_spec[1]]
     taps = 1
@@ -56,7 +58,8 @@ def _convolution_multiply_adds(equation: Any) -> int:
             params["lhs_dilation"][index],
             params["rhs_dilation"][index],
         )
-        taps *= window_taps(result[numbers.out_spec[2 + index]], dim)
+        out_size, in_size = result[numbers.out_spec[2 + index]], image[numbers.lhs_spec[2 + index]]
+        taps *= valid_taps(out_size, in_size, dim)
     return result[numbers.out_spec[0]] * result[numbers.out_spec[1]] * in_features * taps
 
 

@@ -246,6 +246,8 @@ def summarize(events: Sequence[Event]) -> RunResult:
         reasons["global_batch_size"] = "it changes in the run; stages has each"
     if host_summary is None:
         reasons["hosts"] = "the last attempt ended before the hosts were summed up"
+    elif host_summary.get("no_straggler"):
+        reasons["straggler"] = host_summary["no_straggler"]
     return RunResult(
         schema_version=SCHEMA_VERSION,
         run_id=start.get("run_id", ""),

@@ -1,9 +1,13 @@
 """What a reader of a run's numbers should know: logged warnings, and what the events show."""
 
+import itertools
 from collections.abc import Sequence
 
 from dawnjax.runs.logged_run import HEARTBEAT_SECONDS, LoggedRun, events_of
 from dawnjax.runs.past import Event
+
+WALL_CLOCK_STEP_SECONDS = 60.0
+"""A wall clock that differs more from the machine's clock was set; one that is slewed does not."""
 
 
 def run_warnings(run: LoggedRun) -> list[str]:
@@ -32,6 +36,14 @@ def run_warnings(run: LoggedRun) -> list[str]:
                     f"the machine was suspended for {slept:.0f} s in attempt "
                     f"{attempt.number}; no time here counts them"
                 )
+            stepped = last["unix_seconds"] - first["unix_seconds"]
+            stepped -= last["boot_seconds"] - first["boot_seconds"]
+            if abs(stepped) > WALL_CLOCK_STEP_SECONDS:
+                messages.append(
+                    f"the wall clock was set by {stepped:+,.0f} s in attempt {attempt.number}; no "
+                    "duration in it is read from that clock"
+                )
+    messages += _gaps_by_wall_clocks(run)
     messages += _differing_versions(events)
     metrics: dict[int, dict] = {}
     for event in events_of(events, "evaluation"):
@@ -40,6 +52,21 @@ def run_warnings(run: LoggedRun) -> list[str]:
                 f"the evaluation at step {event['step']} was made again after a restart and gave "
                 "other values; the first is reported"
             )
+    return messages
+
+
+def _gaps_by_wall_clocks(run: LoggedRun) -> list[str]:
+    """Says which gaps between attempts are known by wall clocks alone, which may have been set."""
+    messages = []
+    for before, after in itertools.pairwise(run.attempts):
+        boots = [attempt.start.get("boot_id") for attempt in (before, after)]
+        if run.run_start is None or not all(boots) or boots[0] == boots[1]:
+            continue
+        gap = after.events[0]["unix_seconds"] - before.events[-1]["unix_seconds"]
+        messages.append(
+            f"attempts {before.number} and {after.number} ran on two boots or machines, whose wall "
+            f"clocks lie {gap:+,.0f} s apart: elapsed_seconds_to_accuracy is only as right as they"
+        )
     return messages
 
 
