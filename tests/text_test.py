@@ -1,10 +1,21 @@
 """What is shown and written of text from elsewhere: escapes, cells, secrets, names of machines."""
 
+import dataclasses
+import json
+import re
 import time
 
 import pytest
+from made_reports import some_entries
+from made_runs import write_run
 
+from dawnjax.__main__ import run_command
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.report import inputs, page, writing
 from dawnjax.report.privacy import Redactor
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.log import RunLog
 from dawnjax.text import escaped, spreadsheet_cell, without_secrets
 
 SECRET, PATH, HOST = "[secret left out]", "[path left out]", "[host left out]"
@@ -101,7 +112,7 @@ def test_a_text_under_a_secret_name_is_not_written():
         ("/data/Jörg/é", PATH),
         ("--data_dir='/mnt/ann/a'(/mnt/ann/b)", f"--data_dir='{PATH}'({PATH})"),
         ("at 10.0.0.5:8476 and 192.168.1.20.", f"at {HOST}:8476 and {HOST}."),
-        ("tcp://172.16.0.9:80 8.8.8.8", f"tcp://{HOST}:80 {HOST}"),
+        ("tcp://172.16.0.9:80 8.8.8.8-8.8.8.9", f"tcp://{HOST}:80 {HOST}-{HOST}"),
         ("fe80::1%eth0 [2001:db8::7]:80", f"{HOST} [{HOST}]:80"),
         ("2001:0db8:85a3:0000:0000:8a2e:0370:7334", HOST),
         ("mac 52:54:00:12:34:56", f"mac {HOST}"),
@@ -112,7 +123,8 @@ def test_a_text_under_a_secret_name_is_not_written():
         # What names nobody.
         ("version 0.10.2 of 12.4.127, jax 0.0.42.1, 1.2.3", None),
         ("cuDNN 8.0.1.13, nvidia-cublas-cu12==12.8.4.1, driver 535.1.2.3, v1.2.3.4", None),
-        ("cuBLAS 10.2.1.243; CUDA 10.1.2.3; release_20.6.1.2", None),
+        ("cuBLAS 10.2.1.243; CUDA 10.1.2.3; release_20.6.1.2; 4.3-1.0.1.0", None),
+        ('"CuDNN version": "7.4.1.5", "TensorRT":"5.1.2.2"', None),
         ("at 12:30:45, 2018-12-10T12:30:45, 1:2, 10:20:30:40", None),
         ("1/2 a/b 3/4/5 ~1/2 google/vit meta/llama/7b and/or images/s MB/s 8 P100 / 512 GB", None),
         ("v0.5.0/nvidia/submission/results not node171 std::vector x[::2] a :: b", None),
@@ -150,3 +162,61 @@ def test_no_text_takes_long(part):
     start = time.process_time()
     Redactor(["node17"]).text(part * (20_000 // len(part)))
     assert time.process_time() - start < 2.0
+
+
+STEERING = "\x1b[2J\0\u202e\x9b\u2066"
+
+
+def test_nothing_that_is_shown_steers_its_reader(tmp_path, capsys):
+    entries = [
+        dataclasses.replace(
+            entry,
+            submitter=STEERING,
+            system=STEERING,
+            model=f"\n=1+{STEERING}",
+            hardware=STEERING,
+            warnings=(STEERING,),
+            reasons={"cost_per_hour_usd": STEERING},
+            benchmark=STEERING,
+            target=dataclasses.replace(entry.target, metric=STEERING),
+        )
+        for entry in some_entries()
+    ]
+    report = page.make(inputs.Inputs(tuple(entries), problems=(STEERING,)), title=STEERING)
+    files = writing.write(report, tmp_path / "out")
+    run = write_run(tmp_path / f"run{STEERING[-1]}")
+    (run / "log" / "process_00000.jsonl").write_text(STEERING)
+    assert run_command("check", [str(run)]) == 1
+    assert run_command("report", [f"{STEERING[:4]}.jsonl", f"--out={tmp_path / 'o'}"]) == 2
+    printed = capsys.readouterr()
+    shown = [file.read_bytes().decode() for file in files] + [printed.out, printed.err]
+    for text in shown:
+        assert not re.search("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+    assert all(re.search(r"\\u(001b|2066)", text) for text in shown[-3:])
+    cells = [cell for table in report.tables for row in table.rows for cell in row]
+    assert any("=1+" in str(cell) for cell in cells)
+    assert not [text for text in shown[:-3] if re.search(r'(?m)(^|,)"?\s*=1', text)]
+
+
+def test_secrets_of_flags_are_in_no_log_and_no_record(tmp_path):
+    secrets = (HUGGING_FACE, "hunter2", "t0psecret")
+    request, _ = parse_request(
+        "train",
+        [
+            "--experiment=cifar10_record",
+            f"--data.data_dir=https://ann:{secrets[1]}@example.org/{HUGGING_FACE}",
+            f"--xla_options=xla_a={HUGGING_FACE}",
+            f"--run_dir=runs/token={secrets[2]}",
+        ],
+    )
+    log = RunLog(tmp_path / "log.jsonl", RunClock())
+    log.append("warning", message=f"resume with: train --password {secrets[1]} {HUGGING_FACE}")
+    log.append("warning", message="a", data={"api_key": secrets[2], "loss": float("nan")})
+    log.close()
+    written = (tmp_path / "log.jsonl").read_text() + json.dumps(log.events)
+    written += json.dumps(
+        [request.overrides, to_json(request.experiment), to_json(request.options)]
+    )
+    assert not [secret for secret in secrets if secret in written]
+    assert written.count(SECRET) >= 8 and '"NaN"' in written
+    assert HUGGING_FACE in request.experiment.xla_options[0]  # the run itself has them

@@ -20,6 +20,7 @@ from dawnjax.runs.directory import (
     read_record,
 )
 from dawnjax.runs.log import Event, log_path, read_events
+from dawnjax.text import escaped
 
 
 def main(argv: list[str]) -> int:
@@ -40,11 +41,11 @@ def main(argv: list[str]) -> int:
     for path in paths:
         faults, notes = check_run(Path(path))
         for note in notes:
-            print(f"{path}: note: {note}")
+            print(escaped(f"{path}: note: {note}"))
         for fault in faults:
-            print(f"{path}: FAULT: {fault}")
+            print(escaped(f"{path}: FAULT: {fault}"))
         if not faults:
-            print(f"{path}: ok")
+            print(escaped(f"{path}: ok"))
         faulty += bool(faults)
     return ExitStatus.FAILED if faulty else ExitStatus.DONE
 

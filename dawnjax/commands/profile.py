@@ -8,6 +8,7 @@ from absl import flags
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.profile import figures, host_profile
+from dawnjax.text import escaped
 
 _USAGE = (
     "dawnjax profile RUN_DIR [--window=NAME] [--figures=false] | "
@@ -80,13 +81,13 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
     hosts = {folder.parent for folders in windows.values() for folder in folders}
     for folder in sorted(hosts - {profile.folder.parent for profile in profiles}):
         print(f"{folder.name} has no profile of this window")
-    print(figures.tables(profiles))
+    print(escaped(figures.tables(profiles)))
     for profile in profiles:
         host = profile.capture["process_index"]
         if profile.failure:
-            print(f"host {host}: {profile.failure}")
+            print(escaped(f"host {host}: {profile.failure}"))
         if profile.disagreement:
-            print(profile.disagreement)
+            print(escaped(profile.disagreement))
     if profiles[0].shares_cores:
         print(
             f"the machine's {profiles[0].capture['machine_devices']} simulated devices share "
@@ -94,7 +95,7 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
         )
     straggler = host_profile.straggler_of(profiles)
     if straggler is not None:
-        print(straggler.line())
+        print(escaped(straggler.line()))
     written = []
     for profile in profiles:
         written += figures.write_csv(profile, profile.folder)

@@ -28,6 +28,7 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.runs.directory import flatten, names_a_file
+from dawnjax.text import without_secrets
 
 _FIXED = ("name", "observations", "target_note", "mlperf_benchmark")
 """Fields of an experiment that say what it is and cannot be overridden. What they say of a recipe
@@ -226,7 +227,7 @@ def parse_request(
     }
     request = Request(
         experiment=changed,
-        overrides=overrides,
+        overrides=without_secrets(overrides),
         seed=typing.cast(int, flag_values["seed"].value),
         options=options.value(flag_values),
         experiment_file=Path(name) if is_file(name) else None,

@@ -34,7 +34,8 @@ _BYTE = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _IPV4 = re.compile(rf"(?<![\w.])(?!0\.){_BYTE}(?:\.{_BYTE}){{3}}(?!\.?\w)")
 _VERSION = re.compile(
     r"(?i)(?:[<=>~]=|\b(?:v|ver|version|release|driver|firmware|kernel|cu(?:da|dnn|blas|fft|rand)"
-    r"|nccl|tensorrt|libtpu|rocm|mkl|dali|ofed|nvidia)[\w-]*[\s:=/_-]{1,2}|\bv)$"
+    r"|nccl|tensorrt|libtpu|rocm|mkl|dali|ofed|nvidia)[\w-]*[\s:=/_\"'-]{1,5}|\bv"
+    r"|(?<![\d.])\d+\.\d+-)$"
 )
 """What stands before a number such as `cuDNN 8.0.1.13`, which is no address."""
 

@@ -27,6 +27,7 @@ from typing import Any
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.past import CONDENSED, Event, with_past
+from dawnjax.text import without_secrets
 
 SCHEMA_VERSION = 1
 
@@ -113,7 +114,8 @@ class RunLog:
         Args:
           event: One of `EVENTS`.
           durable: Wait until the line is on disk, for events that a power failure must not lose.
-          **fields: The event's fields, as JSON values; NaN and infinities become strings.
+          **fields: The event's fields, as JSON values; NaN and infinities become strings, and
+            passwords and tokens are left out.
 
         Raises:
           RunError: The line could not be written whole, such as on a full disk. What was written
@@ -123,7 +125,7 @@ class RunLog:
         if missing:
             raise ValueError(f"event {event!r} lacks {missing}")
         record = {"event": event, "attempt": self.attempt, **self._clock.moment()}
-        record |= _finite(fields)
+        record |= without_secrets(_finite(fields))
         line = encode_line(record)
         with self._lock:
             if self._fd < 0:
