@@ -130,8 +130,8 @@ def test_wrong_use_is_one_line_that_names_it(argv, message):
     ],
 )
 def test_impossible_combinations_are_refused(argv, message):
-    experiment = request(*argv).experiment
     with pytest.raises(ConfigError, match=message) as caught:
+        experiment = request(*argv).experiment
         experiment.validate(experiment.data.spec())
     assert "\n" not in str(caught.value)
 

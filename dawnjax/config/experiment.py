@@ -23,7 +23,7 @@ from dawnjax.limits import (
     check_fields,
     require,
 )
-from dawnjax.models.execution import ComputeDtype
+from dawnjax.models.dtypes import ComputeDtype
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,
@@ -43,7 +43,6 @@ from dawnjax.optim.update_rules import (
     WarmupLinear,
 )
 from dawnjax.runs.stages import Span, Stages, examples_before, make_spans, step_of_epoch
-from dawnjax.tasks.task import check_task, find_metric
 
 MOST_EPOCHS = 10_000.0
 """Where a run ends whose length `max_seconds` alone gives."""
@@ -295,6 +294,8 @@ class Experiment:
         Raises:
           ConfigError: Names the field, its value, the limit and the way out.
         """
+        from dawnjax.tasks.task import check_task  # loads JAX, which reading flags does without
+
         check_fields(self)
         self._validate_length(spec)
         batch = self.global_batch_size
@@ -439,9 +440,10 @@ class Experiment:
             self._validate_target(f"targets.{index}", target, spec)
 
     def _validate_target(self, name: str, target: Target, spec: AnySpec) -> None:
-        metric = find_metric(self.task, target.metric)
+        metrics = {metric.name: metric for metric in self.task.metrics}
+        metric = metrics.get(target.metric)
         if metric is None:
-            known = ", ".join(metric.name for metric in self.task.metrics)
+            known = ", ".join(metrics)
             raise ConfigError(
                 f"{name}.metric={target.metric!r} is not measured by task={self.task.TAG}; "
                 f"known metrics: {known}"
