@@ -121,8 +121,10 @@ def _refuse_other_values(file: str, experiment: Experiment) -> None:
     for name, value in fields.items():
         values = value if isinstance(value, list) else [value]
         for item in values:
-            is_text = name in _FIXED and name != "observations"
-            if not isinstance(item, str if is_text else bool | int | float | str | None):
+            allowed = bool | int | float | str | None
+            if name in _FIXED and name != "observations":
+                allowed = str
+            if not isinstance(item, allowed):
                 kind = type(item).__name__
                 raise ConfigError(f"{file}: {name} holds a value of type {kind}; {_LEAF_TYPES}")
 
@@ -296,7 +298,9 @@ def _refuse_early(argv: Sequence[str], defined: flags.FlagValues) -> None:
             command_line.parse("", copy.deepcopy(defined), [argument], "", "")
             continue
         near = command_line.closest(name, names, cutoff=0.85)
-        if name.partition(".")[0] not in fields and near is not None:
+        # A match of the last part alone may be worse than that of a flag not yet known.
+        is_whole = near is not None and near.count(".") == name.count(".")
+        if name.partition(".")[0] not in fields and is_whole:
             raise ConfigError(f"unknown flag --{name}; did you mean --{near}?")
 
 
