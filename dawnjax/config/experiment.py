@@ -423,6 +423,12 @@ class Experiment:
             except (ConfigError, ValueError) as error:
                 place = f"in the stage from epoch {boundaries[span.index - 1]:g} on"
                 raise ConfigError(f"{place}: {error}") from None
+        stage_tasks = [self.task.in_stage(index) for index in range(len(boundaries) + 1)]
+        if not stages.global_batch_size and all(task == stage_tasks[0] for task in stage_tasks):
+            raise ConfigError(
+                f"stages.boundary_epochs={boundaries!r} begin stages in which nothing changes; set "
+                "stages.global_batch_size or the task's own stages too, or no boundaries"
+            )
 
     def _validate_evaluation(self, spec: AnySpec) -> None:
         evaluation, length = self.evaluation, self.length_in_epochs(spec)
