@@ -277,6 +277,14 @@ def test_one_entry_alone_and_many_make_a_page():
     assert len(said) == trials.MOST_ROWS and all("acme large" in one for one in said)
 
 
+def test_what_an_example_is_stands_there_where_it_is_no_example(tmp_path):
+    images = inputs.read([write_run(tmp_path / "a")])
+    texts = inputs.read([write_run(tmp_path / "b", data="parallel_text")])
+    assert "packed rows" not in page.make(images).html
+    made = page.make(dataclasses.replace(images, runs=(*images.runs, *texts.runs))).html
+    assert made.count("Examples of x are packed rows.") == 1
+
+
 def test_what_is_left_out_is_named(tmp_path):
     problems = tuple(f"file {number} is damaged" for number in range(100))
     made = page.make(inputs.Inputs(tuple(some_entries()), problems=problems))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from dawnjax.config.choices import AnyData, AnyModel, AnyTask, Choice
 from dawnjax.config.config_json import identity_of, to_json
+from dawnjax.config.own_files import own_code
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.limits import (
@@ -305,7 +306,8 @@ class Experiment:
             batch,
             f"not exceed the {spec.num_train_examples} training examples",
         )
-        check_task(self.task, self.model, spec)
+        with own_code("the task"):
+            check_task(self.task, self.model, spec)
         takes_execution = "execution" in inspect.signature(self.model.build).parameters
         if self.compute_dtype != "float32" and not takes_execution:
             raise ConfigError(
