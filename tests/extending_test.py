@@ -196,7 +196,10 @@ def test_a_linen_module_is_trained_in_training_mode(tmp_path, compile_cache):
             r"wrong.py:\d+: the task: ZeroDivisionError",
         ),
         (FILES["task"].replace('unit="1"', 'unit="1", decimals=2.0'), "decimals=2.0; choose 0"),
-        (FILES["task"].replace('unit="1"', r'unit="\x1b"'), r"unit='\\x1b'; a printable text"),
+        (
+            FILES["task"].replace('unit="1"', r'unit="\x1b"'),
+            r"unit='\\x1b'; a text is needed, of printable",
+        ),
     ],
 )
 def test_what_a_file_does_wrong_is_one_line(text, said, tmp_path, capsys):

@@ -43,7 +43,7 @@ class Metric:
         Raises:
           TypeError: Names the field and its value.
         """
-        text, number = "a printable text is needed", "a number is needed"
+        text, number = "a text is needed, of printable letters", "a number is needed"
         is_text = {name: _is_text(getattr(self, name)) for name in ("name", "title", "unit")}
         checks = {
             "name": (is_text["name"], text),
