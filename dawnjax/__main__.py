@@ -117,6 +117,7 @@ def _run(name: str, argv: list[str]) -> int:
     from dawnjax.config.command_line import HelpRequested
     from dawnjax.errors import ConfigError, ExitStatus, RunError
     from dawnjax.input_pipeline.dataset import DataError, MissingDataError
+    from dawnjax.text import escaped
 
     try:
         command = importlib.import_module(f"dawnjax.commands.{COMMANDS[name][0]}")
@@ -125,10 +126,10 @@ def _run(name: str, argv: list[str]) -> int:
         print(help_requested)
         return ExitStatus.DONE
     except (ConfigError, MissingDataError) as error:
-        print(f"dawnjax {name}: {error}", file=sys.stderr)
+        print(escaped(f"dawnjax {name}: {error}"), file=sys.stderr)
         return ExitStatus.WRONG_USE
     except (RunError, DataError) as error:
-        print(f"dawnjax {name}: {error}", file=sys.stderr)
+        print(escaped(f"dawnjax {name}: {error}"), file=sys.stderr)
         return ExitStatus.FAILED
     except BrokenPipeError:
         return ExitStatus.FAILED

@@ -20,6 +20,7 @@ from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.runs.log import log_path
 from dawnjax.tasks.task import Setting
+from dawnjax.text import escaped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +152,9 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     checkpoints = Checkpoints(
         options.checkpoint.directory or str(run.directory.checkpoints),
         keep=1,
-        warn=lambda message: print(f"dawnjax {command}: warning: {message}", file=sys.stderr),
+        warn=lambda message: print(
+            escaped(f"dawnjax {command}: warning: {message}"), file=sys.stderr
+        ),
     )
     # What the run's own compiler was asked for need not be known where this runs.
     experiment = dataclasses.replace(run.experiment, xla_options=())

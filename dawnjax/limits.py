@@ -92,6 +92,22 @@ def require_as_many(config: Any, field: str, like: str, prefix: str, reason: str
     require(len(values) == len(others), prefix + field, values, rule)
 
 
+def check_value(name: str, value: Any, hint: Any) -> None:
+    """Refuses a value outside the limits that its type declares.
+
+    Args:
+      name: The field, as its flag is called.
+      value: Its value.
+      hint: Its type, with extras.
+
+    Raises:
+      LimitError: Names the field, its value and what is allowed.
+    """
+    for limit in getattr(hint, "__metadata__", ()):
+        if isinstance(limit, Limit):
+            require(limit.holds(value), name, value, limit.rule)
+
+
 def check_fields(config: Any, prefix: str = "") -> None:
     """Refuses a config with a field outside its declared limit.
 
@@ -105,9 +121,7 @@ def check_fields(config: Any, prefix: str = "") -> None:
     hints = typing.get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        for limit in getattr(hints[field.name], "__metadata__", ()):
-            if isinstance(limit, Limit):
-                require(limit.holds(value), prefix + field.name, value, limit.rule)
+        check_value(prefix + field.name, value, hints[field.name])
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             check_fields(value, f"{prefix}{field.name}.")
     if hasattr(config, "check_together"):

@@ -15,6 +15,7 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.task import find_metric
+from dawnjax.text import escaped
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
@@ -34,6 +35,10 @@ class _Console(Console):
             self.print(renderable, soft_wrap=isinstance(renderable, Text))
         except OSError:
             self.quiet = True
+
+    def line(self, text: str) -> None:
+        """Prints a line of text, its control characters escaped."""
+        self.show(Text(escaped(text)))
 
 
 class Display:
@@ -147,7 +152,7 @@ class Display:
 
     def warning(self, message: str) -> None:
         """Shows a warning, on every process."""
-        self._console.show(Text(f"dawnjax: warning: {message}"))
+        self._console.line(f"dawnjax: warning: {message}")
 
     def close(self) -> None:
         """Ends the live line."""
@@ -162,12 +167,12 @@ class Display:
         console = _Console(file=sys.stdout, highlight=False)
         console.show(closing_table(result, self._experiment, self._spec))
         for warning in result.warnings:
-            console.show(Text(f"warning: {warning}"))
-        console.show(Text(f"result: {run_dir / 'result.json'}"))
+            console.line(f"warning: {warning}")
+        console.line(f"result: {run_dir / 'result.json'}")
 
     def _line(self, text: str) -> None:
         if self._enabled:
-            self._console.show(Text(text))
+            self._console.line(text)
 
 
 def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> Table:

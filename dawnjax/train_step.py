@@ -22,7 +22,8 @@ from dawnjax.config.own_files import own_code
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.dataset import Split
 from dawnjax.machine.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
-from dawnjax.models.execution import ComputeDtype, Execution, Platform
+from dawnjax.models.dtypes import ComputeDtype
+from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.pure_model import PureModel, Tree, named_layers
 from dawnjax.optim import loss_scaling
 from dawnjax.optim.optimizers import make_optimizer, whitening_learns

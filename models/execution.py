@@ -5,9 +5,10 @@ from typing import Literal
 
 import jax
 
+from dawnjax.models.dtypes import ComputeDtype
+
 Attention = Literal["products", "fused"]
 Platform = Literal["cpu", "gpu", "tpu"]
-ComputeDtype = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

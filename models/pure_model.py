@@ -57,10 +57,17 @@ def pure_model(build: Callable[[nnx.Rngs], nnx.Module]) -> PureModel:
         `nnx.BatchStat` and random streams.
 
     Raises:
-      TypeError: The module holds another kind of variable, which a step would silently drop.
+      TypeError: The module has no parameters, or holds another kind of variable, which a step
+        would silently drop.
     """
     abstract = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
-    graph, _, _, streams, rest = nnx.split(abstract, nnx.Param, nnx.BatchStat, nnx.RngState, ...)
+    graph, params, _, streams, rest = nnx.split(
+        abstract, nnx.Param, nnx.BatchStat, nnx.RngState, ...
+    )
+    if not jax.tree.leaves(params):
+        linen = "; a Linen module has them after module.lazy_init(...), in build"
+        is_linen = hasattr(abstract, "to_nnx__module")
+        raise TypeError(f"the module has no parameters to train{linen if is_linen else ''}")
     for path, variable in nnx.to_flat_state(rest):
         place = "/".join(map(str, path))
         raise TypeError(

@@ -17,6 +17,7 @@ from dawnjax.cluster import processes
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.synthetic import Synthetic
 from dawnjax.official import dawnbench, export_dawnbench
+from dawnjax.tasks.metric import TOP_1_ACCURACY, Metric, loss_metric
 from dawnjax.tasks.task import Answering
 
 DATA = Synthetic(num_train_examples=200, num_eval_examples=90, image_channels=3)
@@ -364,3 +365,24 @@ def test_an_inference_entry_comes_back_as_it_was(run, tmp_path):
     assert entry.inference.cost_usd == pytest.approx(record["cost_of_10000_usd"])
     assert main(["export", "--format=dawnbench_inference", str(tmp_path / "no.json"),
                  "--submitter=A", f"--out={tmp_path / 'e'}"]) == 2  # fmt: skip
+
+
+def test_a_drop_is_positive_where_the_other_set_is_harder():
+    metrics = (
+        TOP_1_ACCURACY,
+        loss_metric("nats"),
+        Metric(name="error", title="e", unit="fraction", direction="at_most", is_proportion=True),
+    )
+    own = {"top_1_accuracy": 0.9, "loss": 0.5, "error": 0.1}
+    other = {"top_1_accuracy": 0.8, "loss": 0.75, "error": 0.2}
+    shown = generalization.drops(metrics, (own, 100), (other, 100))
+    assert {name: drop["value"] for name, drop in shown.items()} == {
+        "top_1_accuracy": pytest.approx(0.1),
+        "loss": 0.25,
+        "error": pytest.approx(0.1),
+    }
+    assert shown["loss"]["interval_95"] is None and shown["loss"]["reason"]
+    # 90 of 100 right and 80 of 100 are 10 of 100 wrong and 20 of 100.
+    assert shown["error"]["interval_95"] == pytest.approx(shown["top_1_accuracy"]["interval_95"])
+    unknown = generalization.drops(metrics, ({**own, "loss": "NaN"}, 100), (other, 100))["loss"]
+    assert unknown["value"] is None and unknown["reason"] == "loss of one set is no finite number"

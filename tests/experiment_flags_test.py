@@ -127,11 +127,18 @@ def test_wrong_use_is_one_line_that_names_it(argv, message):
         (["--evaluation.first_epoch=1000"], "first_epoch"),
         (["--optimizer.momentum=1"], "optimizer.momentum"),
         (["--task.label_smoothing=1"], "label_smoothing"),
+        (
+            ["--task.augmentation.max_translation_pixels=1e9"],
+            "task.augmentation.max_translation_pixels=1000000000.0 must be at most 7: the images "
+            "have 8 pixels",
+        ),
+        (["--task.augmentation.cutout_pixels=9"], "cutout_pixels=9 must be at most 8"),
+        (["--num_epochs=1e308"], "the run's length makes inf steps, more than"),
     ],
 )
 def test_impossible_combinations_are_refused(argv, message):
-    experiment = request(*argv).experiment
     with pytest.raises(ConfigError, match=message) as caught:
+        experiment = request(*argv).experiment
         experiment.validate(experiment.data.spec())
     assert "\n" not in str(caught.value)
 
@@ -373,3 +380,42 @@ def test_every_number_of_every_model_refuses_what_it_cannot_be(experiment):
                 ) as line:
                     check_fields(parse_request("train", argv)[0].experiment.model, "model.")
                 assert "\n" not in str(line.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "named"),
+    [
+        ("num_epochs=lambda: 1", "num_epochs"),
+        ("name=lambda: 1", "name"),
+        ("name=3", "name"),
+        ("target_note=lambda: 1", "target_note"),
+        ("mlperf_benchmark=lambda: 1", "mlperf_benchmark"),
+        ("observations=(lambda: 1,)", "observations"),
+        ("model=Net()", "model.sizes"),
+        ("task=Unknown()", "name 'Nothing' is not defined"),
+    ],
+)
+def test_a_field_that_no_log_could_hold_is_refused_by_name(field, named, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(f"""
+import dataclasses
+from dawnjax.experiments.digits import EXPERIMENT as BASE
+from dawnjax.models.resnet import ResNet
+from dawnjax.tasks.classification import Classification
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Net(ResNet):
+    TAG = "net"
+    sizes: tuple[int, ...] = (lambda: 1,)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unknown(Classification):
+    TAG = "unknown"
+    extra: "Nothing" = 3
+
+EXPERIMENT = dataclasses.replace(BASE, {field})
+""")
+    with pytest.raises(ConfigError, match=named) as caught:
+        parse_request("train", [f"--experiment={file}"])
+    assert "a field is a bool, int, float, str" in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -181,6 +181,36 @@ def test_a_linen_module_is_trained_in_training_mode(tmp_path, compile_cache):
     assert means and all(np.abs(np.asarray(leaf)).max() > 1e-3 for leaf in means)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            LINEN.replace(".lazy_init(jnp.zeros((1, *image_shape)), train=False)", ""),
+            r"has no parameters to train; a Linen module has them after module.lazy_init\(...\)",
+        ),
+        (FILES["task"].replace("metrics = (", "metrics = 5, ("), "must be a tuple of Metric"),
+        (
+            FILES["task"].replace(
+                "metrics = (", "metrics = property(lambda self: 1 / 0)\n    old = ("
+            ),
+            r"wrong.py:\d+: the task: ZeroDivisionError",
+        ),
+        (FILES["task"].replace('unit="1"', 'unit="1", decimals=2.0'), "decimals=2.0; choose 0"),
+        (
+            FILES["task"].replace('unit="1"', r'unit="\x1b"'),
+            r"unit='\\x1b'; a text is needed, of printable",
+        ),
+    ],
+)
+def test_what_a_file_does_wrong_is_one_line(text, said, tmp_path, capsys):
+    file = tmp_path / "wrong.py"
+    file.write_text(text)
+    assert main(["train", f"--experiment={file}", f"--run_dir={tmp_path / 'run'}", *QUICK]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and re.search(said, error), error
+    assert not (tmp_path / "run").exists()
+
+
 def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache):
     file, _, flags = regression
     longer = [*flags, *QUICK, "--num_epochs=60", "--targets.0.value=0", "--steps_per_call=5"]

@@ -172,13 +172,14 @@ def test_blocks_do_not_choose_by_platform():
 def test_profiles_are_read_without_the_run():
     for module, imported in module_imports():
         if room(module) == "dawnjax.profile":
-            allowed = ("dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.machine.hardware")
+            allowed = ("dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.text")
+            allowed += ("dawnjax.machine.hardware",)
             assert imported in allowed or room(imported) == "dawnjax.profile", (module, imported)
 
 
 def test_rooms_rest_on_errors_and_limits_alone():
     """The run, flat in `dawnjax`, stands on the rooms; commands alone stand on it."""
-    base = {"dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.limits"}
+    base = {"dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
     for module, imported in module_imports():
         is_room = room(module) not in (module, "dawnjax.commands")
         if is_room and room(imported) == imported:  # flat
@@ -242,6 +243,7 @@ def test_no_file_imports_the_folders_under_their_second_name():
 WITHOUT_JAX = [
     "dawnjax",
     "dawnjax.limits",
+    "dawnjax.text",
     *(module for module in files() if module.startswith("dawnjax.runs.")),
     "dawnjax.commands.check",
     "dawnjax.commands.import_results",
@@ -293,7 +295,7 @@ def test_reading_results_starts_no_machinery():
 def test_reading_a_log_needs_the_room_of_runs_alone():
     for module, imported in module_imports():
         if room(module) == "dawnjax.runs":
-            base = ("dawnjax", "dawnjax.bounded", "dawnjax.errors")
+            base = ("dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.text")
             allowed = imported in base or room(imported) == "dawnjax.runs"
             assert allowed, f"{module} imports {imported}"
 

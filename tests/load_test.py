@@ -19,6 +19,7 @@ from dawnjax.analysis.entry_checks import with_summary_of_trials
 from dawnjax.analysis.tables import Column, Table, write_tables
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.results.entries import Entry, read_entries
+from dawnjax.text import escaped
 
 
 def test_everything_comes_as_one_list(tmp_path):
@@ -269,8 +270,9 @@ def test_no_text_becomes_a_formula(texts):
         rows = list(csv.reader(io.StringIO(table.to_csv(), newline="")))
     assert len(rows) == len(texts) + 1
     for row, text in zip(rows[1:], texts, strict=True):
-        assert not row[0].startswith(("=", "+", "-", "@", "\t", "\r", "\0"))
-        assert row[0].removeprefix("'") == (text or "").removeprefix("'")
+        assert not row[0].lstrip().startswith(("=", "+", "-", "@"))
+        assert not row[0].startswith(("\t", "\n", "\r"))
+        assert row[0].removeprefix("'") == escaped(text or "").removeprefix("'")
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))

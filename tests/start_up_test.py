@@ -9,6 +9,7 @@ import jax
 import pytest
 from quick_compilation import QUICK
 
+from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
 from dawnjax.machine import compilation
 from dawnjax.runs.log import log_path
@@ -111,3 +112,41 @@ def test_a_cache_that_cannot_be_is_refused_in_one_line(compile_cache, tmp_path):
         with pytest.raises(ConfigError, match=reason):
             compilation.configure(directory)
     compilation.configure(compile_cache.partition("=")[2])
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--num_epochs=-1", "num_epochs=-1.0 must be 0 or more"),
+        ("--max_steps=1e3", "flag --max_steps=1e3: invalid literal for int() with base 10: '1e3'"),
+        ("--max_seconds=nan", "--max_seconds=nan must be a finite number"),
+        ("--max_steps=1" + 400 * "0", "--max_steps must lie below 2**63"),
+        ("--optimizer.momentum=7", "optimizer.momentum=7.0 must lie in [0, 1)"),
+        ("--schedule.warmup_epochs=many", "flag --schedule.warmup_epochs=many: "),
+        (
+            "--checkpoint.directory=foo://x",
+            "checkpoint.directory='foo://x' must be a local path or begin with one of gs://, "
+            "s3://, az://, hf://",
+        ),
+        ("--compute_dtype=int8", "flag --compute_dtype=int8: value should be one of "),
+        ("--evaluation.every_epochs=0", "evaluation.every_epochs=0.0 must be above 0"),
+        ("--seed=-1", "flag --seed=-1: -1 is not an integer in the range [0, 2147483647]"),
+        ("--num_epoch=3", "unknown flag --num_epoch; did you mean --num_epochs?"),
+        ("--profile.secondss=3", "unknown flag --profile.secondss; did you mean"),
+        ("--optimizer.sgd_momentum=7", "unknown flag --optimizer.sgd_momentum; did you mean"),
+        ("--modle=resnet", "unknown flag --modle; did you mean --model?"),
+        ("--experiment=digit", "no experiment 'digit'; did you mean 'digits'?"),
+    ],
+)
+def test_wrong_flags_are_refused_in_one_line(flag, said, capsys):
+    assert main(["train", "--experiment=digits", "--num_epochs=1", flag]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"dawnjax train: {said}") and line.count("\n") == 1
+
+
+def test_wrong_fields_are_refused_before_jax_is_loaded():
+    script = "from dawnjax.__main__ import main\n"
+    for flag in ("num_epochs=-1", "num_epoch=3", "checkpoint.keep=0", "seed=-1"):
+        script += f"assert main(['train', '--experiment=digits', '--{flag}']) == 2\n"
+    loaded = loaded_by(f"{script}assert main(['train', '--experiment=digit']) == 2")
+    assert "dawnjax" in loaded and not loaded & set(SLOW)

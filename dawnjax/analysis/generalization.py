@@ -19,25 +19,31 @@ def drops(
       other: Metrics on the other set, and its number of examples.
 
     Returns:
-      For each metric that both have and that is better when higher: `value`, positive where the
-      other set is harder, and `interval_95`, [low, high] of that difference if each set is a sample
-      of its kind; None where it does not follow from the counts, with `reason`.
+      For each metric that both have: `value`, positive where the other set is harder, whichever
+      side is better, and `interval_95`, [low, high] of that difference if each set is a sample of
+      its kind. Either is None where it does not follow, with `reason`.
     """
     result: dict[str, dict[str, Any]] = {}
     for metric in metrics:
         name = metric.name
-        if metric.direction != "at_least" or name not in own[0] or name not in other[0]:
+        if name not in own[0] or name not in other[0]:
             continue
-        drop: dict[str, Any] = {"value": own[0][name] - other[0][name], "interval_95": None}
+        better, worse = (own, other) if metric.direction == "at_least" else (other, own)
+        drop: dict[str, Any] = {"value": None, "interval_95": None}
+        result[name] = drop
+        values = better[0][name], worse[0][name]
+        if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+            drop["reason"] = f"{metric.title} of one set is no finite number"
+            continue
+        drop["value"] = values[0] - values[1]
         if metric.is_proportion:
-            counts = [(round(values[name] * count), count) for values, count in (own, other)]
+            counts = [(round(side[0][name] * side[1]), side[1]) for side in (better, worse)]
             drop["interval_95"] = difference_interval(*counts[0], *counts[1])
         else:
             drop["reason"] = (
                 f"{metric.title} of two sets differs with their examples alone: compare runs on "
                 "one set"
             )
-        result[name] = drop
     return result
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import RunError
+from dawnjax.text import escaped, spreadsheet_cell
 
 SCHEMA_VERSION = 1
 
 Cell = str | int | float | bool | None
 
 KINDS = ("text", "integer", "number", "fraction", "flag")
-
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +111,7 @@ class Table:
         """Table as CSV (RFC 4180) under a head of column names; None is an empty cell.
 
         Text that a spreadsheet would take for a formula is prefixed with `'`; numbers are not.
+        Control characters of a text are escaped.
         """
         stream = io.StringIO()
         writer = csv.writer(stream)
@@ -196,9 +196,7 @@ def _csv_cell(cell: Cell) -> str | int | float:
         return ""
     if isinstance(cell, bool):
         return "true" if cell else "false"
-    if isinstance(cell, str) and cell.startswith(_FORMULA_STARTS):
-        return "'" + cell
-    return cell
+    return spreadsheet_cell(cell) if isinstance(cell, str) else cell
 
 
 def _shown(cell: Cell, column: Column, max_width: int) -> str:
@@ -207,7 +205,7 @@ def _shown(cell: Cell, column: Column, max_width: int) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, str):
-        text = "".join(letter if letter.isprintable() else "?" for letter in cell)
+        text = escaped(" ".join(cell.split()))
         return text if len(text) <= max_width else text[: max_width - 1] + "…"
     if column.kind == "fraction":
         return f"{100 * cell:.2f}%"

@@ -11,7 +11,6 @@ from dawnjax import bounded
 from dawnjax.config import command_line
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.official.outcome import printable
 from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.directory import (
@@ -25,6 +24,7 @@ from dawnjax.runs.directory import (
 )
 from dawnjax.runs.log import Event, log_path, read_events
 from dawnjax.runs.logged_run import LoggedRun
+from dawnjax.text import escaped
 
 _LONGEST_LINE = 600
 
@@ -50,13 +50,19 @@ def main(argv: list[str]) -> int:
     for path in paths:
         faults, notes = check_run(Path(path))
         for note in notes:
-            print(f"{printable(path)}: note: {printable(note, _LONGEST_LINE)}")
+            print(f"{escaped(str(path))}: note: {_short(note)}")
         for fault in faults:
-            print(f"{printable(path)}: FAULT: {printable(fault, _LONGEST_LINE)}")
+            print(f"{escaped(str(path))}: FAULT: {_short(fault)}")
         if not faults:
-            print(f"{printable(path)}: ok")
+            print(f"{escaped(str(path))}: ok")
         faulty += bool(faults)
     return ExitStatus.FAILED if faulty else ExitStatus.DONE
+
+
+def _short(line: str) -> str:
+    """A line as a terminal can show it, cut where a stranger made it long."""
+    line = escaped(line)
+    return line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + " ..."
 
 
 def check_run(path: Path) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.directory import names_a_file, read_plain, write_json
 from dawnjax.runs.versions import installed
 from dawnjax.tasks.task import LabelledSet, Setting, Task, find_metric
+from dawnjax.text import escaped
 
 SCHEMA_VERSION = 2
 
@@ -191,7 +192,7 @@ def _evaluate(
         how = "".join(f"-{key.rpartition('.')[2]}{value}" for key, value in differences.items())
         file = run.directory.path / "evaluations" / f"{name}-step{restored.step}{how}.json"
         write_json(file, record)
-        print(_shown(record, experiment.task))
+        print(escaped(_shown(record, experiment.task)))
         print(f"written: {file}")
     return ExitStatus.DONE
 

@@ -11,6 +11,7 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
 from dawnjax.official.outcome import Imported, printable
 from dawnjax.results.entries import write_entries
+from dawnjax.text import escaped
 
 USAGE = "dawnjax import PATH... --out=FILE.jsonl"
 
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"--out={out} is one of the sources; it would be overwritten")
     imported = without_damaged(import_results(paths))
     for rejection in imported.rejections:
-        print(f"rejected: {rejection}")
+        print(escaped(f"rejected: {rejection}"))
     for copy in imported.copies:
         print(f"copy, left out: {printable(copy)}")
     if flag_values["warnings"].value:

@@ -16,6 +16,7 @@ from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.input_pipeline.dataset import declared
 from dawnjax.runs.directory import write_json
 from dawnjax.tasks.task import Task
+from dawnjax.text import escaped
 
 SCHEMA_VERSION = 1
 
@@ -144,7 +145,7 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
         name += f"-{len(answers)}of{in_split}"
     file = run.directory.path / "inference" / f"{name}.json"
     write_json(file, record)
-    print(_shown(record, experiment.task))
+    print(escaped(_shown(record, experiment.task)))
     print(f"written: {file}")
     return ExitStatus.DONE
 

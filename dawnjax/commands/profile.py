@@ -8,6 +8,7 @@ from absl import flags
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.profile import figures, host_profile
+from dawnjax.text import escaped
 
 _USAGE = (
     "dawnjax profile RUN_DIR [--window=NAME] [--figures=false] | "
@@ -82,20 +83,20 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
         print(f"{folder.name} has no profile of this window")
     if profiles[0].simulation:
         print(profiles[0].simulation)
-    print(figures.tables(profiles))
+    print(escaped(figures.tables(profiles)))
     for profile in profiles:
         host = profile.capture["process_index"]
         if profile.failure:
-            print(f"host {host}: {profile.failure}")
+            print(escaped(f"host {host}: {profile.failure}"))
         if profile.disagreement:
-            print(profile.disagreement)
+            print(escaped(profile.disagreement))
         reason = profile.utilization_json()["reasons"].get("mfu")
         if reason:
-            print(f"host {host}: model FLOP utilization is not known: {reason}")
+            print(escaped(f"host {host}: model FLOP utilization is not known: {reason}"))
     straggler, no_straggler = host_profile.straggler_of(profiles)
     verdict = no_straggler if straggler is None else straggler.line()
     if verdict:
-        print(verdict)
+        print(escaped(verdict))
     written = []
     for profile in profiles:
         written += figures.write_csv(profile, profile.folder)

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_bool(
         "include_hosts",
         False,
-        "Keep host names, absolute paths and e-mail addresses, which are left out otherwise.",
+        "Keep hosts' names and addresses, paths and e-mail addresses, left out otherwise.",
         flag_values=flag_values,
     )
     rest = command_line.parse("report", flag_values, argv, USAGE, DESCRIPTION)
@@ -86,10 +86,11 @@ def _write_report(
     # Imported here so that --help does without them.
     from dawnjax.analysis import counts, paper
     from dawnjax.report import inputs, page, writing
+    from dawnjax.text import escaped
 
     read = inputs.read(sources, include_hosts=include_hosts)
     for problem in read.problems:
-        print(f"dawnjax report: not read: {problem}", file=sys.stderr)
+        print(escaped(f"dawnjax report: not read: {problem}"), file=sys.stderr)
     published = None
     if with_paper:
         listed = counts.read_entry_list(Path(entry_list).expanduser()) if entry_list else None

@@ -43,16 +43,16 @@ def parse(
         raise ConfigError(f"{boolean[1]} must be true or false" if boolean else text) from None
 
 
-def closest(name: str, candidates: list[str]) -> str | None:
-    """Finds the candidate that was probably meant by `name`, or None."""
+def closest(name: str, candidates: list[str], cutoff: float = 0.6) -> str | None:
+    """Finds the candidate that was probably meant by `name`, or None if none is that similar."""
     import difflib  # imported here because a command that parses cleanly never needs it
 
-    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=cutoff)
     if matches:
         return matches[0]
     # `--learning_rate` for `--optimizer.base_learning_rate`: the last part alone may match.
     endings = {candidate.rsplit(".", 1)[-1]: candidate for candidate in candidates}
-    matches = difflib.get_close_matches(name.rsplit(".", 1)[-1], list(endings), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name.rsplit(".", 1)[-1], list(endings), n=1, cutoff=cutoff)
     return endings[matches[0]] if matches else None
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 from dawnjax.config.choices import CHOICES, choice_of
 from dawnjax.errors import ConfigError
+from dawnjax.text import without_secrets
 
 
 def to_json(value: Any) -> Any:
-    """Turns a config into plain JSON values; a tagged choice gains its `tag`."""
+    """Turns a config into plain JSON values, without secrets; a tagged choice gains its `tag`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = typing.get_type_hints(type(value))
         fields = {}
@@ -22,7 +23,7 @@ def to_json(value: Any) -> Any:
             is_float = hints[field.name] is float and isinstance(item, int)
             fields[field.name] = float(item) if is_float else to_json(item)
         tag = getattr(value, "TAG", None)
-        return {"tag": tag, **fields} if tag else fields
+        return without_secrets({"tag": tag, **fields} if tag else fields)
     if isinstance(value, tuple):
         return [to_json(item) for item in value]
     return value

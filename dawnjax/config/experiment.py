@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from dawnjax.config.choices import AnyData, AnyModel, AnyTask, Choice
 from dawnjax.config.config_json import identity_of, to_json
+from dawnjax.config.own_files import own_code
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.dataset import AnySpec
 from dawnjax.limits import (
@@ -23,7 +24,7 @@ from dawnjax.limits import (
     check_fields,
     require,
 )
-from dawnjax.models.execution import ComputeDtype
+from dawnjax.models.dtypes import ComputeDtype
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,
@@ -43,7 +44,6 @@ from dawnjax.optim.update_rules import (
     WarmupLinear,
 )
 from dawnjax.runs.stages import Span, Stages, examples_before, make_spans, step_of_epoch
-from dawnjax.tasks.task import check_task, find_metric
 
 MOST_EPOCHS = 10_000.0
 """Where a run ends whose length `max_seconds` alone gives."""
@@ -300,6 +300,8 @@ class Experiment:
         Raises:
           ConfigError: Names the field, its value, the limit and the way out.
         """
+        from dawnjax.tasks.task import check_task  # loads JAX, which reading flags does without
+
         check_fields(self)
         self._validate_length(spec)
         batch = self.global_batch_size
@@ -309,7 +311,8 @@ class Experiment:
             batch,
             f"not exceed the {spec.num_train_examples} training examples",
         )
-        check_task(self.task, self.model, spec)
+        with own_code("the task"):
+            check_task(self.task, self.model, spec)
         takes_execution = "execution" in inspect.signature(self.model.build).parameters
         if self.compute_dtype != "float32" and not takes_execution:
             raise ConfigError(
@@ -427,6 +430,12 @@ class Experiment:
             except (ConfigError, ValueError) as error:
                 place = f"in the stage from epoch {boundaries[span.index - 1]:g} on"
                 raise ConfigError(f"{place}: {error}") from None
+        stage_tasks = [self.task.in_stage(index) for index in range(len(boundaries) + 1)]
+        if not stages.global_batch_size and all(task == stage_tasks[0] for task in stage_tasks):
+            raise ConfigError(
+                f"stages.boundary_epochs={boundaries!r} begin stages in which nothing changes; set "
+                "stages.global_batch_size or the task's own stages too, or no boundaries"
+            )
 
     def _validate_evaluation(self, spec: AnySpec) -> None:
         evaluation, length = self.evaluation, self.length_in_epochs(spec)
@@ -444,9 +453,10 @@ class Experiment:
             self._validate_target(f"targets.{index}", target, spec)
 
     def _validate_target(self, name: str, target: Target, spec: AnySpec) -> None:
-        metric = find_metric(self.task, target.metric)
+        metrics = {metric.name: metric for metric in self.task.metrics}
+        metric = metrics.get(target.metric)
         if metric is None:
-            known = ", ".join(metric.name for metric in self.task.metrics)
+            known = ", ".join(metrics)
             raise ConfigError(
                 f"{name}.metric={target.metric!r} is not measured by task={self.task.TAG}; "
                 f"known metrics: {known}"

@@ -5,6 +5,7 @@ whose own fields become the flags. Parsing therefore has two phases: the experim
 are read first, then the flags that they have.
 """
 
+import copy
 import dataclasses
 import functools
 import importlib
@@ -27,7 +28,9 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
+from dawnjax.limits import check_fields, check_value
 from dawnjax.runs.directory import flatten, names_a_file
+from dawnjax.text import without_secrets
 
 _FIXED = ("name", "observations", "target_note", "mlperf_benchmark")
 """Fields of an experiment that say what it is and cannot be overridden. What they say of a recipe
@@ -89,6 +92,7 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
     if not is_file(name):
         return experiment
     own_files.check_classes(experiment)
+    _refuse_other_values(name, experiment)
     if not names_a_file(experiment.name):
         raise ConfigError(
             f"{name}: name={experiment.name!r} must be up to 80 letters, digits, '_', '.' and '-', "
@@ -96,6 +100,33 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
         )
     # A file may make its experiment from a built-in one, and what was said of that one with it.
     return _with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
+
+
+_LEAF_TYPES = (
+    "a field is a bool, int, float, str, Literal, a tuple of one of these, such as "
+    "tuple[int, ...], or a dataclass"
+)
+
+
+def _refuse_other_values(file: str, experiment: Experiment) -> None:
+    """Refuses a field that no log could hold, such as a function.
+
+    Raises:
+      ConfigError: Names the file, the field and the type.
+    """
+    try:
+        fields = flatten(to_json(experiment))
+    except (TypeError, NameError) as error:  # an annotation that is none
+        raise ConfigError(f"{file}: a field of EXPERIMENT: {error}; {_LEAF_TYPES}") from None
+    for name, value in fields.items():
+        values = value if isinstance(value, list) else [value]
+        for item in values:
+            allowed = bool | int | float | str | None
+            if name in _FIXED and name != "observations":
+                allowed = str
+            if not isinstance(item, allowed):
+                kind = type(item).__name__
+                raise ConfigError(f"{file}: {name} holds a value of type {kind}; {_LEAF_TYPES}")
 
 
 def classes_of_file(name: str) -> dict[str, list[type]]:
@@ -200,6 +231,8 @@ def parse_request(
     options.define(flag_values)
     recipe, experiment, is_tiny = None, None, False
     if name is not None:
+        if name in experiment_names():
+            _refuse_early(argv, flag_values)
         is_tiny = _is_set(argv, "tiny")
         experiment = load_experiment(name, is_tiny=is_tiny)
         try:
@@ -224,14 +257,98 @@ def parse_request(
         for flag in recipe.flag_names()
         if flag_values[flag].present
     }
+    run_options = options.value(flag_values)
+    check_fields(changed)
+    check_fields(run_options)
     request = Request(
         experiment=changed,
-        overrides=overrides,
+        overrides=without_secrets(overrides),
         seed=typing.cast(int, flag_values["seed"].value),
-        options=options.value(flag_values),
+        options=run_options,
         experiment_file=Path(name) if is_file(name) else None,
     )
     return request, positional
+
+
+def _refuse_early(argv: Sequence[str], defined: flags.FlagValues) -> None:
+    """Refuses flags that no built-in experiment takes, before one is loaded, and JAX with it.
+
+    The fields of models, tasks and datasets are not looked at: their classes need JAX.
+
+    Args:
+      argv: The command line.
+      defined: Flags that are defined besides the experiment's; their values are not set.
+
+    Raises:
+      ConfigError: The same as when the whole command line is read.
+    """
+    names = [*defined, *_plain_names(Experiment)]
+    fields = {field.name for field in dataclasses.fields(Experiment)}
+    for argument in argv:
+        if argument in ("--", "--help", "-h"):
+            return
+        name, separator, _ = argument.lstrip("-").partition("=")
+        if not argument.startswith("-") or not separator:
+            continue
+        hints = _hints_of(name, [Experiment]) or _hints_of(name, [RunOptions])
+        errors = [_error_of(name, argument, hint) for hint in hints]
+        if errors and all(errors):
+            raise typing.cast(ConfigError, errors[0])
+        if name in defined:
+            command_line.parse("", copy.deepcopy(defined), [argument], "", "")
+            continue
+        near = command_line.closest(name, names, cutoff=0.85)
+        # A match of the last part alone may be worse than that of a flag not yet known.
+        is_whole = near is not None and near.count(".") == name.count(".")
+        if name.partition(".")[0] not in fields and is_whole:
+            raise ConfigError(f"unknown flag --{name}; did you mean --{near}?")
+
+
+def _plain_names(cls: type, prefix: str = "") -> list[str]:
+    """The flags of a config that are the same in every experiment."""
+    names = []
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        variants = _variants(hint)
+        if len(variants) == 1:
+            names += _plain_names(variants[0], f"{prefix}{name}.")
+        elif name not in (*_FIXED, "targets"):
+            names.append(prefix + name)
+    return names
+
+
+def _hints_of(name: str, classes: Sequence[type]) -> list[Any]:
+    """The types, with their limits, of a flag's field in each class; none if one lacks it."""
+    first, _, rest = name.partition(".")
+    known = [typing.get_type_hints(cls, include_extras=True) for cls in classes]
+    if not all(first in fields for fields in known):
+        return []
+    hints = [fields[first] for fields in known]
+    if rest:
+        return _hints_of(rest, [variant for hint in hints for variant in _variants(hint)])
+    return [hint for hint in hints if not _variants(hint) and choice_of(hint) is None]
+
+
+def _error_of(flag: str, argument: str, hint: Any) -> ConfigError | None:
+    """What is wrong with a flag for a field of a type; None if nothing is."""
+    values = flags.FlagValues()
+    plain = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+    try:
+        _define_leaf(flag, plain, dataclasses.MISSING, "", values)
+        command_line.parse("train", values, [argument], "", "")
+        value: Any = values[flag].value
+        _refuse_unusable_number(flag, value)
+        check_value(flag, tuple(value) if isinstance(value, list) else value, hint)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _refuse_unusable_number(flag: str, value: Any) -> None:
+    for number in value if isinstance(value, tuple | list) else [value]:
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ConfigError(f"--{flag}={number} must be a finite number")
+        if isinstance(number, int) and abs(number) >= 2**63:
+            raise ConfigError(f"--{flag} must lie below 2**63")
 
 
 _DESCRIPTION = (
@@ -345,8 +462,7 @@ class FlagTree:
             value: Any = flag_values[flag].value
             if value is None and default is dataclasses.MISSING:
                 raise ConfigError(f"--{flag} is missing: {self._cls.TAG} has no default for it")
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"--{flag}={value} must be a finite number")
+            _refuse_unusable_number(flag, value)
             is_tuple = typing.get_origin(hint) is tuple
             fields[name] = tuple(typing.cast(Any, value)) if is_tuple else value
         for name, child in self._children.items():
@@ -412,10 +528,7 @@ def _define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.Fla
         define = known.get(hint) if isinstance(hint, type) else None
         if define is None:
             shown = getattr(hint, "__name__", hint)
-            raise ConfigError(
-                f"{flag} has the type {shown}; a field is a bool, int, float, str, Literal, a "
-                "tuple of one of these, such as tuple[int, ...], or a dataclass"
-            )
+            raise ConfigError(f"{flag} has the type {shown}; {_LEAF_TYPES}")
         define(flag, default, doc, flag_values=values)
 
 

@@ -4,12 +4,18 @@ Nothing here is part of an experiment's identity: a run may be resumed with othe
 """
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from dawnjax.cluster.options import ProcessOptions
 from dawnjax.errors import ConfigError
-from dawnjax.limits import require
+from dawnjax.limits import Limit, OneOrMore, check_fields, require
 from dawnjax.machine.mesh_shape import MeshShape
+
+_REMOTE = ("gs://", "s3://", "az://", "hf://")
+"""The stores that Orbax's paths know."""
+
+_Seconds = Annotated[float, Limit(lambda value: value >= 0, "be 0 (never) or more")]
+_Steps = Annotated[int, Limit(lambda value: value >= 0, "be 0 (never) or more")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,10 +31,16 @@ class CheckpointOptions:
       keep: How many checkpoints stay.
     """
 
-    directory: str = ""
-    every_seconds: float = 60.0
-    every_steps: int = 0
-    keep: int = 2
+    directory: Annotated[
+        str,
+        Limit(
+            lambda value: "://" not in value or value.startswith(_REMOTE),
+            f"be a local path or begin with one of {', '.join(_REMOTE)}",
+        ),
+    ] = ""
+    every_seconds: _Seconds = 60.0
+    every_steps: _Steps = 0
+    keep: OneOrMore[int] = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +59,7 @@ class ProfileOptions:
 
     after_run: bool = True
     steps: str = ""
-    seconds: float = 1.0
+    seconds: Annotated[float, Limit(lambda value: 0 < value <= 60, "lie above 0, up to 60")] = 1.0
     twin: bool = True
     measured_peaks: bool = True
 
@@ -100,11 +112,15 @@ class RunOptions:
     run_dir: str = ""
     mesh: MeshShape = MeshShape()
     weight_update_sharding: bool = False
-    steps_per_call: int = 0
+    steps_per_call: Annotated[
+        int, Limit(lambda value: 0 <= value <= 1000, "lie in 0 (chosen) to 1000")
+    ] = 0
     data_placement: Literal["auto", "device", "host"] = "auto"
     checkpoint: CheckpointOptions = CheckpointOptions()
     tensorboard: bool = True
-    price_per_hour_usd: float | None = None
+    price_per_hour_usd: Annotated[
+        float | None, Limit(lambda value: value is None or value >= 0, "be 0 or more")
+    ] = None
     compile_cache_dir: str = ""
     keep_freed_memory: bool = False
     processes: ProcessOptions = ProcessOptions()
@@ -116,18 +132,8 @@ class RunOptions:
         Raises:
           ConfigError: Names the option, its value and the limit.
         """
-        steps = self.steps_per_call
-        require(0 <= steps <= 1000, "steps_per_call", steps, "lie in 0 (chosen) to 1000")
-        price = self.price_per_hour_usd
-        require(price is None or price >= 0, "price_per_hour_usd", price, "be 0 or more")
-        keep, every = self.checkpoint.keep, self.checkpoint.every_steps
-        require(keep >= 1, "checkpoint.keep", keep, "be 1 or more")
-        require(every >= 0, "checkpoint.every_steps", every, "be 0 (never) or more")
-        seconds = self.checkpoint.every_seconds
-        require(seconds >= 0, "checkpoint.every_seconds", seconds, "be 0 (never) or more")
+        check_fields(self)
         self.profile.windows()
-        seconds = self.profile.seconds
-        require(0 < seconds <= 60, "profile.seconds", seconds, "lie above 0, up to 60")
         if self.weight_update_sharding and self.mesh.fsdp > 1:
             raise ConfigError(
                 f"mesh.fsdp={self.mesh.fsdp} splits the optimizer's state already; take it or "

@@ -13,6 +13,7 @@ from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.roofline import OpTime, largest_losses, peak_use_cdf, throughput_cdf
 from dawnjax.profile.trace import subtract
 from dawnjax.profile.utilization import PARTS
+from dawnjax.text import spreadsheet_cell
 
 TIMELINE_STEPS = 3
 """Steps that the timeline shows: more are too thin to see."""
@@ -262,11 +263,9 @@ def _short_line(line: str) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Keeps a spreadsheet from taking a text for a formula."""
     if value is None:
         return ""
-    text = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r", "\0")
-    return "'" + value if text else value
+    return spreadsheet_cell(value) if isinstance(value, str) else value
 
 
 def _percent(value: float | None) -> str:

@@ -127,6 +127,7 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
         Column("interruptions", "interruptions", kind="integer"),
         Column("reasons", "why not known"),
     )
+    units = {(run.result.experiment, run.unit) for run in runs if run.unit != "examples"}
     rows = []
     for run in runs:
         result = run.result
@@ -156,8 +157,8 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
         columns=columns,
         rows=tuple(rows),
         notes=(
-            "Examples a second: of the train steps alone, without evaluation. An example of a "
-            "translator is a packed row of several sentence pairs.",
+            "Examples a second: of the train steps alone, without evaluation."
+            + "".join(f" Examples of {name} are {unit}." for name, unit in sorted(units)),
             "Cost: time to accuracy at the price given; that of the whole process is in the file.",
             "Cache of programs: cold where at least one was compiled, warm where all were read "
             "back. Whole run: what was trained after the target is in it.",

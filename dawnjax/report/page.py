@@ -18,6 +18,7 @@ from dawnjax.report.figures import NARROW, WIDE, Figure
 from dawnjax.report.inputs import Inputs
 from dawnjax.report.sections import Section
 from dawnjax.report.table_view import MOST_REASONS, TableView
+from dawnjax.text import escaped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +135,7 @@ def _render(**context: object) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
+        finalize=_without_controls,
     )
     template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
     return template.render(
@@ -143,6 +145,11 @@ def _render(**context: object) -> str:
         policy=policy,
         version=dawnjax.__version__,
     )
+
+
+def _without_controls(value: Any) -> Any:
+    is_made_here = isinstance(value, markupsafe.Markup)  # from the templates and `Canvas`
+    return escaped(value) if isinstance(value, str) and not is_made_here else value
 
 
 def _hash(text: str) -> str:

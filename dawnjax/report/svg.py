@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
+from dawnjax.text import escaped
+
 LETTER_WIDTH = 0.56
 """Mean width of a letter over the size of the font, for sans serif fonts; for placing labels."""
 
@@ -87,7 +89,7 @@ class Canvas:
         anchors = {"start": "", "middle": "m", "end": "e"}
         classes = f"{style} {anchors[anchor]}".strip()
         named = f' class="{classes}"' if classes else ""
-        self._parts.append(f'<text{named} x="{_n(x)}" y="{_n(y)}">{escape(text)}</text>')
+        self._parts.append(f'<text{named} x="{_n(x)}" y="{_n(y)}">{escape(escaped(text))}</text>')
 
     def body(self) -> str:
         """Shapes drawn so far, without the element around them."""

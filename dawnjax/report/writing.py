@@ -53,7 +53,7 @@ def _files(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
 def _write_whole(file: Path, data: bytes) -> None:

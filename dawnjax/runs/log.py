@@ -30,6 +30,7 @@ from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.past import CONDENSED, LOST, RECOVERED, Event, with_past
 from dawnjax.runs.sequence import Line, LineFault, in_sequence
+from dawnjax.text import without_secrets
 
 SCHEMA_VERSION = 1
 
@@ -130,7 +131,8 @@ class RunLog:
         Args:
           event: One of `EVENTS`.
           durable: Wait until the line is on disk, for events that a power failure must not lose.
-          **fields: The event's fields, as JSON values; NaN and infinities become strings.
+          **fields: The event's fields, as JSON values; NaN and infinities become strings, and
+            passwords and tokens are left out.
 
         Raises:
           RunError: The line could not be written whole, such as on a full disk. What was written
@@ -139,7 +141,7 @@ class RunLog:
         missing = [name for name in EVENTS[event] if name not in fields]
         if missing:
             raise ValueError(f"event {event!r} lacks {missing}")
-        fields = _finite(fields)
+        fields = without_secrets(_finite(fields))
         with self._lock:
             if self._fd < 0:
                 return

@@ -13,7 +13,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline import image_augmentation
 from dawnjax.input_pipeline.dataset import class_names
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation, Views
-from dawnjax.limits import FractionBelowOne
+from dawnjax.limits import FractionBelowOne, require
 from dawnjax.models.execution import TrainingMoment
 from dawnjax.models.pure_model import mode_arguments
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
@@ -75,7 +75,7 @@ class Classification(Task):
         """Refuses fields that do not fit the images."""
         del model
         config, side = self.augmentation, min(spec.image_shape[:2])
-        is_resized, name = config.center_fraction > 0, "task.augmentation.crop_pixels"
+        is_resized, crop = config.center_fraction > 0, "task.augmentation.crop_pixels"
         if not config.crop_pixels <= (4 * side if is_resized else side):
             limit = (
                 f"{4 * side}, four times the images' shorter side"
@@ -83,12 +83,15 @@ class Classification(Task):
                 else f"{side}, the images' shorter side, unless task.augmentation.center_fraction "
                 "says from which part of them to resize"
             )
-            raise ConfigError(f"{name}={config.crop_pixels} must lie in 0 (no crop) to {limit}")
+            raise ConfigError(f"{crop}={config.crop_pixels} must lie in 0 (no crop) to {limit}")
+        for field, most in (("max_translation_pixels", side - 1), ("cutout_pixels", side)):
+            name, value = f"task.augmentation.{field}", getattr(config, field)
+            require(value <= most, name, value, f"be at most {most}: the images have {side} pixels")
         if is_resized and not config.crop_pixels:
             raise ConfigError("task.augmentation.center_fraction is for images with a crop_pixels")
         if config.crop_pixels and (config.max_translation_pixels or config.max_scale_fraction):
             raise ConfigError(
-                f"{name}={config.crop_pixels} takes the place of max_translation_pixels and "
+                f"{crop}={config.crop_pixels} takes the place of max_translation_pixels and "
                 "max_scale_fraction, which must be 0"
             )
 

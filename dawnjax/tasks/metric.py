@@ -43,16 +43,17 @@ class Metric:
         Raises:
           TypeError: Names the field and its value.
         """
-        text, number = "a text is needed", "a number is needed"
+        text, number = "a text is needed, of printable letters", "a number is needed"
+        is_text = {name: _is_text(getattr(self, name)) for name in ("name", "title", "unit")}
         checks = {
-            "name": (isinstance(self.name, str) and self.name, text),
-            "title": (isinstance(self.title, str) and self.title, text),
-            "unit": (isinstance(self.unit, str) and self.unit, f"{text}; '1' is for no unit"),
-            "least": (isinstance(self.least, int | float), number),
-            "most": (isinstance(self.most, int | float), number),
+            "name": (is_text["name"], text),
+            "title": (is_text["title"], text),
+            "unit": (is_text["unit"], f"{text}; '1' is for no unit"),
+            "least": (_is_number(self.least), number),
+            "most": (_is_number(self.most), number),
             "direction": (self.direction in get_args(Direction), "choose at_least or at_most"),
             "is_proportion": (isinstance(self.is_proportion, bool), "choose True or False"),
-            "decimals": (self.decimals in range(21), "choose 0 to 20"),
+            "decimals": (type(self.decimals) is int and 0 <= self.decimals <= 20, "choose 0 to 20"),
         }
         for field, (is_right, wanted) in checks.items():
             if not is_right:
@@ -88,12 +89,22 @@ class Metric:
         return fields
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != "" and value.isprintable()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def metric_from_json(fields: dict[str, Any]) -> Metric:
     """The metric that `Metric.to_json` described.
 
     Raises:
       TypeError: A field is unknown, missing or of another kind.
     """
+    if not isinstance(fields, dict):
+        raise TypeError(f"a metric is declared by an object, not by a {type(fields).__name__}")
     bounds: dict[str, Any] = {"least": -math.inf, "most": math.inf}
     given = {name: value for name, value in fields.items() if value is not None}
     return Metric(**(bounds | given))
@@ -143,5 +154,7 @@ def declared_metrics(declarations: Iterable[dict[str, Any]]) -> Mapping[str, Met
     Raises:
       TypeError: A declaration has an unknown or missing field, or one of another kind.
     """
+    if not isinstance(declarations, list | tuple):
+        raise TypeError(f"metrics are declared in a list, not in a {type(declarations).__name__}")
     metrics = [metric_from_json(fields) for fields in declarations]
     return {metric.name: metric for metric in metrics} or KNOWN_METRICS

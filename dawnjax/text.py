@@ -1,0 +1,99 @@
+"""Text from elsewhere, made safe: control characters shown, formulas disarmed, secrets left out."""
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+_NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]")
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet takes for the start of a formula; the last four are full-width forms."""
+
+SECRET = "[secret left out]"
+
+_TOKENS = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}"  # Hugging Face
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}"  # AWS
+    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
+    r"|sk-[\w-]{20,}|xox[abeoprs]-[\w-]{10,}"
+    r"|AIza[\w-]{30,}|ya29\.[\w.-]{20,}"  # Google
+    r"|eyJ[\w-]{8,4000}\.eyJ[\w-]{8,}(?:\.[\w-]*)?)"  # JSON Web Token
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?-----END [A-Z ]*PRIVATE KEY-----|.*)"
+)
+
+_USER = re.compile(
+    r"(?<=://)(?:[^\s/?#\"'<>]{0,256}|[^\s/:@\"'<>]{1,64}:(?!\d+[/?#])[^\s@\"'<>]{0,256})@"
+)
+"""What stands before the host in `https://user:password@host`."""
+
+_WORDS = (
+    r"(?:pass(?:word|wd|phrase)|pwd|secret|api[_-]?key|access[_-]?key(?:[_-]?id)?"
+    r"|private[_-]?key|credentials?)"
+)
+_VALUE = r"(?!\[secret)(\"[^\"]*\"|'[^']*'|[\"']?[^\s\"']+)"
+_NAMED = [
+    re.compile(
+        rf"(?i)(?<![A-Za-z0-9])([\w.-]{{0,64}}(?:{_WORDS}|token)(?:=|[\"']\s*:\s*)){_VALUE}"
+    ),
+    re.compile(rf"(?i)(?<!\S)(--?[\w.-]{{0,64}}(?:{_WORDS}|token)\s+)(?!-){_VALUE}"),
+    re.compile(rf"(?i)(?<![A-Za-z0-9])({_WORDS}:\s+|bearer\s+(?=\S*\d)(?=\S{{8}})){_VALUE}"),
+    re.compile(r"(?i)([?&][\w.-]{0,64}(?:key|sig|signature)=)(?!\[secret)([^\s&#\"']+)"),
+]
+_NAME = re.compile(rf"(?i)(?:{_WORDS}|(?<![A-Za-z0-9])token)$")
+_NO_SECRET = re.compile(r"(?i)[\"']?(?:[+-]?[\d.]+(?:e[+-]?\d+)?|none|null|true|false)?[\"']?,?")
+
+
+def escaped(text: str) -> str:
+    r"""Shows a text's control characters, so that it cannot steer a terminal or turn a line around.
+
+    Line breaks, tabs and blanks stay. All else that is not printable becomes its escape in JSON:
+    ESC is `\u001b`, the right-to-left override `\u202e`.
+    """
+    return _NOT_PLAIN.sub(_escaped_letter, text)
+
+
+def _escaped_letter(match: re.Match[str]) -> str:
+    letter = match[0]
+    if letter.isprintable() or unicodedata.category(letter) == "Zs":
+        return letter
+    return json.dumps(letter)[1:-1]
+
+
+def spreadsheet_cell(text: str) -> str:
+    """Prefixes with `'` what a spreadsheet would take for a formula, and escapes the rest."""
+    text = escaped(text)
+    is_formula = text.startswith(("\t", "\n")) or text.lstrip().startswith(_FORMULA_STARTS)
+    return "'" + text if is_formula else text
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """Leaves passwords and access tokens out of what is written to a log or a result.
+
+    Args:
+      value: A text, or JSON values that hold texts. A text under a name such as `api_key` is left
+        out whole; others lose tokens of known form, the user of an address and what follows
+        `password=`.
+      name: The name that the value has.
+
+    Returns:
+      The value, tuples as lists; applied again it does not change.
+    """
+    if isinstance(value, str):
+        if _NAME.search(name) and not _NO_SECRET.fullmatch(value):
+            return SECRET
+        value = _TOKENS.sub(SECRET, value)
+        if "://" in value:
+            value = _USER.sub(f"{SECRET}@", value)
+        for pattern in _NAMED:
+            value = pattern.sub(_left_out, value)
+        return value
+    if isinstance(value, dict):
+        return {key: without_secrets(item, str(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_secrets(item, name) for item in value]
+    return value
+
+
+def _left_out(match: re.Match[str]) -> str:
+    return match[0] if _NO_SECRET.fullmatch(match[2]) else match[1] + SECRET
