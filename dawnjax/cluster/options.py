@@ -29,5 +29,5 @@ class ProcessOptions:
     num_processes: int = 0
     process_id: int = -1
     initialization_timeout_seconds: int = 300
-    heartbeat_timeout_seconds: int = 100
+    heartbeat_timeout_seconds: int = 20
     progress_deadline_seconds: float = 900.0
