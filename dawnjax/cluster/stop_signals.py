@@ -53,21 +53,22 @@ def listen(listener: Listener | None) -> Listener | None:
         _earlier.clear()
         previous, _listener = _listener, None
         return previous
-    if _writer < 0:
-        reader, _writer = os.pipe()
-        os.set_blocking(_writer, False)
-        _thread.start_new_thread(_tell, (reader,))
-    # Where there is a handler, the interpreter writes to the pipe. A library may have put its own
-    # in place of it since the last call.
-    for number in NUMBERS:
-        if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
-            continue
-        handler = signal.signal(number, _do_nothing)
-        _earlier.setdefault(number, handler)
-    wakeup = signal.set_wakeup_fd(_writer, warn_on_full_buffer=False)
-    if wakeup != _writer:
-        _earlier_wakeup = wakeup
-    previous, _listener = _listener, listener
+    with blocked():  # one that came between the handler and the pipe would be lost
+        if _writer < 0:
+            reader, _writer = os.pipe()
+            os.set_blocking(_writer, False)
+            _thread.start_new_thread(_tell, (reader,))
+        # Where there is a handler, the interpreter writes to the pipe. A library may have put its
+        # own there since the last call.
+        for number in NUMBERS:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
+            handler = signal.signal(number, _do_nothing)
+            _earlier.setdefault(number, handler)
+        wakeup = signal.set_wakeup_fd(_writer, warn_on_full_buffer=False)
+        if wakeup != _writer:
+            _earlier_wakeup = wakeup
+        previous, _listener = _listener, listener
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
     return previous
 
