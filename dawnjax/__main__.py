@@ -82,6 +82,7 @@ def run_command(name: str, argv: list[str]) -> int:
     processes = sys.modules.get("dawnjax.cluster.processes")
     if processes is not None:
         status = processes.leave(status)
+    stop_signals.ignore()
     try:
         sys.stderr.flush()
     except OSError:  # its reader is gone; at exit Python would try again, and change the status

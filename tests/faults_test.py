@@ -205,10 +205,11 @@ def test_signals_in_every_phase_lose_nothing(
         "with the same evaluations and parameters",
     )
     choose = random.Random(1)
-    run_dir, tries_of_run = tmp_path / "0", 0
-    for number in range(count):
+    number = tries_of_run = 0
+    run_dir = tmp_path / "run"
+    while number < count:
         kind, moment = SIGNALS[(number + number // 4) % 4], number % 4
-        delay = choose.uniform(*((0.05, 0.3), (0.3, 2.0), (2.0, 6.0), (0.0, 0.4))[moment])
+        delay = choose.uniform(*((0.05, 0.3), (0.3, 2.0), (2.0, 5.0), (0.0, 0.4))[moment])
         process = subprocess.Popen(
             command(run_dir, compile_cache),
             env=environment(),
@@ -219,13 +220,13 @@ def test_signals_in_every_phase_lose_nothing(
         if moment == 3:
             wait_for_training(process, run_dir)
         time.sleep(delay)
-        is_starting = is_before_the_program(process.pid)
+        has_ended, is_starting = process.poll() is not None, is_before_the_program(process.pid)
         process.send_signal(kind)
         seconds, stderr = seconds_to_end(process, within=30.0)
         status = process.returncode
         why = ""
         if seconds > 5.0:
-            why = f"took {seconds:.1f} s"
+            why = f"took {seconds:.1f} s, status {status}: {stderr[-300:]}"
         elif status not in (3, 5) and not (is_starting and status == -kind):
             why = f"status {status}: {stderr[-300:]}"  # 3 where the steps were over
         elif status == 5:
@@ -236,16 +237,22 @@ def test_signals_in_every_phase_lose_nothing(
             why = why or why_not_the_same_end(run_dir, uninterrupted)
             if done.returncode != 3:
                 why = why or f"the run ended with {done.returncode}: {done.stderr[-300:]}"
-            run_dir, tries_of_run = tmp_path / str(number + 1), 0
-        when = "the first steps" if moment == 3 else "the start"
-        label = f"{number}, {kind.name} {delay:.2f} s after {when}"
-        signals.tried(label, held=not why, why=why, seconds=seconds)
+            shutil.rmtree(run_dir)
+            tries_of_run = 0
+        if why or not has_ended:
+            when = "the first steps" if moment == 3 else "the start"
+            label = f"{number}, {kind.name} {delay:.2f} s after {when}"
+            signals.tried(label, held=not why, why=why, seconds=seconds)
+            number += 1
     signals.finish()
 
 
 def is_before_the_program(pid: int) -> bool:
     """Whether a process may still load Python itself: a signal then ends it, with no status."""
-    times = psutil.Process(pid).cpu_times()
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return False
     return times.user + times.system <= 0.06  # loading JAX takes more than ten times as long
 
 
@@ -839,25 +846,25 @@ def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cac
 
 
 def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_cache):
-    # The plain run is compiled as for a user. The launched runs compile other programs, with flags
-    # that take less time.
-    commands = {"plain": ([*DIGITS, compile_cache], environment(4, ""))}
+    # The runs of one process are here for their first losses, and stop at their first evaluation.
+    commands = {"plain": [*DIGITS, compile_cache, "--targets.0.value=0.0"]}
     for processes, devices in ((1, 4), (2, 2)):
         command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={processes}"]
         command += [f"--devices_per_process={devices}", "--", *DIGITS[3:], compile_cache]
-        commands[f"{processes}x{devices}"] = command, environment(devices)
+        commands[f"{processes}x{devices}"] = command
+    commands["1x4"].append("--targets.0.value=0.0")
     losses = {}
-    for name, (command, variables) in commands.items():
+    for name, command in commands.items():
         run_dir = tmp_path / name
-        done = run([*command, f"--run_dir={run_dir}"], env=variables)
+        done = run([*command, f"--run_dir={run_dir}"], env=environment(4))
         assert done.returncode == 0, done.stderr
         result = result_of(run_dir)
         assert result["reached"] and result["num_devices"] == 4
         assert result["num_processes"] == (2 if name == "2x2" else 1)
-        assert result["best"]["top_1_accuracy"] >= 0.9915
         assert check_run(run_dir)[0] == []
         losses[name] = result["first_losses"]
         assert len(losses[name]) == 10
+    assert result_of(tmp_path / "2x2")["best"]["top_1_accuracy"] >= 0.9915
     np.testing.assert_allclose(losses["2x2"], losses["1x4"], rtol=0, atol=1e-5)
     # A process that was not launched adds its devices' gradients up in another order. Sums differ
     # in the last bit, until that puts a value on the other side of a ReLU: by the tenth step the

@@ -234,13 +234,13 @@ def _launched_meeting(environment: Mapping[str, str]) -> Meeting:
             launched.PROCESS_ID,
             number,
             number == "0" or 0 < _number(number) < _number(count),
-            f"a number below {launched.NUM_PROCESSES}={count}",
+            f"a number below {launched.NUM_PROCESSES}={count[:80]}",
         ),
         (launched.COORDINATOR_ADDRESS, address, _is_address(address), "HOST:PORT"),
     ):
         if not is_right:
             raise ConfigError(
-                f"the environment has {name}={value!r}, which must be {rule}; `dawnjax launch` "
+                f"the environment has {name}={value[:80]!r}, which must be {rule}; `dawnjax launch` "
                 "sets it: unset it, or run alone with --processes.mode=off"
             )
     return Meeting(launched.SOURCE, address, int(count), int(number), cluster="deactivate")
@@ -413,7 +413,7 @@ def _check_port_is_free(address: str) -> None:
     bind_address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", f"[::]:{port}")
     if not _is_address(bind_address):
         raise ConfigError(
-            f"the environment has JAX_COORDINATOR_BIND_ADDRESS={bind_address!r}, which must be "
+            f"the environment has JAX_COORDINATOR_BIND_ADDRESS={bind_address[:80]!r}, which must be "
             "HOST:PORT; unset it"
         )
     bind_host, _, bind_port = bind_address.rpartition(":")

@@ -130,6 +130,13 @@ def end_with(status: int) -> None:
         listen(end)
 
 
+def ignore() -> None:
+    """Ignores the signals where someone listened: Python's own end would let them kill again."""
+    if _listener is not None:
+        for number in NUMBERS:
+            signal.signal(number, signal.SIG_IGN)
+
+
 def _tell(reader: int) -> None:
     while True:
         for number in os.read(reader, 16):
