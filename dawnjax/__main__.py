@@ -1,5 +1,6 @@
 """The command line: `dawnjax COMMAND [PATH...] --flags`, or `python -m dawnjax`."""
 
+import contextlib
 import importlib
 import io
 import os
@@ -134,7 +135,8 @@ def _can_print(text: str) -> bool:
 
 
 def _unwritten(name: str, error: OSError, status: int) -> int:
-    print(f"dawnjax {name}: cannot write to standard output: {error.strerror}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # both go to a terminal that is lost
+        print(f"dawnjax {name}: cannot write to standard output: {error.strerror}", file=sys.stderr)
     _drop(sys.stdout)
     return status or 1
 

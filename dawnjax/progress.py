@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,12 @@ class Display:
         self._line(f"{self._experiment.name}: to {targets} on {mesh.devices.size} x {device}")
         self._line(f"in {run_dir}; if it is interrupted, resume with: {resume_command}")
         if self._status is not None:
-            self._status.start()
+            self._live(self._status.start)
 
     def phase(self, name: str) -> None:
         """Shows a phase that takes a while."""
         if self._status is not None and name in ("compile", "restore"):
-            self._status.update(f"{name} ...")
+            self._live(self._status.update, f"{name} ...")
 
     def compiled(self, name: str, seconds: float, cache: str) -> None:
         """Shows that a program is ready, if it took long."""
@@ -117,7 +118,7 @@ class Display:
             f"{run_seconds:.1f} s  input wait {100 * waited:.1f}%"
         )
         if self._status is not None:
-            self._status.update(text)
+            self._live(self._status.update, text)
         else:
             self._line(text)
 
@@ -149,7 +150,7 @@ class Display:
     def close(self) -> None:
         """Ends the live line."""
         if self._status is not None:
-            self._status.stop()
+            self._live(self._status.stop)
 
     def closing_table(self, result: RunResult, run_dir: Path) -> None:
         """Shows the result, each time with what it holds."""
@@ -161,6 +162,13 @@ class Display:
         for warning in result.warnings:
             console.show(Text(f"warning: {warning}"))
         console.show(Text(f"result: {run_dir / 'result.json'}"))
+
+    def _live(self, change: Callable[..., None], *text: str) -> None:
+        """Changes the live line, as long as its terminal is there."""
+        try:
+            change(*text)
+        except OSError:
+            self._console.quiet = True
 
     def _line(self, text: str) -> None:
         if self._enabled:

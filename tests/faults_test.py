@@ -1,5 +1,6 @@
 """Runs that are killed, stopped and starved for real, and what they end with."""
 
+import contextlib
 import json
 import os
 import random
@@ -245,6 +246,41 @@ def test_signals_in_every_phase_lose_nothing(
             signals.tried(label, held=not why, why=why, seconds=seconds)
             number += 1
     signals.finish()
+
+
+IN_ITS_OWN_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_lost_terminal_saves_and_ends(tmp_path, compile_cache):
+    """As a connection that breaks: the terminal is gone, and the kernel sends SIGHUP."""
+    ours, terminal = os.openpty()
+
+    run_dir = tmp_path / "run"
+    argv = command(run_dir, compile_cache, "--num_epochs=3000", "--checkpoint.every_steps=0")
+    process = subprocess.Popen(
+        [sys.executable, "-c", IN_ITS_OWN_TERMINAL, *argv],
+        env=environment(),
+        **dict.fromkeys(("stdin", "stdout", "stderr"), terminal),
+    )
+    os.close(terminal)
+    os.set_blocking(ours, False)
+
+    def has_begun() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            os.read(ours, 65536)  # or the run would wait for its reader
+        return steps_reached(run_dir, 20)
+
+    wait_for(has_begun)
+    os.close(ours)
+    assert process.wait(timeout=10) == 5
+    result = result_of(run_dir)
+    assert result["status"] == "interrupted"
+    assert final_state_of(run_dir)[0] == result["steps"] >= 20
 
 
 def is_before_the_program(pid: int) -> bool:

@@ -15,9 +15,9 @@ from dawnjax.cluster import processes, stop_signals
 ROOT = Path(__file__).parents[1]
 
 
-def start(*argv: str, **options) -> subprocess.Popen[str]:
+def start(*argv: str, before: tuple[str, ...] = (), **options) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, *argv],
+        [*before, sys.executable, *argv],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -64,8 +64,8 @@ def said(process: subprocess.Popen[str], number: signal.Signals) -> str:
 
 
 def test_a_hangup_that_nohup_ignores_stays_ignored():
-    ignore = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # noqa: E731
-    process = start("-c", PROGRAM.format(then=""), preexec_fn=ignore)
+    nohup = ("sh", "-c", "trap '' HUP; exec \"$@\"", "sh")
+    process = start("-c", PROGRAM.format(then=""), before=nohup)
     assert process.stdout is not None and process.stdout.readline() == "listens\n"
     process.send_signal(signal.SIGHUP)
     assert said(process, signal.SIGUSR1) == "SIGUSR1\n"

@@ -240,8 +240,8 @@ def _launched_meeting(environment: Mapping[str, str]) -> Meeting:
     ):
         if not is_right:
             raise ConfigError(
-                f"the environment has {name}={value[:80]!r}, which must be {rule}; `dawnjax launch` "
-                "sets it: unset it, or run alone with --processes.mode=off"
+                f"the environment has {name}={value[:80]!r}, which must be {rule}; "
+                "`dawnjax launch` sets it: unset it, or run alone with --processes.mode=off"
             )
     return Meeting(launched.SOURCE, address, int(count), int(number), cluster="deactivate")
 
@@ -413,8 +413,8 @@ def _check_port_is_free(address: str) -> None:
     bind_address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", f"[::]:{port}")
     if not _is_address(bind_address):
         raise ConfigError(
-            f"the environment has JAX_COORDINATOR_BIND_ADDRESS={bind_address[:80]!r}, which must be "
-            "HOST:PORT; unset it"
+            f"the environment has JAX_COORDINATOR_BIND_ADDRESS={bind_address[:80]!r}, which must "
+            "be HOST:PORT; unset it"
         )
     bind_host, _, bind_port = bind_address.rpartition(":")
     family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET

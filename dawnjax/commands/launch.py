@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_float(
         "stop_seconds",
         60.0,
-        "How long the processes may take to save and end after SIGTERM or Ctrl-C.",
+        "How long the processes may take to save and end once asked to stop.",
         0.0,
         flag_values=values,
     )
