@@ -48,13 +48,15 @@ def test_a_signal_is_heard_from_the_moment_it_is_caught(command, number):
 
 
 PROGRAM = """
-import sys, time
+import os, sys, time
 from dawnjax.cluster import stop_signals
-stop_signals.listen(lambda number: print(number.name, flush=True))
-print("listens", flush=True)
+stop_signals.listen(lambda number: os.write(1, f"{{number.name}}\\n".encode()))
+os.write(1, b"listens\\n")
 {then}
-time.sleep(30)
+os.write(1, b"waits\\n")
+{end}
 """
+WAIT = "time.sleep(30)"
 
 
 def said(process: subprocess.Popen[str], number: signal.Signals) -> str:
@@ -65,8 +67,9 @@ def said(process: subprocess.Popen[str], number: signal.Signals) -> str:
 
 def test_a_hangup_that_nohup_ignores_stays_ignored():
     nohup = ("sh", "-c", "trap '' HUP; exec \"$@\"", "sh")
-    process = start("-c", PROGRAM.format(then=""), before=nohup)
-    assert process.stdout is not None and process.stdout.readline() == "listens\n"
+    process = start("-c", PROGRAM.format(then="", end=WAIT), before=nohup)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
     process.send_signal(signal.SIGHUP)
     assert said(process, signal.SIGUSR1) == "SIGUSR1\n"
     process.kill()
@@ -75,20 +78,21 @@ def test_a_hangup_that_nohup_ignores_stays_ignored():
 
 def test_a_process_that_is_started_with_signals_blocked_hears_them_once_it_listens():
     with stop_signals.blocked():
-        process = start("-c", PROGRAM.format(then=""))
+        process = start("-c", PROGRAM.format(then="", end=WAIT))
     process.send_signal(signal.SIGINT)  # while Python itself is loaded
     assert process.stdout is not None
-    assert {process.stdout.readline() for _ in range(2)} == {"listens\n", "SIGINT\n"}
+    lines = {process.stdout.readline() for _ in range(3)}
+    assert lines == {"SIGINT\n", "listens\n", "waits\n"}
     process.kill()
     process.wait()
 
 
 def test_a_signal_after_the_work_is_done_keeps_its_status():
-    process = start("-c", PROGRAM.format(then="stop_signals.end_with(3)"))
-    assert process.stdout is not None and process.stdout.readline() == "listens\n"
-    time.sleep(0.2)
+    process = start("-c", PROGRAM.format(then="stop_signals.end_with(3)", end=WAIT))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    time.sleep(0.3)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=10) == 3
@@ -97,9 +101,10 @@ def test_a_signal_after_the_work_is_done_keeps_its_status():
 def test_a_signal_while_python_ends_keeps_the_status():
     # Python has given its own handlers back when it comes to the last objects.
     then = "class Last:\n    def __del__(self, sleep=time.sleep): sleep(1)\nlast = Last()\n"
-    then += "stop_signals.ignore()\nsys.exit(3)"
-    process = start("-c", PROGRAM.format(then=then))
-    assert process.stdout is not None and process.stdout.readline() == "listens\n"
+    then += "stop_signals.ignore()\n"
+    process = start("-c", PROGRAM.format(then=then, end="sys.exit(3)"))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
     time.sleep(0.3)
     process.send_signal(signal.SIGUSR1)
     assert process.wait(timeout=10) == 3
