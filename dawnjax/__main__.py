@@ -1,15 +1,16 @@
 """The command line: `dawnjax COMMAND [PATH...] --flags`, or `python -m dawnjax`."""
 
+import contextlib
 import importlib
 import io
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import TextIO
 
 import dawnjax
+from dawnjax.cluster import stop_signals
 
 COMMANDS = {
     "train": ("train", "train one trial of an experiment to its target quality"),
@@ -27,6 +28,10 @@ COMMANDS = {
 }
 """Each command's module in `dawnjax.commands`, and what it does: help must import none of them."""
 
+_ON_DEVICES = {"train", "record", "launch", "profile", "evaluate", "infer"}
+"""Commands that import JAX or start processes: a signal ends them at once, until they have
+something to save. The rest end by KeyboardInterrupt, and clean up."""
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a command; returns its exit status.
@@ -34,6 +39,13 @@ def main(argv: list[str] | None = None) -> int:
     Args:
       argv: Arguments without the program's name; those of this process if None.
     """
+    if argv is None and sys.argv[1:2]:
+        # First of all: a signal before this ends the process by itself, without a line.
+        stop_signals.listen(
+            stop_signals.end_at_once(f"dawnjax {sys.argv[1]}", "with nothing to save")
+        )
+        if sys.argv[1] not in _ON_DEVICES:
+            stop_signals.listen(None)  # what a launcher had blocked has come through
     for stream in (sys.stdout, sys.stderr):
         # A character that a terminal or pipe cannot show is no reason to end a run.
         if isinstance(stream, io.TextIOWrapper):
@@ -57,11 +69,21 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_command(name: str, argv: list[str]) -> int:
     """Runs one command; what went wrong for the user is one line on standard error."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        print(
+            f"dawnjax {name}: the working directory was deleted; go to one that exists",
+            file=sys.stderr,
+        )
+        return 2
     status = _answered(name, lambda: _run(name, argv))
+    stop_signals.end_with(status)
     # A command that joined other processes parts from them last, with its status known.
     processes = sys.modules.get("dawnjax.cluster.processes")
     if processes is not None:
         status = processes.leave(status)
+    stop_signals.ignore()
     try:
         sys.stderr.flush()
     except OSError:  # its reader is gone; at exit Python would try again, and change the status
@@ -74,7 +96,7 @@ def _answered(name: str, act: Callable[[], int]) -> int:
     try:
         status = act()
     except KeyboardInterrupt:
-        print(f"dawnjax {name}: interrupted before anything was trained", file=sys.stderr)
+        print(f"dawnjax {name}: interrupted", file=sys.stderr)
         status = 5
     except BrokenPipeError:  # the reader of help, such as `head`, has seen enough
         status = 1
@@ -83,6 +105,9 @@ def _answered(name: str, act: Callable[[], int]) -> int:
     except BaseException as error:
         if isinstance(error, OSError) and not _can_print("\n"):
             return _unwritten(name, error, 1)
+        _explain(error)
+        import traceback
+
         traceback.print_exc()  # a fault of the program itself: nobody else can say where
         status = 1
     try:
@@ -94,6 +119,13 @@ def _answered(name: str, act: Callable[[], int]) -> int:
     return status
 
 
+def _explain(error: BaseException) -> None:
+    """Ends this process here, with a line about another host, if that is what the error is of."""
+    processes = sys.modules.get("dawnjax.cluster.processes")
+    if processes is not None:
+        processes.explain(error)
+
+
 def _can_print(text: str) -> bool:
     try:
         print(text, end="", flush=True)
@@ -103,7 +135,8 @@ def _can_print(text: str) -> bool:
 
 
 def _unwritten(name: str, error: OSError, status: int) -> int:
-    print(f"dawnjax {name}: cannot write to standard output: {error.strerror}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # both go to a terminal that is lost
+        print(f"dawnjax {name}: cannot write to standard output: {error.strerror}", file=sys.stderr)
     _drop(sys.stdout)
     return status or 1
 

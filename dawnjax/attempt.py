@@ -72,6 +72,10 @@ class Attempt:
         self._is_first = jax.process_index() == 0
         with contextlib.ExitStack() as opened:
             opened.callback(log.close)
+            # Closed late: a signal that comes while the rest is closed changes nothing.
+            self.preemption = Preemption(watchdog)
+            opened.callback(self.preemption.close)
+            self.preemption.install()
             self._checkpoint_directory = options.checkpoint.directory or str(
                 run.directory.checkpoints
             )
@@ -99,9 +103,6 @@ class Attempt:
             opened.callback(self._sampler.stop)
             self._sampler.start()
             self.phases = Phases(self._record_phase)
-            self.preemption = Preemption(watchdog)
-            opened.callback(self.preemption.close)
-            self.preemption.install()
             self.checkpoints = Checkpoints(
                 self._checkpoint_directory,
                 keep=options.checkpoint.keep,

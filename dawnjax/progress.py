@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,12 @@ class Display:
         self._line(f"{self._experiment.name}: to {targets} on {mesh.devices.size} x {device}")
         self._line(f"in {run_dir}; if it is interrupted, resume with: {resume_command}")
         if self._status is not None:
-            self._status.start()
+            self._live(self._status.start)
 
     def phase(self, name: str) -> None:
         """Shows a phase that takes a while."""
         if self._status is not None and name in ("compile", "restore"):
-            self._status.update(f"{name} ...")
+            self._live(self._status.update, f"{name} ...")
 
     def compiled(self, name: str, seconds: float, cache: str) -> None:
         """Shows that a program is ready, if it took long."""
@@ -125,7 +126,7 @@ class Display:
             f"{run_seconds:.1f}{limit} s  input wait {100 * waited:.1f}%"
         )
         if self._status is not None:
-            self._status.update(text)
+            self._live(self._status.update, text)
         else:
             self._line(text)
 
@@ -157,7 +158,7 @@ class Display:
     def close(self) -> None:
         """Ends the live line."""
         if self._status is not None:
-            self._status.stop()
+            self._live(self._status.stop)
 
     def closing_table(self, result: RunResult, run_dir: Path) -> None:
         """Shows the result, each time with what it holds."""
@@ -169,6 +170,13 @@ class Display:
         for warning in result.warnings:
             console.line(f"warning: {warning}")
         console.line(f"result: {run_dir / 'result.json'}")
+
+    def _live(self, change: Callable[..., None], *text: str) -> None:
+        """Changes the live line, as long as its terminal is there."""
+        try:
+            change(*text)
+        except OSError:
+            self._console.quiet = True
 
     def _line(self, text: str) -> None:
         if self._enabled:

@@ -293,8 +293,8 @@ def test_a_process_that_dies_before_it_joins_ends_the_others(launched, tmp_path)
         "sys.exit(1) if os.environ['DAWNJAX_PROCESS_ID'] == '1' else time.sleep(1000)\n"
     )
     # Process 0 knows of nothing, so it is killed.
-    group = launched(program=[str(program)], survive_seconds=1.0)
-    assert group.status(within=HEARTBEAT_SECONDS + STOP_SECONDS) == 1
+    group = launched(program=[str(program)], survive_seconds=300.0)
+    assert group.status(within=STOP_SECONDS) == 1
     (line,) = group.own_lines()
     assert "failed with exit status 1 at the start; resume with: dawnjax launch" in line
     assert group.nobody_is_left()

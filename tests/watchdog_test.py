@@ -202,8 +202,11 @@ def test_a_broken_connection_waits_for_the_name_longer_than_a_short_heartbeat_ti
 def test_a_status_goes_up_to_the_launcher(tmp_path):
     environment = {launched.STATUS_DIR: str(tmp_path), launched.PROCESS_ID: "3"}
     status = launched.Status(7, "train", "dawnjax train", "")
+    assert not launched.has_joined(tmp_path, 3)
     launched.write_status(status, environment)
+    assert launched.has_joined(tmp_path, 3)
     assert launched.read_status(tmp_path, 3) == status
+    launched.write_status(status, {launched.STATUS_DIR: str(tmp_path)})  # whose, is not said
     assert os.listdir(tmp_path) == ["3.json"]
     assert launched.read_status(tmp_path, 2) == launched.Status()
     (tmp_path / "2.json").write_text(json.dumps({"step": 1})[:-3])

@@ -42,10 +42,6 @@ class Board:
             if "ALREADY_EXISTS" not in str(error):
                 raise
 
-    def remove(self, key: str) -> None:
-        """Takes away the note with that key and those whose keys begin with `key/`."""
-        self._client.key_value_delete(key)
-
     def read(self, folder: str) -> dict[str, str]:
         """Returns the notes whose keys begin with `folder/`, by the rest of the key."""
         prefix = folder + "/"

@@ -42,11 +42,13 @@ class Status:
 
 
 def write_status(status: Status, environment: Mapping[str, str] = os.environ) -> None:
-    """Tells the launcher how far this process is; does nothing where there is no launcher."""
-    directory = environment.get(STATUS_DIR)
-    if directory:
-        file = Path(directory) / f"{environment[PROCESS_ID]}.json"
-        _write(file, dataclasses.asdict(status))
+    """Tells the launcher how far this process is, from when it has met the others.
+
+    Does nothing where there is no launcher.
+    """
+    directory, process_id = environment.get(STATUS_DIR), environment.get(PROCESS_ID)
+    if directory and process_id:
+        _write(Path(directory) / f"{process_id}.json", dataclasses.asdict(status))
 
 
 def read_status(directory: Path, process_id: int) -> Status:
@@ -55,6 +57,11 @@ def read_status(directory: Path, process_id: int) -> Status:
         return Status(**json.loads((directory / f"{process_id}.json").read_text()))
     except (OSError, ValueError, TypeError):
         return Status()
+
+
+def has_joined(directory: Path, process_id: int) -> bool:
+    """Tells whether a process has met the others, and so hears of what becomes of them."""
+    return (directory / f"{process_id}.json").exists()
 
 
 def tell_killed(directory: Path, process_id: int, how: str) -> None:

@@ -18,7 +18,8 @@ class ProcessOptions:
       process_id: This process's number, counted from 0; -1 takes what the environment says.
       initialization_timeout_seconds: How long to wait for the others at the start.
       heartbeat_timeout_seconds: A process without a sign of life (killed, stopped, cut off) ends
-        all others within this time; below 13 s, up to 5 s later.
+        all others within this time; below 13 s, up to 5 s later. A host so busy that a thread of
+        it gets no turn for four fifths of this time is given up too.
       progress_deadline_seconds: No report of progress from any process for this long ends the
         run, also before the first step; 0 sets no deadline. It must exceed the longest
         compilation.
@@ -29,5 +30,5 @@ class ProcessOptions:
     num_processes: int = 0
     process_id: int = -1
     initialization_timeout_seconds: int = 300
-    heartbeat_timeout_seconds: int = 100
+    heartbeat_timeout_seconds: int = 20
     progress_deadline_seconds: float = 900.0

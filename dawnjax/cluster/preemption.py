@@ -1,6 +1,7 @@
-"""Stopping when asked to: SIGTERM or SIGINT to any process ends all of them at the same step.
+"""Stopping when asked to: a signal to any process ends all of them at the same step.
 
-A cluster that takes a machine back, and a person who presses Ctrl-C, want the run to save and end.
+A cluster that takes a machine back (SIGTERM) or warns of its time limit (SIGUSR1), a person who
+presses Ctrl-C (SIGINT) and a connection that is lost (SIGHUP) want the run to save and end.
 With several processes all must stop after the same step, or the others wait in a collective for the
 one that stopped. So the processes agree: each that hears of the wish holds still at its next step
 boundary and says which step it came from, and all go on to the first boundary after the latest.
@@ -13,10 +14,9 @@ comes before the first step.
 import contextlib
 import os
 import signal
-import socket
 import threading
-from typing import Any
 
+from dawnjax.cluster import stop_signals
 from dawnjax.cluster.board import Board
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.errors import ExitStatus
@@ -29,8 +29,6 @@ _POLL_SECONDS = 1.0
 _AGREEMENT_POLL_SECONDS = 0.02
 """How often it looks while all hold still; times the number of processes over 16 beyond that, since
 each then reads what each said."""
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _BUDGET = "the budget of time"
 
@@ -62,41 +60,22 @@ class Preemption:
         self._agreed = threading.Event()
         self._closed = threading.Event()
         self._wake = threading.Event()  # Set when there is something for the agreement to do.
-        self._previous: dict[signal.Signals, Any] = {}
-        self._previous_wakeup = -1
-        self._reader, self._writer = socket.socketpair()
-        self._writer.setblocking(False)
-        self._threads = [threading.Thread(target=self._signal_loop, daemon=True)]
-        if self._board is not None:
-            self._threads.append(threading.Thread(target=self._agreement_loop, daemon=True))
+        self._hearing = contextlib.ExitStack()
+        self._thread = threading.Thread(target=self._agreement_loop, daemon=True)
 
     def install(self) -> None:
-        """Takes over SIGTERM and SIGINT; does nothing for them outside the main thread."""
-        # The interpreter writes a signal's number to the socket at once, also while the main
-        # thread stands in a computation, where no Python handler would run.
-        with contextlib.suppress(ValueError):
-            self._previous_wakeup = signal.set_wakeup_fd(
-                self._writer.fileno(), warn_on_full_buffer=False
-            )
-            self._previous = _take_signals()
-        for thread in self._threads:
-            thread.start()
+        """Hears of the signals from now on; does nothing for them outside the main thread."""
+        self._hearing.enter_context(stop_signals.heard_by(self.ask))
+        if self._board is not None:
+            self._thread.start()
 
     def close(self) -> None:
-        """Returns the signals to their earlier handlers; a second call does nothing."""
-        if self._closed.is_set():
-            return
+        """Returns the signals to who heard of them before; a second call does nothing."""
         self._closed.set()
         self._wake.set()
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        if self._previous:
-            signal.set_wakeup_fd(self._previous_wakeup)
-        self._writer.close()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join(timeout=5.0)
-        self._reader.close()
+        self._hearing.close()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
 
     def begin(self, step: int) -> None:
         """Says that the steps begin.
@@ -105,9 +84,8 @@ class Preemption:
           step: Steps done before; there is something to save once the watchdog's `step` is above.
         """
         self._begun_after = step
-        if self._previous:
-            # Loading an accelerator's runtime may have taken the signals away since `install`.
-            _take_signals()
+        # Loading an accelerator's runtime may have taken the signals away since `install`.
+        self._hearing.enter_context(stop_signals.heard_by(self.ask))
 
     def end(self) -> None:
         """Says that the steps are over: what a request ends from now on is the profile."""
@@ -162,18 +140,11 @@ class Preemption:
         if self._has_ended:
             what = "the steps are over; their profile is left out"
         once_more = "; once more ends it at once" if number == signal.SIGINT else ""
-        os.write(2, f"dawnjax: {number.name}: {what}{once_more}\n".encode())
+        with contextlib.suppress(OSError):  # a terminal that is lost is why SIGHUP comes
+            os.write(2, f"dawnjax: {number.name}: {what}{once_more}\n".encode())
         if self._board is None:
             self.holding = True
         self._wake.set()
-
-    def _signal_loop(self) -> None:
-        # An empty message or an error: closed.
-        with contextlib.suppress(OSError):
-            while numbers := self._reader.recv(16):
-                for number in numbers:
-                    if number in _SIGNALS:
-                        self.ask(signal.Signals(number))
 
     def _agreement_loop(self) -> None:
         board = self._board
@@ -203,9 +174,3 @@ class Preemption:
                 return
         self._stop_at = max(map(int, told.values())) + 1
         self._agreed.set()
-
-
-def _take_signals() -> dict[signal.Signals, Any]:
-    """Makes the signals known to the interpreter; returns the handlers before. Main thread only."""
-    # A handler that does nothing: where there is one, the interpreter writes to the socket.
-    return {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}

@@ -10,14 +10,13 @@ import dataclasses
 import importlib.util
 import json
 import os
-import signal
 import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dawnjax.cluster import launched
+from dawnjax.cluster import launched, stop_signals
 from dawnjax.cluster.board import Board, board_of_this_process
 from dawnjax.cluster.options import ProcessOptions
 from dawnjax.cluster.watchdog import Watchdog, first_line
@@ -112,6 +111,16 @@ def leave(exit_status: int) -> int:
     return exit_status if watchdog is None else watchdog.leave(exit_status)
 
 
+def explain(error: BaseException) -> None:
+    """Ends this process with the name of the host at fault if an error is the echo of its end.
+
+    Args:
+      error: What ended the command here.
+    """
+    if _watchdog is not None:
+        _watchdog.explain(error)
+
+
 def gather(value: Any) -> list[Any]:
     """Collects a value from every process, in their order, for all; all must call it alike.
 
@@ -193,13 +202,7 @@ def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Mee
 
 def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
     if launched.PROCESS_ID in environment:
-        return Meeting(
-            launched.SOURCE,
-            environment[launched.COORDINATOR_ADDRESS],
-            int(environment[launched.NUM_PROCESSES]),
-            int(environment[launched.PROCESS_ID]),
-            cluster="deactivate",
-        )
+        return _launched_meeting(environment)
     # Set by srun for each task; the batch script itself has no SLURM_STEP_NODELIST.
     slurm = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
     tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS")
@@ -220,8 +223,31 @@ def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
     return None
 
 
+def _launched_meeting(environment: Mapping[str, str]) -> Meeting:
+    address = environment.get(launched.COORDINATOR_ADDRESS, "")
+    count, number = (
+        environment.get(name, "") for name in (launched.NUM_PROCESSES, launched.PROCESS_ID)
+    )
+    for name, value, is_right, rule in (
+        (launched.NUM_PROCESSES, count, _number(count) > 0, "a count of processes"),
+        (
+            launched.PROCESS_ID,
+            number,
+            number == "0" or 0 < _number(number) < _number(count),
+            f"a number below {launched.NUM_PROCESSES}={count[:80]}",
+        ),
+        (launched.COORDINATOR_ADDRESS, address, _is_address(address), "HOST:PORT"),
+    ):
+        if not is_right:
+            raise ConfigError(
+                f"the environment has {name}={value[:80]!r}, which must be {rule}; "
+                "`dawnjax launch` sets it: unset it, or run alone with --processes.mode=off"
+            )
+    return Meeting(launched.SOURCE, address, int(count), int(number), cluster="deactivate")
+
+
 def _number(text: str | None) -> int:
-    return int(text) if text and text.isdigit() else 0
+    return int(text) if text and text.isdecimal() and len(text) < 19 else 0
 
 
 def _may_use_tpu(environment: Mapping[str, str]) -> bool:
@@ -261,10 +287,15 @@ def _check(options: ProcessOptions) -> None:
 
 
 def _split_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not host or not 0 < _number(port) < 65536:
+    if not _is_address(address):
         raise ConfigError(f"processes.coordinator_address={address!r} must be HOST:PORT")
+    host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and 0 < _number(port) < 65536
 
 
 def _meet(meeting: Meeting, options: ProcessOptions) -> None:
@@ -307,15 +338,20 @@ def _meet(meeting: Meeting, options: ProcessOptions) -> None:
 
     # A thread that waits in JAX's runtime hears no signal and no clock; the main thread does.
     thread = threading.Thread(target=initialize, daemon=True)
-    with _ended_by_signals(f"while it waited for the other processes ({meeting.source})"):
+    ended = stop_signals.end_at_once(
+        "dawnjax", f"while it waited for the other processes ({meeting.source})"
+    )
+    with stop_signals.heard_by(ended):
         thread.start()
         thread.join(seconds)
     if thread.is_alive():
-        _end_at_once(
+        what = (
             f"waited {seconds} s for {_why_nobody_came(meeting)}; start the same command on every "
-            "host, or run alone with --processes.mode=off",
-            ExitStatus.FAILED,
+            "host, or run alone with --processes.mode=off"
         )
+        os.write(2, f"dawnjax: {what}\n".encode())
+        # An orderly end would wait for the thread that waits in JAX's runtime.
+        os._exit(ExitStatus.FAILED)
     for error in errors:
         raise RunError(
             f"cannot join the other processes ({meeting.source}): {first_line(error)}; {other_ways}"
@@ -355,30 +391,6 @@ def _take_greetings_out_of_standard_output() -> None:
     threading.Thread(target=copy, daemon=True).start()
 
 
-@contextlib.contextmanager
-def _ended_by_signals(when: str) -> Iterator[None]:
-    """Lets SIGINT and SIGTERM end this process at once with one line, inside a block."""
-
-    def end(number: int, _: Any) -> None:
-        _end_at_once(f"ended by {signal.Signals(number).name} {when}", ExitStatus.INTERRUPTED)
-
-    previous = {}
-    if threading.current_thread() is threading.main_thread():
-        previous = {
-            number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _end_at_once(message: str, exit_status: int) -> None:
-    os.write(2, f"dawnjax: {message}\n".encode())
-    os._exit(exit_status)  # an orderly end would wait for the thread that waits in JAX's runtime
-
-
 def _why_nobody_came(meeting: Meeting) -> str:
     reason = "not all of them came"
     if meeting.coordinator_address:
@@ -399,6 +411,11 @@ def _check_port_is_free(address: str) -> None:
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
         raise RunError(f"process 0 cannot serve at {address}: something answers there; {advice}")
     bind_address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", f"[::]:{port}")
+    if not _is_address(bind_address):
+        raise ConfigError(
+            f"the environment has JAX_COORDINATOR_BIND_ADDRESS={bind_address[:80]!r}, which must "
+            "be HOST:PORT; unset it"
+        )
     bind_host, _, bind_port = bind_address.rpartition(":")
     family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
     both = family == socket.AF_INET6

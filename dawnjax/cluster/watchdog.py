@@ -138,6 +138,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Begins to watch."""
+        self._tell_launcher()
         loops = [self._judge_loop]
         if self.board is not None:
             self._abort_handler = _handle_abort(self._on_abort)  # C does not keep it alive

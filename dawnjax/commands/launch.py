@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from absl import flags
 
-from dawnjax.cluster import launched
+from dawnjax.cluster import launched, stop_signals
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_float(
         "stop_seconds",
         60.0,
-        "How long the processes may take to save and end after SIGTERM or Ctrl-C.",
+        "How long the processes may take to save and end once asked to stop.",
         0.0,
         flag_values=values,
     )
@@ -66,7 +66,8 @@ def main(argv: list[str]) -> int:
         "number, on standard error. When one dies the others end within seconds, 30 at most,\n"
         "and a line says which, at which step, and how to resume. Ends with status 0 if all\n"
         "did, else with the first of 1, 2, 4, 5, 3 that one ended with; a death by a signal\n"
-        "is a 1.",
+        "is a 1. Asked to stop by SIGTERM, Ctrl-C, SIGHUP or SIGUSR1, it ends with 5 if one\n"
+        "process did.",
     )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")
@@ -110,9 +111,10 @@ class Plan:
       platform: `cpu`, `gpu` or `tpu`.
       stop_seconds: How long the processes may take to end after a signal to the launcher.
       launch_command: The launcher's part of the command line, for the line that says how to resume.
-      survive_seconds: How long the others may take to end after one has failed, before they are
-        killed. Most hear of it within a second; one that has not joined never does.
       program: What runs the command.
+      survive_seconds: How long the others may take to end after one has failed, before they are
+        killed. Most hear of it within seconds.
+      unmet_survive_seconds: The same for one that has not met the others, and so never hears.
     """
 
     command: tuple[str, ...]
@@ -123,6 +125,7 @@ class Plan:
     launch_command: str
     program: tuple[str, ...]
     survive_seconds: float = 30.0
+    unmet_survive_seconds: float = 2.0
 
 
 def launch(plan: Plan) -> int:
@@ -135,16 +138,18 @@ def launch(plan: Plan) -> int:
       The exit status, as `main` tells it. No process is left behind, whatever happens.
     """
     scratch = tempfile.TemporaryDirectory(prefix="dawnjax_launch_", ignore_cleanup_errors=True)
-    with scratch as directory, _held_port() as port, _signals() as received:
+    with scratch as directory, _held_port() as port:
         children: list[_Child] = []
+        received: list[signal.Signals] = []
         printers: list[threading.Thread] = []
         try:
-            for process_id in range(plan.num_processes):
-                child = _start(plan, process_id, port, directory)
-                children.append(child)
-                if child.stdout is not None:
-                    printers.append(_print_with_number(child.stdout, process_id))
-            return _wait(plan, children, Path(directory), received)
+            with stop_signals.heard_by(received.append):
+                for process_id in range(plan.num_processes):
+                    child = _start(plan, process_id, port, directory)
+                    children.append(child)
+                    if child.stdout is not None:
+                        printers.append(_print_with_number(child.stdout, process_id))
+                return _wait(plan, children, Path(directory), received)
         finally:
             for child in children:
                 # Also what a process has started and left: the group outlives its leader.
@@ -154,11 +159,14 @@ def launch(plan: Plan) -> int:
                 printer.join(timeout=2.0)
 
 
-def _wait(plan: Plan, children: list[_Child], directory: Path, received: list[int]) -> int:
+def _wait(
+    plan: Plan, children: list[_Child], directory: Path, received: list[signal.Signals]
+) -> int:
     """Waits for all processes; kills those that outlive a failed one or a request to stop."""
     running = dict(enumerate(children))
-    kill_at = float("inf")
+    stop_at = failed_at = float("inf")
     num_forwarded = 0
+    outlived: set[int] = set()  # killed here since another had failed
     has_blamed = False
     while running:
         time.sleep(_POLL_SECONDS)
@@ -166,18 +174,23 @@ def _wait(plan: Plan, children: list[_Child], directory: Path, received: list[in
         for number in received[num_forwarded:]:
             num_forwarded += 1
             for child in running.values():
-                _send(child, number)
+                # The processes know a lost terminal or a time limit by one name.
+                _send(child, signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             # A second Ctrl-C ends them at once; should one not hear it, it is made to.
             is_second = received[:num_forwarded].count(signal.SIGINT) > 1
-            kill_at = min(kill_at, now + (1.0 if is_second else plan.stop_seconds))
+            stop_at = min(stop_at, now + (1.0 if is_second else plan.stop_seconds))
         for process_id, child in list(running.items()):
-            if now >= kill_at:
-                _send(child, signal.SIGKILL)
             status = child.poll()
             if status is None:
+                has_met = launched.has_joined(directory, process_id)
+                patience = plan.survive_seconds if has_met else plan.unmet_survive_seconds
+                if now >= failed_at + patience:
+                    outlived.add(process_id)
+                if now >= stop_at or process_id in outlived:
+                    _send(child, signal.SIGKILL)
                 continue
             del running[process_id]
-            if status == 0:
+            if status == 0 or process_id in outlived:
                 continue
             if not received and not has_blamed and (status < 0 or status == ExitStatus.FAILED):
                 line = _line_about(plan, process_id, child, directory)
@@ -185,15 +198,18 @@ def _wait(plan: Plan, children: list[_Child], directory: Path, received: list[in
                 has_blamed = True
                 if status < 0:
                     launched.tell_killed(directory, process_id, _how_it_died(status))
-            kill_at = min(kill_at, now + plan.survive_seconds)
+            failed_at = min(failed_at, now)
         if len(running) < len(children) and all(map(_is_stopped, running.values())):
-            kill_at = now
+            stop_at = now
     statuses = [child.returncode for child in children]
-    if received:
-        # One that was asked to stop before it could listen, or a second time, has stopped as asked.
-        asked = {-signal.SIGTERM, -signal.SIGINT}
-        asked |= {-signal.SIGKILL} if received.count(signal.SIGINT) > 1 else set()
-        statuses = [ExitStatus.INTERRUPTED if code in asked else code for code in statuses]
+    if not received:
+        return joint_status([status for i, status in enumerate(statuses) if i not in outlived])
+    # One that was asked to stop before it could listen, or a second time, has stopped as asked.
+    asked = {-number for number in stop_signals.NUMBERS}
+    asked |= {-signal.SIGKILL} if received.count(signal.SIGINT) > 1 else set()
+    if not asked.isdisjoint(statuses) or ExitStatus.INTERRUPTED in statuses:
+        # All stop together: what else one says is the echo of the end of the first.
+        return ExitStatus.INTERRUPTED
     return joint_status(statuses)
 
 
@@ -248,16 +264,17 @@ def _how_it_died(status: int) -> str:
 def _start(plan: Plan, process_id: int, port: int, directory: str) -> _Child:
     # The others write through a pipe, so that their lines can be told apart.
     is_first = process_id == 0
-    return subprocess.Popen(
-        [*plan.program, *plan.command],
-        env=_environment(plan, process_id, port, directory),
-        stdin=subprocess.DEVNULL,
-        stdout=None if is_first else subprocess.PIPE,
-        stderr=None if is_first else subprocess.STDOUT,
-        # Its own group, so that Ctrl-C reaches it through the launcher alone, and once.
-        process_group=0,
-        preexec_fn=_die_with_parent(os.getpid()),
-    )
+    with stop_signals.blocked():
+        return subprocess.Popen(
+            [*plan.program, *plan.command],
+            env=_environment(plan, process_id, port, directory),
+            stdin=subprocess.DEVNULL,
+            stdout=None if is_first else subprocess.PIPE,
+            stderr=None if is_first else subprocess.STDOUT,
+            # Its own group, so that Ctrl-C reaches it through the launcher alone, and once.
+            process_group=0,
+            preexec_fn=_die_with_parent(os.getpid()),
+        )
 
 
 def _environment(plan: Plan, process_id: int, port: int, directory: str) -> dict[str, str]:
@@ -359,21 +376,3 @@ def _held_port() -> Iterator[int]:
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collects the signals that ask the launcher to stop, in the order they come."""
-    received: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        # A lost terminal is a request to stop that the processes know by another name.
-        received.append(signal.SIGTERM if number == signal.SIGHUP else number)
-
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    previous = {number: signal.signal(number, note) for number in numbers}
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

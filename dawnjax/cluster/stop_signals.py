@@ -1,0 +1,151 @@
+"""The signals that ask a process to stop, heard from its first moments on.
+
+Python runs a signal's handler in the main thread alone, between two of its instructions. In a long
+computation no handler runs, and an exception that one raises comes up wherever the main thread is:
+a callback of JAX's garbage collector swallows it. So the handlers here do nothing. The interpreter
+also writes each signal's number to a pipe, at once, and a thread tells it to a listener.
+
+A program listens before its other imports, which take seconds; so this module imports little.
+"""
+
+import _thread
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+INTERRUPTED = 5
+"""`ExitStatus.INTERRUPTED`, whose module takes longer to import."""
+
+NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+"""SIGHUP comes when a terminal is lost, SIGUSR1 where a batch system warns of its time limit."""
+
+Listener = Callable[[signal.Signals], object]
+
+_listener: Listener | None = None
+_earlier: dict[signal.Signals, Any] = {}
+_earlier_wakeup = -1
+_writer = -1
+
+
+def listen(listener: Listener | None) -> Listener | None:
+    """Tells a listener of each signal from now on, in a thread of its own.
+
+    A SIGHUP that this process was started to ignore, as by `nohup`, stays ignored. Signals that
+    whoever started it has blocked are unblocked, and come now.
+
+    Args:
+      listener: Who hears of the signals; None gives them back to their earlier handlers.
+
+    Returns:
+      Who heard of them before.
+
+    Raises:
+      ValueError: This is not the main thread, which alone may take signals.
+    """
+    global _listener, _writer, _earlier_wakeup
+    if listener is None:
+        for number, handler in _earlier.items():
+            signal.signal(number, handler)
+        if _earlier:
+            signal.set_wakeup_fd(_earlier_wakeup)
+        _earlier.clear()
+        previous, _listener = _listener, None
+        return previous
+    with blocked():  # one that came between the handler and the pipe would be lost
+        if _writer < 0:
+            reader, _writer = os.pipe()
+            os.set_blocking(_writer, False)
+            _thread.start_new_thread(_tell, (reader,))
+        # Where there is a handler, the interpreter writes to the pipe. A library may have put its
+        # own there since the last call.
+        for number in NUMBERS:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
+            handler = signal.signal(number, _do_nothing)
+            _earlier.setdefault(number, handler)
+        wakeup = signal.set_wakeup_fd(_writer, warn_on_full_buffer=False)
+        if wakeup != _writer:
+            _earlier_wakeup = wakeup
+        previous, _listener = _listener, listener
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
+    return previous
+
+
+@contextlib.contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Tells a listener of the signals inside a block; does nothing outside the main thread."""
+    try:
+        previous = listen(listener)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        listen(previous)
+
+
+@contextlib.contextmanager
+def blocked() -> Iterator[None]:
+    """Lets processes that are started inside a block hear of signals only once they listen."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_at_once(who: str, why: str) -> Listener:
+    """Makes the listener that ends this process with one line and status 5.
+
+    Args:
+      who: Who says so, such as `dawnjax train`.
+      why: The end of the line, such as why there is nothing to save.
+    """
+
+    def end(number: signal.Signals) -> None:
+        with contextlib.suppress(OSError):  # its terminal may be gone
+            os.write(2, f"{who}: ended by {number.name} {why}\n".encode())
+        os._exit(INTERRUPTED)
+
+    return end
+
+
+def end_with(status: int) -> None:
+    """Keeps the status of a program that has done its work, whatever signal still comes.
+
+    The first signal changes nothing; a second ends the process at once, with that status. Does
+    nothing where no one listened before.
+    """
+    heard: list[signal.Signals] = []
+
+    def end(number: signal.Signals) -> None:
+        heard.append(number)
+        if len(heard) > 1:
+            os._exit(status)
+
+    if _listener is not None:
+        listen(end)
+
+
+def ignore() -> None:
+    """Ignores the signals where someone listened: Python's own end would let them kill again."""
+    if _listener is not None:
+        for number in NUMBERS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _tell(reader: int) -> None:
+    while True:
+        for number in os.read(reader, 16):
+            listener = _listener
+            if number in NUMBERS and listener is not None:
+                # What one signal brings about must not keep the next from being heard.
+                with contextlib.suppress(Exception):
+                    listener(signal.Signals(number))
+
+
+def _do_nothing(*_: Any) -> None:
+    pass
