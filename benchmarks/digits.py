@@ -1,14 +1,17 @@
 """The digits experiment as a user starts it, against PyTorch: time to accuracy and total.
 
     python -m benchmarks digits --rounds=20
-    python -m benchmarks digits --rounds=5 --compile
+
+First PyTorch runs three seeds in each way that an expert would try (`pytorch_settings`). The way
+with the least time an epoch, evaluations included, is the one that DawnJAX is compared with.
 
 A round is one process of each side with one seed, one after the other; every other round PyTorch
 goes first. Both train the same network on the same data with the same recipe, evaluations and
 clock (`pytorch_digits.py`), save that PyTorch normalizes by whole batches; `--like_for_like` makes
 DawnJAX do so too. Both must reach the target: that is the check that they do the same work. The
 time to accuracy leaves compilation out on both sides; the total, from the start of the program,
-holds imports and all compilation: DawnJAX reads none of it from a cache of earlier runs.
+holds imports and all compilation: DawnJAX reads none of it from a cache of earlier runs, while
+`torch.compile` has its own, which the first seeds fill.
 
 Ratios are given only where every trial of both sides reached: means over those that did would
 flatter the side that fails.
@@ -16,15 +19,20 @@ flatter the side that fails.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, seeds
+from benchmarks import harness, pytorch_settings, seeds
 
 LIKE_FOR_LIKE = "--batch_norm_group_size=64"
+SCREENING_SEED = 1_000_000
+"""The first seed of the trials that choose how PyTorch runs."""
+
 NOTHING_CACHED = "--compile_cache_dir=none"
 
 
@@ -33,11 +41,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--first_seed", type=int, default=0)
-    parser.add_argument("--compile", action="store_true", help="torch.compile on PyTorch's side")
     parser.add_argument("--like_for_like", action="store_true")
     parser.add_argument("--name", default="digits_pytorch", help="of the result file")
     arguments = parser.parse_args()
     flags = [NOTHING_CACHED, *([LIKE_FOR_LIKE] if arguments.like_for_like else [])]
+    tried = _screen(pytorch_settings.CPU_SMALL)
+    seconds = {name: way["seconds_an_epoch"] for name, way in tried.items() if "failed" not in way}
+    if not seconds:
+        sys.exit(f"digits: PyTorch failed in every way: {tried}")
+    settings = min(seconds, key=lambda name: seconds[name])
+    print(f"PyTorch's fastest way of {len(seconds)}: {settings}", flush=True)
     sides: dict[str, list[dict[str, Any]]] = {"dawnjax": [], "pytorch": []}
     for number in range(arguments.rounds):
         seed = arguments.first_seed + number
@@ -46,12 +59,13 @@ def main() -> int:
             if side == "dawnjax":
                 trial = seeds.run_trial("digits", seed, flags)
             else:
-                trial = run_pytorch(seed, arguments.compile)
+                trial = run_pytorch(seed, settings)
             sides[side].append(trial)
             print(f"{side:8} {_line(trial)}", flush=True)
     record = {
         "flags": flags,
-        "pytorch_mode": "compile" if arguments.compile else "eager",
+        "pytorch_settings": settings,
+        "tried": tried,
         **{side: _summary(trials) for side, trials in sides.items()},
         "ratios": _ratios(sides),
     }
@@ -72,16 +86,35 @@ def main() -> int:
     return 0
 
 
-def run_pytorch(seed: int, compiled: bool) -> dict[str, Any]:
+def run_pytorch(seed: int, settings: str) -> dict[str, Any]:
     """Runs one trial of PyTorch's side in a process of its own; a crash is a row too."""
     command = [sys.executable, "-m", "benchmarks", "pytorch_digits", f"--first_seed={seed}"]
-    command += ["--compile"] if compiled else []
-    done = subprocess.run(command, capture_output=True, text=True)
+    command += [f"--settings={settings}"]
+    variables = {**os.environ, **pytorch_settings.SETTINGS[settings].environment()}
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
     if done.returncode:
         return {"seed": seed, "reached": False, "error": done.stderr.strip().splitlines()[-1:]}
     trial = json.loads(done.stdout.splitlines()[-1])
     reached_total = trial["total_seconds"] if trial["reached"] else None
     return {**trial, "total_seconds_to_accuracy": reached_total}
+
+
+def _screen(names: Sequence[str], seeds: int = 3) -> dict[str, Any]:
+    """Seconds an epoch of each way to run PyTorch, which take turns; of seeds that no round has."""
+    tried: dict[str, Any] = {name: {"trials": []} for name in names}
+    for number in range(seeds):
+        for name in names:
+            if "failed" not in tried[name]:
+                trial = run_pytorch(SCREENING_SEED + number, name)
+                tried[name]["trials"].append(trial)
+                if "error" in trial:
+                    tried[name]["failed"] = trial["error"]
+    for name, way in tried.items():
+        if "failed" not in way:
+            seconds = [trial["run_seconds"] / trial["epochs"] for trial in way["trials"]]
+            way["seconds_an_epoch"] = float(np.median(seconds))
+            print(f"PyTorch, {name}: {way['seconds_an_epoch']:.4f} s an epoch", flush=True)
+    return tried
 
 
 def _summary(trials: list[dict[str, Any]]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ run_part() {
       ;;
     resnet50 | amoebanet_d | transformer_big)
       local how=(--seconds="$seconds")
-      [ -n "$tiny" ] && how+=(--tiny --eager --variants=base --rounds=1 --steps=2)
+      [ -n "$tiny" ] && how+=(--tiny --settings=eager --variants=base --rounds=1 --steps=2)
       run "$python" -m benchmarks steps --model="$1" "${how[@]}"
       ;;
     cifar10_resnet18 | cifar10_wide_resnet34 | cifar10_record)

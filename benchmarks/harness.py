@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,6 @@ from dawnjax.runs import versions
 RESULTS = Path(__file__).parent / "results"
 RESULTS_VARIABLE = "DAWNJAX_BENCHMARK_RESULTS"
 """The environment variable that names another folder for results."""
-
-LARGE_BATCH_ELEMENTS = 2**18
-"""Steps of such batches are timed with their memory kept (`--keep_freed_memory`), as PyTorch keeps
-its own."""
 
 
 class NotTheSame(Exception):
@@ -300,7 +296,9 @@ class Worker:
         return self._answer()
 
     def close(self) -> None:
-        """Ends the process and all that it started."""
+        """Ends the process and all that it started; a second call does nothing."""
+        if self._process.returncode is not None:
+            return
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
@@ -342,6 +340,62 @@ def serve(ready: dict[str, Any], run: Callable[[], dict[str, Any]]) -> None:
     print(json.dumps(ready), flush=True)
     for _ in sys.stdin:
         print(json.dumps(run()), flush=True)
+
+
+def fastest(
+    start: Mapping[str, Callable[[], Worker]],
+    seconds: Callable[[dict[str, Any]], float],
+    rounds: int = 3,
+) -> tuple[str, Worker, dict[str, Any]]:
+    """Finds the fastest of several ways to run a side.
+
+    Each way in turn is measured in alternation with the best so far, and the slower of the two is
+    closed. The figures only choose: what is quoted of the winner is measured again.
+
+    Args:
+      start: Starts each way's process, by the way's name.
+      seconds: Of a round's answer; less is better.
+      rounds: Of each pair.
+
+    Returns:
+      The winner's name, its process, and of each way what its process said when it was ready with
+      its rounds beside those of the best so far, or why it failed.
+
+    Raises:
+      SideFailed: Every way failed.
+    """
+    best: tuple[str, Worker] | None = None
+    tried: dict[str, Any] = {}
+    with contextlib.ExitStack() as running:
+        for name, begin in start.items():
+            try:
+                worker = running.enter_context(begin())
+            except SideFailed as failure:
+                tried[name] = {"failed": str(failure)}
+                continue
+            tried[name] = dict(worker.ready)
+            if best is None:
+                best = name, worker
+                continue
+            holder, held = best
+            try:
+                duel = alternate(
+                    lambda worker=worker: seconds(worker.round()),
+                    lambda held=held: seconds(held.round()),
+                    rounds,
+                )
+            except SideFailed as failure:
+                tried[name]["failed"] = str(failure)
+                worker.close()
+                continue
+            tried[name] |= {"against": holder, **duel.to_json()}
+            is_faster = duel.ratio < 1
+            (held if is_faster else worker).close()
+            best = (name, worker) if is_faster else best
+        if best is None:
+            raise SideFailed("; ".join(f"{name}: {way['failed']}" for name, way in tried.items()))
+        running.pop_all()
+    return *best, tried
 
 
 def run_json(

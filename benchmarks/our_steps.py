@@ -113,7 +113,7 @@ class Step:
             spec, batch = made_images(experiment, batch_size)
         else:
             spec, batch = made_text(text, batch_size)
-        if spec.batch_elements(batch_size) >= harness.LARGE_BATCH_ELEMENTS:
+        if variant.keeps_memory:
             host_memory.keep_freed()
         compilation.configure("")
         mesh = make_mesh(MeshShape(), jax.devices()[:1])

@@ -1,9 +1,10 @@
 """PyTorch's train step of a flagship, one round at a time; `steps` starts it.
 
-Written as a PyTorch user would write it for speed: channels_last, autocast to bfloat16, fused
-optimizers, `torch.compile`, and scaled dot-product attention. The parameters and the batch are
-those that DawnJAX's side left in a folder, so that both compute the same from the first step on.
-Modules have the names of ours; `load` is the map. Needs PyTorch, which DawnJAX itself does not.
+Written as a PyTorch user would write it for speed: autocast to bfloat16, fused optimizers, cuDNN's
+search, scaled dot-product attention, and one of `pytorch_settings.SETTINGS`. The parameters and the
+batch are those that DawnJAX's side left in a folder, so that both compute the same from the first
+step on. Modules have the names of ours; `load` is the map. Needs PyTorch, which DawnJAX itself does
+not.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, step_settings
+from benchmarks import harness, pytorch_settings, step_settings
 from dawnjax.config.experiment_flags import parse_request
 
 try:
@@ -80,7 +81,8 @@ class ResNet(nn.Module):
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         images = batch["image"] * self.scale + self.shift
-        images = images.contiguous(memory_format=torch.channels_last)
+        if self.stem.weight.is_contiguous(memory_format=torch.channels_last):
+            images = images.contiguous(memory_format=torch.channels_last)
         hidden = F.max_pool2d(F.relu(self.stem_norm(self.stem(images))), 3, 2, 1)
         for block in self.blocks.values():
             hidden = block(hidden)
@@ -258,11 +260,13 @@ class Trainer:
             length = max(text.source_length, text.target_length)
             model = Transformer(experiment, text.vocabulary, length)
         self.batch = {name: array.to(self.device) for name, array in batch.items()}
-        self.model = model.to(self.device, memory_format=torch.channels_last).train()
+        settings = pytorch_settings.SETTINGS[options.settings]
+        layout = torch.channels_last if settings.is_channels_last else torch.contiguous_format
+        self.model = model.to(self.device, memory_format=layout).train()
         self.forward = self.model
-        if not options.eager:
-            self.forward = torch.compile(self.model, mode=options.mode)
-        self.optimizer = optimizer_of(experiment, self.model, self.device)
+        if settings.mode:
+            self.forward = torch.compile(self.model, mode=settings.mode)
+        self.optimizer = optimizer_of(experiment, self.model)
         self.mixed = experiment.compute_dtype == "bfloat16"
 
     def step(self) -> torch.Tensor:
@@ -283,17 +287,16 @@ class Trainer:
             torch.cuda.synchronize()
 
 
-def optimizer_of(experiment: Any, model: nn.Module, device: torch.device) -> Any:
+def optimizer_of(experiment: Any, model: nn.Module) -> Any:
     """The experiment's optimizer at a constant rate."""
     config, params = experiment.optimizer, list(model.parameters())
-    fused = device.type == "cuda"
     if config.TAG == "adam":
         return torch.optim.Adam(
             params,
             lr=config.base_learning_rate,
             betas=(config.beta_1, config.beta_2),
             eps=config.epsilon,
-            fused=fused,
+            fused=True,
         )
     matrices = [p for p in params if p.ndim > 1]
     others = [p for p in params if p.ndim <= 1]
@@ -306,7 +309,7 @@ def optimizer_of(experiment: Any, model: nn.Module, device: torch.device) -> Any
         lr=config.base_learning_rate,
         momentum=config.momentum,
         nesterov=config.nesterov,
-        fused=fused,
+        fused=True,
     )
 
 
@@ -317,11 +320,11 @@ def main() -> int:
     parser.add_argument("--model", choices=names, required=True)
     parser.add_argument("--steps", type=int, default=20, help="in a round")
     parser.add_argument("--check", required=True, help="folder of the other side's first state")
-    parser.add_argument("--mode", default=None, help="of torch.compile, such as max-autotune")
-    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, required=True)
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
     flagship = step_settings.FLAGSHIPS[options.model]
     flags = [*flagship.flags, *(flagship.tiny_flags if options.tiny else ())]
     folder = Path(options.check)
@@ -361,7 +364,7 @@ def main() -> int:
     harness.serve(
         {
             "model": options.model,
-            "mode": "eager" if options.eager else options.mode or "default",
+            "settings": options.settings,
             "batch": len(first),
             "units_a_step": units,
             "compile_seconds": compile_seconds,

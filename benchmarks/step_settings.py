@@ -65,12 +65,14 @@ class Variant:
       execution: Fields of `Execution` that differ.
       batch_factor: Examples a step, as a multiple of the flagship's.
       xla_flags: Added to XLA_FLAGS; a flag that this XLA does not know ends the variant alone.
+      keeps_memory: Whether glibc keeps what the process frees (`--keep_freed_memory`).
     """
 
     flags: tuple[str, ...] = ()
     execution: tuple[tuple[str, Any], ...] = ()
     batch_factor: float = 1
     xla_flags: str = ""
+    keeps_memory: bool = False
 
 
 _IMAGES = (
@@ -109,7 +111,7 @@ _MULTI30K = Flagship(
     limit_per_second=None,
     goal="",
     pytorch=True,
-    variants=("base",),
+    variants=("base", "memory_kept"),
     check_flags=("--model.dropout_rate=0",),
     text=Text(source_length=62, target_length=64, vocabulary=8_000, sentence=15),
     tiny_text=_TINY_TEXT,
@@ -215,6 +217,7 @@ FLAGSHIPS = {
 
 VARIANTS = {
     "base": Variant(),
+    "memory_kept": Variant(keeps_memory=True),
     "space_to_depth": Variant(flags=("--model.stem=imagenet_space_to_depth",)),
     "fused_attention": Variant(execution=(("attention", "fused"),)),
     "batch_x2": Variant(batch_factor=2),

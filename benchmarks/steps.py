@@ -3,16 +3,18 @@
     python -m benchmarks steps --model=resnet50 --seconds=560
     python -m benchmarks steps --model=transformer_big --variants=base,fused_attention
 
-Each variant is a process with a time limit and compiles for itself; PyTorch is one process that
-stays. Their rounds alternate. Both sides start from the same parameters and the same batch, and
-must have the same first losses, or the ratio is not given. Data are made up and lie on the device,
-so the input path is not in it. `results/steps_MODEL_DEVICE.json` is written as figures come.
+Each variant of ours is a process with a time limit and compiles for itself. PyTorch is tried in
+each way of `pytorch_settings`, and the process of the fastest stays. Rounds of ours and of that
+process alternate. Both sides start from the same parameters and the same batch, and must have the
+same first losses, or the ratio is not given. Data are made up and lie on the device, so the input
+path is not in it. `results/steps_MODEL_DEVICE.json` is written as figures come.
 `multi30k_transformer` is small enough for a CPU; of the others --tiny tries the benchmark itself
 there and says nothing about speed.
 """
 
 import argparse
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -21,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, step_settings
+from benchmarks import harness, pytorch_settings, step_settings
 
 LEAST_SECONDS = 45
 """A variant is not begun with less time left than this: compiling takes longer."""
@@ -36,8 +38,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="in a round")
     parser.add_argument("--seconds", type=float, default=560, help="for everything")
     parser.add_argument("--limit", type=float, default=200, help="seconds for a side to be ready")
-    parser.add_argument("--mode", default="", help="of torch.compile, such as max-autotune")
-    parser.add_argument("--eager", action="store_true", help="PyTorch without torch.compile")
+    parser.add_argument(
+        "--settings", nargs="+", choices=pytorch_settings.SETTINGS, help="PyTorch's ways to try"
+    )
     parser.add_argument("--without_pytorch", action="store_true")
     parser.add_argument("--tiny", action="store_true", help="small shapes, to try the benchmark")
     arguments = parser.parse_args()
@@ -75,11 +78,9 @@ def _run(
             # have the same parameters and must agree with it too.
             state = "" if facts else folder
             with _ours(name, arguments, state, min(arguments.limit, left)) as ours:
+                kind = ours.ready["device_kind"].lower().replace(" ", "_")
                 if results is None:
-                    kind = ours.ready["device_kind"].lower().replace(" ", "_")
-                    how = ("_eager" if arguments.eager else "") + (
-                        "_tiny" if arguments.tiny else ""
-                    )
+                    how = "_tiny" if arguments.tiny else ""
                     results = harness.Results(
                         f"steps_{arguments.model}_{kind}{how}",
                         goal=flagship.goal,
@@ -88,7 +89,7 @@ def _run(
                         is_tiny=arguments.tiny,
                     )
                 if flagship.pytorch and not arguments.without_pytorch and not facts:
-                    pytorch, facts = _pytorch(arguments, folder, end, stack)
+                    pytorch, facts = _pytorch(kind, arguments, folder, end, stack)
                     results.add(pytorch=facts)
                 variants[name] = _measure(ours, pytorch, flagship, arguments)
         except harness.SideFailed as failure:
@@ -122,19 +123,33 @@ def _ours(name: str, arguments: argparse.Namespace, state: str, limit: float) ->
 
 
 def _pytorch(
-    arguments: argparse.Namespace, folder: str, end: float, stack: contextlib.ExitStack
+    device_kind: str,
+    arguments: argparse.Namespace,
+    folder: str,
+    end: float,
+    stack: contextlib.ExitStack,
 ) -> tuple[harness.Worker | None, dict[str, Any]]:
+    """The process of PyTorch's fastest way, and what is written of every way."""
     command = [sys.executable, "-m", "benchmarks.pytorch_steps", f"--model={arguments.model}"]
     command += [f"--steps={arguments.steps}", f"--check={folder}"]
     command += ["--tiny"] if arguments.tiny else []
-    command += ["--eager"] if arguments.eager else []
-    command += [f"--mode={arguments.mode}"] if arguments.mode else []
-    limit = max(1.0, min(arguments.limit, end - time.monotonic()))
+    ways = pytorch_settings.CPU if device_kind == "cpu" else pytorch_settings.GPU
+
+    def start(name: str) -> harness.Worker:
+        return harness.Worker(
+            [*command, f"--settings={name}"],
+            limit_seconds=max(1.0, min(arguments.limit, end - time.monotonic())),
+            environment=pytorch_settings.SETTINGS[name].environment(),
+        )
+
     try:
-        worker = harness.Worker(command, limit_seconds=limit, environment={})
+        name, worker, tried = harness.fastest(
+            {name: functools.partial(start, name) for name in arguments.settings or ways},
+            lambda answer: answer["seconds_a_step"],
+        )
     except harness.SideFailed as failure:
         return None, {"failed": str(failure)}
-    return stack.enter_context(worker), worker.ready
+    return stack.enter_context(worker), {"fastest": name, **worker.ready, "tried": tried}
 
 
 def _measure(

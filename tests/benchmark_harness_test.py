@@ -1,5 +1,6 @@
 """The benchmarks' harness: statistics by hand, checks that can fail, processes that end."""
 
+import functools
 import json
 import sys
 
@@ -119,6 +120,38 @@ def test_a_worker_that_dies_or_sleeps_says_so():
         worker("import sys; sys.exit('no memory left')")
     with pytest.raises(harness.SideFailed, match="no answer in 0.3 s"):
         worker("import time; time.sleep(60)", limit_seconds=0.3)
+
+
+def test_the_fastest_way_is_kept_and_the_others_end():
+    serve = "print('{}', flush=True)\nwhile input(): print('%s', flush=True)"
+    scripts = {
+        "slow": serve % '{"seconds": 3}',
+        "without a device": "raise SystemExit('no device')",
+        "fast": serve % '{"seconds": 1}',
+        "between": serve % '{"seconds": 2}',
+        "breaks": "print('{}', flush=True); input(); raise SystemExit('broke')",
+    }
+    started = {}
+
+    def start(name):
+        started[name] = worker(scripts[name])
+        return started[name]
+
+    name, best, tried = harness.fastest(
+        {name: functools.partial(start, name) for name in scripts}, lambda answer: answer["seconds"]
+    )
+    with best:
+        assert name == "fast" and best.round() == {"seconds": 1}
+    assert tried["fast"]["ratio_median"] == 1 / 3 and tried["fast"]["against"] == "slow"
+    assert tried["between"]["ratio_median"] == 2 and tried["between"]["against"] == "fast"
+    assert "no device" in tried["without a device"]["failed"]
+    assert "broke" in tried["breaks"]["failed"]
+    assert all(side._process.returncode is not None for side in started.values())
+
+
+def test_where_every_way_fails_the_reasons_are_told():
+    with pytest.raises(harness.SideFailed, match="only: .*no device"):
+        harness.fastest({"only": lambda: worker("raise SystemExit('no device')")}, lambda _: 1.0)
 
 
 def test_a_process_with_one_answer():

@@ -43,11 +43,11 @@ def run_benchmark(tmp_path: Path, *argv: str) -> subprocess.CompletedProcess:
 def test_steps_of_both_sides_have_the_same_losses(model, tolerance, tmp_path):
     done = run_benchmark(
         tmp_path,
-        *("steps", f"--model={model}", "--tiny", "--eager", "--variants=base"),
-        *("--rounds=2", "--steps=1"),
+        *("steps", f"--model={model}", "--tiny", "--variants=base"),
+        *("--settings=eager", "--rounds=2", "--steps=1"),
     )
     assert done.returncode == 0, done.stderr
-    written = json.loads((tmp_path / f"steps_{model}_cpu_eager_tiny.json").read_text())
+    written = json.loads((tmp_path / f"steps_{model}_cpu_tiny.json").read_text())
     assert written["is_tiny"]
     base = written["variants"]["base"]
     against = base["against_pytorch"]
@@ -55,6 +55,7 @@ def test_steps_of_both_sides_have_the_same_losses(model, tolerance, tmp_path):
     assert against["largest_difference"] < against["tolerance"] == tolerance
     assert len(against["first"]) == len(against["second"]) == len(base["rounds"]) == 2
     assert base["share_of_limit"] is None and base["mfu"] is None
+    assert written["pytorch"]["fastest"] == "eager" == written["pytorch"]["settings"]
 
 
 def test_variants_that_are_not_ready_in_time_are_told(tmp_path):

@@ -1,0 +1,67 @@
+"""The ways to run PyTorch that a benchmark tries before it compares itself with the fastest.
+
+Every way has fused optimizers and cuDNN's search for the fastest convolution. The rest differs by
+machine and network, so each benchmark names the ways that it tries, and `harness.fastest` finds the
+best of them on the machine at hand. This file imports no PyTorch: the process that compares has
+none.
+"""
+
+import dataclasses
+
+KEPT_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",
+}
+"""glibc keeps what PyTorch frees, as `--keep_freed_memory` has it for DawnJAX. Source:
+mallopt(3)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A way to run PyTorch.
+
+    Attributes:
+      mode: Of `torch.compile`; empty for eager.
+      is_channels_last: Whether images and kernels are NHWC in memory.
+      keeps_memory: Whether glibc keeps what the process frees.
+      threads: Of a CPU; 0 for PyTorch's own choice, a thread a core.
+    """
+
+    mode: str = ""
+    is_channels_last: bool = True
+    keeps_memory: bool = False
+    threads: int = 0
+
+    def environment(self) -> dict[str, str]:
+        """The variables of the process."""
+        threads = {"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}
+        return threads | (KEPT_MEMORY if self.keeps_memory else {})
+
+
+SETTINGS = {
+    "eager": Settings(),
+    "eager, memory kept": Settings(keeps_memory=True),
+    "eager, NCHW, memory kept": Settings(is_channels_last=False, keeps_memory=True),
+    "eager, one thread": Settings(threads=1, keeps_memory=True),
+    "compiled": Settings("default"),
+    "compiled, memory kept": Settings("default", keeps_memory=True),
+    "compiled, NCHW, memory kept": Settings("default", False, keeps_memory=True),
+    "compiled, one thread": Settings("default", threads=1, keeps_memory=True),
+    "max-autotune": Settings("max-autotune"),
+    "max-autotune, memory kept": Settings("max-autotune", keeps_memory=True),
+    "max-autotune, no CUDA graphs": Settings("max-autotune-no-cudagraphs"),
+    "reduce-overhead": Settings("reduce-overhead"),
+}
+
+GPU = ("compiled", "max-autotune", "max-autotune, no CUDA graphs", "reduce-overhead")
+"""Tried on a GPU, where PyTorch's own allocator keeps memory."""
+
+CPU = ("eager", "eager, memory kept", "compiled, memory kept", "max-autotune, memory kept")
+"""Tried on a CPU."""
+
+CPU_IMAGES = (*CPU, "eager, NCHW, memory kept", "compiled, NCHW, memory kept")
+"""Tried on a CPU for convolutions."""
+
+CPU_SMALL = (*CPU_IMAGES, "eager, one thread", "compiled, one thread")
+"""Tried on a CPU for networks so small that two threads may only wait for each other."""
