@@ -23,6 +23,7 @@ COMMANDS = {
     "infer": ("infer", "latency and cost of a run's model, one example at a time"),
     "import": ("import_results", "read official DAWNBench and MLPerf results into entries"),
     "export": ("export", "write runs as DAWNBench entries or an MLPerf result folder"),
+    "compare": ("compare", "is B faster than A, by how much, and what changed; a gate for CI"),
     "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
     "check": ("check", "validate run directories and their logs"),
 }

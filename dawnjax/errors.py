@@ -12,6 +12,8 @@ class ExitStatus(enum.IntEnum):
     BUDGET_SPENT = 3
     DIVERGED = 4
     INTERRUPTED = 5
+    SLOWER = 6
+    UNDECIDED = 7
 
 
 class ConfigError(Exception):

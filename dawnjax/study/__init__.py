@@ -1,0 +1,1 @@
+"""Many trials, and the comparison of two sets of them. Needs no JAX."""

@@ -1,0 +1,224 @@
+"""What changed between two sets of our runs: recipe, first losses, phases, parts of a step, ops."""
+
+import csv
+import dataclasses
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax.runs.directory import RunDirectory, flatten, read_record
+from dawnjax.runs.summary import RunResult
+from dawnjax.study.sides import Side
+from dawnjax.study.verdict import mean_ratio
+
+SAME_LOSSES = 1e-3
+"""First losses that differ by less, relatively, are of the same mathematics: float32 sums in other
+orders differ by 1e-7 to 1e-4 over ten steps, another batch or rate by more."""
+
+MOST_OPS = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Change:
+    """A quantity of both sides.
+
+    Attributes:
+      name: What it is, with its unit.
+      first: Mean over the trials of A that have it; None where none has.
+      second: The same of B.
+      ratio: Second over first; None where a side has none or is 0.
+      low: Lower end of its 95 % interval; None with fewer than five trials of either.
+      high: Upper end.
+    """
+
+    name: str
+    first: float | None
+    second: float | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpChange:
+    """A kind of op of both profiles: the ops of one name in one layer.
+
+    Attributes:
+      name: The ops' name without its number, and the layer.
+      first: Seconds a step in A; 0 where it has no such op.
+      second: The same of B.
+    """
+
+    name: str
+    first: float
+    second: float
+
+    @property
+    def difference(self) -> float:
+        """Seconds a step that B takes longer."""
+        return self.second - self.first
+
+
+def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
+    """Whether both sides train the same: by the experiments' identity and by first losses.
+
+    Returns:
+      True, False, or None where it cannot be said; and why.
+    """
+    if not first.runs or not second.runs:
+        return None, "not our runs: neither the experiment nor the first losses are known"
+    is_one = first.entry.identity == second.entry.identity
+    words = "the same experiment" if is_one else "different experiments"
+    by_seed = {result.seed: result for result in first.results if result.first_losses}
+    pairs = [(by_seed[b.seed], b) for b in second.results if b.seed in by_seed and b.first_losses]
+    if not pairs:
+        return (None if is_one else False), f"{words}; no seed has first losses on both sides"
+    worst = max(_largest_difference(a.first_losses, b.first_losses) for a, b in pairs)
+    seeds = f"{len(pairs)} seed{'s' if len(pairs) > 1 else ''}"
+    agrees = worst <= SAME_LOSSES
+    return agrees, f"{words}; first losses of {seeds} differ by at most {worst:.1g} of the loss"
+
+
+def _largest_difference(first: Sequence[float], second: Sequence[float]) -> float:
+    pairs = zip(first, second, strict=False)
+    return max((abs(a - b) / max(abs(a), 1e-30) for a, b in pairs), default=0.0)
+
+
+def changed_fields(first: Side, second: Side) -> list[str]:
+    """Fields of the experiment, and facts of the system, in which the sides differ."""
+    if not first.runs or not second.runs:
+        return []
+    before, after = (_facts(*side.runs[0]) for side in (first, second))
+    lines = []
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            lines.append(f"{name}: {_value(old)} -> {_value(new)}")
+    return lines
+
+
+def _facts(directory: Path, result: RunResult) -> dict[str, Any]:
+    record = read_record(RunDirectory(directory)) or {}
+    options = {f"run option {name}": value for name, value in flatten(result.run_options).items()}
+    for name in ("run_dir", "profile.after_run"):
+        options.pop(f"run option {name}", None)
+    system = {
+        "devices": f"{result.num_devices} x {result.device_kind}",
+        "processes": result.num_processes,
+        **{f"version of {name}": version for name, version in result.versions.items()},
+    }
+    return {**flatten(record.get("experiment", {})), **options, **system}
+
+
+def _value(value: Any) -> str:
+    return "not there" if value is None else str(value)
+
+
+def changes(first: Side, second: Side) -> list[Change]:
+    """Where the time went on both sides: compilation, steps, evaluations, epochs to the target."""
+    quantities: list[tuple[str, Callable[[RunResult], float | None]]] = [
+        ("compilation, s", lambda run: run.compile_seconds),
+        ("a step, ms", _step_milliseconds),
+        ("an evaluation, ms", _evaluation_milliseconds),
+        ("epochs to the target", lambda run: run.epochs_to_target),
+        ("checkpoints, s", lambda run: run.phases.get("checkpoint")),
+    ]
+    if not first.runs or not second.runs:
+        figures = [[trial.epochs for trial in side.entry.trials] for side in (first, second)]
+        return [_change("epochs to the target", *figures)]
+    return [
+        _change(name, *([of_run(run) for run in side.results] for side in (first, second)))
+        for name, of_run in quantities
+    ]
+
+
+def _step_milliseconds(run: RunResult) -> float | None:
+    """Milliseconds a step; None where the batch changes in the run."""
+    if run.examples_per_second is None or run.global_batch_size is None:
+        return None
+    return 1e3 * run.global_batch_size / run.examples_per_second
+
+
+def _evaluation_milliseconds(run: RunResult) -> float | None:
+    seconds = run.phases.get("eval")
+    return 1e3 * seconds / len(run.evaluations) if seconds and run.evaluations else None
+
+
+def _change(name: str, first: Sequence[float | None], second: Sequence[float | None]) -> Change:
+    known = [[figure for figure in side if figure is not None] for side in (first, second)]
+    means = [statistics.fmean(side) if side else None for side in known]
+    ends: tuple[float | None, ...] = (None, None, None)
+    if all(side and min(side) > 0 for side in known):
+        ends = mean_ratio(*known)
+    return Change(
+        name=name, first=means[0], second=means[1], ratio=ends[0], low=ends[1], high=ends[2]
+    )
+
+
+def step_parts(first: Side, second: Side) -> list[Change]:
+    """The parts of a step by the profiles, in milliseconds, mean over hosts and trials.
+
+    Empty where a side has no profile.
+    """
+    sides = [_parts(side.results) for side in (first, second)]
+    if not all(sides):
+        return []
+    names = [name for name in sides[0] if name in sides[1]]
+    changed = [
+        _change(f"{name.replace('_', ' ')}, ms", sides[0][name], sides[1][name]) for name in names
+    ]
+    return [change for change in changed if change.first or change.second]
+
+
+def _parts(results: Sequence[RunResult]) -> dict[str, list[float | None]]:
+    """For each part its milliseconds in each trial that was profiled."""
+    parts: dict[str, list[float | None]] = {}
+    for result in results:
+        hosts = [(host or {}).get("utilization") or {} for host in result.hosts]
+        seconds = [host["parts_seconds"] for host in hosts if host.get("parts_seconds")]
+        for name in seconds[0] if seconds else ():
+            mean = statistics.fmean(host[name] for host in seconds)
+            parts.setdefault(name, []).append(1e3 * mean)
+    return parts
+
+
+def op_changes(first: Side, second: Side) -> list[OpChange]:
+    """The kinds of op that gained or lost most time a step, the largest difference first.
+
+    Ops are matched by layer and by name without its number, which differs from program to program.
+    Empty where a side has no profile of ops.
+    """
+    sides = [_op_seconds(side) for side in (first, second)]
+    if not all(sides):
+        return []
+    changed = [
+        OpChange(name=name, first=sides[0].get(name, 0.0), second=sides[1].get(name, 0.0))
+        for name in {*sides[0], *sides[1]}
+    ]
+    changed.sort(key=lambda op: (-abs(op.difference), op.name))
+    return [op for op in changed[:MOST_OPS] if op.difference]
+
+
+def _op_seconds(side: Side) -> dict[str, float]:
+    """Seconds a step of each kind of op, the mean over the trials; of process 0 where profiled."""
+    totals: dict[str, float] = {}
+    trials = 0
+    for directory, result in side.runs:
+        window = next(iter(result.hosts), None) or {}
+        name = (window.get("utilization") or {}).get("window")
+        file = directory / "profile" / "process_00000" / str(name) / "ops.csv"
+        if not name or not file.is_file():
+            continue
+        trials += 1
+        with file.open(newline="", encoding="utf-8", errors="replace") as lines:
+            for row in csv.DictReader(lines):
+                kind = _kind(row)
+                totals[kind] = totals.get(kind, 0.0) + float(row["seconds"])
+    return {name: seconds / trials for name, seconds in totals.items()}
+
+
+def _kind(row: dict[str, str]) -> str:
+    name = re.sub(r"[._]\d+\b", "", row["name"])
+    return f"{name} in {row['scope']}" if row["scope"] else name

@@ -1,0 +1,84 @@
+"""One side of a comparison: the trials at a path, and for our runs what each trial said."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from dawnjax.analysis import loading, our_runs
+from dawnjax.analysis.stability import expected_time_rows
+from dawnjax.errors import ConfigError
+from dawnjax.results.entries import Entry
+from dawnjax.runs.summary import RunResult
+
+CHOICE = "#"
+"""Between a path and the source of one of its entries."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Side:
+    """The trials of one experiment on one system.
+
+    Attributes:
+      given: As the user named it.
+      entry: The trials.
+      rows: How long each trial ran in seconds, and 1 if it reached, `[trials, 2]`.
+      runs: Our runs with their directories, in the order of their seeds; empty for official
+        entries and for files of entries.
+    """
+
+    given: str
+    entry: Entry
+    rows: np.ndarray
+    runs: tuple[tuple[Path, RunResult], ...] = ()
+
+    @property
+    def results(self) -> list[RunResult]:
+        """The result of each of our runs."""
+        return [result for _, result in self.runs]
+
+
+def read_side(given: str) -> Side:
+    """Reads one side.
+
+    Args:
+      given: A run directory, a folder of them, a `.jsonl` file of entries or official results. With
+        several entries at the path, `PATH#SOURCE` chooses the one of that source.
+
+    Raises:
+      ConfigError: There is nothing at the path, or it holds several entries and none is chosen.
+      RunError: Nothing could be read.
+    """
+    path, _, source = given.partition(CHOICE)
+    entries = loading.load_with_runs(Path(path).expanduser())[0]
+    training = [entry for entry in entries if entry.kind == "training"]
+    chosen = [entry for entry in training if entry.source == source] if source else training
+    if len(chosen) != 1:
+        sources = ", ".join(repr(entry.source) for entry in training[:8])
+        more = f" and {len(training) - 8} more" if len(training) > 8 else ""
+        what = f"no training entry {source!r}" if source else f"{len(training)} training entries"
+        raise ConfigError(
+            f"{path} has {what}, and a comparison takes one; choose with "
+            f"{path}{CHOICE}SOURCE, of {sources or 'none'}{more}"
+        )
+    [entry] = chosen
+    rows = expected_time_rows(
+        [trial.time_to_accuracy_seconds for trial in entry.trials],
+        [trial.total_seconds for trial in entry.trials],
+    )
+    if rows is None:
+        raise ConfigError(f"{given}: how long a trial ran is not known, so no time can be compared")
+    return Side(given=given, entry=entry, rows=rows, runs=_runs_of(Path(path).expanduser(), entry))
+
+
+def _runs_of(path: Path, entry: Entry) -> tuple[tuple[Path, RunResult], ...]:
+    """The runs among the directories at a path that are an entry's trials."""
+    if not path.is_dir() or entry.suite != "dawnjax":
+        return ()
+    wanted = {trial.run_id for trial in entry.trials}
+    runs = {}
+    for directory in our_runs.find_run_directories(path):
+        result = our_runs.read_run(directory).result
+        if result.run_id in wanted:
+            runs[result.run_id] = (directory, result)
+    return tuple(sorted(runs.values(), key=lambda run: run[1].seed))

@@ -1,0 +1,86 @@
+"""`dawnjax compare`, on runs that were written and not trained."""
+
+import json
+
+import pytest
+from made_runs import write_run
+
+from dawnjax.__main__ import main
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two folders of five runs: those of B take twice the time, less or more by a step."""
+    for name, factor in (("a", 1), ("b", 2)):
+        for seed, seconds in enumerate((10, 10, 15, 10, 15)):
+            write_run(tmp_path / name / str(seed), seed=seed, seconds=5 * factor * seconds / 5)
+    return tmp_path
+
+
+def test_a_slower_side_is_told_with_what_changed(folders, capsys):
+    assert main(["compare", f"{folders}/a", f"{folders}/b"]) == 0
+    text = capsys.readouterr().out
+    assert "verdict: B is slower: the 95 % interval lies above 1; B takes 2.000 of A's time" in text
+    assert "5 of 5 trials reached, expected time 12 s" in text
+    assert "the same experiment" in text
+    assert "A side has no profile" in text
+    row = next(line for line in text.splitlines() if line.startswith("epochs to the target"))
+    assert row.split()[6] == "2"  # the ratio: twice the epochs
+
+
+def test_json_holds_what_the_text_says(folders, capsys):
+    assert main(["compare", f"{folders}/b", f"{folders}/a", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"]["word"] == "faster" and told["verdict"]["ratio"] == pytest.approx(0.5)
+    assert told["a"]["expected_seconds"] == 24 and told["b"]["expected_seconds"] == 12
+    assert told["changed_fields"] == []
+
+
+def test_the_gates_status(folders, capsys):
+    a, b = f"{folders}/a", f"{folders}/b"
+    assert main(["compare", b, a, "--fail_if_slower_by=0.05"]) == 0
+    assert main(["compare", a, b, "--fail_if_slower_by=0.05"]) == 6
+    assert main(["compare", a, a, "--fail_if_slower_by=0.05"]) == 7
+    assert main(["compare", a, a, "--fail_if_slower_by=0.9"]) == 0
+    assert main(["compare", f"{a}/0", f"{b}/0", "--fail_if_slower_by=0.05"]) == 7
+    text = capsys.readouterr().out
+    assert "1 and 1 trials; a verdict needs 5 of each" in text
+    assert "about 4 more trials each may decide" in text
+
+
+def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path, capsys):
+    write_run(tmp_path / "one" / "0", identity="one")
+    write_run(tmp_path / "two" / "0", identity="two")
+    assert main(["compare", str(tmp_path), str(tmp_path / "one")]) == 2
+    line = capsys.readouterr().err
+    assert "has 2 training entries, and a comparison takes one; choose with" in line
+    source = line.split("'")[1]
+    assert main(["compare", f"{tmp_path}#{source}", str(tmp_path / "one")]) == 0
+    assert main(["compare", f"{tmp_path}#none", str(tmp_path / "one")]) == 2
+    assert "has no training entry 'none'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["{a}"], "two things are compared, and 1 were given"),
+        (["{a}", "{a}", "--margin=0"], "--margin=0 must lie between 0 and 1"),
+        (["{a}", "{a}", "--fail_if_slower_by=1"], "--fail_if_slower_by=1 must lie between 0 and 1"),
+        (["{a}", "{a}/nothing"], "there is nothing at"),
+    ],
+)
+def test_wrong_use_is_one_line(folders, capsys, argv, line):
+    assert main(["compare", *(word.format(a=f"{folders}/a") for word in argv)]) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1
+
+
+def test_official_entries_of_different_targets_are_not_compared(tmp_path, capsys, test_data):
+    entries = str(test_data / "official" / "dawnbench_entries.tar.xz")
+    assert main(["compare", entries, entries]) == 2
+    line = capsys.readouterr().err
+    sources = [word for word in line.split("'") if "/train/" in word]
+    assert len(sources) == 8 and "more" in line
+    assert main(["compare", f"{entries}#{sources[0]}", f"{entries}#{sources[1]}"]) == 0
+    text = capsys.readouterr().out
+    assert "undecided: 1 and 1 trials" in text and "not our runs" in text
