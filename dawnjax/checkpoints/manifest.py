@@ -119,7 +119,8 @@ def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
     try:
         if os.path.exists(path / MANIFEST) and not os.path.isfile(path / MANIFEST):
             raise DamageError(f"{MANIFEST} is no plain file")
-        size = (path / MANIFEST).stat().length
+        told: Any = (path / MANIFEST).stat()
+        size = told.st_size if isinstance(told, os.stat_result) else told.length  # epath's own
         if size > _MOST_BYTES:
             raise DamageError(f"{MANIFEST} has {size:,} bytes; at most {_MOST_BYTES:,} are read")
         data = (path / MANIFEST).read_bytes()

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"two things are compared, and {len(paths)} were given: {USAGE}")
     limit = flag_values["fail_if_slower_by"].value
     flag = "margin" if limit is None else "fail_if_slower_by"
-    margin = flag_values[flag].value
+    margin = float(flag_values[flag].value or 0)
     if not 0 < margin < 1:
         raise ConfigError(f"--{flag}={margin:g} must lie between 0 and 1, such as 0.05")
     # Imported here so that --help does without them.

@@ -94,14 +94,20 @@ def judge(first: np.ndarray, second: np.ndarray, margin: float) -> Verdict:
     trials = (len(sets[0]), len(sets[1]))
     reached = (int(sets[0][:, 1].sum()), int(sets[1][:, 1].sum()))
 
-    def verdict(word: str, why: str, more: int | None = None, **known: float) -> Verdict:
+    def verdict(
+        word: str,
+        why: str,
+        more: int | None = None,
+        ratio: float | None = None,
+        ends: tuple[float, float] | None = None,
+    ) -> Verdict:
         return Verdict(
             word=word,
-            ratio=known.get("ratio"),
-            low=known.get("low"),
-            high=known.get("high"),
+            ratio=ratio,
+            low=None if ends is None else ends[0],
+            high=None if ends is None else ends[1],
             margin=margin,
-            is_slower_excluded=known.get("high", math.inf) < 1 + margin,
+            is_slower_excluded=ends is not None and ends[1] < 1 + margin,
             trials=trials,
             reached=reached,
             more_trials=more,
@@ -118,23 +124,20 @@ def judge(first: np.ndarray, second: np.ndarray, margin: float) -> Verdict:
     if min(trials) < needed:
         why = f"{trials[0]} and {trials[1]} trials; a verdict needs {needed} of each"
         why += ", since some did not reach the target" if has_failures else ""
-        return verdict(UNDECIDED, why, needed - min(trials), ratio=ratio)
+        return verdict(UNDECIDED, why, needed - min(trials), ratio)
     error, freedom = _welch(variances, trials)
-    low, high = _ends(distance, error, freedom, 0.95)
-    known = {"ratio": ratio, "low": low, "high": high}
+    ends = _ends(distance, error, freedom, 0.95)
     inner_low, inner_high = _ends(distance, error, freedom, 0.90)
     if 1 / (1 + margin) < inner_low and inner_high < 1 + margin:
         why = f"the 90 % interval lies within the margin of {100 * margin:g} %"
-        return verdict(EQUIVALENT, why, **known)
-    if high < 1 or low > 1:
-        word = FASTER if high < 1 else SLOWER
-        return verdict(
-            word, f"the 95 % interval lies {'below' if high < 1 else 'above'} 1", **known
-        )
+        return verdict(EQUIVALENT, why, None, ratio, ends)
+    if ends[1] < 1:
+        return verdict(FASTER, "the 95 % interval lies below 1", None, ratio, ends)
+    if ends[0] > 1:
+        return verdict(SLOWER, "the 95 % interval lies above 1", None, ratio, ends)
     more = _more_trials(distance, variances, trials, margin)
-    return verdict(
-        UNDECIDED, "the 95 % interval holds 1, and is wider than the margin", more, **known
-    )
+    why = "the 95 % interval holds 1, and is wider than the margin"
+    return verdict(UNDECIDED, why, more, ratio, ends)
 
 
 def expected_seconds(rows: np.ndarray) -> float | None:
