@@ -299,7 +299,7 @@ def _spec(experiment: Any) -> Any:
     from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
     from dawnjax.input_pipeline.parallel_text import ParallelText
 
-    common = {"fingerprint": "0" * 16}
+    common: dict[str, Any] = {"fingerprint": "0" * 16}
     if isinstance(experiment.data, ParallelText):
         length = experiment.data.row_length
         return TextSpec(
