@@ -76,7 +76,7 @@ def test_an_entry_whose_direction_is_up_is_damaged(tmp_path):
     path = tmp_path / "a.jsonl"
     target = {"metric": "top5Accuracy", "value": 93.0, "direction": "up"}
     path.write_bytes(entry(1, target=target))
-    with pytest.raises(RunError, match="target.direction is 'up', none of at_least, at_most"):
+    with pytest.raises(RunError, match="target.direction is 'up'; choose at_least or at_most"):
         load(path)
 
 

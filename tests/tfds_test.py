@@ -244,7 +244,7 @@ def test_text_that_is_not_there_is_named(text_directory, tmp_path, capsys):
         assert prepare_text(text_directory, tmp_path / "out", change) == 1
         error = capsys.readouterr().err
         assert message in error and len(error.splitlines()) <= 2
-    assert prepare_text(tmp_path, tmp_path / "out") == 1
+    assert prepare_text(tmp_path, tmp_path / "out") == 2
     assert "no TFDS dataset there" in capsys.readouterr().err
     argv = ["prepare", "--dataset=parallel_text", f"--from={text_directory}", "--out=x"]
     assert main([*argv, "--vocabulary_size=320", "--row_length=40"]) == 2
