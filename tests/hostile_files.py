@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+from made_logs import EXPERIMENT
+
 from dawnjax.config.config_json import identity_of
 from dawnjax.runs.log import encode_line
 
@@ -159,7 +161,7 @@ def run_directory(path: Path, log: bytes = b"", **files: bytes | None) -> Path:
     (path / "log").mkdir(parents=True)
     (path / "log" / "process_00000.jsonl").write_bytes(log)
     record = {"schema_version": 1, "run_id": "r", "seed": 0, "identity_fields": {}}
-    record["identity"] = identity_of({})
+    record |= {"identity": identity_of({}), "experiment": EXPERIMENT, "overrides": {}}
     for name, content in {"experiment": json.dumps(record).encode(), **files}.items():
         if content is None:
             os.mkfifo(path / f"{name}.json")
