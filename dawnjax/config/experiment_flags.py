@@ -27,6 +27,7 @@ from dawnjax.config.choices import CHOICES, choice_of
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.run_options import RunOptions
+from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields, check_value
 from dawnjax.runs.directory import flatten, names_a_file
@@ -73,16 +74,7 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
     Raises:
       ConfigError: There is none of that name (with the nearest), or the file does not define one.
     """
-    if is_file(name):
-        module = own_files.module_of_file(Path(name))
-    elif name in experiment_names():
-        module = importlib.import_module(f"dawnjax.experiments.{name}")
-    else:
-        near = command_line.closest(name, experiment_names())
-        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(experiment_names())}"
-        raise ConfigError(
-            f"no experiment {name!r}; {hint} (or give a path to a .py file that defines EXPERIMENT)"
-        )
+    module = _module_of(name)
     constant = "TINY" if is_tiny else "EXPERIMENT"
     experiment = getattr(module, constant, None)
     if not isinstance(experiment, Experiment):
@@ -100,6 +92,34 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
         )
     # A file may make its experiment from a built-in one, and what was said of that one with it.
     return _with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
+
+
+def load_techniques(name: str) -> tuple[Technique, ...]:
+    """Loads the techniques that an experiment's module declares; none where it declares none.
+
+    Args:
+      name: Name or path of the experiment.
+
+    Raises:
+      ConfigError: There is none of that name, or what it declares are no techniques.
+    """
+    techniques = getattr(_module_of(name), "TECHNIQUES", ())
+    if not isinstance(techniques, tuple) or not all(isinstance(t, Technique) for t in techniques):
+        raise ConfigError(f"{name}: TECHNIQUES must be a tuple of Technique(name, without)")
+    return techniques
+
+
+def _module_of(name: str) -> types.ModuleType:
+    """The module of an experiment, by its name or path."""
+    if is_file(name):
+        return own_files.module_of_file(Path(name))
+    if name in experiment_names():
+        return importlib.import_module(f"dawnjax.experiments.{name}")
+    near = command_line.closest(name, experiment_names())
+    hint = f"did you mean {near!r}?" if near else f"known: {', '.join(experiment_names())}"
+    raise ConfigError(
+        f"no experiment {name!r}; {hint} (or give a path to a .py file that defines EXPERIMENT)"
+    )
 
 
 _LEAF_TYPES = (

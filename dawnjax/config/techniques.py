@@ -1,0 +1,18 @@
+"""The named techniques of a recipe: what a lesion study takes away, one at a time."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Technique:
+    """A part of a recipe, and the fields without it.
+
+    An experiment's module declares those of its recipe as `TECHNIQUES = (Technique(...), ...)`.
+
+    Attributes:
+      name: Such as `label_smoothing`: letters, digits and `_`.
+      without: The flags that take it away, such as `("--task.label_smoothing=0",)`.
+    """
+
+    name: str
+    without: tuple[str, ...]
