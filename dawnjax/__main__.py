@@ -57,6 +57,8 @@ def main(argv: list[str] | None = None) -> int:
         dawnjax.program_start = time.perf_counter()  # what the caller did before is his own
     if not argv or argv[0] in ("--help", "-h", "help"):
         return _answered("help", lambda: print(_usage()) or 0)
+    if argv[0] in ("--version", "version"):
+        return _answered("version", lambda: print(_version()) or 0)
     name, rest = argv[0], argv[1:]
     if name not in COMMANDS:
         from dawnjax.config.command_line import closest
@@ -167,6 +169,15 @@ def _run(name: str, argv: list[str]) -> int:
         return ExitStatus.FAILED
     except BrokenPipeError:
         return ExitStatus.FAILED
+
+
+def _version() -> str:
+    """The versions that a report of a fault needs: this package's, Python's and JAX's."""
+    from importlib import metadata
+
+    names = ("jax", "flax", "optax")
+    libraries = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    return f"dawnjax {dawnjax.__version__} (Python {sys.version.split()[0]}, {libraries})"
 
 
 def _usage() -> str:

@@ -97,6 +97,7 @@ def test_a_variant_is_chosen_and_has_its_own_flags():
         (["--experiment=digits", "--model.stage_sizes=1,b"], "integers|int"),
         (["--experiment=digits", "--compute_dtype=float8"], "compute_dtype"),
         (["--experiment=digits", "--seed=-1"], "seed"),
+        (["--experiment=digits", "--seed=1,2,3"], "a run has one seed; `dawnjax study"),
         (["--experiment=digits", "--tensorboard=maybe"], "--tensorboard=maybe must be true or"),
         (["--experiment=digits", "--optimizer.sgd_momentum=1"], "unknown flag"),
         (
@@ -318,9 +319,10 @@ def test_evaluation_steps_cover_the_end():
     assert base.num_steps(spec) == 36
 
 
-def test_the_command_ends_with_status_2_and_one_line():
+@pytest.mark.parametrize("experiment", ["--experiment=digits", "digits"])
+def test_the_command_ends_with_status_2_and_one_line(experiment):
     done = subprocess.run(
-        [sys.executable, "-m", "dawnjax", "train", "--experiment=digits", "--num_epoch=3"],
+        [sys.executable, "-m", "dawnjax", "train", experiment, "--num_epoch=3"],
         capture_output=True,
         text=True,
     )

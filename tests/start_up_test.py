@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import jax
 import pytest
@@ -33,6 +34,13 @@ def test_help_loads_nothing_but_the_standard_library():
     others = {"dawnjax"} | sys.stdlib_module_names
     # What a `.pth` file of the environment loads at every start is there without us too.
     assert loaded_by(script) - loaded_by("") <= others
+
+
+def test_the_version_is_said_with_those_of_the_libraries(capsys):
+    assert main(["--version"]) == 0
+    said = capsys.readouterr().out
+    for name in ("dawnjax", "jax", "flax", "optax"):
+        assert f"{name} {metadata.version(name)}" in said
 
 
 def test_analysis_loads_nothing_slow():

@@ -5,6 +5,7 @@ from typing import cast
 
 from absl import flags
 
+from dawnjax.config.command_line import with_experiment_flag
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError, ExitStatus
 
@@ -21,6 +22,7 @@ fixed length is comparable with the CIFAR-10 speed records; it is not a time to 
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
+    argv = with_experiment_flag(argv)
     record_flags = flags.FlagValues()
     flags.DEFINE_integer(
         "trials", 1, "Seeds to run, from --seed on.", lower_bound=1, flag_values=record_flags

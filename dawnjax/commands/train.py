@@ -1,5 +1,6 @@
 """`dawnjax train`: one trial of an experiment, to its target."""
 
+from dawnjax.config.command_line import with_experiment_flag
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
 from dawnjax.runs.clock import RunClock
@@ -8,6 +9,7 @@ from dawnjax.runs.clock import RunClock
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
     clock = RunClock()
+    argv = with_experiment_flag(argv)
     request, positional = parse_request("train", argv)
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write --name=value")

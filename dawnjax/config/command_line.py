@@ -43,6 +43,14 @@ def parse(
         raise ConfigError(f"{boolean[1]} must be true or false" if boolean else text) from None
 
 
+def with_experiment_flag(argv: list[str]) -> list[str]:
+    """Arguments with a first one that is no flag taken for the experiment: `train digits`."""
+    has_flag = any(re.match(r"--?experiment(=|$)", argument) for argument in argv)
+    if not argv or argv[0].startswith("-") or has_flag:
+        return argv
+    return [f"--experiment={argv[0]}", *argv[1:]]
+
+
 def closest(name: str, candidates: list[str], cutoff: float = 0.6) -> str | None:
     """Finds the candidate that was probably meant by `name`, or None if none is that similar."""
     import difflib  # imported here because a command that parses cleanly never needs it

@@ -225,6 +225,7 @@ def parse_request(
       command_line.HelpRequested: `--help`; its argument is the text.
       ConfigError: A wrong name, type or value.
     """
+    _refuse_several_seeds(argv)
     name = value_in(argv, "experiment")
     flag_values = flags.FlagValues() if more is None else more
     flags.DEFINE_string(
@@ -288,6 +289,13 @@ def parse_request(
         experiment_file=Path(name) if is_file(name) else None,
     )
     return request, positional
+
+
+def _refuse_several_seeds(argv: Sequence[str]) -> None:
+    """Says what trains several seeds, where `--seed=1,2,3` asks for them."""
+    seed = value_in(argv, "seed")
+    if seed is not None and re.fullmatch(r"\d+([,:]\d+)+", seed):
+        raise ConfigError(f"--seed={seed}: a run has one seed; `dawnjax study` trains many")
 
 
 def _refuse_early(argv: Sequence[str], defined: flags.FlagValues) -> None:
