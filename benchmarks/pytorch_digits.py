@@ -165,18 +165,24 @@ class Trainer:
     def load(self, split: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Reads a split: normalized images [N, 1, 8, 8] and labels."""
         arrays = self.experiment.data.load(split)
-        images = torch.from_numpy(arrays["image"]).permute(0, 3, 1, 2).float() / 255
-        images = (images - self.spec.mean[0]) / self.spec.std[0]
-        images = images.contiguous(memory_format=self.layout)
-        return images, torch.from_numpy(arrays["label"].astype(np.int64))
+        return self.normalized(arrays["image"]), torch.from_numpy(arrays["label"].astype(np.int64))
+
+    def normalized(self, images: np.ndarray) -> torch.Tensor:
+        """Images [N, 1, 8, 8] of levels [N, 8, 8, 1]."""
+        levels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
+        levels = (levels - self.spec.mean[0]) / self.spec.std[0]
+        return levels.contiguous(memory_format=self.layout)
 
     def augmented_loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         images = augment(images, self.experiment).contiguous(memory_format=self.layout)
         smoothing = self.experiment.task.label_smoothing
         return F.cross_entropy(self.model(images), labels, label_smoothing=smoothing)
 
-    def train_step(self, images: torch.Tensor, labels: torch.Tensor, rate: float) -> None:
-        loss = self.loss_of(images, labels)
+    def train_rows(
+        self, images: torch.Tensor, labels: torch.Tensor, rows: torch.Tensor, rate: float = 0.0
+    ) -> None:
+        """Trains one step on rows of a split."""
+        loss = self.loss_of(images[rows], labels[rows])
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         for group in self.optimizer.param_groups:
@@ -191,16 +197,21 @@ class Trainer:
         return correct.item() / len(labels)
 
     def warm_up(self) -> None:
-        """Runs every shape on random data."""
+        """Runs every shape on random data.
+
+        They come to the model as the true ones do: `torch.compile` compiles again where the strides
+        differ, and of an image with one channel they depend on how it was made.
+        """
         self.reset(0)
+        height, width, channels = self.spec.image_shape
         for count, run in (
-            (self.experiment.global_batch_size, lambda x, y: self.train_step(x, y, 0.0)),
-            (self.spec.num_eval_examples, self.evaluate),
+            (self.experiment.global_batch_size, self.train_rows),
+            (self.spec.num_eval_examples, lambda x, y, rows: self.evaluate(x, y)),
         ):
-            images = torch.randn(count, 1, *self.spec.image_shape[:2])
-            images = images.contiguous(memory_format=self.layout)
+            levels = np.random.default_rng(0).integers(0, 256, (count, height, width, channels))
+            images = self.normalized(levels.astype(np.uint8))
             for _ in range(5):
-                run(images, torch.zeros(count, dtype=torch.int64))
+                run(images, torch.zeros(count, dtype=torch.int64), torch.randperm(count))
 
     def trial(self, seed: int) -> dict[str, Any]:
         """Trains one seed to the target and gives its record."""
@@ -219,9 +230,8 @@ class Trainer:
         stretch_start = time.perf_counter()
         step = 0
         while step < num_steps and reached_seconds is None:
-            chosen = next(rows)
             rate = learning_rate(experiment, step, num_steps, warmup_steps)
-            self.train_step(train_images[chosen], train_labels[chosen], rate)
+            self.train_rows(train_images, train_labels, next(rows), rate)
             step += 1
             if step in evaluation_steps:
                 train_seconds += time.perf_counter() - stretch_start
