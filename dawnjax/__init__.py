@@ -1,6 +1,17 @@
-"""DawnJAX: a time-to-accuracy benchmark and analysis suite for JAX."""
+"""DawnJAX: a time-to-accuracy benchmark and analysis suite for JAX.
 
+    import dawnjax
+
+    result = dawnjax.run("digits", seed=1, run_dir="runs/digits")
+    print(result.status, result.time_to_accuracy_seconds)
+    same = dawnjax.load_run("runs/digits")
+
+`__init__.pyi` has the types: everything imports this module, so it imports nothing of DawnJAX.
+"""
+
+import importlib
 import time
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -11,3 +22,10 @@ Python's own start, some hundredths of a second, is before it. What the kernel k
 does not tell it: `bash -c "A && dawnjax train"` runs this program in the shell's process, whose age
 and CPU time are those of A too. A command that is called from Python begins at the call.
 """
+
+
+def __getattr__(name: str) -> Any:
+    """Loads `run` and `load_run` when they are asked for, and what they need with them."""
+    if name not in ("run", "load_run"):
+        raise AttributeError(f"module 'dawnjax' has no attribute {name!r}")
+    return getattr(importlib.import_module("dawnjax.api"), name)

@@ -4,7 +4,18 @@ import enum
 
 
 class ExitStatus(enum.IntEnum):
-    """The exit status of every command."""
+    """The exit status of every command.
+
+    Attributes:
+      DONE: The target was reached, or what was asked for is done.
+      FAILED: Failed; one line says why.
+      WRONG_USE: Wrong use, or a path or data that are not there; nothing was started.
+      BUDGET_SPENT: The budget is spent, the target not reached.
+      DIVERGED: The loss was not finite.
+      INTERRUPTED: Interrupted; the same command resumes.
+      SLOWER: Of `compare --fail_if_slower_by`: slower.
+      UNDECIDED: Of `compare --fail_if_slower_by`: undecided, more trials are needed.
+    """
 
     DONE = 0
     FAILED = 1

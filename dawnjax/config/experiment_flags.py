@@ -291,6 +291,40 @@ def parse_request(
     return request, positional
 
 
+def request_of(
+    experiment: str | Experiment, *, seed: int, run_dir: str, options: RunOptions | None
+) -> Request:
+    """A request that Python makes, without a command line.
+
+    Args:
+      experiment: Name, path of a file, or the experiment.
+      seed: The trial's seed.
+      run_dir: Directory of the run.
+      options: How to run it; the defaults if None.
+
+    Raises:
+      ConfigError: There is no such experiment, or a value is impossible.
+    """
+    name = experiment if isinstance(experiment, str) else experiment.name
+    if isinstance(experiment, str):
+        value = load_experiment(experiment)
+    else:
+        others = [load_experiment(other) for other in experiment_names()]
+        value = _with_own_claims(experiment, others)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
+        raise ConfigError(f"seed={seed!r} must be a whole number from 0 to 2**31 - 1")
+    run_options = dataclasses.replace(options or RunOptions(), run_dir=run_dir)
+    check_fields(value)
+    check_fields(run_options)
+    return Request(
+        experiment=value,
+        overrides=without_secrets(_differences(value, is_tiny=value.name.endswith("_tiny"))),
+        seed=seed,
+        options=run_options,
+        experiment_file=Path(name) if isinstance(experiment, str) and is_file(name) else None,
+    )
+
+
 def _refuse_several_seeds(argv: Sequence[str]) -> None:
     """Says what trains several seeds, where `--seed=1,2,3` asks for them."""
     seed = value_in(argv, "seed")
@@ -410,7 +444,7 @@ class FlagTree:
         self._children: dict[str, Any] = {}
         self._tags: dict[str, tuple[str, list[str], str]] = {}
         self._fixed: dict[str, Any] = {}
-        helps = _attribute_docs(cls)
+        helps = attribute_docs(cls)
         hints = typing.get_type_hints(cls)
         marked = typing.get_type_hints(cls, include_extras=True)
         for name in (field.name for field in dataclasses.fields(cls)):
@@ -622,7 +656,7 @@ def _is_set(argv: list[str], name: str) -> bool:
     return is_set
 
 
-def _attribute_docs(cls: type) -> dict[str, str]:
+def attribute_docs(cls: type) -> dict[str, str]:
     """Reads each field's text from the `Attributes:` section of a class."""
     lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
     docs: dict[str, str] = {}

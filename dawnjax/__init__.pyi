@@ -1,0 +1,5 @@
+from dawnjax.api import load_run as load_run
+from dawnjax.api import run as run
+
+__version__: str
+program_start: float

@@ -1,0 +1,86 @@
+"""Runs from Python, without a command line: `dawnjax.run` and `dawnjax.load_run`."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dawnjax
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.runs.directory import RunDirectory, read_record
+from dawnjax.runs.log import log_path, read_events
+from dawnjax.runs.summary import RunResult, summarize_log
+
+if TYPE_CHECKING:
+    from dawnjax.config.experiment import Experiment
+    from dawnjax.config.experiment_flags import Request
+    from dawnjax.config.run_options import RunOptions
+
+
+def run(
+    experiment: "str | Experiment",
+    *,
+    run_dir: str | Path,
+    seed: int = 0,
+    options: "RunOptions | None" = None,
+) -> RunResult:
+    """Trains one trial to its target, as `dawnjax train` does, and gives its result.
+
+    The same call resumes an interrupted run, and reads the result of a finished one.
+
+    Args:
+      experiment: A name that `dawnjax list` shows, a path to a file that defines EXPERIMENT, or an
+        `Experiment`, such as `dataclasses.replace` makes of another.
+      run_dir: Directory of the run's log, result and checkpoints.
+      seed: The trial's seed, from 0 to 2**31 - 1.
+      options: How this machine runs it; the defaults if None. Its `run_dir` is not read.
+
+    Returns:
+      The result, as `result.json` holds it; `status` says how the run ended.
+
+    Raises:
+      ConfigError: A value, or the experiment on these devices or data, is impossible.
+      RunError, DataError, CheckpointError: The run cannot go on; what is written stays valid.
+    """
+    dawnjax.program_start = time.perf_counter()  # what the caller did before is no part of the run
+    # Imported here: reading a result needs no JAX.
+    from dawnjax.cluster import processes
+    from dawnjax.config.experiment_flags import request_of
+    from dawnjax.runs.clock import RunClock
+    from dawnjax.train import train_to_target
+
+    clock = RunClock()
+    request = request_of(experiment, seed=seed, run_dir=str(run_dir), options=options)
+    status = ExitStatus.FAILED
+    try:
+        status = train_to_target(request, clock, _flags_of(request))
+    finally:
+        processes.leave(status)
+    return load_run(run_dir)
+
+
+def _flags_of(request: "Request") -> list[str]:
+    """The command line that would resume the run, where its experiment has a name or a file."""
+    experiment = request.experiment_file or request.experiment.name
+    changed = [f"--{name}={value}" for name, value in request.overrides.items()]
+    return [
+        f"--experiment={experiment}",
+        *changed,
+        f"--seed={request.seed}",
+        f"--run_dir={request.options.run_dir}",
+    ]
+
+
+def load_run(run_dir: str | Path) -> RunResult:
+    """Computes the result of a run from its log; imports no JAX.
+
+    Args:
+      run_dir: Directory of the run.
+
+    Raises:
+      ConfigError: The directory holds no run.
+      RunError: The log says too little, or was changed.
+    """
+    path = Path(run_dir)
+    if read_record(RunDirectory(path)) is None:
+        raise ConfigError(f"{path} holds no run: there is no experiment.json")
+    return summarize_log(read_events(log_path(path, 0))[0])

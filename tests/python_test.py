@@ -1,0 +1,48 @@
+"""Runs that Python starts and reads, as a notebook does."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+import dawnjax
+from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.run_options import ProfileOptions, RunOptions
+from dawnjax.errors import ConfigError
+
+TINY = load_experiment("digits", is_tiny=True)
+OPTIONS = RunOptions(tensorboard=False, profile=ProfileOptions(after_run=False))
+
+
+def test_a_run_from_python_is_the_run_of_the_command(tmp_path, compile_cache, capsys):
+    options = dataclasses.replace(OPTIONS, compile_cache_dir=compile_cache.partition("=")[2])
+    result = dawnjax.run(TINY, seed=3, run_dir=tmp_path / "python", options=options)
+    command = [sys.executable, "-m", "dawnjax", "train", "digits", "--tiny", "--seed=3"]
+    command += [f"--run_dir={tmp_path / 'command'}", "--profile.after_run=false", compile_cache]
+    subprocess.run(command, check=False, capture_output=True)
+    written = json.loads((tmp_path / "command" / "result.json").read_text())
+    assert result.identity == written["identity"] and result.seed == 3
+    # The command's process compiles with other flags of XLA's, which changes the last bits.
+    assert result.first_losses == pytest.approx(written["first_losses"], abs=1e-5)
+    assert len(result.first_losses) == 2
+    assert dawnjax.load_run(tmp_path / "python") == result
+    assert json.loads((tmp_path / "python" / "result.json").read_text())["steps"] == result.steps
+
+
+def test_a_changed_experiment_says_what_differs(tmp_path, compile_cache, capsys):
+    options = dataclasses.replace(OPTIONS, compile_cache_dir=compile_cache.partition("=")[2])
+    changed = dataclasses.replace(TINY, global_batch_size=32, batch_norm_group_size=16)
+    result = dawnjax.run(changed, run_dir=tmp_path / "run", options=options)
+    assert result.overrides["global_batch_size"] == 32
+
+
+def test_wrong_use_from_python_names_it(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'digits'"):
+        dawnjax.run("digit", run_dir=tmp_path / "run")
+    with pytest.raises(ConfigError, match="seed=-1"):
+        dawnjax.run("digits", run_dir=tmp_path / "run", seed=-1)
+    with pytest.raises(ConfigError, match="holds no run"):
+        dawnjax.load_run(tmp_path / "run")
+    assert not list(tmp_path.iterdir())
