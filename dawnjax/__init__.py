@@ -23,6 +23,10 @@ does not tell it: `bash -c "A && dawnjax train"` runs this program in the shell'
 and CPU time are those of A too. A command that is called from Python begins at the call.
 """
 
+runs_before = 0
+"""Runs that this process made before the one that it makes now. They paid for the imports, and filled
+the cache of compiled programs, which is why the run's total is not known."""
+
 
 def __getattr__(name: str) -> Any:
     """Loads `run` and `load_run` when they are asked for, and what they need with them."""

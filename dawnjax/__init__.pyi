@@ -3,3 +3,4 @@ from dawnjax.api import run as run
 
 __version__: str
 program_start: float
+runs_before: int

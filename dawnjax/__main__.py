@@ -23,13 +23,14 @@ COMMANDS = {
     "infer": ("infer", "latency and cost of a run's model, one example at a time"),
     "import": ("import_results", "read official DAWNBench and MLPerf results into entries"),
     "export": ("export", "write runs as DAWNBench entries or an MLPerf result folder"),
+    "study": ("study", "many trials of an experiment: stability, grid, scaling, lesion, factor"),
     "compare": ("compare", "is B faster than A, by how much, and what changed; a gate for CI"),
     "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
     "check": ("check", "validate run directories and their logs"),
 }
 """Each command's module in `dawnjax.commands`, and what it does: help must import none of them."""
 
-_ON_DEVICES = {"train", "record", "launch", "profile", "evaluate", "infer"}
+_ON_DEVICES = {"train", "study", "record", "launch", "profile", "evaluate", "infer"}
 """Commands that import JAX or start processes: a signal ends them at once, until they have
 something to save. The rest end by KeyboardInterrupt, and clean up."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dawnjax.config.experiment import Experiment
     from dawnjax.config.experiment_flags import Request
     from dawnjax.config.run_options import RunOptions
+    from dawnjax.runs.clock import RunClock
 
 
 def run(
@@ -22,6 +23,7 @@ def run(
     run_dir: str | Path,
     seed: int = 0,
     options: "RunOptions | None" = None,
+    shows: bool = True,
 ) -> RunResult:
     """Trains one trial to its target, as `dawnjax train` does, and gives its result.
 
@@ -33,6 +35,7 @@ def run(
       run_dir: Directory of the run's log, result and checkpoints.
       seed: The trial's seed, from 0 to 2**31 - 1.
       options: How this machine runs it; the defaults if None. Its `run_dir` is not read.
+      shows: Whether progress and result are shown; of a run that is not shown only warnings are.
 
     Returns:
       The result, as `result.json` holds it; `status` says how the run ended.
@@ -43,19 +46,39 @@ def run(
     """
     dawnjax.program_start = time.perf_counter()  # what the caller did before is no part of the run
     # Imported here: reading a result needs no JAX.
-    from dawnjax.cluster import processes
     from dawnjax.config.experiment_flags import request_of
     from dawnjax.runs.clock import RunClock
-    from dawnjax.train import train_to_target
 
     clock = RunClock()
     request = request_of(experiment, seed=seed, run_dir=str(run_dir), options=options)
+    train_in_process(request, clock, _flags_of(request), shows=shows)
+    return load_run(run_dir)
+
+
+def train_in_process(
+    request: "Request", clock: "RunClock", argv: list[str], *, shows: bool
+) -> ExitStatus:
+    """Trains one trial, after which this process may train another.
+
+    Args:
+      request: The experiment, the seed and how to run it.
+      clock: The clock of the run.
+      argv: The command line that would resume it.
+      shows: Whether progress and result are shown.
+
+    Raises:
+      ConfigError, RunError, DataError, CheckpointError: As `train_to_target` does.
+    """
+    from dawnjax.cluster import processes
+    from dawnjax.train import train_to_target
+
     status = ExitStatus.FAILED
     try:
-        status = train_to_target(request, clock, _flags_of(request))
+        status = train_to_target(request, clock, argv, shows=shows)
     finally:
         processes.leave(status)
-    return load_run(run_dir)
+        dawnjax.runs_before += 1
+    return status
 
 
 def _flags_of(request: "Request") -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+import dawnjax
 from dawnjax import run_profile
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.capture import Trainer
@@ -53,7 +54,9 @@ class Attempt:
       phases: The phase that runs now.
     """
 
-    def __init__(self, run: OpenRun, mesh: Mesh, watchdog: Watchdog, argv: list[str]):
+    def __init__(
+        self, run: OpenRun, mesh: Mesh, watchdog: Watchdog, argv: list[str], *, shows: bool = True
+    ):
         """Describes the attempt in its log and starts what runs beside the loop.
 
         Args:
@@ -61,6 +64,7 @@ class Attempt:
           mesh: The devices.
           watchdog: What ends this process when another is gone.
           argv: The command line's flags, for the line that says how to resume.
+          shows: Whether the first process shows more than warnings.
 
         Raises:
           ConfigError: Checkpoints cannot be written.
@@ -82,7 +86,8 @@ class Attempt:
             # Before the attempt is logged: it is none yet.
             refuse_unwritable(self._checkpoint_directory)
             _describe(run, mesh)
-            self._display = Display(run.request.experiment, run.spec, enabled=self._is_first)
+            is_shown = shows and self._is_first
+            self._display = Display(run.request.experiment, run.spec, enabled=is_shown)
             opened.callback(self._display.close)
             writes_scalars = self._is_first and options.tensorboard
             self.journal = Journal(run, self._display, writes_scalars=writes_scalars)
@@ -337,10 +342,10 @@ class Attempt:
         return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 
-def report_finished(run: OpenRun) -> str:
+def report_finished(run: OpenRun, *, shows: bool = True) -> str:
     """Shows the result of a trial that an earlier attempt ended; returns its status."""
     if jax.process_index() == 0:
-        display = Display(run.request.experiment, run.spec, enabled=True)
+        display = Display(run.request.experiment, run.spec, enabled=shows)
         _recover_lost_lines(run)
         # The attempt may have been killed after its last event and before this.
         result = _write_result(run.directory, run.log.events)
@@ -397,6 +402,7 @@ def _describe(run: OpenRun, mesh: Mesh) -> None:
         record_sha256=record_hash(run.record),
         process_index=jax.process_index(),
         boot_id=boot_id(),
+        runs_before=dawnjax.runs_before,
         versions=versions.installed(),
     )
     log.append(

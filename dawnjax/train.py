@@ -64,13 +64,16 @@ EXIT_STATUSES = {
 }
 
 
-def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitStatus:
+def train_to_target(
+    request: Request, clock: RunClock, argv: list[str], *, shows: bool = True
+) -> ExitStatus:
     """Trains one trial until an evaluation reaches the target or the budget is spent.
 
     Args:
       request: The experiment, the seed and how to run it.
       clock: The clock of this process.
       argv: The command line's flags, for the line that says how to resume.
+      shows: Whether the run is shown; of a run that is not shown only warnings are.
 
     Returns:
       The exit status of the command.
@@ -107,8 +110,8 @@ def train_to_target(request: Request, clock: RunClock, argv: list[str]) -> ExitS
             recipe.trace()
     run = open_run(request, spec, clock)
     if run.finished:
-        return EXIT_STATUSES[report_finished(run)]
-    with Attempt(run, mesh, watchdog, argv) as attempt:
+        return EXIT_STATUSES[report_finished(run, shows=shows)]
+    with Attempt(run, mesh, watchdog, argv, shows=shows) as attempt:
         status = _train(experiment, recipes, options, request.seed, attempt)
     return EXIT_STATUSES[status]
 

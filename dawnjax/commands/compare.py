@@ -128,13 +128,13 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
     lines += ["", f"verdict: {_verdict_line(judged)}"]
     rows = [*told["changes"], *told["step_parts"]]
     if rows:
-        lines += ["", *_aligned([["what changed", "A", "B", "B / A", "95 %"], *map(_row, rows)])]
+        lines += ["", *aligned([["what changed", "A", "B", "B / A", "95 %"], *map(_row, rows)])]
     if told["ops"]:
         cells = [["ops that changed most, ms a step", "A", "B", "B - A"]]
         for op in told["ops"]:
             times = (op["first"], op["second"], op["second"] - op["first"])
             cells.append([op["name"], *(f"{1e3 * seconds:.4g}" for seconds in times)])
-        lines += ["", *_aligned(cells)]
+        lines += ["", *aligned(cells)]
     if not first.runs or not second.runs:
         lines += ["", "Only our run directories say where their time went."]
     elif not told["step_parts"]:
@@ -158,7 +158,8 @@ def _row(change: "dict[str, Any]") -> list[str]:
     return [change["name"], *cells, ends]
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(

@@ -172,6 +172,10 @@ _LOST_LOG = (
     "an earlier log or its end was lost: how long its last attempt went on after its last "
     "checkpoint is not known"
 )
+_NOT_THE_FIRST = (
+    "{} runs of the same process were before it: imports and compilation were theirs, so this run's "
+    "total would be too short"
+)
 _DAMAGED_TARGET = (
     "the evaluation that reached the target is damaged in the log, which ends in `reached`"
 )
@@ -222,6 +226,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
     ends_reached = any(event["status"] == "reached" for event in events if event["event"] in _ENDS)
     tta = elapsed = total = compiled_within = cost = None
     doubt = run.why_reached_unknown()
+    no_total = ""
     if reached is None:
         no_time = _DAMAGED_TARGET if ends_reached else doubt or NOT_REACHED
         cost_reason = allocated_reason or no_time
@@ -236,8 +241,12 @@ def summarize(events: Sequence[Event]) -> RunResult:
         cost, cost_reason = run.run_cost(reached)
         if no_time not in ("", NO_RUN_START):
             total = None
+        runs_before = attempts[0].start.get("runs_before")
+        if total is not None and runs_before:
+            total, no_total = None, _NOT_THE_FIRST.format(runs_before)
         if tta is not None and compiled_before is not None:
             compiled_within = run.compile_seconds(reached) - compiled_before
+    no_total = no_total or no_time
     uncertainty = sum(not attempt.ended for attempt in attempts) * HEARTBEAT_SECONDS
     rate = _rounded(examples / phases["train"] if phases["train"] else None)
     if run.lost_lines:
@@ -265,7 +274,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         best=_best(experiment["targets"], evaluations),
         time_to_accuracy_seconds=known("time_to_accuracy_seconds", tta, no_time),
         elapsed_seconds_to_accuracy=known("elapsed_seconds_to_accuracy", elapsed, no_time),
-        total_seconds_to_accuracy=known("total_seconds_to_accuracy", total, no_time),
+        total_seconds_to_accuracy=known("total_seconds_to_accuracy", total, no_total),
         total_seconds=round(sum(attempt.seconds for attempt in attempts), 6),
         time_uncertainty_seconds=known(
             "time_uncertainty_seconds", None if run.lost_log else uncertainty, _LOST_LOG

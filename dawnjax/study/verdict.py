@@ -149,6 +149,23 @@ def expected_seconds(rows: np.ndarray) -> float | None:
     return float(rows[:, 0].sum() / rows[:, 1].sum()) if rows[:, 1].any() else None
 
 
+def expected_interval(rows: np.ndarray) -> tuple[float, float] | None:
+    """The 95 % interval of an expected time, by the t interval of its logarithm.
+
+    Args:
+      rows: As `judge` takes them.
+
+    Returns:
+      Its ends; None with fewer trials than `judge` needs for a verdict.
+    """
+    has_failures = len(rows) and not rows[:, 1].all()
+    needed = FEWEST_WITH_FAILURES if has_failures else FEWEST_TRIALS
+    if len(rows) < needed or not rows[:, 1].any():
+        return None
+    distance, variances = _log_ratio([np.ones((2, 2)), rows])
+    return _ends(distance, math.sqrt(variances[1]), len(rows) - 1, 0.95)
+
+
 def mean_ratio(
     first: Sequence[float], second: Sequence[float]
 ) -> tuple[float, float | None, float | None]:

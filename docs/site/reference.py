@@ -34,7 +34,8 @@ def commands() -> Iterator[str]:
     for name, (module, summary) in COMMANDS.items():
         experiment = ["--experiment=digits"] if name == "train" else []
         command = importlib.import_module(f"dawnjax.commands.{module}")
-        yield f"\n## {name}\n\n{summary[0].upper()}{summary[1:]}.\n\n```text\n{help_of(command, experiment)}\n```"
+        yield f"\n## {name}\n\n{summary[0].upper()}{summary[1:]}.\n"
+        yield f"```text\n{help_of(command, experiment)}\n```"
 
 
 def help_of(command: object, arguments: list[str]) -> str:

@@ -1,0 +1,236 @@
+"""`dawnjax study`: many trials of an experiment, and what they say."""
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from dawnjax.config import command_line
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_flags import FlagTree, is_file, load_experiment, load_techniques
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.limits import check_fields
+from dawnjax.study.design import Arm, Study, StudyFolder, Trial, arms_of, trials_of
+
+if TYPE_CHECKING:
+    from dawnjax.study.figures import ArmFigures
+
+SCHEMA_VERSION = 1
+
+USAGE = "dawnjax study [STUDY.py] --experiment=NAME --out=FOLDER [--seeds=N] [--FLAG=VALUE...]"
+
+DESCRIPTION = """
+Runs many trials of an experiment, and says what each arm's trials say together and beside the first
+arm. Each trial is an ordinary run with its own directory and clock in FOLDER/trials/ARM/seed_N. The
+trials run in this process, in blocks that hold each arm once, in random order. The first of a recipe
+compiles, the later ones read its programs from the cache: they have no total time, and their time to
+accuracy holds no compilation, as always.
+
+The same command goes on with a study that was interrupted. A trial that failed, diverged or did not
+reach its target counts, and is not run again. Any flag that is not the study's is one of every trial,
+such as --max_steps=100.
+
+  dawnjax study --experiment=digits --seeds=20 --out=studies/digits
+  dawnjax study --experiment=digits --axis=global_batch_size=32,64 --out=studies/batch
+  dawnjax study --experiment=cifar10_record --kind=lesion --out=studies/lesion
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; returns its exit status."""
+    asked = _parse(argv)
+    folder = StudyFolder(asked.out)
+    fields = to_json(asked.study)
+    folder.refuse_other(fields)
+    experiment = load_experiment(asked.study.experiment)
+    arms = arms_of(
+        asked.study, load_techniques(asked.study.experiment), experiment.global_batch_size
+    )
+    # Imported here: a wrong flag of the study is answered before JAX is loaded.
+    from dawnjax.study.trials import request_of, run_trial
+
+    trials = trials_of(asked.study, arms)
+    for arm in arms:  # a wrong flag of the last arm is found before the first has trained
+        request_of(asked.study, next(trial for trial in trials if trial.arm == arm), asked.out)
+    if asked.trial is not None:
+        if not 0 <= asked.trial < len(trials):
+            raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
+        _write(folder.file, {"schema_version": SCHEMA_VERSION, "study": fields})
+        return run_trial(asked.study, trials[asked.trial], asked.out)
+    _write(folder.file, {"schema_version": SCHEMA_VERSION, "study": fields})
+    return _run(asked, arms, trials)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    study: Study
+    out: Path
+    trial: int | None
+    prints_json: bool
+
+
+def _parse(argv: list[str]) -> _Asked:
+    """Reads the command line: the study's own flags, and those of its trials."""
+    argv = list(argv)
+    base = Study()
+    if argv and is_file(argv[0]) and not argv[0].startswith("-"):
+        base = _study_of_file(argv.pop(0))
+    tree = FlagTree(Study, base, argv)
+    values = flags.FlagValues()
+    tree.define(values)
+    flags.DEFINE_string("out", "", "The study's folder.", flag_values=values)
+    flags.DEFINE_multi_string(
+        "axis", [], "FIELD=VALUE,VALUE of a grid; may be given several times.", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "trial",
+        None,
+        "Run this trial alone, by its place in the study's order.",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
+    own = [a for a in argv if _name(a) in values or _name(a) in ("help", "h") or a == "-h"]
+    others = [argument for argument in argv if argument not in own]
+    positional = command_line.parse("study", values, own, USAGE, DESCRIPTION)
+    for argument in [*positional, *others]:
+        if not argument.startswith("--") or "=" not in argument:
+            raise ConfigError(f"{argument!r} is no flag; write --name=value")
+    study: Study = tree.value(values)
+    axes = tuple(values["axis"].value or ())
+    kind = "grid" if axes and not values["kind"].present and study.kind == "seeds" else study.kind
+    study = dataclasses.replace(
+        study, kind=kind, axes=(*study.axes, *axes), flags=(*study.flags, *others)
+    )
+    check_fields(study)
+    if not study.experiment:
+        raise ConfigError("--experiment is missing: dawnjax list shows them")
+    out = str(values["out"].value)
+    if not out:
+        raise ConfigError("--out is missing: the folder for the study's trials and result")
+    return _Asked(study, Path(out), values["trial"].value, bool(values["json"].value))
+
+
+def _name(argument: str) -> str:
+    name = argument.lstrip("-").partition("=")[0] if argument.startswith("-") else ""
+    return name.removeprefix("no") if name in ("noscales_batch", "nojson") else name
+
+
+def _study_of_file(name: str) -> Study:
+    from dawnjax.config import own_files
+
+    study = getattr(own_files.module_of_file(Path(name)), "STUDY", None)
+    if not isinstance(study, Study):
+        raise ConfigError(f"{name} does not define STUDY = Study(...)")
+    return study
+
+
+def _run(asked: _Asked, arms: tuple[Arm, ...], trials: tuple[Trial, ...]) -> int:
+    """Runs what is left of the study, showing how far it is; writes its result after each trial."""
+    from rich.console import Console
+
+    from dawnjax.study.figures import figures
+    from dawnjax.study.trials import run_all
+
+    console = Console(stderr=True, highlight=False)
+    started, begun, failed = time.monotonic(), 0, []
+    total = len(trials)
+    with console.status("starting") as status:
+
+        def tell(name: str) -> None:
+            nonlocal begun
+            begun += 1
+            left = ""
+            if begun > 1:
+                seconds = (time.monotonic() - started) / (begun - 1) * (total - done)
+                left = f", about {_duration(seconds)} left"
+            status.update(f"{done} of {total} trials over{left}: {name}")
+
+        done = 0
+        for trial, run, why in run_all(asked.study, trials, asked.out, tell):
+            done += 1
+            if why:
+                failed.append(why)
+            console.print(_line(done, total, trial, run, why), markup=False, soft_wrap=True)
+            rows = figures(asked.study, arms, trials, asked.out)
+            _write_result(asked, rows)
+    rows = figures(asked.study, arms, trials, asked.out)
+    result = _write_result(asked, rows)
+    print(json.dumps(result, indent=1) if asked.prints_json else _text(asked.study, rows))
+    print(f"result: {asked.out / 'result.json'}", file=sys.stderr)
+    return ExitStatus.FAILED if failed else ExitStatus.DONE
+
+
+def _line(done: int, total: int, trial: Trial, run: Any, why: str) -> str:
+    """What is said of a trial that is over."""
+    said = f"failed: {why}"
+    if run is not None and not why:
+        seconds = run.result.time_to_accuracy_seconds
+        time_text = "" if seconds is None else f" in {seconds:.4g} s"
+        said = run.result.status.replace("_", " ") + time_text
+    return f"{done:{len(str(total))}}/{total}  {trial.arm.name}, seed {trial.seed}: {said}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _write_result(asked: _Asked, rows: "list[ArmFigures]") -> dict[str, Any]:
+    result = {
+        "schema_version": SCHEMA_VERSION,
+        "study": to_json(asked.study),
+        "arms": [dataclasses.asdict(row) for row in rows],
+    }
+    _write(asked.out / "result.json", result)
+    return result
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    from dawnjax.runs.directory import write_json
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, value)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _text(study: Study, rows: "list[ArmFigures]") -> str:
+    """The result as a table, a line an arm."""
+    from dawnjax.commands.compare import aligned
+
+    head = ["arm", "reached", "mean s", "CV", "expected s", "95 %", "epochs", "examples/s"]
+    compares = study.kind not in ("seeds", "threshold")
+    has_wire = any(row.exposed_communication is not None for row in rows)
+    head += ["exposed"] if has_wire else []
+    head += ["/ first", "95 %", "verdict"] if compares else []
+    table = [head]
+    for row in rows:
+        ends = "" if row.low is None else f"{row.low:.4g} to {row.high:.4g}"
+        cells = [row.arm, f"{row.reached} of {row.trials}", _number(row.mean_seconds)]
+        cells += [_number(row.cv, 2), _number(row.expected_seconds), ends]
+        cells += [_number(row.epochs_mean), _number(row.examples_per_second)]
+        exposed = row.exposed_communication
+        cells += ["-" if exposed is None else f"{100 * exposed:.1f} %"] if has_wire else []
+        cells += _verdict_cells(row.verdict) if compares else []
+        table.append(cells)
+    machines = sorted({machine for row in rows for machine in row.machines})
+    lines = [*aligned(table), "", f"on {'; '.join(machines) or 'nothing yet'}"]
+    if study.kind == "scaling" and any("cpu" in machine for machine in machines):
+        lines.append("simulated devices share this machine's cores: no speed-up is to be expected")
+    return "\n".join(lines)
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def _verdict_cells(verdict: dict[str, Any] | None) -> list[str]:
+    if verdict is None:
+        return ["", "", ""]
+    ends = "" if verdict["low"] is None else f"{verdict['low']:.3f} to {verdict['high']:.3f}"
+    more = verdict["more_trials"]
+    return [_number(verdict["ratio"]), ends, verdict["word"] + (f", {more} more" if more else "")]

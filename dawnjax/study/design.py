@@ -1,0 +1,273 @@
+"""What a study runs: its arms, its trials, and their order."""
+
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+
+from dawnjax.config.techniques import Technique
+from dawnjax.errors import ConfigError
+from dawnjax.limits import Limit, OneOrMore
+
+MOST_TRIALS = 10_000
+
+_Names = tuple[str, ...]
+_Seed = Annotated[int, Limit(lambda n: 0 <= n < 2**30, "lie in 0 to 2**30 - 1")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """Many trials of an experiment that answer one question.
+
+    A file defines one as `STUDY = Study(...)`; each field is a flag.
+
+    Attributes:
+      experiment: A name that `dawnjax list` shows, or a path to a .py file.
+      kind: `seeds`, one arm; `grid`, an arm for each combination of the axes' values; `scaling`, an
+        arm for each number of devices; `lesion`, the whole recipe and the recipe less each
+        technique; `factor`, the recipe without any technique, with each alone, and with one more at
+        a time; `threshold`, one arm whose trials are read at several targets.
+      axes: Fields and values of a grid, each as FIELD=VALUE,VALUE: `global_batch_size=32,64`.
+      techniques: Names of those that a lesion or factor study changes; empty takes all that the
+        experiment declares.
+      thresholds: Values of the target's metric at which the trials are read; they are trained to
+        the hardest.
+      devices: Numbers of devices of a scaling study. On a CPU they are simulated and share its
+        cores.
+      processes: Processes of each trial of a scaling study; they share the devices evenly.
+      scales_batch: Whether the batch of a scaling study grows with the devices; its learning rate
+        does not.
+      seeds: Trials of each arm.
+      first_seed: Seed of the first trial.
+      order_seed: Seed of the order in which trials run.
+      flags: Flags of every trial, such as `--max_steps=100`.
+    """
+
+    experiment: str = ""
+    kind: Literal["seeds", "grid", "scaling", "lesion", "factor", "threshold"] = "seeds"
+    axes: _Names = ()
+    techniques: _Names = ()
+    thresholds: tuple[float, ...] = ()
+    devices: tuple[int, ...] = ()
+    processes: OneOrMore[int] = 1
+    scales_batch: bool = False
+    seeds: Annotated[int, Limit(lambda n: 1 <= n <= MOST_TRIALS, "lie in 1 to 10,000")] = 5
+    first_seed: _Seed = 0
+    order_seed: _Seed = 0
+    flags: _Names = ()
+
+
+class Arm(NamedTuple):
+    """One recipe, or one system, of a study.
+
+    Attributes:
+      name: For people: `global_batch_size=32`, `without label_smoothing`.
+      flags: What makes a trial of it, beside the study's own flags and the seed.
+      devices: Devices of a trial; 0 where the study does not choose.
+    """
+
+    name: str
+    flags: tuple[str, ...] = ()
+    devices: int = 0
+
+    @property
+    def folder(self) -> str:
+        """Its name as that of a folder."""
+        return re.sub(r"[^A-Za-z0-9.]+", "_", self.name).strip("_.")[:80]
+
+
+class Trial(NamedTuple):
+    """One trial of a study.
+
+    Attributes:
+      number: Its place in the order, from 0.
+      arm: What is trained.
+      seed: With which seed.
+    """
+
+    number: int
+    arm: Arm
+    seed: int
+
+    def directory(self, out: Path) -> Path:
+        """Its run directory in the study's folder."""
+        return out / "trials" / self.arm.folder / f"seed_{self.seed}"
+
+
+def arms_of(study: Study, known: Sequence[Technique], batch_size: int) -> tuple[Arm, ...]:
+    """The arms of a study; the first is the one that the others are compared with.
+
+    Args:
+      study: The study.
+      known: The techniques that its experiment declares.
+      batch_size: The experiment's global batch size.
+
+    Raises:
+      ConfigError: A field does not go with the kind, or names nothing.
+    """
+    _refuse_fields_of_other_kinds(study)
+    if study.kind == "grid":
+        arms = tuple(_grid(study.axes))
+    elif study.kind == "scaling":
+        arms = tuple(_scaling(study, batch_size))
+    elif study.kind in ("lesion", "factor"):
+        chosen = _chosen(study, known)
+        arms = tuple(_lesion(chosen) if study.kind == "lesion" else _factor(chosen))
+    else:
+        arms = (Arm("all"),)
+    for first, second in itertools.combinations(arms, 2):
+        if first.folder == second.folder:
+            raise ConfigError(f"two arms would share a folder: {first.name!r} and {second.name!r}")
+    if len(arms) * study.seeds > MOST_TRIALS:
+        raise ConfigError(
+            f"{len(arms)} arms of {study.seeds} seeds are over {MOST_TRIALS:,} trials"
+        )
+    return arms
+
+
+def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[Trial, ...]:
+    """All trials in their order: blocks that hold each arm once, in an order drawn for each.
+
+    A machine that grows slower or faster in the course of a study favours no arm.
+    """
+    random = np.random.default_rng(study.order_seed)
+    trials: list[Trial] = []
+    for seed in range(study.first_seed, study.first_seed + study.seeds):
+        for index in random.permutation(len(arms)):
+            trials.append(Trial(len(trials), arms[index], seed))
+    return tuple(trials)
+
+
+_FIELD_OF_KIND = {
+    "axes": ("grid",),
+    "techniques": ("lesion", "factor"),
+    "thresholds": ("threshold",),
+    "devices": ("scaling",),
+    "processes": ("scaling",),
+    "scales_batch": ("scaling",),
+}
+_NEEDED = {"grid": "axes", "threshold": "thresholds", "scaling": "devices"}
+
+
+def _refuse_fields_of_other_kinds(study: Study) -> None:
+    for field, kinds in _FIELD_OF_KIND.items():
+        if study.kind not in kinds and getattr(study, field) != getattr(Study(), field):
+            raise ConfigError(f"{field} goes with kind={' or '.join(kinds)}, not {study.kind}")
+    needed = _NEEDED.get(study.kind)
+    if needed and not getattr(study, needed):
+        raise ConfigError(f"a study of kind {study.kind} needs {needed}: it has no arm without")
+
+
+def _grid(axes: Sequence[str]) -> Iterator[Arm]:
+    values = []
+    for axis in axes:
+        field, equals, listed = axis.lstrip("-").partition("=")
+        choices = [choice.strip() for choice in listed.split(",")]
+        if not field or not equals or not all(choices):
+            raise ConfigError(f"axis {axis!r} must be FIELD=VALUE,VALUE: global_batch_size=32,64")
+        if len(set(choices)) < len(choices):
+            raise ConfigError(f"axis {axis!r} names a value twice")
+        values.append([f"{field}={choice}" for choice in choices])
+    for point in itertools.product(*values):
+        yield Arm(" ".join(point), tuple(f"--{setting}" for setting in point))
+
+
+def _scaling(study: Study, batch_size: int) -> Iterator[Arm]:
+    for devices in study.devices:
+        if devices < 1 or devices % study.processes:
+            raise ConfigError(
+                f"devices={devices}: {study.processes} processes must share them evenly"
+            )
+        flags: tuple[str, ...] = ()
+        if study.scales_batch:
+            flags = (f"--global_batch_size={batch_size * devices}",)
+        yield Arm(f"{devices} devices", flags, devices)
+
+
+def _chosen(study: Study, known: Sequence[Technique]) -> list[Technique]:
+    by_name = {technique.name: technique for technique in known}
+    if not by_name:
+        raise ConfigError(
+            f"{study.experiment} declares no TECHNIQUES, so there is nothing to leave out"
+        )
+    missing = [name for name in study.techniques if name not in by_name]
+    if missing:
+        raise ConfigError(f"no technique {missing[0]!r}; it declares {', '.join(by_name)}")
+    return [by_name[name] for name in study.techniques or by_name]
+
+
+def _lesion(techniques: Sequence[Technique]) -> Iterator[Arm]:
+    yield Arm("whole recipe")
+    for technique in techniques:
+        yield Arm(f"without {technique.name}", technique.without)
+
+
+def _factor(techniques: Sequence[Technique]) -> Iterator[Arm]:
+    def without(others: Sequence[Technique]) -> tuple[str, ...]:
+        return tuple(flag for technique in others for flag in technique.without)
+
+    yield Arm("without all", without(techniques))
+    for technique in techniques:
+        yield Arm(f"only {technique.name}", without([t for t in techniques if t != technique]))
+    for count in range(2, len(techniques)):
+        names = " ".join(technique.name for technique in techniques[:count])
+        yield Arm(f"with {names}", without(techniques[count:]))
+    if len(techniques) > 1:
+        yield Arm("whole recipe")
+
+
+class StudyFolder:
+    """The folder of a study: `study.json`, `result.json`, and the trials' run directories."""
+
+    def __init__(self, path: Path):
+        """Args:
+        path: The folder, which need not be there yet."""
+        self.path = path
+        self.file = path / "study.json"
+
+    def read(self) -> dict[str, Any] | None:
+        """Reads `study.json`; None where there is none.
+
+        Raises:
+          ConfigError: The file cannot be read, or is no study's.
+        """
+        if not self.file.exists():
+            return None
+        try:
+            record = json.loads(self.file.read_text())
+            if not isinstance(record, dict) or not isinstance(record.get("study"), dict):
+                raise ValueError("it holds no study")
+            known = {field.name for field in dataclasses.fields(Study)}
+            if not set(record["study"]) <= known:
+                raise ValueError("it has fields that no study has")
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{self.file}: {error}; restore it or choose another --out") from None
+        return record
+
+    def refuse_other(self, fields: dict[str, Any]) -> None:
+        """Refuses to mix two studies; more seeds are the same study.
+
+        Args:
+          fields: The study that is asked for, as JSON.
+
+        Raises:
+          ConfigError: The folder holds a study with another field, or something else.
+        """
+        record = self.read()
+        if record is None:
+            if self.path.exists() and not self.path.is_dir():
+                raise ConfigError(f"--out={self.path} is no folder")
+            if self.path.is_dir() and any(self.path.iterdir()):
+                raise ConfigError(f"--out={self.path} holds something that is no study")
+            return
+        for name, value in fields.items():
+            if name != "seeds" and record["study"].get(name) != value:
+                raise ConfigError(
+                    f"{self.file} is of a study with {name}={record['study'].get(name)!r}, not "
+                    f"{value!r}; choose another --out"
+                )

@@ -1,0 +1,170 @@
+"""What the trials of a study say: each arm's statistics, and the arm beside the first one."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.stability import expected_time_rows
+from dawnjax.results.entries import reaches
+from dawnjax.results.trial_summary import summarize_trials
+from dawnjax.runs.summary import RunResult
+from dawnjax.study.design import Arm, Study, Trial
+from dawnjax.study.trials import is_over, read_trial
+from dawnjax.study.verdict import expected_interval, judge
+
+MARGIN = 0.05
+"""Ratios of expected times within this of 1 are equivalent."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArmFigures:
+    """Statistics of an arm's trials; times are seconds. Those not yet run are in none of them.
+
+    Attributes:
+      arm: Its name.
+      flags: What makes it.
+      planned: Trials that the study has of it.
+      trials: Trials that are over.
+      reached: Of these, those that reached the target.
+      mean_seconds: Mean time to accuracy of those that reached.
+      cv: Their population standard deviation over their mean.
+      expected_seconds: Time of all trials over the number that reached.
+      low: Lower end of its 95 % interval; None with fewer trials than `verdict.judge` needs.
+      high: Upper end.
+      epochs_mean: Mean epochs to the target.
+      examples_per_second: Mean of the trials' throughputs.
+      exposed_communication: Mean share of a step that no computation hid; None without profiles.
+      verdict: The arm beside the study's first; None for the first.
+      rows: Each trial: seed, status, whether it reached, its time to accuracy, run directory.
+      machines: The systems that its trials ran on.
+    """
+
+    arm: str
+    flags: list[str]
+    planned: int
+    trials: int
+    reached: int
+    mean_seconds: float | None
+    cv: float | None
+    expected_seconds: float | None
+    low: float | None
+    high: float | None
+    epochs_mean: float | None
+    examples_per_second: float | None
+    exposed_communication: float | None
+    verdict: dict[str, Any] | None
+    rows: list[dict[str, Any]]
+    machines: list[str]
+
+
+def figures(
+    study: Study, arms: Sequence[Arm], trials: Sequence[Trial], out: Path
+) -> list[ArmFigures]:
+    """The figures of each arm, or of each threshold, in the study's order.
+
+    Args:
+      study: The study.
+      arms: Its arms; the others are compared with the first.
+      trials: Its trials.
+      out: Its folder.
+    """
+    runs = {trial: run for trial in trials if is_over(run := read_trial(trial, out)) and run}
+    if study.kind == "threshold":
+        return [_arm(study, arms[0], runs, out, None, value)[0] for value in study.thresholds]
+    told: list[ArmFigures] = []
+    first: np.ndarray | None = None
+    for arm in arms:
+        of_arm = {trial: run for trial, run in runs.items() if trial.arm == arm}
+        row, rows = _arm(study, arm, of_arm, out, first, None)
+        told.append(row)
+        first = rows if first is None else first
+    return told
+
+
+def _arm(
+    study: Study,
+    arm: Arm,
+    runs: dict[Trial, OurRun],
+    out: Path,
+    first: np.ndarray | None,
+    threshold: float | None,
+) -> tuple[ArmFigures, np.ndarray]:
+    """The figures of an arm, and its rows of time and success."""
+    results = [run.result for run in runs.values()]
+    seconds = [_seconds_to(result, threshold) for result in results]
+    epochs = [_epochs_to(result, s) for result, s in zip(results, seconds, strict=True)]
+    spent = [run.spent.seconds for run in runs.values()]
+    rows = expected_time_rows(seconds, spent) if runs else None
+    rows = np.zeros((0, 2)) if rows is None else rows
+    summary = summarize_trials(seconds, epochs, spent)
+    interval = expected_interval(rows)
+    judged = (
+        None if first is None or not len(first) or not len(rows) else judge(first, rows, MARGIN)
+    )
+    told = [
+        {
+            "seed": trial.seed,
+            "status": run.result.status,
+            "reached": second is not None,
+            "time_to_accuracy_seconds": second,
+            "run_dir": str(trial.directory(out).relative_to(out)),
+        }
+        for (trial, run), second in zip(runs.items(), seconds, strict=True)
+    ]
+    return (
+        ArmFigures(
+            arm=arm.name if threshold is None else f"{_metric(results)} {threshold:g}",
+            flags=list(arm.flags),
+            planned=study.seeds,
+            trials=len(results),
+            reached=summary.reached,
+            mean_seconds=summary.mean_seconds,
+            cv=summary.cv,
+            expected_seconds=summary.expected_seconds,
+            low=interval and interval[0],
+            high=interval and interval[1],
+            epochs_mean=summary.epochs_mean,
+            examples_per_second=_mean([result.examples_per_second for result in results]),
+            exposed_communication=_mean([_exposed(result) for result in results]),
+            verdict=judged and judged.to_json(),
+            rows=sorted(told, key=lambda row: row["seed"]),
+            machines=sorted({run.system for run in runs.values()}),
+        ),
+        rows,
+    )
+
+
+def _metric(results: Sequence[RunResult]) -> str:
+    return results[0].target[0]["metric"] if results else "target"
+
+
+def _seconds_to(result: RunResult, threshold: float | None) -> float | None:
+    """The time to the run's target, or to another value of its metric."""
+    if threshold is None:
+        return result.time_to_accuracy_seconds
+    target = result.target[0]
+    for row in result.evaluations:
+        if reaches(row[target["metric"]], threshold, target.get("direction", "at_least")):
+            return row["seconds_since_run_start"]
+    return None
+
+
+def _epochs_to(result: RunResult, seconds: float | None) -> float | None:
+    """The epochs of the evaluation that ended then."""
+    ends = (r["epoch"] for r in result.evaluations if r["seconds_since_run_start"] == seconds)
+    return None if seconds is None else next(ends, None)
+
+
+def _exposed(result: RunResult) -> float | None:
+    shares = [(host.get("communication") or {}).get("exposed_fraction") for host in result.hosts]
+    return _mean(shares)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return sum(known) / len(known) if known else None

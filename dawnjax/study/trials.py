@@ -1,0 +1,133 @@
+"""Running the trials of a study, each as an ordinary run with a directory and a clock of its own."""
+
+import contextlib
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dawnjax import api
+from dawnjax.analysis import our_runs
+from dawnjax.analysis.our_runs import OurRun
+from dawnjax.config.experiment_flags import Request, parse_request
+from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
+from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.directory import RunDirectory
+from dawnjax.runs.logged_run import FINAL_STATUSES
+from dawnjax.study.design import Arm, Study, Trial
+
+QUIET = ("--tensorboard=false", "--profile.after_run=false")
+"""Of every trial, unless the study's flags say otherwise: a profile takes longer than a short run."""
+
+Told = Callable[[str], None]
+
+
+def flags_of(study: Study, arm: Arm) -> list[str]:
+    """The flags of `dawnjax train` for any trial of an arm."""
+    return [f"--experiment={study.experiment}", *QUIET, *study.flags, *arm.flags]
+
+
+def request_of(study: Study, trial: Trial, out: Path) -> Request:
+    """What a trial runs.
+
+    Raises:
+      ConfigError: A flag of the arm or the study is wrong; names the arm.
+    """
+    argv = [*flags_of(study, trial.arm), f"--seed={trial.seed}"]
+    try:
+        return parse_request("study", [*argv, f"--run_dir={trial.directory(out)}"])[0]
+    except ConfigError as error:
+        raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
+
+
+def read_trial(trial: Trial, out: Path) -> OurRun | None:
+    """What a trial has so far; None where it has not begun, or its log says too little."""
+    if not RunDirectory(trial.directory(out)).experiment_file.exists():
+        return None
+    with contextlib.suppress(RunError):
+        return our_runs.read_run(trial.directory(out))
+    return None
+
+
+def is_over(run: OurRun | None) -> bool:
+    """Whether a trial counts: it reached, spent its budget, diverged, or failed.
+
+    A trial that was interrupted or killed goes on with the study. One that failed is a result: its
+    folder must be removed to try it again.
+    """
+    return run is not None and run.result.status in (*FINAL_STATUSES, "failed")
+
+
+def run_trial(study: Study, trial: Trial, out: Path) -> ExitStatus:
+    """Runs one trial, or goes on with it.
+
+    Args:
+      study: The study.
+      trial: The trial.
+      out: The study's folder.
+
+    Returns:
+      How it ended: done, budget spent, diverged, interrupted, or failed.
+
+    Raises:
+      ConfigError: The arm cannot be trained here at all.
+      RunError: The trial cannot go on; another worker may have it.
+    """
+    if trial.arm.devices:
+        return _launch(study, trial, out)
+    request = request_of(study, trial, out)
+    argv = [*flags_of(study, trial.arm), f"--seed={trial.seed}"]
+    argv.append(f"--run_dir={trial.directory(out)}")
+    try:
+        return api.train_in_process(request, RunClock(), argv, shows=False)
+    except ConfigError as error:
+        raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
+
+
+def _launch(study: Study, trial: Trial, out: Path) -> ExitStatus:
+    """Runs a trial with its own number of devices, which a process chooses once."""
+    devices = trial.arm.devices // study.processes
+    command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={study.processes}"]
+    command += [f"--devices_per_process={devices}", "--", "train", *flags_of(study, trial.arm)]
+    command += [f"--seed={trial.seed}", f"--run_dir={trial.directory(out)}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    status = ExitStatus(done.returncode) if 0 <= done.returncode <= 7 else ExitStatus.FAILED
+    if status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
+        line = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        error = ConfigError if status == ExitStatus.WRONG_USE else RunError
+        raise error(f"arm {trial.arm.name!r}: {line}; run by {shlex.join(command[2:])}")
+    return status
+
+
+def run_all(
+    study: Study, trials: tuple[Trial, ...], out: Path, tell: Told
+) -> Iterator[tuple[Trial, OurRun | None, str]]:
+    """Runs every trial that is not over, in order; a trial that fails stays as it is.
+
+    Args:
+      study: The study.
+      trials: Its trials.
+      out: Its folder.
+      tell: Called with the name of each trial that begins.
+
+    Yields:
+      The trial, what it has, and why it failed; empty where it did not.
+
+    Raises:
+      ConfigError: An arm cannot be trained here at all.
+      KeyboardInterrupt: The study was asked to stop; the trial is saved.
+    """
+    for trial in trials:
+        run, why = read_trial(trial, out), ""
+        if not is_over(run):
+            tell(f"{trial.arm.name}, seed {trial.seed}")
+            try:
+                status = run_trial(study, trial, out)
+            except (RunError, CheckpointError, DataError) as error:
+                status, why = ExitStatus.FAILED, str(error)
+            if status == ExitStatus.INTERRUPTED:
+                raise KeyboardInterrupt
+            run = read_trial(trial, out)
+        yield trial, run, why
