@@ -24,8 +24,8 @@ and CPU time are those of A too. A command that is called from Python begins at 
 """
 
 runs_before = 0
-"""Runs that this process made before the one that it makes now. They paid for the imports, and filled
-the cache of compiled programs, which is why the run's total is not known."""
+"""Runs that this process made before the one that it makes now. They paid for the imports and
+filled the cache of compiled programs, so the total of this one would be too short."""
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ from dawnjax.config.experiment import (
     Target,
     WarmupLinear,
 )
+from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
@@ -71,6 +72,22 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=None,
             quality=0.9063,
             date="2026-11-23",
+        ),
+    ),
+)
+
+TECHNIQUES = (
+    Technique("label_smoothing", ("--task.label_smoothing=0",)),
+    Technique("translation", ("--task.augmentation.max_translation_pixels=0",)),
+    Technique("alternating_flip", ("--task.augmentation.flip=random",)),
+    Technique("test_time_views", ("--task.test_time_augmentation=none",)),
+    Technique("whitening", ("--model.whitens=false",)),
+    Technique(
+        "muon",
+        (
+            "--optimizer=sgd",
+            "--optimizer.base_learning_rate=0.5",
+            "--optimizer.weight_decay=5e-4",
         ),
     ),
 )

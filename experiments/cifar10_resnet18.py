@@ -15,6 +15,7 @@ shortened as in Goyal et al. 2017 (arXiv 1706.02677): rate proportional to the b
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
+from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.cifar10 import Cifar10
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
@@ -47,6 +48,14 @@ EXPERIMENT = Experiment(
             date="2026-11-23",
         ),
     ),
+)
+
+TECHNIQUES = (
+    Technique("label_smoothing", ("--task.label_smoothing=0",)),
+    Technique("translation", ("--task.augmentation.max_translation_pixels=0",)),
+    Technique("flip", ("--task.augmentation.flip=none",)),
+    Technique("weight_decay", ("--optimizer.weight_decay=0",)),
+    Technique("warm_up", ("--schedule.warmup_epochs=0",)),
 )
 
 TINY = tiny(

@@ -16,6 +16,7 @@ searched here on seeds 100 to 115, 300 to 315 and 500 to 539.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
+from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.digits import Digits
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
@@ -53,6 +54,16 @@ EXPERIMENT = Experiment(
             date="2026-11-22",
         ),
     ),
+)
+
+TECHNIQUES = (
+    Technique("label_smoothing", ("--task.label_smoothing=0",)),
+    Technique("translation", ("--task.augmentation.max_translation_pixels=0",)),
+    Technique("scaling", ("--task.augmentation.max_scale_fraction=0",)),
+    Technique("nesterov", ("--optimizer.nesterov=false",)),
+    Technique("weight_decay", ("--optimizer.weight_decay=0",)),
+    Technique("warm_up", ("--schedule.warmup_epochs=0",)),
+    Technique("group_statistics", ("--batch_norm_group_size=64",)),
 )
 
 TINY = tiny(

@@ -40,6 +40,8 @@ class RecordNet:
       batch_norm_momentum: The fraction of the running statistics that a step keeps; low, since a
         run is only some hundred steps long.
       batch_norm_epsilon: Added to the variance.
+      whitens: Whether the first layer's filters whiten the patches of the data; else they stay as
+        they were drawn.
       whitening_epsilon: Added to the eigenvalues of the patches' second moments, which keeps the
         filters of the weakest directions from blowing up noise.
     """
@@ -53,6 +55,7 @@ class RecordNet:
     activation: Activation = "gelu"
     batch_norm_momentum: FractionBelowOne = 0.6
     batch_norm_epsilon: Positive[float] = 1e-12
+    whitens: bool = True
     whitening_epsilon: Positive[float] = 5e-4
 
     def build(
@@ -72,6 +75,8 @@ class RecordNet:
         Returns:
           The parameters with those filters.
         """
+        if not self.whitens:
+            return params
         kernel = whitening_kernel(images, self.whitening_epsilon)
         return {**params, "whitening": {**params["whitening"], "kernel": kernel}}
 

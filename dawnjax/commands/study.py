@@ -24,15 +24,15 @@ SCHEMA_VERSION = 1
 USAGE = "dawnjax study [STUDY.py] --experiment=NAME --out=FOLDER [--seeds=N] [--FLAG=VALUE...]"
 
 DESCRIPTION = """
-Runs many trials of an experiment, and says what each arm's trials say together and beside the first
-arm. Each trial is an ordinary run with its own directory and clock in FOLDER/trials/ARM/seed_N. The
-trials run in this process, in blocks that hold each arm once, in random order. The first of a recipe
-compiles, the later ones read its programs from the cache: they have no total time, and their time to
-accuracy holds no compilation, as always.
+Runs many trials of an experiment, and compares each arm with the first. Each trial is an ordinary
+run with its own directory and clock in FOLDER/trials/ARM/seed_N. The trials run in this process, in
+blocks that hold each arm once, in random order. The first trial of a recipe compiles; the later
+ones read its programs from the cache and so have no total time. No time to accuracy holds
+compilation.
 
 The same command goes on with a study that was interrupted. A trial that failed, diverged or did not
-reach its target counts, and is not run again. Any flag that is not the study's is one of every trial,
-such as --max_steps=100.
+reach its target counts, and is not run again. Any flag that is not the study's is one of every
+trial, such as --max_steps=100.
 
   dawnjax study --experiment=digits --seeds=20 --out=studies/digits
   dawnjax study --experiment=digits --axis=global_batch_size=32,64 --out=studies/batch
@@ -46,10 +46,8 @@ def main(argv: list[str]) -> int:
     folder = StudyFolder(asked.out)
     fields = to_json(asked.study)
     folder.refuse_other(fields)
-    experiment = load_experiment(asked.study.experiment)
-    arms = arms_of(
-        asked.study, load_techniques(asked.study.experiment), experiment.global_batch_size
-    )
+    name = asked.study.experiment
+    arms = arms_of(asked.study, load_techniques(name), load_experiment(name))
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
     from dawnjax.study.trials import request_of, run_trial
 
@@ -89,7 +87,7 @@ def _parse(argv: list[str]) -> _Asked:
     flags.DEFINE_integer(
         "trial",
         None,
-        "Run this trial alone, by its place in the study's order.",
+        "Run this trial alone: its place in the order.",
         flag_values=values,
     )
     flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
@@ -150,8 +148,8 @@ def _run(asked: _Asked, arms: tuple[Arm, ...], trials: tuple[Trial, ...]) -> int
             status.update(f"{done} of {total} trials over{left}: {name}")
 
         done = 0
-        for trial, run, why in run_all(asked.study, trials, asked.out, tell):
-            done += 1
+        ran = run_all(asked.study, trials, asked.out, tell)
+        for done, (trial, run, why) in enumerate(ran, 1):
             if why:
                 failed.append(why)
             console.print(_line(done, total, trial, run, why), markup=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
+from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Limit, OneOrMore
@@ -99,13 +100,13 @@ class Trial(NamedTuple):
         return out / "trials" / self.arm.folder / f"seed_{self.seed}"
 
 
-def arms_of(study: Study, known: Sequence[Technique], batch_size: int) -> tuple[Arm, ...]:
+def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) -> tuple[Arm, ...]:
     """The arms of a study; the first is the one that the others are compared with.
 
     Args:
       study: The study.
       known: The techniques that its experiment declares.
-      batch_size: The experiment's global batch size.
+      experiment: The experiment.
 
     Raises:
       ConfigError: A field does not go with the kind, or names nothing.
@@ -114,19 +115,21 @@ def arms_of(study: Study, known: Sequence[Technique], batch_size: int) -> tuple[
     if study.kind == "grid":
         arms = tuple(_grid(study.axes))
     elif study.kind == "scaling":
-        arms = tuple(_scaling(study, batch_size))
+        arms = tuple(_scaling(study, experiment.global_batch_size))
     elif study.kind in ("lesion", "factor"):
         chosen = _chosen(study, known)
         arms = tuple(_lesion(chosen) if study.kind == "lesion" else _factor(chosen))
+    elif study.kind == "threshold":
+        is_most = experiment.targets[0].direction == "at_most"
+        hardest = min(study.thresholds) if is_most else max(study.thresholds)
+        arms = (Arm("all", (f"--targets.0.value={hardest}",)),)
     else:
         arms = (Arm("all"),)
     for first, second in itertools.combinations(arms, 2):
         if first.folder == second.folder:
             raise ConfigError(f"two arms would share a folder: {first.name!r} and {second.name!r}")
     if len(arms) * study.seeds > MOST_TRIALS:
-        raise ConfigError(
-            f"{len(arms)} arms of {study.seeds} seeds are over {MOST_TRIALS:,} trials"
-        )
+        raise ConfigError(f"{len(arms)} arms of {study.seeds} seeds pass {MOST_TRIALS:,} trials")
     return arms
 
 
@@ -192,9 +195,7 @@ def _scaling(study: Study, batch_size: int) -> Iterator[Arm]:
 def _chosen(study: Study, known: Sequence[Technique]) -> list[Technique]:
     by_name = {technique.name: technique for technique in known}
     if not by_name:
-        raise ConfigError(
-            f"{study.experiment} declares no TECHNIQUES, so there is nothing to leave out"
-        )
+        raise ConfigError(f"{study.experiment} declares no TECHNIQUES: nothing can be left out")
     missing = [name for name in study.techniques if name not in by_name]
     if missing:
         raise ConfigError(f"no technique {missing[0]!r}; it declares {', '.join(by_name)}")

@@ -1,4 +1,4 @@
-"""Running the trials of a study, each as an ordinary run with a directory and a clock of its own."""
+"""Running the trials of a study: each is an ordinary run with its own directory and clock."""
 
 import contextlib
 import shlex
@@ -19,7 +19,7 @@ from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import Arm, Study, Trial
 
 QUIET = ("--tensorboard=false", "--profile.after_run=false")
-"""Of every trial, unless the study's flags say otherwise: a profile takes longer than a short run."""
+"""Of every trial, unless the study's flags say otherwise: a profile outlasts a short run."""
 
 Told = Callable[[str], None]
 

@@ -1,0 +1,213 @@
+"""`dawnjax study`: its arms and their order, trials that are run once, figures, and wrong use."""
+
+import collections
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_logs import one_attempt
+from made_runs import write_run
+
+from dawnjax import api
+from dawnjax.__main__ import main
+from dawnjax.config.experiment_flags import (
+    experiment_names,
+    load_experiment,
+    load_techniques,
+    parse_request,
+)
+from dawnjax.config.techniques import Technique
+from dawnjax.errors import ConfigError
+from dawnjax.runs.summary import summarize
+from dawnjax.study import verdict
+from dawnjax.study.design import Study, arms_of, trials_of
+from dawnjax.study.figures import figures
+
+DIGITS = load_experiment("digits")
+TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique("c", ("--c=0",)))
+
+
+def arms(**fields) -> dict[str, tuple[str, ...]]:
+    study = Study(experiment="digits", **fields)
+    return {arm.name: arm.flags for arm in arms_of(study, TECHNIQUES, DIGITS)}
+
+
+def test_the_arms_of_each_kind():
+    assert arms() == {"all": ()}
+    grid = arms(kind="grid", axes=("global_batch_size=32,64", "num_epochs=3,4"))
+    assert list(grid)[:2] == [
+        "global_batch_size=32 num_epochs=3",
+        "global_batch_size=32 num_epochs=4",
+    ]
+    assert grid["global_batch_size=64 num_epochs=3"] == ("--global_batch_size=64", "--num_epochs=3")
+    assert arms(kind="lesion", techniques=("c",)) == {"whole recipe": (), "without c": ("--c=0",)}
+    factor = arms(kind="factor")
+    assert factor == {
+        "without all": ("--a=0", "--b=0", "--c=0"),
+        "only a": ("--b=0", "--c=0"),
+        "only b": ("--a=0", "--c=0"),
+        "only c": ("--a=0", "--b=0"),
+        "with a b": ("--c=0",),
+        "whole recipe": (),
+    }
+    scaled = arms(kind="scaling", devices=(1, 4), scales_batch=True)
+    assert scaled["4 devices"] == ("--global_batch_size=256",)
+    assert arms(kind="threshold", thresholds=(0.9, 0.97)) == {"all": ("--targets.0.value=0.97",)}
+
+
+def test_trials_run_in_blocks_of_each_arm_once_in_orders_that_differ():
+    study = Study(experiment="digits", kind="grid", axes=("num_epochs=1,2,3,4",), seeds=20)
+    of_arms = arms_of(study, (), DIGITS)
+    trials = trials_of(study, of_arms)
+    assert [trial.number for trial in trials] == list(range(80))
+    blocks = [trials[first : first + 4] for first in range(0, 80, 4)]
+    for seed, block in enumerate(blocks):
+        assert {trial.seed for trial in block} == {seed}
+        assert {trial.arm for trial in block} == set(of_arms)
+    places = collections.Counter(block[0].arm.name for block in blocks)
+    assert len(places) == 4 and max(places.values()) < 12
+    assert trials == trials_of(study, of_arms)
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_each_declared_technique_can_be_left_out(name):
+    techniques = load_techniques(name)
+    whole = load_experiment(name)
+    assert len({technique.name for technique in techniques}) == len(techniques)
+    for technique in techniques:
+        request, _ = parse_request("train", [f"--experiment={name}", *technique.without])
+        assert request.experiment.recipe_fields() != whole.recipe_fields(), technique.name
+
+
+def made_study(out: Path, seconds: dict[str, list[float | None]]) -> tuple:
+    """A grid whose trials were written and not trained, with times of each arm by seed."""
+    values = ",".join(seconds)
+    study = Study(experiment="digits", kind="grid", axes=(f"num_epochs={values}",), seeds=6)
+    of_arms = arms_of(study, (), DIGITS)
+    trials = trials_of(study, of_arms)
+    for trial in trials:
+        times = seconds[trial.arm.flags[0].partition("=")[2]]
+        if trial.seed < len(times):
+            write_run(trial.directory(out), seed=trial.seed, seconds=times[trial.seed])
+    return study, of_arms, trials
+
+
+def test_the_figures_of_an_arm(tmp_path):
+    times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
+    study, of_arms, trials = made_study(tmp_path, times)
+    first, second = figures(study, of_arms, trials, tmp_path)
+    assert (first.trials, first.reached, first.planned) == (5, 5, 6)
+    assert first.expected_seconds == first.mean_seconds == 12
+    assert first.cv == pytest.approx(np.std([10, 10, 15, 10, 15]) / 12)
+    assert first.verdict is None and first.low < 12 < first.high
+    # Four of six reached in 110 s; the sixth ran to its end, 40 s.
+    assert (second.trials, second.reached) == (6, 5)
+    assert second.expected_seconds == pytest.approx((20 + 20 + 30 + 40 + 20 + 20) / 5)
+    assert second.mean_seconds == 22
+    assert second.low is None, "too few trials for an interval with a failure"
+    assert second.verdict["word"] == "undecided" and second.verdict["ratio"] == 2.5
+    assert [row["reached"] for row in second.rows] == [True, True, True, False, True, True]
+
+
+def test_the_interval_of_an_expected_time_covers_the_truth():
+    random = np.random.default_rng(0)
+    held = 0
+    for _ in range(1000):
+        rows = np.stack([random.gamma(25, 1 / 25, 8), np.ones(8)], 1)
+        low, high = verdict.expected_interval(rows)
+        held += low <= 1 <= high
+    assert 0.93 <= held / 1000 <= 0.97
+
+
+TINY = ["study", "--experiment=digits", "--tiny=true"]
+
+
+def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_cache, capsys):
+    command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 's'}"]
+    assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2"]) == 0
+    shown = capsys.readouterr()
+    assert "optimizer.base_learning_rate=0.2" in shown.out
+    assert shown.err.count("seed 0: not reached") == 2
+    result = json.loads((tmp_path / "s" / "result.json").read_text())
+    assert [arm["trials"] for arm in result["arms"]] == [2, 2]
+    runs = sorted((tmp_path / "s" / "trials").glob("*/seed_*"))
+    assert len(runs) == 4
+    results = [api.load_run(run) for run in runs]
+    assert len({r.identity for r in results}) == 2 and {r.seed for r in results} == {0, 1}
+    before = {run: (run / "result.json").stat().st_mtime_ns for run in runs}
+    assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2", "--seeds=3"]) == 0
+    assert before == {run: (run / "result.json").stat().st_mtime_ns for run in runs}
+    assert len(sorted((tmp_path / "s" / "trials").glob("*/seed_*"))) == 6
+    assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.3"]) == 2
+    assert "study.json is of a study with axes=" in capsys.readouterr().err
+
+
+def test_one_trial_alone(tmp_path, compile_cache, capsys):
+    command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 's'}"]
+    assert main([*command, "--trial=1"]) == 3  # the budget of two steps is spent
+    assert [path.name for path in (tmp_path / "s").glob("trials/all/*")] == ["seed_1"]
+    assert main([*command, "--trial=2"]) == 2
+    assert "the study has trials 0 to 1" in capsys.readouterr().err
+
+
+def test_a_later_run_of_a_process_has_no_total():
+    log = one_attempt()
+    assert summarize(log.read()).total_seconds_to_accuracy is not None
+    log.events[0]["runs_before"] = 3
+    result = summarize(log.read())
+    assert result.total_seconds_to_accuracy is None and result.time_to_accuracy_seconds is not None
+    assert result.reasons["total_seconds_to_accuracy"].startswith("3 runs of the same process")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "--experiment is missing"),
+        (["--experiment=digits"], "--out is missing"),
+        (["--experiment=digits", "--out=s", "--axis=num_epoch=1,2"], "did you mean --num_epochs"),
+        (["--experiment=digits", "--out=s", "--axis=num_epochs=1,x"], "arm 'num_epochs=x'"),
+        (["--experiment=digits", "--out=s", "--axis=num_epochs="], "must be FIELD=VALUE,VALUE"),
+        (["--experiment=digits", "--out=s", "--axis=seeds"], "must be FIELD=VALUE,VALUE"),
+        (["--experiment=digits", "--out=s", "--kind=grid"], "needs axes"),
+        (["--experiment=digits", "--out=s", "--kind=lesion", "--techniques=x"], "no technique 'x'"),
+        (["--experiment=digits", "--out=s", "--devices=1,2"], "goes with kind=scaling"),
+        (["--experiment=digits", "--out=s", "--seeds=0"], "seeds=0 must lie in"),
+        (["--experiment=digits", "--out=s", "--trial=5"], "the study has trials 0 to 4"),
+        (["--experiment=digits", "--out=s", "--nonsense=1"], "nonsense"),
+        (["--experiment=digits", "--out=s", "seeds"], "'seeds' is no flag"),
+        (
+            ["--experiment=digits", "--out=s", "--kind=scaling", "--devices=3", "--processes=2"],
+            "must share them evenly",
+        ),
+        (["nowhere/study.py", "--out=s"], "no experiment file nowhere/study.py"),
+    ],
+)
+def test_wrong_use_is_one_line_and_nothing_is_written(flags, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", *flags]) == 2
+    line = capsys.readouterr().err
+    assert said in line and line.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_from_a_file(tmp_path, compile_cache, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dawnjax.study.design import Study\n"
+        "STUDY = Study(experiment='digits', seeds=1, flags=('--tiny=true',))\n"
+    )
+    assert main(["study", str(file), f"--out={tmp_path / 's'}", compile_cache, "--first_seed=4"]) == 0
+    assert (tmp_path / "s" / "trials" / "all" / "seed_4" / "result.json").exists()
+
+
+def test_the_folders_of_arms_differ():
+    with pytest.raises(ConfigError, match="would share a folder"):
+        arms(kind="grid", axes=("run_name=a b,a_b",))
+    many = list(itertools.islice(itertools.count(), 200))
+    study = Study(
+        experiment="digits", kind="grid", axes=(f"x={','.join(map(str, many))}",), seeds=100
+    )
+    with pytest.raises(ConfigError, match="pass 10,000 trials"):
+        arms_of(study, (), DIGITS)
