@@ -182,7 +182,9 @@ def test_rooms_rest_on_errors_and_limits_alone():
     base = {"dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
     for module, imported in module_imports():
         is_room = room(module) not in (module, "dawnjax.commands")
-        if is_room and room(imported) == imported:  # flat
+        # A study runs its trials by the door that a notebook takes.
+        is_door = room(module) == "dawnjax.study" and imported == "dawnjax.api"
+        if is_room and room(imported) == imported and not is_door:  # flat
             assert imported in base, f"{module} imports {imported}"
 
 

@@ -198,7 +198,9 @@ def test_a_study_from_a_file(tmp_path, compile_cache, capsys):
         "from dawnjax.study.design import Study\n"
         "STUDY = Study(experiment='digits', seeds=1, flags=('--tiny=true',))\n"
     )
-    assert main(["study", str(file), f"--out={tmp_path / 's'}", compile_cache, "--first_seed=4"]) == 0
+    assert (
+        main(["study", str(file), f"--out={tmp_path / 's'}", compile_cache, "--first_seed=4"]) == 0
+    )
     assert (tmp_path / "s" / "trials" / "all" / "seed_4" / "result.json").exists()
 
 

@@ -18,15 +18,17 @@ from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import Arm, Study, Trial
 
-QUIET = ("--tensorboard=false", "--profile.after_run=false")
-"""Of every trial, unless the study's flags say otherwise: a profile outlasts a short run."""
+NO_PROFILE = "--profile.after_run=false"
+"""Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling
+study keeps it, for the share of communication."""
 
 Told = Callable[[str], None]
 
 
 def flags_of(study: Study, arm: Arm) -> list[str]:
     """The flags of `dawnjax train` for any trial of an arm."""
-    return [f"--experiment={study.experiment}", *QUIET, *study.flags, *arm.flags]
+    profile = [] if study.kind == "scaling" else [NO_PROFILE]
+    return [f"--experiment={study.experiment}", *profile, *study.flags, *arm.flags]
 
 
 def request_of(study: Study, trial: Trial, out: Path) -> Request:
