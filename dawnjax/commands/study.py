@@ -60,7 +60,24 @@ def main(argv: list[str]) -> int:
         _write(folder.file, {"schema_version": SCHEMA_VERSION, "study": fields})
         return run_trial(asked.study, trials[asked.trial], asked.out)
     _write(folder.file, {"schema_version": SCHEMA_VERSION, "study": fields})
+    if asked.runner:
+        return _hand_out(asked, len(trials))
     return _run(asked, arms, trials)
+
+
+def _hand_out(asked: "_Asked", trials: int) -> int:
+    """Hands the trials to an engine, and says how to go on."""
+    from dawnjax.study import runners
+
+    if asked.runner == "slurm":
+        job = runners.submit_to_slurm(asked.trial_argv, trials, asked.out, asked.settings)
+        print(f"submitted array job {job} with {trials} trials; squeue --job={job} shows it")
+    else:
+        manifest = runners.kubernetes_manifest(asked.trial_argv, trials, asked.settings)
+        path = runners.write_manifest(manifest, asked.out)
+        print(f"{trials} trials in {path}; start them with: kubectl apply -f {path}")
+    print("when they are over, the same command without --runner makes the result")
+    return ExitStatus.DONE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,11 +86,14 @@ class _Asked:
     out: Path
     trial: int | None
     prints_json: bool
+    runner: str
+    settings: dict[str, str]
+    trial_argv: list[str]
 
 
 def _parse(argv: list[str]) -> _Asked:
     """Reads the command line: the study's own flags, and those of its trials."""
-    argv = list(argv)
+    given, argv = list(argv), list(argv)
     base = Study()
     if argv and is_file(argv[0]) and not argv[0].startswith("-"):
         base = _study_of_file(argv.pop(0))
@@ -91,6 +111,14 @@ def _parse(argv: list[str]) -> _Asked:
         flag_values=values,
     )
     flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
+    flags.DEFINE_enum(
+        "runner", "", ["", "slurm", "kubernetes"], "Who runs the trials; else this process.",
+        flag_values=values,
+    )  # fmt: skip
+    flags.DEFINE_multi_string(
+        "runner_setting", [], "KEY=VALUE for the runner; docs/studies.md lists them.",
+        flag_values=values,
+    )  # fmt: skip
     own = [a for a in argv if _name(a) in values or _name(a) in ("help", "h") or a == "-h"]
     others = [argument for argument in argv if argument not in own]
     positional = command_line.parse("study", values, own, USAGE, DESCRIPTION)
@@ -109,7 +137,22 @@ def _parse(argv: list[str]) -> _Asked:
     out = str(values["out"].value)
     if not out:
         raise ConfigError("--out is missing: the folder for the study's trials and result")
-    return _Asked(study, Path(out), values["trial"].value, bool(values["json"].value))
+    runner, settings = str(values["runner"].value), {}
+    for setting in values["runner_setting"].value or ():
+        key, equals, value = setting.partition("=")
+        if not (key and equals and value and runner):
+            raise ConfigError(f"--runner_setting={setting} must be KEY=VALUE, with a --runner")
+        settings[key] = value
+    trial_argv = [a for a in given if _name(a) not in ("runner", "runner_setting", "json")]
+    return _Asked(
+        study=study,
+        out=Path(out),
+        trial=values["trial"].value,
+        prints_json=bool(values["json"].value),
+        runner=runner,
+        settings=settings,
+        trial_argv=trial_argv,
+    )
 
 
 def _name(argument: str) -> str:
