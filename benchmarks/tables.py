@@ -470,6 +470,15 @@ def faults(name: str, record: Record) -> Iterator[list[str]]:
     yield [record["what"], record["promise"], count, largest, *where]
 
 
+def study_stopping(_: str, record: Record) -> Iterator[list[str]]:
+    """Each case and way of looking: what was told apart, and after how many trials."""
+    for row in record["rows"]:
+        share = f"{100 * row['told_apart']:.1f} % (± {100 * row['half_interval_95']:.1f})"
+        truth = "equal" if row["ratio"] == 1 else f"B takes {row['ratio']:g} of A's time"
+        cells = [f"{row['cv']:g}", f"{row['reach']:g}", truth, row["way"], share]
+        yield [*cells, f"{row['trials_mean']:g} of {record['seeds']}"]
+
+
 def notes(kind: str) -> Callable[[str, Record], Iterator[list[str]]]:
     """Rows of one kind of `notes.json`, which is written by hand."""
 
@@ -744,6 +753,10 @@ TABLES = {
     "faults": Table(
         ("faults_*.json",),
         each(f"what was tried | what must hold | held | at most | {_WHERE}", faults),
+    ),
+    "study_stopping": Table(
+        ("study_stopping.json",),
+        each("CV | chance to reach | arms | way | told apart | trials of each arm", study_stopping),
     ),
     "loop_overhead": Table(
         ("loop_overhead*.json",), each(f"a call of | {_COMPARED}", loop_overhead)

@@ -49,9 +49,13 @@ def main(argv: list[str]) -> int:
     name = asked.study.experiment
     arms = arms_of(asked.study, load_techniques(name), load_experiment(name))
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
+    from dawnjax.study.looks import Looks
     from dawnjax.study.trials import request_of, run_trial
 
     trials = trials_of(asked.study, arms)
+    Looks(asked.study)
+    if asked.study.looks > 1 and (asked.runner or asked.trial is not None):
+        raise ConfigError("looks= goes with trials that run one after the other, in one process")
     for arm in arms:  # a wrong flag of the last arm is found before the first has trained
         request_of(asked.study, next(trial for trial in trials if trial.arm == arm), asked.out)
     if asked.trial is not None:
@@ -191,7 +195,7 @@ def _run(asked: _Asked, arms: tuple[Arm, ...], trials: tuple[Trial, ...]) -> int
             status.update(f"{done} of {total} trials over{left}: {name}")
 
         done = 0
-        ran = run_all(asked.study, trials, asked.out, tell)
+        ran = run_all(asked.study, arms, trials, asked.out, tell)
         for done, (trial, run, why) in enumerate(ran, 1):
             if why:
                 failed.append(why)

@@ -46,6 +46,9 @@ class Study:
       seeds: Trials of each arm.
       first_seed: Seed of the first trial.
       order_seed: Seed of the order in which trials run.
+      looks: How often a study of several arms looks at its trials, evenly, the last time at its
+        end. An arm that is told apart from the first at a look gets no more trials. The levels are
+        those of group-sequential bounds (`stopping`), so that looking makes no more false verdicts.
       flags: Flags of every trial, such as `--max_steps=100`.
     """
 
@@ -60,6 +63,7 @@ class Study:
     seeds: Annotated[int, Limit(lambda n: 1 <= n <= MOST_TRIALS, "lie in 1 to 10,000")] = 5
     first_seed: _Seed = 0
     order_seed: _Seed = 0
+    looks: Annotated[int, Limit(lambda n: 1 <= n <= 20, "lie in 1 to 20")] = 1
     flags: _Names = ()
 
 
@@ -128,6 +132,8 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
     for first, second in itertools.combinations(arms, 2):
         if first.folder == second.folder:
             raise ConfigError(f"two arms would share a folder: {first.name!r} and {second.name!r}")
+    if study.looks > 1 and len(arms) == 1:
+        raise ConfigError(f"looks={study.looks}: a study of one arm has nothing to tell apart")
     if len(arms) * study.seeds > MOST_TRIALS:
         raise ConfigError(f"{len(arms)} arms of {study.seeds} seeds pass {MOST_TRIALS:,} trials")
     return arms

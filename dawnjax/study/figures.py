@@ -14,11 +14,9 @@ from dawnjax.results.entries import reaches
 from dawnjax.results.trial_summary import summarize_trials
 from dawnjax.runs.summary import RunResult
 from dawnjax.study.design import Arm, Study, Trial
+from dawnjax.study.looks import Looks, Rows
 from dawnjax.study.trials import is_over, read_trial
-from dawnjax.study.verdict import expected_interval, judge
-
-MARGIN = 0.05
-"""Ratios of expected times within this of 1 are equivalent."""
+from dawnjax.study.verdict import expected_interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,15 +72,19 @@ def figures(
       out: Its folder.
     """
     runs = {trial: run for trial in trials if is_over(run := read_trial(trial, out)) and run}
+    looks = Looks(study)
     if study.kind == "threshold":
-        return [_arm(study, arms[0], runs, out, None, value)[0] for value in study.thresholds]
+        return [_arm(study, arms[0], runs, out, value)[0] for value in study.thresholds]
     told: list[ArmFigures] = []
-    first: np.ndarray | None = None
+    first: Rows | None = None
     for arm in arms:
         of_arm = {trial: run for trial, run in runs.items() if trial.arm == arm}
-        row, rows = _arm(study, arm, of_arm, out, first, None)
+        row, rows = _arm(study, arm, of_arm, out, None)
+        if first is None:
+            first = rows
+        else:
+            row = dataclasses.replace(row, verdict=looks.verdict(first, rows))
         told.append(row)
-        first = rows if first is None else first
     return told
 
 
@@ -91,10 +93,9 @@ def _arm(
     arm: Arm,
     runs: dict[Trial, OurRun],
     out: Path,
-    first: np.ndarray | None,
     threshold: float | None,
-) -> tuple[ArmFigures, np.ndarray]:
-    """The figures of an arm, and its rows of time and success."""
+) -> tuple[ArmFigures, Rows]:
+    """The figures of an arm, and its rows of time and success by seed."""
     results = [run.result for run in runs.values()]
     seconds = [_seconds_to(result, threshold) for result in results]
     epochs = [_epochs_to(result, s) for result, s in zip(results, seconds, strict=True)]
@@ -103,9 +104,6 @@ def _arm(
     rows = np.zeros((0, 2)) if rows is None else rows
     summary = summarize_trials(seconds, epochs, spent)
     interval = expected_interval(rows)
-    judged = (
-        None if first is None or not len(first) or not len(rows) else judge(first, rows, MARGIN)
-    )
     told = [
         {
             "seed": trial.seed,
@@ -131,11 +129,11 @@ def _arm(
             epochs_mean=summary.epochs_mean,
             examples_per_second=_mean([result.examples_per_second for result in results]),
             exposed_communication=_mean([_exposed(result) for result in results]),
-            verdict=judged and judged.to_json(),
+            verdict=None,
             rows=sorted(told, key=lambda row: row["seed"]),
             machines=sorted({run.system for run in runs.values()}),
         ),
-        rows,
+        {trial.seed: (float(r[0]), float(r[1])) for trial, r in zip(runs, rows, strict=False)},
     )
 
 

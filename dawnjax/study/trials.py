@@ -4,12 +4,13 @@ import contextlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dawnjax import api
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.stability import expected_time_rows
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.dataset import DataError
@@ -17,6 +18,7 @@ from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import Arm, Study, Trial
+from dawnjax.study.looks import Looks, Rows
 
 NO_PROFILE = "--profile.after_run=false"
 """Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling
@@ -104,13 +106,14 @@ def _launch(study: Study, trial: Trial, out: Path) -> ExitStatus:
 
 
 def run_all(
-    study: Study, trials: tuple[Trial, ...], out: Path, tell: Told
+    study: Study, arms: Sequence[Arm], trials: Sequence[Trial], out: Path, tell: Told
 ) -> Iterator[tuple[Trial, OurRun | None, str]]:
-    """Runs every trial that is not over, in order; a trial that fails stays as it is.
+    """Runs every trial that is not over and that no look made needless; one that fails stays.
 
     Args:
       study: The study.
-      trials: Its trials.
+      arms: Its arms; the first is what the others are compared with.
+      trials: Its trials, in order.
       out: Its folder.
       tell: Called with the name of each trial that begins.
 
@@ -121,7 +124,11 @@ def run_all(
       ConfigError: An arm cannot be trained here at all.
       KeyboardInterrupt: The study was asked to stop; the trial is saved.
     """
+    looks = Looks(study)
+    rows: dict[Arm, Rows] = {arm: {} for arm in arms}
     for trial in trials:
+        if looks.has_been_told(rows, arms[0], trial):
+            continue
         run, why = read_trial(trial, out), ""
         if not is_over(run):
             tell(f"{trial.arm.name}, seed {trial.seed}")
@@ -132,4 +139,14 @@ def run_all(
             if status == ExitStatus.INTERRUPTED:
                 raise KeyboardInterrupt
             run = read_trial(trial, out)
+        row = None if run is None else row_of(run)
+        if row is not None:
+            rows[trial.arm][trial.seed] = row
         yield trial, run, why
+
+
+def row_of(run: OurRun) -> tuple[float, float] | None:
+    """How long a trial ran in seconds, and 1 if it reached; None if its clock never started."""
+    times = [run.result.time_to_accuracy_seconds]
+    rows = expected_time_rows(times, [run.spent.seconds])
+    return None if rows is None else (float(rows[0, 0]), float(rows[0, 1]))

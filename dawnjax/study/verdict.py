@@ -67,12 +67,26 @@ class Verdict:
     more_trials: int | None
     why: str
 
+    def before_a_look(self, trials: int) -> "Verdict":
+        """The same without a claim: a study that looks several times has not yet looked."""
+        why = f"the study first looks after {trials} trials of each"
+        return dataclasses.replace(
+            self, word=UNDECIDED, low=None, high=None, is_slower_excluded=False, why=why
+        )
+
     def to_json(self) -> dict[str, object]:
         """The verdict as plain JSON values."""
         return dataclasses.asdict(self)
 
 
-def judge(first: np.ndarray, second: np.ndarray, margin: float) -> Verdict:
+def judge(
+    first: np.ndarray,
+    second: np.ndarray,
+    margin: float,
+    *,
+    level: float = 0.95,
+    is_last: bool = True,
+) -> Verdict:
     """Compares the expected times of two sets of trials.
 
     B is `equivalent` where the 90 % interval of the ratio lies between 1 / (1 + margin) and
@@ -84,6 +98,8 @@ def judge(first: np.ndarray, second: np.ndarray, margin: float) -> Verdict:
         `[trials, 2]`.
       second: The same of B.
       margin: Above 0 and below 1.
+      level: Of the interval, which is wider where a study looks several times (`stopping`).
+      is_last: Whether the sets may be called equivalent; looks before a study's last may not.
 
     Raises:
       ValueError: The margin is out of its range.
@@ -126,18 +142,23 @@ def judge(first: np.ndarray, second: np.ndarray, margin: float) -> Verdict:
         why += ", since some did not reach the target" if has_failures else ""
         return verdict(UNDECIDED, why, needed - min(trials), ratio)
     error, freedom = _welch(variances, trials)
-    ends = _ends(distance, error, freedom, 0.95)
+    ends = _ends(distance, error, freedom, level)
     inner_low, inner_high = _ends(distance, error, freedom, 0.90)
-    if 1 / (1 + margin) < inner_low and inner_high < 1 + margin:
+    if is_last and 1 / (1 + margin) < inner_low and inner_high < 1 + margin:
         why = f"the 90 % interval lies within the margin of {100 * margin:g} %"
         return verdict(EQUIVALENT, why, None, ratio, ends)
     if ends[1] < 1:
-        return verdict(FASTER, "the 95 % interval lies below 1", None, ratio, ends)
+        return verdict(FASTER, f"the {name_of(level)} interval lies below 1", None, ratio, ends)
     if ends[0] > 1:
-        return verdict(SLOWER, "the 95 % interval lies above 1", None, ratio, ends)
+        return verdict(SLOWER, f"the {name_of(level)} interval lies above 1", None, ratio, ends)
     more = _more_trials(distance, variances, trials, margin)
-    why = "the 95 % interval holds 1, and is wider than the margin"
+    why = f"the {name_of(level)} interval holds 1, and is wider than the margin"
     return verdict(UNDECIDED, why, more, ratio, ends)
+
+
+def name_of(level: float) -> str:
+    """A level in percent: 95 %, 99.7 %."""
+    return f"{100 * level:.4g} %"
 
 
 def expected_seconds(rows: np.ndarray) -> float | None:

@@ -1,0 +1,107 @@
+"""When a study may stop before its last trial, without more false verdicts for having looked.
+
+A study that looks at its trials several times, and stops as soon as an arm seems faster, is wrong
+more often than one that looks once. Group-sequential bounds correct that: look k of K claims a
+difference only below a nominal level, chosen so that all looks together claim one of equal arms in
+5 % of studies. The levels spend the 5 % as O'Brien and Fleming's bounds do: little early, most at
+the end.
+
+Source: K. K. G. Lan and D. L. DeMets, "Discrete Sequential Boundaries for Clinical Trials",
+Biometrika 70 (1983), the first spending function; P. Armitage, C. K. McPherson and B. C. Rowe,
+"Repeated Significance Tests on Accumulating Data", J. R. Statist. Soc. A 132 (1969), the recursion;
+C. Jennison and B. W. Turnbull, "Group Sequential Methods" (2000), section 4.4, the use of nominal
+levels for t statistics. `benchmarks/study_stopping.py` measures what they hold.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+from dawnjax.study.verdict import FEWEST_TRIALS
+
+ALPHA = 0.05
+_GRID = 2001
+_LARGEST = 8.0
+"""Standard deviations that the recursion looks at."""
+
+
+def looks_of(seeds: int, looks: int) -> tuple[int, ...]:
+    """After how many trials of each arm a study looks: evenly, the last at its end.
+
+    Args:
+      seeds: Trials of each arm.
+      looks: How often to look.
+
+    Raises:
+      ValueError: The first look would have fewer trials than a verdict needs.
+    """
+    at = tuple(math.ceil(seeds * look / looks) for look in range(1, looks + 1))
+    if at[0] < FEWEST_TRIALS:
+        raise ValueError(
+            f"looks={looks}: the first look would have {at[0]} trials of each arm, and a verdict "
+            f"needs {FEWEST_TRIALS}; take fewer looks or more seeds"
+        )
+    return at
+
+
+def nominal_levels(at: Sequence[int], alpha: float = ALPHA) -> list[float]:
+    """The two-sided level of each look.
+
+    Args:
+      at: Trials of each arm at each look, ascending; the last is the study's end.
+      alpha: Chance that any look tells equal arms apart.
+    """
+    times = [count / at[-1] for count in at]
+    # Half of alpha on either side, each spent as 2 - 2 Phi(z / sqrt(t)).
+    spent = [4 * special.ndtr(special.ndtri(alpha / 4) / math.sqrt(t)) for t in times]
+    levels: list[float] = []
+    grid = density = None
+    for index, time in enumerate(times):
+        share = spent[index] - (spent[index - 1] if index else 0.0)
+        step = time - (times[index - 1] if index else 0.0)
+        bound = _bound(grid, density, step, math.sqrt(time), share)
+        levels.append(float(2 * special.ndtr(-bound / math.sqrt(time))))
+        grid, density = _continued(grid, density, step, bound)
+    return levels
+
+
+def _tail(grid: np.ndarray | None, density: np.ndarray | None, step: float, bound: float) -> float:
+    """The chance that the walk, not stopped so far, lies outside of a bound after a step."""
+    scale = math.sqrt(step)
+    if grid is None or density is None:
+        return float(2 * special.ndtr(-bound / scale))
+    outside = special.ndtr((-bound - grid) / scale) + special.ndtr((grid - bound) / scale)
+    return float(np.trapezoid(density * outside, grid))
+
+
+def _bound(
+    grid: np.ndarray | None,
+    density: np.ndarray | None,
+    step: float,
+    deviation: float,
+    share: float,
+) -> float:
+    """The bound that the walk passes with a chance of `share`, by bisection."""
+    low, high = 0.0, _LARGEST * deviation
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _tail(grid, density, step, middle) > share:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _continued(
+    grid: np.ndarray | None, density: np.ndarray | None, step: float, bound: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The density of the walk within the bound after a step, of those not stopped before."""
+    inside = np.linspace(-bound, bound, _GRID)
+    scale = math.sqrt(step)
+    if grid is None or density is None:
+        return inside, np.exp(-((inside / scale) ** 2) / 2) / (scale * math.sqrt(2 * math.pi))
+    moves = (inside[:, None] - grid[None, :]) / scale
+    kernel = np.exp(-(moves**2) / 2) / (scale * math.sqrt(2 * math.pi))
+    return inside, np.asarray(np.trapezoid(kernel * density[None, :], grid, axis=1))
