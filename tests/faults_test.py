@@ -604,7 +604,7 @@ def test_one_process_killed_ends_all_and_resumed_ends_the_same(
     kills = campaign(
         "kills_of_one_process",
         "one of four processes of `launch -- train` killed at a random moment, and resumed",
-        "all end within 15 s with a line that names the host; resumed, the same evaluations and, "
+        "all end within 20 s with a line that names the host; resumed, the same evaluations and, "
         "bit for bit, the same parameters",
     )
     flags = ("--num_epochs=6", "--evaluation.every_epochs=3")
@@ -622,7 +622,7 @@ def test_one_process_killed_ends_all_and_resumed_ends_the_same(
         wait_for(lambda r=run_dir, s=step, p=launcher: steps_reached(r, s) or p.poll() is not None)
         time.sleep(choose.uniform(0.0, 0.2))
         ranks[victim].kill()
-        why, seconds, stderr = why_not_ended(launcher, ranks, status=1, within=15.0)
+        why, seconds, stderr = why_not_ended(launcher, ranks, status=1, within=20.0)
         if launcher.returncode == 3:
             why = ""  # the steps were over
         elif f"host {victim} " not in stderr or "resume with" not in stderr:
@@ -725,8 +725,7 @@ def test_a_busy_host_raises_no_false_alarm(tmp_path, compile_cache, campaign):
             # Without a cache it compiles too, which is when an interpreter is held longest.
             argv = launch(tmp_path / str(number), "--compile_cache_dir=none")
             done = run(argv, timeout=600)
-            lines = [line[:200] for line in done.stderr.splitlines() if "host " in line]
-            why = "" if done.returncode == 3 else f"status {done.returncode}: {lines}"
+            why = "" if done.returncode == 3 else f"status {done.returncode}: {done.stderr[-600:]}"
             seconds = time.monotonic() - started
             runs.tried(str(number), held=not why, why=why, seconds=seconds)
     finally:
