@@ -12,6 +12,7 @@ from made_runs import write_run
 
 from dawnjax import api
 from dawnjax.__main__ import main
+from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import (
     experiment_names,
     load_experiment,
@@ -24,6 +25,7 @@ from dawnjax.runs.summary import summarize
 from dawnjax.study import verdict
 from dawnjax.study.design import Study, arms_of, trials_of
 from dawnjax.study.figures import figures
+from dawnjax.study.reading import record_of
 
 DIGITS = load_experiment("digits")
 TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique("c", ("--c=0",)))
@@ -213,3 +215,20 @@ def test_the_folders_of_arms_differ():
     )
     with pytest.raises(ConfigError, match="pass 10,000 trials"):
         arms_of(study, (), DIGITS)
+
+
+def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
+    out = tmp_path / "rates"
+    times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
+    study, of_arms, _ = made_study(out, times)
+    (out / "study.json").write_text(json.dumps(record_of(to_json(study), of_arms)))
+    assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "Study rates" in page and "11 of 12 planned trials of digits are over" in page
+    table = json.loads((tmp_path / "page" / "tables" / "study_1.json").read_text())
+    [first, second] = table["rows"]
+    assert first["expected_seconds"] == 12 and second["ratio"] == 2.5
+    assert second["verdict"] == "undecided" and second["reached"] == 5
+    (out / "study.json").write_text('{"study": {"kind": "seeds"}, "arms": [{"name": 3}]}')
+    assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
+    assert "is damaged: it has no 'flags'" in capsys.readouterr().err

@@ -50,6 +50,7 @@ def main(argv: list[str]) -> int:
     arms = arms_of(asked.study, load_techniques(name), load_experiment(name))
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
     from dawnjax.study.looks import Looks
+    from dawnjax.study.reading import record_of
     from dawnjax.study.trials import request_of, run_trial
 
     trials = trials_of(asked.study, arms)
@@ -61,9 +62,9 @@ def main(argv: list[str]) -> int:
     if asked.trial is not None:
         if not 0 <= asked.trial < len(trials):
             raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
-        _write(folder.file, {"schema_version": SCHEMA_VERSION, "study": fields})
+        _write(folder.file, record_of(fields, arms))
         return run_trial(asked.study, trials[asked.trial], asked.out)
-    _write(folder.file, {"schema_version": SCHEMA_VERSION, "study": fields})
+    _write(folder.file, record_of(fields, arms))
     if asked.runner:
         return _hand_out(asked, len(trials))
     return _run(asked, arms, trials)

@@ -53,6 +53,7 @@ class Row(NamedTuple):
       note: Short numbers for the row's right end.
       low: Lower end of the interval of the values' mean; None without one.
       high: Upper end; None without one.
+      mean: Where a line across marks the middle of the values.
     """
 
     label: str
@@ -61,6 +62,7 @@ class Row(NamedTuple):
     note: str
     low: float | None = None
     high: float | None = None
+    mean: float = 0.0
 
 
 class _Layout(NamedTuple):
@@ -82,10 +84,10 @@ class _Layout(NamedTuple):
 def draw_strips(
     rows: Sequence[Row], axis: str, text: Callable[[float], str], width: float
 ) -> svg.Canvas:
-    """Draws values around their mean, 0: dots, the mean across, its interval along the row."""
+    """Draws the values of each row: dots, their mean across, its interval along the row."""
     layout = _layout(rows, width, note_width=118)
     canvas = svg.Canvas(width, layout.height)
-    every = [value for row in rows for value in (*row.values, row.low, row.high)]
+    every = [value for row in rows for value in (*row.values, row.low, row.high, row.mean)]
     known = [value for value in every if value is not None]
     scale = svg.linear(known, layout.left, layout.right)
     at = svg.ticks(scale, 4 if layout.narrow else 8)
@@ -100,7 +102,7 @@ def draw_strips(
             shift = ((number * 7) % 11 - 5) * (1.3 if crowded else 0.7)
             shift = shift if len(row.values) > 1 else 0
             canvas.marker(scale(value), y + shift, 2 if crowded else 3, "s1 dot")
-        canvas.line(scale(0.0), y - 9, scale(0.0), y + 9, "mean")
+        canvas.line(scale(row.mean), y - 9, scale(row.mean), y + 9, "mean")
     return canvas
 
 

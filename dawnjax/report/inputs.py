@@ -6,8 +6,12 @@ from pathlib import Path
 
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.analysis.our_runs import OurRun
+from dawnjax.errors import RunError
 from dawnjax.report.privacy import Redactor
 from dawnjax.results.entries import Entry
+from dawnjax.study.design import Study, trials_of
+from dawnjax.study.figures import ArmFigures, figures
+from dawnjax.study.reading import read_study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,11 +22,28 @@ class Inputs:
       entries: Ours and official ones, in the order read.
       runs: Our runs, each once: what an entry does not hold.
       problems: What was not read, and why.
+      studies: The studies among the folders, with the figures of their arms.
     """
 
     entries: tuple[Entry, ...]
     runs: tuple[OurRun, ...] = ()
     problems: tuple[str, ...] = ()
+    studies: tuple["ReadStudy", ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadStudy:
+    """A study that was read.
+
+    Attributes:
+      name: Of its folder.
+      study: What was asked for.
+      arms: The figures of its arms.
+    """
+
+    name: str
+    study: Study
+    arms: tuple[ArmFigures, ...]
 
 
 def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
@@ -39,8 +60,26 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
     loaded, runs = load_with_runs(*paths)
     hosts = {str(host.get("hostname", "")) for run in runs for host in run.result.hosts if host}
     redactor = Redactor(hosts, keep=include_hosts)
+    studies, damaged = _studies(paths)
     return Inputs(
         entries=tuple(redactor.value(entry) for entry in loaded),
         runs=tuple(redactor.value(run) for run in runs),
-        problems=tuple(redactor.text(problem) for problem in loaded.problems),
+        problems=tuple(redactor.text(problem) for problem in (*loaded.problems, *damaged)),
+        studies=tuple(redactor.value(study) for study in studies),
     )
+
+
+def _studies(paths: Sequence[Path]) -> tuple[list[ReadStudy], list[str]]:
+    """The studies among folders, and what is wrong with those that cannot be read."""
+    studies, damaged = [], []
+    for path in paths:
+        try:
+            design = read_study(path) if path.is_dir() else None
+        except RunError as error:
+            damaged.append(str(error))
+            continue
+        if design is not None:
+            study, arms = design
+            told = figures(study, arms, trials_of(study, arms), path)
+            studies.append(ReadStudy(path.resolve().name, study, tuple(told)))
+    return studies, damaged

@@ -15,7 +15,7 @@ from dawnjax.results.trial_summary import summarize_trials
 from dawnjax.runs.summary import RunResult
 from dawnjax.study.design import Arm, Study, Trial
 from dawnjax.study.looks import Looks, Rows
-from dawnjax.study.trials import is_over, read_trial
+from dawnjax.study.reading import is_over, read_trial
 from dawnjax.study.verdict import expected_interval
 
 

@@ -1,6 +1,5 @@
 """Running the trials of a study: each is an ordinary run with its own directory and clock."""
 
-import contextlib
 import shlex
 import subprocess
 import sys
@@ -8,17 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dawnjax import api
-from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.stability import expected_time_rows
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.runs.clock import RunClock
-from dawnjax.runs.directory import RunDirectory
-from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import Arm, Study, Trial
 from dawnjax.study.looks import Looks, Rows
+from dawnjax.study.reading import is_over, read_trial, row_of
 
 NO_PROFILE = "--profile.after_run=false"
 """Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling
@@ -44,24 +40,6 @@ def request_of(study: Study, trial: Trial, out: Path) -> Request:
         return parse_request("study", [*argv, f"--run_dir={trial.directory(out)}"])[0]
     except ConfigError as error:
         raise ConfigError(f"arm {trial.arm.name!r}: {error}") from None
-
-
-def read_trial(trial: Trial, out: Path) -> OurRun | None:
-    """What a trial has so far; None where it has not begun, or its log says too little."""
-    if not RunDirectory(trial.directory(out)).experiment_file.exists():
-        return None
-    with contextlib.suppress(RunError):
-        return our_runs.read_run(trial.directory(out))
-    return None
-
-
-def is_over(run: OurRun | None) -> bool:
-    """Whether a trial counts: it reached, spent its budget, diverged, or failed.
-
-    A trial that was interrupted or killed goes on with the study. One that failed is a result: its
-    folder must be removed to try it again.
-    """
-    return run is not None and run.result.status in (*FINAL_STATUSES, "failed")
 
 
 def run_trial(study: Study, trial: Trial, out: Path) -> ExitStatus:
@@ -143,10 +121,3 @@ def run_all(
         if row is not None:
             rows[trial.arm][trial.seed] = row
         yield trial, run, why
-
-
-def row_of(run: OurRun) -> tuple[float, float] | None:
-    """How long a trial ran in seconds, and 1 if it reached; None if its clock never started."""
-    times = [run.result.time_to_accuracy_seconds]
-    rows = expected_time_rows(times, [run.spent.seconds])
-    return None if rows is None else (float(rows[0, 0]), float(rows[0, 1]))

@@ -1,0 +1,139 @@
+"""A section for each study: its arms' trials as a figure, and its figures as a table."""
+
+from collections.abc import Sequence
+
+from dawnjax.analysis.tables import Column, Table
+from dawnjax.report import figures, words
+from dawnjax.report.figures import Figure
+from dawnjax.report.inputs import ReadStudy
+from dawnjax.report.sections import Section
+from dawnjax.report.table_view import view
+from dawnjax.study.figures import ArmFigures
+
+_QUESTIONS = {
+    "seeds": "How much trials differ by their seed alone",
+    "grid": "What each combination of values gives",
+    "scaling": "What more devices give",
+    "lesion": "What is lost without each technique",
+    "factor": "What each technique gives alone, and with those before it",
+    "threshold": "How long it takes to each target",
+}
+
+
+def studies_sections(studies: Sequence[ReadStudy]) -> list[Section]:
+    """A section for each study that has a trial."""
+    return [
+        _section(study, number)
+        for number, study in enumerate(studies, 1)
+        if any(arm.trials for arm in study.arms)
+    ]
+
+
+def _section(read: ReadStudy, number: int) -> Section:
+    study, table = read.study, _table(read, number)
+    machines = sorted({machine for arm in read.arms for machine in arm.machines})
+    trials = sum(arm.trials for arm in read.arms)
+    planned = sum(arm.planned for arm in read.arms)
+    lead = [
+        f"{_QUESTIONS[study.kind]}: {trials} of {planned} planned trials of {study.experiment} are "
+        f"over, on {'; '.join(machines)}."
+    ]
+    if study.kind not in ("seeds", "threshold"):
+        lead.append(
+            "Each arm is compared with the first: the ratio of expected times, and a verdict."
+        )
+    if study.kind == "scaling" and any("cpu" in machine for machine in machines):
+        lead.append(
+            "Simulated devices share a machine's cores: no speed-up is to be expected of them."
+        )
+    figure = _figure(read, number, machines)
+    return Section(
+        name=f"study_{number}",
+        title=f"Study {read.name}",
+        lead=tuple(lead),
+        blocks=(*([figure] if figure else []), view(table)),
+        tables=(table,),
+    )
+
+
+def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
+    """The time of each trial that reached, with the arm's expected time and its interval."""
+    rows = [
+        figures.Row(
+            label=arm.arm,
+            group="",
+            values=tuple(_times(arm)),
+            note=f"{words.duration(arm.expected_seconds)}, {arm.reached} of {arm.trials}",
+            low=arm.low,
+            high=arm.high,
+            mean=arm.expected_seconds,
+        )
+        for arm in read.arms
+        if arm.expected_seconds is not None
+    ]
+    if not rows:
+        return None
+    left_out = tuple((a.arm, "no trial reached") for a in read.arms if a.expected_seconds is None)
+    return Figure(
+        name=f"study_{number}_times",
+        title=f"Time to accuracy of each trial, {read.name}",
+        summary="; ".join(f"{row.label}: {row.note} reached" for row in rows) + ".",
+        caption=(
+            "A dot is a trial that reached its target. The line across is the expected time: that "
+            "of all trials over the number that reached. The bar is its 95 % interval, given from "
+            f"5 trials on, and from 20 where a trial did not reach. On {'; '.join(machines)}."
+        ),
+        draw=lambda width: figures.draw_strips(rows, "time to accuracy", words.duration, width),
+        left_out=left_out,
+        tables=(f"study_{number}",),
+    )
+
+
+def _times(arm: ArmFigures) -> list[float]:
+    seconds = (row["time_to_accuracy_seconds"] for row in arm.rows)
+    return [value for value in seconds if value is not None]
+
+
+def _table(read: ReadStudy, number: int) -> Table:
+    first = read.arms[0]
+    rows = []
+    for arm in read.arms:
+        verdict = arm.verdict or {}
+        speedup = None
+        if first.examples_per_second and arm.examples_per_second and arm is not first:
+            speedup = arm.examples_per_second / first.examples_per_second
+        rows.append(
+            (
+                *(arm.arm, arm.planned, arm.trials, arm.reached),
+                *(arm.mean_seconds, arm.cv, arm.expected_seconds, arm.low, arm.high),
+                *(arm.epochs_mean, arm.examples_per_second, speedup, arm.exposed_communication),
+                *(verdict.get("ratio"), verdict.get("low"), verdict.get("high")),
+                *(verdict.get("word", ""), "; ".join(arm.machines)),
+            )
+        )
+    return Table(
+        name=f"study_{number}",
+        title=f"Arms of {read.name}",
+        columns=(
+            Column("arm", "arm"),
+            Column("planned", "planned", kind="integer"),
+            Column("trials", "trials", kind="integer"),
+            Column("reached", "reached", kind="integer"),
+            Column("mean_seconds", "mean", "s", "number"),
+            Column("cv", "CV", kind="number"),
+            Column("expected_seconds", "expected", "s", "number"),
+            Column("expected_low", "95 % from", "s", "number"),
+            Column("expected_high", "to", "s", "number"),
+            Column("epochs_mean", "epochs", kind="number"),
+            Column("examples_per_second", "examples", "1/s", "number"),
+            Column("throughput_speedup", "throughput / first", "x", "number"),
+            Column("exposed_communication", "exposed communication", kind="fraction"),
+            Column("ratio", "time / first", "x", "number"),
+            Column("ratio_low", "from", "x", "number"),
+            Column("ratio_high", "to", "x", "number"),
+            Column("verdict", "verdict"),
+            Column("machine", "machine"),
+        ),
+        rows=tuple(rows),
+        notes=("Trials that are not yet over are in no figure.",),
+    )
