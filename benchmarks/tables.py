@@ -479,6 +479,18 @@ def study_stopping(_: str, record: Record) -> Iterator[list[str]]:
         yield [*cells, f"{row['trials_mean']:g} of {record['seeds']}"]
 
 
+def study_trials(name: str, record: Record) -> Iterator[list[str]]:
+    """A step in a study and alone, and how long all trials took."""
+    where = [machine(name, record), when(record, "jax"), str(record["trials"])]
+    steps = record["step_milliseconds"]
+    low, high = steps["ratio_interval_95"]
+    ratio = f"{steps['ratio_median']:.3f} ({interval(low, high)})"
+    sides = [f"{steps[side]:.2f} ms" for side in ("first_median", "second_median")]
+    yield [*where, "a step", *sides, ratio]
+    study, loop = record["study_seconds"], record["loop_seconds"]
+    yield ["", "", "", "all trials", f"{study:.1f} s", f"{loop:.1f} s", f"{study / loop:.3f}"]
+
+
 def notes(kind: str) -> Callable[[str, Record], Iterator[list[str]]]:
     """Rows of one kind of `notes.json`, which is written by hand."""
 
@@ -753,6 +765,10 @@ TABLES = {
     "faults": Table(
         ("faults_*.json",),
         each(f"what was tried | what must hold | held | at most | {_WHERE}", faults),
+    ),
+    "study_trials": Table(
+        ("study_trials*.json",),
+        each(f"{_WHERE} | trials | what | in a study | single runs | ratio (95 %)", study_trials),
     ),
     "study_stopping": Table(
         ("study_stopping.json",),

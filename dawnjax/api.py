@@ -1,5 +1,6 @@
 """Runs from Python, without a command line: `dawnjax.run` and `dawnjax.load_run`."""
 
+import gc
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,6 +73,11 @@ def train_in_process(
     from dawnjax.cluster import processes
     from dawnjax.train import train_to_target
 
+    if dawnjax.runs_before:
+        # What earlier runs left is not looked at again: a run's own collections stay as short as in
+        # a process of its own.
+        gc.collect()
+        gc.freeze()
     status = ExitStatus.FAILED
     try:
         status = train_to_target(request, clock, argv, shows=shows)
