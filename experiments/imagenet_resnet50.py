@@ -18,6 +18,7 @@ and 5.1; cosine and smoothing as in He et al. 2018, "Bag of Tricks" (arXiv 1812.
 import dataclasses
 
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
+from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.imagenet import ImageNet
@@ -39,6 +40,13 @@ EXPERIMENT = Experiment(
     compute_dtype="bfloat16",
     targets=(Target(metric="top_5_accuracy", value=0.93),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=30.0, global_batch_size=1000),
+)
+
+TECHNIQUES = (
+    # What normalization and ReLU cost, after figure 11 of Coleman et al. 2019; without them the
+    # network hardly learns.
+    Technique("batch_norm", ("--model.normalizes=false",)),
+    Technique("relu", ("--model.rectifies=false",)),
 )
 
 TINY = tiny(

@@ -20,7 +20,7 @@ from dawnjax.limits import (
     check_fields,
     require_as_many,
 )
-from dawnjax.models.activations import relu_of_sum
+from dawnjax.models.activations import Activation, activate, relu_of_sum
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, StemConv, uniform_fan_in
 from dawnjax.models.execution import Execution
@@ -61,6 +61,9 @@ class ResNet:
         identity (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 5.1).
       classifier_std: The classifier's weights start as normal with this standard deviation (0.01 in
         Goyal et al. 2017, section 5.1); 0 takes uniform in +-1 / sqrt(channels).
+      normalizes: Whether BatchNorm follows the convolutions. Without it a deep network hardly
+        learns: it is left out to see what it costs (Coleman et al. 2019, figure 11).
+      rectifies: Whether ReLU follows them; left out for the same question.
     """
 
     TAG: ClassVar[str] = "resnet"
@@ -75,6 +78,8 @@ class ResNet:
     batch_norm_epsilon: Positive[float] = 1e-5
     last_scale: float = 1.0
     classifier_std: NonNegative[float] = 0.0
+    normalizes: bool = True
+    rectifies: bool = True
 
     def check_together(self, prefix: str) -> None:
         """Refuses stages without a width."""
@@ -151,7 +156,8 @@ class ResNetModule(nnx.Module):
             )
         else:
             self.stem = layers.conv(in_channels, width, 3)
-        self.stem_norm = layers.norm(width)
+        self.stem_norm = _norm(width, config, layers)
+        self.activation: Activation | None = "relu" if config.rectifies else None
         block_class = {"basic": BasicBlock, "bottleneck": BottleneckBlock}[config.block]
         blocks = {}
         for name, out_width, stride in stage_blocks(config.stage_sizes, config.stage_widths):
@@ -165,7 +171,7 @@ class ResNetModule(nnx.Module):
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps normalized images [batch, height, width, channels] to float32 logits."""
-        hidden = self.stem_norm(self.stem(images), train=train, activation="relu")
+        hidden = self.stem_norm(self.stem(images), train=train, activation=self.activation)
         if self.has_pooled_stem:
             pads = ((1, 1), (1, 1))
             hidden = max_pool(hidden, 3, stride=2, padding=pads, execution=self.execution)
@@ -186,19 +192,21 @@ class BasicBlock(nnx.Module):
 
     def __init__(self, in_width: int, out_width: int, stride: int, config: ResNet, layers: Layers):
         self.conv_1 = layers.conv(in_width, out_width, 3, stride)
-        self.norm_1 = layers.norm(out_width)
+        self.norm_1 = _norm(out_width, config, layers)
         self.conv_2 = layers.conv(out_width, out_width, 3)
-        self.norm_2 = layers.norm(out_width, config.last_scale)
+        self.norm_2 = _norm(out_width, config, layers, config.last_scale)
         self.execution = layers.execution
+        self.activation: Activation | None = "relu" if config.rectifies else None
         self.projection, self.projection_norm = _projection(
             in_width, out_width, stride, config, layers
         )
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
-        hidden = self.norm_1(self.conv_1(images), train=train, activation="relu")
+        hidden = self.norm_1(self.conv_1(images), train=train, activation=self.activation)
         hidden = self.norm_2(self.conv_2(hidden), train=train)
-        return relu_of_sum(hidden + _shortcut(self, images, hidden, train), self.execution)
+        hidden = hidden + _shortcut(self, images, hidden, train)
+        return hidden if self.activation is None else relu_of_sum(hidden, self.execution)
 
 
 class BottleneckBlock(nnx.Module):
@@ -207,31 +215,53 @@ class BottleneckBlock(nnx.Module):
     def __init__(self, in_width: int, out_width: int, stride: int, config: ResNet, layers: Layers):
         width = out_width // EXPANSION["bottleneck"]
         self.conv_1 = layers.conv(in_width, width)
-        self.norm_1 = layers.norm(width)
+        self.norm_1 = _norm(width, config, layers)
         self.conv_2 = layers.conv(width, width, 3, stride)
-        self.norm_2 = layers.norm(width)
+        self.norm_2 = _norm(width, config, layers)
         self.conv_3 = layers.conv(width, out_width)
-        self.norm_3 = layers.norm(out_width, config.last_scale)
+        self.norm_3 = _norm(out_width, config, layers, config.last_scale)
         self.execution = layers.execution
+        self.activation: Activation | None = "relu" if config.rectifies else None
         self.projection, self.projection_norm = _projection(
             in_width, out_width, stride, config, layers
         )
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, in_width] to [batch, height / stride, ..., out_width]."""
-        hidden = self.norm_1(self.conv_1(images), train=train, activation="relu")
-        hidden = self.norm_2(self.conv_2(hidden), train=train, activation="relu")
+        hidden = self.norm_1(self.conv_1(images), train=train, activation=self.activation)
+        hidden = self.norm_2(self.conv_2(hidden), train=train, activation=self.activation)
         hidden = self.norm_3(self.conv_3(hidden), train=train)
-        return relu_of_sum(hidden + _shortcut(self, images, hidden, train), self.execution)
+        hidden = hidden + _shortcut(self, images, hidden, train)
+        return hidden if self.activation is None else relu_of_sum(hidden, self.execution)
+
+
+class Unnormalized(nnx.Module):
+    """Stands where BatchNorm is left out: only its activation is applied."""
+
+    def __init__(self, execution: Execution):
+        self.execution = execution
+
+    def __call__(
+        self, inputs: jax.Array, *, train: bool, activation: Activation | None = None
+    ) -> jax.Array:
+        """Maps an array to one of its shape."""
+        return inputs if activation is None else activate(inputs, activation, self.execution)
+
+
+Norm = BatchNorm | Unnormalized
+
+
+def _norm(width: int, config: ResNet, layers: Layers, scale: float = 1.0) -> Norm:
+    return layers.norm(width, scale) if config.normalizes else Unnormalized(layers.execution)
 
 
 def _projection(
     in_width: int, out_width: int, stride: int, config: ResNet, layers: Layers
-) -> tuple[Conv, BatchNorm] | tuple[None, None]:
+) -> tuple[Conv, "Norm"] | tuple[None, None]:
     """Layers of a shortcut that changes the shape and has parameters."""
     if (stride == 1 and in_width == out_width) or config.shortcut == "zero_padding":
         return None, None
-    return layers.conv(in_width, out_width, 1, stride), layers.norm(out_width)
+    return layers.conv(in_width, out_width, 1, stride), _norm(out_width, config, layers)
 
 
 def _shortcut(

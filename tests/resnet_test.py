@@ -152,3 +152,13 @@ def test_values_and_gradients_are_those_of_pytorch_in_float64(config, image_shap
     ):
         # Float32 against float64 through eight normalized layers.
         np.testing.assert_allclose(got, want, atol=2e-4 * np.abs(want).max() + 1e-6)
+
+
+def test_without_normalization_and_relu_the_network_is_linear():
+    config = ResNet(stage_sizes=(1, 1), stage_widths=(4, 8), normalizes=False, rectifies=False)
+    module = built(config, (8, 8, 3))
+    first, second = jax.random.normal(jax.random.key(0), (2, 4, 8, 8, 3))
+    inputs = (0 * first, first, second, first + second)
+    zero, *logits = (np.asarray(module(images, train=True)) for images in inputs)
+    np.testing.assert_allclose(logits[2] - zero, logits[0] + logits[1] - 2 * zero, atol=1e-4)
+    assert not jax.tree.leaves(nnx.state(module, nnx.BatchStat)), "nothing keeps statistics"
