@@ -20,10 +20,12 @@ from dawnjax.config.experiment_flags import (
     parse_request,
 )
 from dawnjax.config.techniques import Technique
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.runs.clock import RunClock
+from dawnjax.runs.log import RunLog, log_path
 from dawnjax.runs.summary import summarize
-from dawnjax.study import verdict
-from dawnjax.study.design import Study, arms_of, trials_of
+from dawnjax.study import trials, verdict
+from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import record_of
 
@@ -62,15 +64,15 @@ def test_the_arms_of_each_kind():
 def test_trials_run_in_blocks_of_each_arm_once_in_orders_that_differ():
     study = Study(experiment="digits", kind="grid", axes=("num_epochs=1,2,3,4",), seeds=20)
     of_arms = arms_of(study, (), DIGITS)
-    trials = trials_of(study, of_arms)
-    assert [trial.number for trial in trials] == list(range(80))
-    blocks = [trials[first : first + 4] for first in range(0, 80, 4)]
+    ordered = trials_of(study, of_arms)
+    assert [trial.number for trial in ordered] == list(range(80))
+    blocks = [ordered[first : first + 4] for first in range(0, 80, 4)]
     for seed, block in enumerate(blocks):
         assert {trial.seed for trial in block} == {seed}
         assert {trial.arm for trial in block} == set(of_arms)
     places = collections.Counter(block[0].arm.name for block in blocks)
     assert len(places) == 4 and max(places.values()) < 12
-    assert trials == trials_of(study, of_arms)
+    assert ordered == trials_of(study, of_arms)
 
 
 @pytest.mark.parametrize("name", experiment_names())
@@ -88,28 +90,30 @@ def made_study(out: Path, seconds: dict[str, list[float | None]]) -> tuple:
     values = ",".join(seconds)
     study = Study(experiment="digits", kind="grid", axes=(f"num_epochs={values}",), seeds=6)
     of_arms = arms_of(study, (), DIGITS)
-    trials = trials_of(study, of_arms)
-    for trial in trials:
+    ordered = trials_of(study, of_arms)
+    for trial in ordered:
         times = seconds[trial.arm.flags[0].partition("=")[2]]
         if trial.seed < len(times):
             write_run(trial.directory(out), seed=trial.seed, seconds=times[trial.seed])
-    return study, of_arms, trials
+    return study, of_arms, ordered
 
 
 def test_the_figures_of_an_arm(tmp_path):
     times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
-    study, of_arms, trials = made_study(tmp_path, times)
-    first, second = figures(study, of_arms, trials, tmp_path)
+    study, of_arms, ordered = made_study(tmp_path, times)
+    first, second = figures(study, of_arms, ordered, tmp_path)
     assert (first.trials, first.reached, first.planned) == (5, 5, 6)
     assert first.expected_seconds == first.mean_seconds == 12
     assert first.cv == pytest.approx(np.std([10, 10, 15, 10, 15]) / 12)
-    assert first.verdict is None and first.low < 12 < first.high
+    assert first.verdict is None and first.low and first.high and first.low < 12 < first.high
     # Four of six reached in 110 s; the sixth ran to its end, 40 s.
     assert (second.trials, second.reached) == (6, 5)
     assert second.expected_seconds == pytest.approx((20 + 20 + 30 + 40 + 20 + 20) / 5)
     assert second.mean_seconds == 22
     assert second.low is None, "too few trials for an interval with a failure"
-    assert second.verdict["word"] == "undecided" and second.verdict["ratio"] == 2.5
+    assert (
+        second.verdict and second.verdict["word"] == "undecided" and second.verdict["ratio"] == 2.5
+    )
     assert [row["reached"] for row in second.rows] == [True, True, True, False, True, True]
 
 
@@ -118,7 +122,7 @@ def test_the_interval_of_an_expected_time_covers_the_truth():
     held = 0
     for _ in range(1000):
         rows = np.stack([random.gamma(25, 1 / 25, 8), np.ones(8)], 1)
-        low, high = verdict.expected_interval(rows)
+        low, high = verdict.expected_interval(rows) or (0.0, 0.0)
         held += low <= 1 <= high
     assert 0.93 <= held / 1000 <= 0.97
 
@@ -232,3 +236,50 @@ def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
     (out / "study.json").write_text('{"study": {"kind": "seeds"}, "arms": [{"name": 3}]}')
     assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
     assert "is damaged: it has no 'flags'" in capsys.readouterr().err
+
+
+def test_a_study_that_is_stopped_goes_on_and_a_trial_that_fails_stays(
+    tmp_path, compile_cache, capsys, monkeypatch
+):
+    out = tmp_path / "s"
+    command = [*TINY, "--seeds=3", compile_cache, f"--out={out}"]
+    real = trials.run_trial
+
+    def stopped_at_seed_1(study, trial, out):
+        return ExitStatus.INTERRUPTED if trial.seed == 1 else real(study, trial, out)
+
+    monkeypatch.setattr(trials, "run_trial", stopped_at_seed_1)
+    assert main(command) == 5
+    assert "dawnjax study: interrupted" in capsys.readouterr().err
+    assert json.loads((out / "result.json").read_text())["arms"][0]["trials"] == 1
+
+    def failing_at_seed_1(study, trial, out):
+        if trial.seed == 1:
+            raise RunError("the disk is full")
+        return real(study, trial, out)
+
+    monkeypatch.setattr(trials, "run_trial", failing_at_seed_1)
+    assert main(command) == 1
+    shown = capsys.readouterr().err
+    assert "seed 1: failed: the disk is full" in shown and "seed 2: not reached" in shown
+    assert json.loads((out / "result.json").read_text())["arms"][0]["trials"] == 2
+    monkeypatch.undo()
+    assert main(command) == 0
+    assert json.loads((out / "result.json").read_text())["arms"][0]["trials"] == 3
+
+
+def test_two_processes_do_not_run_one_study_or_one_trial(tmp_path, compile_cache, capsys):
+    out = tmp_path / "s"
+    command = [*TINY, "--seeds=2", compile_cache, f"--out={out}"]
+    assert main([*command, "--trial=1"]) == 3
+    capsys.readouterr()
+    with StudyFolder(out).locked():
+        assert main(command) == 1
+        assert "another process runs the study in" in capsys.readouterr().err
+    held = RunLog(log_path(out / "trials" / "all" / "seed_0", 0), RunClock())
+    try:
+        assert main([*command, "--trial=0"]) == 1
+        line = capsys.readouterr().err
+        assert "seed_0" in line and line.count("\n") == 1
+    finally:
+        held.close()

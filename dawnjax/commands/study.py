@@ -67,7 +67,8 @@ def main(argv: list[str]) -> int:
     _write(folder.file, record_of(fields, arms))
     if asked.runner:
         return _hand_out(asked, len(trials))
-    return _run(asked, arms, trials)
+    with folder.locked():
+        return _run(asked, arms, trials)
 
 
 def _hand_out(asked: "_Asked", trials: int) -> int:

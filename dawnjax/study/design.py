@@ -1,6 +1,8 @@
 """What a study runs: its arms, its trials, and their order."""
 
+import contextlib
 import dataclasses
+import fcntl
 import itertools
 import json
 import re
@@ -12,7 +14,7 @@ import numpy as np
 
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, RunError
 from dawnjax.limits import Limit, OneOrMore
 
 MOST_TRIALS = 10_000
@@ -255,6 +257,20 @@ class StudyFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{self.file}: {error}; restore it or choose another --out") from None
         return record
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder, which must be there, against another process that runs the study.
+
+        Raises:
+          RunError: Another process runs it.
+        """
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"another process runs the study in {self.path}") from None
+            yield
 
     def refuse_other(self, fields: dict[str, Any]) -> None:
         """Refuses to mix two studies; more seeds are the same study.
