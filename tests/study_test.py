@@ -27,7 +27,7 @@ from dawnjax.runs.summary import summarize
 from dawnjax.study import trials, verdict
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
-from dawnjax.study.reading import record_of
+from dawnjax.study.reading import record_of, trials_over
 
 DIGITS = load_experiment("digits")
 TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique("c", ("--c=0",)))
@@ -101,7 +101,7 @@ def made_study(out: Path, seconds: dict[str, list[float | None]]) -> tuple:
 def test_the_figures_of_an_arm(tmp_path):
     times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
     study, of_arms, ordered = made_study(tmp_path, times)
-    first, second = figures(study, of_arms, ordered, tmp_path)
+    first, second = figures(study, of_arms, trials_over(ordered, tmp_path), tmp_path)
     assert (first.trials, first.reached, first.planned) == (5, 5, 6)
     assert first.expected_seconds == first.mean_seconds == 12
     assert first.cv == pytest.approx(np.std([10, 10, 15, 10, 15]) / 12)
@@ -183,6 +183,7 @@ def test_a_later_run_of_a_process_has_no_total():
         (["--experiment=digits", "--out=s", "--trial=5"], "the study has trials 0 to 4"),
         (["--experiment=digits", "--out=s", "--nonsense=1"], "nonsense"),
         (["--experiment=digits", "--out=s", "seeds"], "'seeds' is no flag"),
+        (["--experiment=digits", "--out=s", "--seed=3"], "--seeds, --first_seed and --out"),
         (
             ["--experiment=digits", "--out=s", "--kind=scaling", "--devices=3", "--processes=2"],
             "must share them evenly",

@@ -131,6 +131,11 @@ def _parse(argv: list[str]) -> _Asked:
     for argument in [*positional, *others]:
         if not argument.startswith("--") or "=" not in argument:
             raise ConfigError(f"{argument!r} is no flag; write --name=value")
+        if _name(argument) in ("seed", "run_dir"):
+            raise ConfigError(
+                f"{argument}: a study gives each trial its own; --seeds, --first_seed and --out "
+                "are the study's"
+            )
     study: Study = tree.value(values)
     axes = tuple(values["axis"].value or ())
     kind = "grid" if axes and not values["kind"].present and study.kind == "seeds" else study.kind
@@ -180,6 +185,7 @@ def _run(asked: _Asked, arms: tuple[Arm, ...], trials: tuple[Trial, ...]) -> int
     from rich.console import Console
 
     from dawnjax.study.figures import figures
+    from dawnjax.study.reading import is_over
     from dawnjax.study.trials import run_all
 
     console = Console(stderr=True, highlight=False)
@@ -194,17 +200,20 @@ def _run(asked: _Asked, arms: tuple[Arm, ...], trials: tuple[Trial, ...]) -> int
             if begun > 1:
                 seconds = (time.monotonic() - started) / (begun - 1) * (total - done)
                 left = f", about {_duration(seconds)} left"
-            status.update(f"{done} of {total} trials over{left}: {name}")
+            status.update(f"{done} of {total} trials over{left}{estimate}: {name}")
 
-        done = 0
+        done, estimate, runs = 0, "", {}
         ran = run_all(asked.study, arms, trials, asked.out, tell)
         for done, (trial, run, why) in enumerate(ran, 1):
             if why:
                 failed.append(why)
+            if run is not None and is_over(run):
+                runs[trial] = run
             console.print(_line(done, total, trial, run, why), markup=False, soft_wrap=True)
-            rows = figures(asked.study, arms, trials, asked.out)
+            rows = figures(asked.study, arms, runs, asked.out)
+            estimate = _estimate(next((row for row in rows if row.arm == trial.arm.name), rows[0]))
             _write_result(asked, rows)
-    rows = figures(asked.study, arms, trials, asked.out)
+    rows = figures(asked.study, arms, runs, asked.out)
     result = _write_result(asked, rows)
     print(json.dumps(result, indent=1) if asked.prints_json else _text(asked.study, rows))
     print(f"result: {asked.out / 'result.json'}", file=sys.stderr)
@@ -219,6 +228,14 @@ def _line(done: int, total: int, trial: Trial, run: Any, why: str) -> str:
         time_text = "" if seconds is None else f" in {seconds:.4g} s"
         said = run.result.status.replace("_", " ") + time_text
     return f"{done:{len(str(total))}}/{total}  {trial.arm.name}, seed {trial.seed}: {said}"
+
+
+def _estimate(row: "ArmFigures") -> str:
+    """The expected time of an arm so far, with its interval once there is one."""
+    if row.expected_seconds is None:
+        return ""
+    ends = "" if row.low is None else f" ({row.low:.3g} to {row.high:.3g})"
+    return f", {row.reached} of {row.trials} reached, {row.expected_seconds:.3g} s{ends}"
 
 
 def _duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ from dawnjax.report.privacy import Redactor
 from dawnjax.results.entries import Entry
 from dawnjax.study.design import Study, trials_of
 from dawnjax.study.figures import ArmFigures, figures
-from dawnjax.study.reading import read_study
+from dawnjax.study.reading import read_study, trials_over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +80,6 @@ def _studies(paths: Sequence[Path]) -> tuple[list[ReadStudy], list[str]]:
             continue
         if design is not None:
             study, arms = design
-            told = figures(study, arms, trials_of(study, arms), path)
+            told = figures(study, arms, trials_over(trials_of(study, arms), path), path)
             studies.append(ReadStudy(path.resolve().name, study, tuple(told)))
     return studies, damaged

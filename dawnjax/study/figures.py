@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from dawnjax.results.trial_summary import summarize_trials
 from dawnjax.runs.summary import RunResult
 from dawnjax.study.design import Arm, Study, Trial
 from dawnjax.study.looks import Looks, Rows
-from dawnjax.study.reading import is_over, read_trial
 from dawnjax.study.verdict import expected_interval
 
 
@@ -61,17 +60,16 @@ class ArmFigures:
 
 
 def figures(
-    study: Study, arms: Sequence[Arm], trials: Sequence[Trial], out: Path
+    study: Study, arms: Sequence[Arm], runs: Mapping[Trial, OurRun], out: Path
 ) -> list[ArmFigures]:
     """The figures of each arm, or of each threshold, in the study's order.
 
     Args:
       study: The study.
       arms: Its arms; the others are compared with the first.
-      trials: Its trials.
+      runs: Its trials that are over (`reading.trials_over`).
       out: Its folder.
     """
-    runs = {trial: run for trial in trials if is_over(run := read_trial(trial, out)) and run}
     looks = Looks(study)
     if study.kind == "threshold":
         return [_arm(study, arms[0], runs, out, value)[0] for value in study.thresholds]
@@ -91,7 +89,7 @@ def figures(
 def _arm(
     study: Study,
     arm: Arm,
-    runs: dict[Trial, OurRun],
+    runs: Mapping[Trial, OurRun],
     out: Path,
     threshold: float | None,
 ) -> tuple[ArmFigures, Rows]:

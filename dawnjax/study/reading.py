@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ def read_trial(trial: Trial, out: Path) -> OurRun | None:
     with contextlib.suppress(RunError):
         return our_runs.read_run(trial.directory(out))
     return None
+
+
+def trials_over(trials: Sequence[Trial], out: Path) -> dict[Trial, OurRun]:
+    """The trials that count, each with what it has."""
+    runs = {trial: read_trial(trial, out) for trial in trials}
+    return {trial: run for trial, run in runs.items() if run is not None and is_over(run)}
 
 
 def is_over(run: OurRun | None) -> bool:
