@@ -1,6 +1,7 @@
 """Lists the benchmarks, or runs one: `python -m benchmarks [NAME [--help | ARGUMENTS]]`."""
 
 import ast
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -22,6 +23,9 @@ def main() -> int:
     if name not in names:
         print(f"benchmarks: no benchmark {name!r}; there are {', '.join(names)}", file=sys.stderr)
         return 2
+    # Without kept bytecode each process compiles all that it imports, and the side with more of it
+    # would seem slow to start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.argv = [f"python -m benchmarks {name}", *sys.argv[2:]]
     runpy.run_module(f"benchmarks.{name}", run_name="__main__")
     return 0
