@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.cluster.watchdog import EXCHANGE_SECONDS
 from dawnjax.commands import launch
 
 ROOT = Path(__file__).parents[1]
@@ -257,6 +258,7 @@ def test_a_group_runs_to_its_end(launched):
 def test_a_killed_process_is_named_and_ends_the_others_before_the_heartbeat(launched, victim):
     group = launched(heartbeat_timeout_seconds=300)
     group.wait_for_event(1, "step 20")
+    time.sleep(2 * EXCHANGE_SECONDS)  # until then nobody has heard of a step
     os.kill(group.pid(victim), signal.SIGKILL)
     assert group.status(within=STOP_SECONDS) == 1
     (line,) = group.own_lines()
