@@ -16,6 +16,7 @@ v0.5, `recommendation/pytorch/convert.py`.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,12 @@ def num_words(num_items: int) -> int:
     return -(-num_items // WORD_BITS)
 
 
-def split_of(pairs: np.ndarray, num_items: int, split: Split, negatives: Any) -> dict[str, Any]:
+def split_of(
+    pairs: np.ndarray,
+    num_items: int,
+    split: Split,
+    negatives: Callable[[np.ndarray], np.ndarray],
+) -> dict[str, Any]:
     """The arrays of a split.
 
     Args:
@@ -95,13 +101,12 @@ def split_of(pairs: np.ndarray, num_items: int, split: Split, negatives: Any) ->
         or more, and none twice.
       num_items: Items that there are.
       split: Which split.
-      negatives: int32 [users, n], or a function that makes them of `pairs`.
+      negatives: From `pairs` to the items that held-out ones are ranked among, int32 [users, n].
     """
     is_last = np.append(pairs[1:, 0] != pairs[:-1, 0], True)
     if split == "eval":
-        drawn = negatives(pairs) if callable(negatives) else negatives
         held_out = pairs[is_last]
-        items = np.concatenate([held_out[:, 1:], drawn], axis=1, dtype=np.int32)
+        items = np.concatenate([held_out[:, 1:], negatives(pairs)], axis=1, dtype=np.int32)
         return {"user": np.ascontiguousarray(held_out[:, 0]), "items": items}
     user, item = (np.ascontiguousarray(column) for column in pairs[~is_last].T)
     return {"user": user, "item": item, "seen": RowsOfUsers(rated(user, item, num_items), user)}

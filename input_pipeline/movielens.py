@@ -110,15 +110,16 @@ class MovieLens:
             description[f"num_{name}"] for name in ("users", "items", "ratings")
         )
         pairs = _verified(directory, description, INTERACTIONS_FILE, (num_ratings, 2))
-        if self.num_eval_negatives:
-            count, seed = self.num_eval_negatives, self.eval_negatives_seed
-            return split_of(
-                pairs, num_items, split, lambda all: draw_negatives(all, num_items, count, seed)
-            )
         shape = (num_users, description["num_eval_negatives"])
-        return split_of(
-            pairs, num_items, split, lambda _: _verified(directory, description, NEGATIVES_FILE, shape)
-        )
+
+        def negatives(pairs: np.ndarray) -> np.ndarray:
+            if not self.num_eval_negatives:
+                return _verified(directory, description, NEGATIVES_FILE, shape)
+            return draw_negatives(
+                pairs, num_items, self.num_eval_negatives, self.eval_negatives_seed
+            )
+
+        return split_of(pairs, num_items, split, negatives)
 
     def _directory(self) -> pathlib.Path:
         return directory_of(self.corpus, self.data_dir)

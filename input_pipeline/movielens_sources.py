@@ -206,8 +206,10 @@ def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray
             raise DataError(f"{where}: wanted (user,item), then TAB and a number for each negative")
         user, item = (int(group) for group in match.groups())
         row = int(np.searchsorted(users, user))
-        if row == len(users) or users[row] != user or row in found:
-            raise DataError(f"{where}: user {user} is {'there twice' if row in found else 'unknown'}")
+        if row == len(users) or users[row] != user:
+            raise DataError(f"{where}: user {user} is unknown")
+        if row in found:
+            raise DataError(f"{where}: user {user} is there twice")
         if items[last[row]] != item:
             raise DataError(
                 f"{where}: item {item} is not the last that user {user} rated, "

@@ -52,9 +52,7 @@ class Recommendation(Task):
         "data.num_eval_negatives": "How many of them; without it, as many as in the run.",
     }
 
-    num_negatives: Annotated[
-        int, Limit(lambda value: 1 <= value <= 1000, "lie in 1 to 1000")
-    ] = 4
+    num_negatives: Annotated[int, Limit(lambda value: 1 <= value <= 1000, "lie in 1 to 1000")] = 4
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
         """The numbers of users and items."""
