@@ -94,22 +94,7 @@ def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> E
       record: Called with each program.
     """
     whole = replicated(recipe.mesh)
-    state = state_shapes(recipe)
-    totals = placed(jax.eval_shape(recipe.zero_totals), whole)
-
-    def add_batch(
-        params: Tree, batch_stats: Tree, resident: Arrays, inputs: Arrays, totals: Arrays
-    ) -> Arrays:
-        batch = batch_of(resident, inputs)
-        return recipe.evaluation_step(params, batch_stats, batch, totals)
-
-    arguments = (
-        evaluated_params(recipe.experiment, state),
-        state.batch_stats,
-        placed(shapes.eval_resident, whole),
-        batches(shapes.eval_inputs, recipe.mesh, 0),
-        totals,
-    )
+    add_batch, arguments = evaluation_call(recipe, shapes)
     return EvaluationPrograms(
         zero_totals=compile_program("zero_totals", recipe.zero_totals, (), whole, (), record),
         add_batch=compile_program(
@@ -121,6 +106,26 @@ def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> E
             record,
             xla_options(recipe),
         ),
+    )
+
+
+def evaluation_call(recipe: Recipe, shapes: InputShapes) -> tuple[Callable, tuple]:
+    """The function `EvaluationPrograms.add_batch`, not yet compiled, and its arguments' shapes."""
+    whole = replicated(recipe.mesh)
+    state = state_shapes(recipe)
+
+    def add_batch(
+        params: Tree, batch_stats: Tree, resident: Arrays, inputs: Arrays, totals: Arrays
+    ) -> Arrays:
+        batch = batch_of(resident, inputs)
+        return recipe.evaluation_step(params, batch_stats, batch, totals)
+
+    return add_batch, (
+        evaluated_params(recipe.experiment, state),
+        state.batch_stats,
+        placed(shapes.eval_resident, whole),
+        batches(shapes.eval_inputs, recipe.mesh, 0),
+        placed(jax.eval_shape(recipe.zero_totals), whole),
     )
 
 

@@ -64,6 +64,10 @@ class Cifar10:
             declaration=published.declare_images(published.CIFAR10, facts),
         )
 
+    def published_spec(self) -> DatasetSpec:
+        """Counts and shapes of the published set, without its files."""
+        return published.images_spec(published.CIFAR10, IMAGE_SHAPE, MEAN, STD)
+
     def load(self, split: Split) -> dict[str, np.ndarray]:
         """The images uint8 [N, 32, 32, 3] and labels int32 [N] of one split, verified.
 

@@ -54,6 +54,11 @@ class ImageNet:
         """Counts and shapes; raises what `PhotographDirectory.spec` does."""
         return self._directory().spec(MEAN, STD)
 
+    def published_spec(self) -> DatasetSpec:
+        """Counts and shapes of the published set, without its files."""
+        shape = (self.image_side, self.image_side, 3)
+        return published.images_spec(published.IMAGENET, shape, MEAN, STD)
+
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
         """The images uint8 [N, side, side, 3] and labels int32 [N] of one split.
 

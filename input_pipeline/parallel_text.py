@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dawnjax import bounded
-from dawnjax.input_pipeline import vocabulary
+from dawnjax.input_pipeline import published, vocabulary
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, Split, TextSpec
 from dawnjax.input_pipeline.prepared import DESCRIPTION_BYTES, OTHER_DIRECTORY, directory_of
 from dawnjax.input_pipeline.published import declare_text
@@ -77,6 +77,14 @@ class ParallelText:
                     f"with --{name}={wanted} --overwrite, or give --data.{name}={there}"
                 )
         return spec
+
+    def published_spec(self) -> TextSpec:
+        """Counts and shapes that the published corpus has about, without its files.
+
+        Raises:
+          MissingDataError: No counts are known of this corpus.
+        """
+        return published.text_spec(self.corpus, self.vocabulary_size, self.row_length)
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
         """The verified arrays of a split, memory-mapped and read only.

@@ -113,6 +113,15 @@ def find_device(device_kind: str) -> tuple[Device | None, str]:
     return None, f"no data sheet is known here for the device kind {device_kind!r}"
 
 
+def find_product(name: str) -> Device:
+    """The device of a row of the table.
+
+    Raises:
+      KeyError: No row has this name.
+    """
+    return {device.name: device for _, device in _devices()}[name]
+
+
 def executed_dtype(platform: str, dtype: str, device_kind: str = "") -> str:
     """Dtype in which a device multiplies, by default, arrays of a dtype.
 

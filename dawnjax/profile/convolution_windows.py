@@ -39,13 +39,20 @@ def parse_window(text: str) -> list[WindowDim]:
     return [WindowDim(*dim) for dim in zip(map(int, sizes), *columns, strict=True)]
 
 
-def convolution_multiply_adds(instruction: Instruction, rhs: Shape, result: Shape) -> int:
+def convolution_multiply_adds(
+    instruction: Instruction, rhs: Shape, result: Shape, lhs: Shape | None = None
+) -> int:
     """Counts the multiply-adds that a compiled convolution makes, those by padding included.
+
+    A window that is wider than the image is the image of a convolution whose operands were
+    exchanged, as compilers for TPUs write some gradients: then the padding is of the notation
+    alone, and does not count.
 
     Args:
       instruction: Has `window` and `dim_labels`.
       rhs: The kernel operand.
       result: The result.
+      lhs: The image operand; None where its windows are not those of the instruction.
     """
     labels = re.match(r"(\w+)_(\w+)->(\w+)", instruction.attribute("dim_labels"))
     if labels is None:
@@ -54,7 +61,12 @@ def convolution_multiply_adds(instruction: Instruction, rhs: Shape, result: Shap
     in_features = rhs.dims[labels[2].index("i")]
     positions = 1
     for index, dim in enumerate(window):
-        positions *= whole_window_taps(result.dims[labels[3].index(str(index))], dim)
+        out_size = result.dims[labels[3].index(str(index))]
+        in_size = lhs.dims[labels[1].index(str(index))] if lhs else dim.size
+        is_exchanged = dim.size > in_size
+        positions *= (
+            valid_taps(out_size, in_size, dim) if is_exchanged else whole_window_taps(out_size, dim)
+        )
     batch, out_features = result.dims[labels[3].index("b")], result.dims[labels[3].index("f")]
     # Groups, of features or of the batch, are in the shapes already.
     return batch * out_features * in_features * positions

@@ -5,7 +5,7 @@ positions of the padding count (hardware computes them; model FLOPs leave them o
 a dilation inserts do not. Other floating-point operations count one an element and are kept apart.
 Bytes are what an op reads and writes if nothing stays in a cache; a fused slice counts as the
 slice, an update in place as the update. A loop's body counts as often as it runs, and once where
-the program does not say how often. An asynchronous pair counts once, where it starts.
+the program does not say how often, as of the loop over a call's steps. An asynchronous pair counts once, where it starts.
 """
 
 import dataclasses
@@ -196,13 +196,17 @@ class Program:
         return totals
 
 
-def analyze(text: str) -> Program:
+def analyze(text: str, unknown_rounds: int = 1) -> Program:
     """Counts a compiled program, as `compiled.as_text()` prints it.
+
+    Args:
+      text: The program.
+      unknown_rounds: How often a loop runs where the program does not say it.
 
     Raises:
       ProgramTextError: The text is no compiled program.
     """
-    return _Counter(parse_module(text)).count()
+    return _Counter(parse_module(text), unknown_rounds).count()
 
 
 class _Flops(NamedTuple):
@@ -217,8 +221,9 @@ class _Flops(NamedTuple):
 class _Counter:
     """Counts one module; holds what is found on the way."""
 
-    def __init__(self, module: Module):
+    def __init__(self, module: Module, unknown_rounds: int):
         self._module = module
+        self._unknown_rounds = unknown_rounds
         self._ops: dict[str, Op] = {}
         self._collectives: dict[str, Collective] = {}
         self._branches: dict[str, frozenset[str]] = {}
@@ -299,7 +304,7 @@ class _Counter:
     def _trip_count(self, computation: Computation, loop: Instruction) -> int:
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
         rounds = int(known[1]) if known else self._counted_loop(computation, loop)
-        return 1 if rounds is None else rounds  # as of the loop over a call's steps
+        return self._unknown_rounds if rounds is None else rounds
 
     def _counted_loop(self, computation: Computation, loop: Instruction) -> int | None:
         """Counts the rounds of `while i < constant` from `i = constant` by steps of 1, or None."""
@@ -367,7 +372,7 @@ class _Counter:
             return _product(instruction, operands[0].shapes[0], contracted)
         if opcode == "convolution" and len(operands) == 2:
             lhs, rhs = operands[0].shapes[0], operands[1].shapes[0]
-            adds = convolution_multiply_adds(instruction, rhs, instruction.shapes[0])
+            adds = convolution_multiply_adds(instruction, rhs, instruction.shapes[0], lhs)
             # A TPU reads uint8 images as they are; the product is that of the second operand.
             dtype = lhs.dtype if lhs.dtype.startswith(_FLOATS) else rhs.dtype
             return _Flops(2 * adds, 0, dtype, _passes(instruction, dtype))

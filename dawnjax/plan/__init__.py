@@ -1,0 +1,1 @@
+"""Hardware that is not here: what an experiment's programs would cost on it."""

@@ -1,0 +1,122 @@
+"""Compilers for hardware that is not here: what they need, and the devices that they describe.
+
+A TPU's compiler is libtpu, an NVIDIA GPU's is JAX's CUDA plugin with nvcc; neither needs a device.
+A process has one of them, whose environment must be set before JAX starts: `worker.py` runs in it.
+"""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import RunError
+from dawnjax.machine import data_tables
+from dawnjax.machine.hardware import Device
+from dawnjax.plan.targets import Target
+
+_INSTALL = "install what compiles for absent hardware: pip install 'dawnjax[plan]'"
+
+KIB, MIB = 2**10, 2**20
+
+
+def environment(platform: str) -> dict[str, str]:
+    """The environment of a process in which a platform's compiler works without its hardware.
+
+    Args:
+      platform: `tpu` or `gpu`.
+
+    Raises:
+      RunError: A library is missing; one line says what to install.
+    """
+    base = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "0",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    if platform == "tpu":
+        if importlib.util.find_spec("libtpu") is None:
+            raise RunError(f"libtpu is not here; {_INSTALL}")
+        return {
+            **base,
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+            "TPU_WORKER_HOSTNAMES": "localhost",
+            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+            # Without it the compiler for v4 takes minutes, and that for v6e crashes.
+            "JAX_OPTIMIZATION_LEVEL": "O1",
+        }
+    nvcc = _folder_of("nvidia.cuda_nvcc")
+    if nvcc is None or _folder_of("jax_plugins.xla_cuda12") is None:
+        raise RunError(f"JAX's CUDA plugin or nvcc is not here; {_INSTALL}")
+    return {
+        **base,
+        # No GPU is here to try kernels on.
+        "XLA_FLAGS": f"--xla_gpu_cuda_data_dir={nvcc} --xla_gpu_autotune_level=0",
+        "PATH": f"{nvcc / 'bin'}:{os.environ.get('PATH', '')}",
+    }
+
+
+def _folder_of(package: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def described_devices(target: Target) -> list[Any]:
+    """The devices of a target, as JAX describes them to a compiler.
+
+    Raises:
+      RuntimeError, ValueError: The compiler knows no such system or size.
+    """
+    from jax.experimental import topologies
+
+    system = target.system
+    if system.device.platform == "gpu":
+        described = topologies.get_topology_desc(
+            platform="cuda",
+            target_config=_target_config(system.compiler, system.device),
+            topology=target.topology,
+        )
+        return list(described.devices)
+    options = {"chip_config_name": "megacore"} if system.name == "v4" else {}
+    name = f"{system.compiler}:{target.topology}"
+    return list(topologies.get_topology_desc(name, "tpu", **options).devices)
+
+
+def _target_config(compiler: str, device: Device) -> str:
+    """XLA's description of a GPU, as text of `stream_executor.GpuTargetConfigProto`."""
+    columns = ("compiler", "description", "capability", "source")
+    rows = data_tables.rows(Path(__file__).parent / "gpus.csv", columns)
+    row = {row["compiler"]: row for _, row in rows}[compiler]
+    major, minor = row["capability"].split(".")
+    return f"""
+        gpu_device_info {{
+          threads_per_block_limit: 1024
+          threads_per_warp: 32
+          shared_memory_per_block: {48 * KIB}
+          shared_memory_per_core: {int(row["shared_kib_per_core"]) * KIB}
+          threads_per_core_limit: {row["threads_per_core"]}
+          core_count: {row["cores"]}
+          fpus_per_core: {128 if int(major) > 7 else 64}
+          block_dim_limit_x: {2**31 - 1}
+          block_dim_limit_y: {2**16 - 1}
+          block_dim_limit_z: {2**16 - 1}
+          memory_bandwidth: {int(device.memory_bytes_per_second)}
+          l2_cache_size: {int(row["l2_mib"]) * MIB}
+          clock_rate_ghz: {row["clock_ghz"]}
+          device_memory_size: {device.memory_bytes}
+          shared_memory_per_block_optin: {row["shared_bytes_per_block"]}
+          cuda_compute_capability {{ major: {major} minor: {minor} }}
+          registers_per_core_limit: {64 * KIB}
+          registers_per_block_limit: {64 * KIB}
+        }}
+        platform_name: "CUDA"
+        dnn_version_info {{ major: 9 minor: 8 }}
+        runtime_version {{ major: 12 minor: 8 }}
+        device_description_str: "{row["description"]}"
+    """

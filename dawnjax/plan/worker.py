@@ -1,0 +1,166 @@
+"""Compiles an experiment's programs for a target, in a process whose environment is that target's.
+
+    python -m dawnjax.plan.worker < request.json
+
+It reads one JSON object, `{"argv": [...], "target": NAME}`, and prints one with the extracts of the
+train and the evaluation step, or with the `reason` for there being none.
+"""
+
+import json
+import re
+import sys
+import time
+from typing import Any
+
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.plan.compilers import described_devices
+from dawnjax.plan.extract import extract_of
+from dawnjax.plan.targets import Target, parse_target
+
+
+def main() -> int:
+    """Answers the request; a failure of the compiler is an answer too."""
+    request = json.load(sys.stdin)
+    try:
+        answer = compile_programs(request["argv"], parse_target(request["target"]))
+    except (ConfigError, RunError) as error:
+        answer = {"reason": str(error)}
+    except Exception as error:  # the compiler is another's: whatever it raises is its answer
+        answer = {"reason": reason_of(str(error) or type(error).__name__)}
+    print(json.dumps(answer))
+    return 0
+
+
+def reason_of(message: str) -> str:
+    """One line of a compiler's message; of memory that is too small, by how much."""
+    used = re.search(r"Used ([\d.]+)([KMGT])B? of ([\d.]+)([KMGT])B? hbm", message)
+    if used:
+        needs, has = (float(used[i]) * _UNITS[used[i + 1]] for i in (1, 3))
+        return (
+            f"does not fit: a device needs {needs / 1e9:.1f} GB and has {has / 1e9:.1f} GB; "
+            "use more devices or a smaller --global_batch_size"
+        )
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return f"the compiler refuses: {lines[0][:300] if lines else 'it gives no reason'}"
+
+
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def compile_programs(argv: list[str], target: Target) -> dict[str, Any]:
+    """Compiles the train step of each stage, and the evaluation step, for a target.
+
+    Args:
+      argv: Flags of the experiment, as of `dawnjax train`.
+      target: The hardware.
+
+    Returns:
+      JSON values: `stages` with `steps`, `examples_per_step` and the `train` extract of each,
+      `evaluate`, `eval_batches`, `params`, and the seconds that compiling took.
+    """
+    import jax
+
+    from dawnjax.config.experiment_flags import parse_request
+    from dawnjax.feed import InputShapes
+    from dawnjax.machine.mesh import batch_shards, make_mesh
+    from dawnjax.train_step import make_recipe
+
+    request, _ = parse_request("plan", argv)
+    experiment = request.experiment
+    spec, note = _spec_of(experiment)
+    experiment.validate(spec)
+    mesh = make_mesh(request.options.mesh, described_devices(target))
+    started = time.perf_counter()
+    shards = batch_shards(mesh)
+    batch = -(-experiment.evaluation.global_batch_size // shards) * shards
+    stages = []
+    for span in experiment.spans(spec):
+        recipe = make_recipe(
+            experiment, spec, mesh, span.index, request.options.weight_update_sharding
+        )
+        rows = recipe.experiment.global_batch_size
+        if rows % shards:
+            raise ConfigError(f"global_batch_size={rows} is no multiple of {shards} devices")
+        shapes = InputShapes(recipe.experiment, spec, "host", batch)
+        stages.append(
+            {
+                "steps": span.last_step - span.first_step,
+                "examples_per_step": rows,
+                "train": _train(recipe, shapes),
+            }
+        )
+    params = recipe.abstract_state.params
+    return {
+        "stages": stages,
+        "evaluate": _evaluate(recipe, shapes, max(_longest(spec), 1)),
+        "eval_batches": -(-spec.num_eval_examples // batch),
+        "train_examples": spec.num_train_examples,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "data_note": note,
+        "compile_seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def _spec_of(experiment: Any) -> tuple[Any, str]:
+    """The data's shapes and counts: of the data if they are here, else of the published set."""
+    from dawnjax.input_pipeline.dataset import MissingDataError
+
+    try:
+        return experiment.data.spec(), "the data that are here"
+    except MissingDataError as error:
+        if not hasattr(experiment.data, "published_spec"):
+            raise ConfigError(str(error)) from None
+        return experiment.data.published_spec(), "counts and shapes of the published set"
+
+
+def _longest(spec: Any) -> int:
+    """Places of the longest sequence of an evaluation example; 0 where it has none."""
+    shapes = [shape for shape, _ in spec.example_shapes("eval").values()]
+    return max((shape[0] for shape in shapes if len(shape) == 1), default=0)
+
+
+def _train(recipe: Any, shapes: Any) -> dict[str, Any]:
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.machine.mesh import replicated
+    from dawnjax.programs import batches, call_of_steps, placed, state_shapes, xla_options
+    from dawnjax.train_step import key_shape
+
+    whole = replicated(recipe.mesh)
+    state = state_shapes(recipe)
+    arguments = (
+        state,
+        {},
+        batches(shapes.train_inputs(1), recipe.mesh, 1),
+        placed(jax.ShapeDtypeStruct((), jnp.int32), whole),
+        placed(key_shape(), whole),
+    )
+    shardings = (jax.tree.map(lambda leaf: leaf.sharding, state), whole)
+    jitted = jax.jit(call_of_steps(recipe, 1), out_shardings=shardings, donate_argnums=0)
+    return _extract(jitted.lower(*arguments).compile(xla_options(recipe)), 1)
+
+
+def _evaluate(recipe: Any, shapes: Any, rounds: int) -> dict[str, Any]:
+    import jax
+
+    from dawnjax.machine.mesh import replicated
+    from dawnjax.programs import evaluation_call, xla_options
+
+    function, arguments = evaluation_call(recipe, shapes)
+    jitted = jax.jit(function, out_shardings=replicated(recipe.mesh), donate_argnums=4)
+    return _extract(jitted.lower(*arguments).compile(xla_options(recipe)), rounds)
+
+
+def _extract(program: Any, rounds: int) -> dict[str, Any]:
+    from dawnjax.profile.hlo import analyze
+
+    memory = program.memory_analysis()
+    peak = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    peak += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
+    peak -= memory.alias_size_in_bytes
+    return extract_of(analyze(program.as_text() or "", rounds), peak).to_json()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
