@@ -1,7 +1,8 @@
 """The MovieLens experiment in PyTorch: same network, data, recipe, evaluations and clock.
 
-    python -m benchmarks pytorch_recommendation --data_dir=data/ml-100k --seeds=20
+    python -m benchmarks pytorch_recommendation --seeds=20
 
+It finds the prepared data as `dawnjax train` does: `ml-100k` in $DAWNJAX_DATA or in `./data`.
 Every number of the recipe is read from the experiment; the code is what a PyTorch user would write
 for speed: the negatives of an epoch are drawn at once, the optimizer is fused, and where it is
 compiled, network and loss are one program. Adam is PyTorch's dense one, as in MLPerf's reference:
@@ -209,14 +210,12 @@ class Trainer:
 def main() -> int:
     """Runs the seeds and prints a JSON line for each."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--data_dir", default="", help="the prepared ml-100k")
     parser.add_argument("--seeds", type=int, default=1, help="trials")
     parser.add_argument("--first_seed", type=int, default=0)
     parser.add_argument("--target", type=float, help="HR@10, in place of the experiment's")
     parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, default="eager")
     options = parser.parse_args()
-    data = dataclasses.replace(EXPERIMENT.data, data_dir=options.data_dir)
-    experiment = dataclasses.replace(EXPERIMENT, data=data)
+    experiment = EXPERIMENT
     if options.target is not None:
         target = dataclasses.replace(EXPERIMENT.targets[0], value=options.target)
         experiment = dataclasses.replace(experiment, targets=(target,))

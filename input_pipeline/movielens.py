@@ -23,6 +23,7 @@ from dawnjax import bounded
 from dawnjax.input_pipeline.dataset import DataError, Declaration, MissingDataError, Split
 from dawnjax.input_pipeline.interactions import InteractionsSpec, draw_negatives, split_of
 from dawnjax.input_pipeline.prepared import DESCRIPTION_BYTES, OTHER_DIRECTORY, directory_of
+from dawnjax.input_pipeline.published import NO_FINGERPRINT
 from dawnjax.limits import Limit
 
 SCHEMA_VERSION = 1
@@ -74,7 +75,6 @@ class MovieLens:
         directory = self._directory()
         description = read_description(directory)
         counts = tuple(description[f"num_{name}"] for name in ("users", "items", "ratings"))
-        users, items, ratings = counts
         if counts != PUBLISHED.get(self.corpus, counts):
             raise ValueError(
                 f"data.corpus={self.corpus} has {_counted(PUBLISHED[self.corpus])}, and "
@@ -88,16 +88,22 @@ class MovieLens:
             )
         drawn = (self.num_eval_negatives, self.eval_negatives_seed)
         content = [description["files"], drawn if self.num_eval_negatives else "given"]
+        fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
         kind = f"{self.corpus}, by its counts" if self.corpus in PUBLISHED else "ratings"
-        return InteractionsSpec(
-            num_train_examples=ratings - users,
-            num_eval_examples=users,
-            num_users=users,
-            num_items=items,
-            num_eval_negatives=self.num_eval_negatives or given,
-            fingerprint=hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16],
-            declaration=Declaration(name=kind),
-        )
+        declaration = Declaration(name=kind)
+        return _spec(counts, self.num_eval_negatives or given, fingerprint, declaration)
+
+    def published_spec(self) -> InteractionsSpec:
+        """Counts and shapes of the published set, without its files.
+
+        Raises:
+          MissingDataError: `corpus` is none that is known, or its negatives are in a file.
+        """
+        if self.corpus not in PUBLISHED or not self.num_eval_negatives:
+            raise MissingDataError(
+                f"what {self.corpus} holds is known of prepared data alone: give --data.data_dir"
+            )
+        return _spec(PUBLISHED[self.corpus], self.num_eval_negatives, NO_FINGERPRINT, None)
 
     def load(self, split: Split) -> dict[str, Any]:
         """The arrays of a split, as `interactions` says.
@@ -165,6 +171,21 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
 def digest_of(body: dict[str, Any]) -> str:
     """Hash of a description, 64 hex digits."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _spec(
+    counts: tuple[int, ...], negatives: int, fingerprint: str, declaration: Declaration | None
+) -> InteractionsSpec:
+    users, items, ratings = counts
+    return InteractionsSpec(
+        num_train_examples=ratings - users,
+        num_eval_examples=users,
+        num_users=users,
+        num_items=items,
+        num_eval_negatives=negatives,
+        fingerprint=fingerprint,
+        declaration=declaration,
+    )
 
 
 def _counted(counts: tuple[int, ...]) -> str:

@@ -19,6 +19,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.interactions import InteractionsSpec, draw_negatives, rated
+from dawnjax.input_pipeline.movielens import MovieLens
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.models.execution import Execution
 from dawnjax.models.neumf import NeuMF
@@ -44,20 +45,9 @@ FLAGS = [
 ]
 
 
-def spec_of(users: int, items: int, ratings: int, negatives: int) -> InteractionsSpec:
-    return InteractionsSpec(
-        num_train_examples=ratings - users,
-        num_eval_examples=users,
-        num_users=users,
-        num_items=items,
-        num_eval_negatives=negatives,
-        fingerprint="",
-    )
-
-
-ML_20M = spec_of(138_493, 26_744, 20_000_263, 999)
-ML_1M = spec_of(6_040, 3_706, 1_000_209, 99)
-ML_100K = spec_of(943, 1_682, 100_000, 99)
+ML_20M = MovieLens(corpus="ml-20m", num_eval_negatives=999).published_spec()
+ML_1M = MovieLens(corpus="ml-1m").published_spec()
+ML_100K = MovieLens(corpus="ml-100k").published_spec()
 
 
 def num_params(config: NeuMF, spec: InteractionsSpec) -> int:

@@ -77,7 +77,7 @@ class Recommendation(Task):
         """Whether each held-out item is among the first ten, and its discounted gain."""
         del setting
         scores = module(batch["user"], jnp.maximum(batch["items"], 0))
-        return _measures(ranks_of_first(scores, batch["items"]))
+        return measures(ranks_of_first(scores, batch["items"]))
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """The scores of a user's candidates: float32 [batch, items]; the first is held out."""
@@ -90,7 +90,7 @@ class Recommendation(Task):
         """The metrics of the scores."""
         del setting
         ranks = ranks_of_first(np.concatenate(answers), examples["items"])
-        return {name: float(values.mean()) for name, values in _measures(ranks).items()}
+        return {name: float(values.mean()) for name, values in measures(ranks).items()}
 
     def read_other_set(self, paths: Any, setting: Setting) -> LabelledSet:
         """The same held-out items among other negatives."""
@@ -152,8 +152,15 @@ def ranks_of_first(scores: Any, items: Any) -> Any:
     return is_before.sum(axis=1)
 
 
-def _measures(ranks: Any) -> dict[str, jax.Array]:
-    """Each row's hit and gain; the ideal gain, of one relevant item at rank 0, is 1."""
+def measures(ranks: Any) -> dict[str, jax.Array]:
+    """The metrics of each rank, from 0; the ideal gain, of one relevant item at rank 0, is 1.
+
+    Args:
+      ranks: int [rows].
+
+    Returns:
+      float32 [rows] by the metric's name.
+    """
     is_hit = ranks < CUT
     gains = jnp.where(is_hit, 1 / jnp.log2(ranks + 2.0), 0.0)
     return {"hit_rate_at_10": is_hit.astype(jnp.float32), "ndcg_at_10": gains}
