@@ -65,7 +65,7 @@ def _ranked(folder: Path, seed: int, num_draws: int) -> dict[str, Any]:
     )
     if trial["status"] != "not_reached":
         sys.exit(f"evaluation_negatives: seed {seed}: {trial}")
-    run = read_run(folder / f"{NAME}_{seed}")
+    run: Any = read_run(folder / f"{NAME}_{seed}")
     pairs = _pairs(run.experiment.data)
     scores = _scores(run)
     num_items = run.spec.num_items
