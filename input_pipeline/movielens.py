@@ -86,6 +86,11 @@ class MovieLens:
                 f"data.num_eval_negatives=0, and {directory} holds none: prepare it with "
                 "--eval_negatives=FILE, or give a number"
             )
+        if not self.num_eval_negatives and self.eval_negatives_seed:
+            raise ValueError(
+                f"data.eval_negatives_seed={self.eval_negatives_seed} draws nothing with "
+                "data.num_eval_negatives=0; give their number"
+            )
         drawn = (self.num_eval_negatives, self.eval_negatives_seed)
         content = [description["files"], drawn if self.num_eval_negatives else "given"]
         fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

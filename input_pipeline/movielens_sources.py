@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from dawnjax import bounded
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.interactions import is_rated, rated
 from dawnjax.input_pipeline.movielens import (
     DESCRIPTION_FILE,
@@ -104,6 +104,8 @@ def _read(path: pathlib.Path) -> bytes:
         return bounded.read_plain(path, MOST_BYTES)
     except bounded.BoundError as error:
         raise DataError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise MissingDataError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "damaged or incomplete"
         raise DataError(f"{path}: cannot be read ({reason})") from None

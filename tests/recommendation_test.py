@@ -331,8 +331,13 @@ def test_a_run_is_evaluated_answered_and_reported(train, tmp_path, capsys):
     record = json.loads(next(Path(run, "evaluations").glob("draw_5-*.json")).read_text())
     assert record["own"]["metrics"]["hit_rate_at_10"] == last["hit_rate_at_10"]
     assert record["other"]["metrics"]["hit_rate_at_10"] < last["hit_rate_at_10"]
-    assert main(["evaluate", run, "--data.num_eval_negatives=80"]) == 2
-    assert "goes with --data.eval_negatives_seed" in capsys.readouterr().err
+    for flags, message in (
+        (["80"], "goes with --data.eval_negatives_seed"),
+        (["0", "--data.eval_negatives_seed=1"], "data.num_eval_negatives=0 must be 1 or more"),
+        (["x", "--data.eval_negatives_seed=1"], "a whole number is needed"),
+    ):
+        assert main(["evaluate", run, f"--data.num_eval_negatives={flags[0]}", *flags[1:]]) == 2
+        assert message in capsys.readouterr().err
     assert main(["report", run, f"--out={tmp_path / 'page'}"]) == 0
     assert "HR@10" in (tmp_path / "page" / "index.html").read_text()
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
-from dawnjax.limits import Limit
+from dawnjax.limits import Limit, check_fields
 from dawnjax.tasks.metric import Metric
 from dawnjax.tasks.task import AUGMENTATION, Arrays, LabelledSet, Moment, Setting, Task
 
@@ -103,7 +103,11 @@ class Recommendation(Task):
         if "eval_negatives_seed" not in fields:
             raise ConfigError("--data.num_eval_negatives goes with --data.eval_negatives_seed")
         data = dataclasses.replace(setting.data, **fields)
-        spec = data.spec()
+        check_fields(data, "data.")
+        try:
+            spec = data.spec()
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         return LabelledSet(
             kind=f"the same users among {data.num_eval_negatives} items of another draw",
             spec=spec,
