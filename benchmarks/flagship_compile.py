@@ -25,16 +25,17 @@ takes, cannot be compiled without that GPU, so its own step moves less than this
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from benchmarks import harness, step_settings
+from dawnjax.errors import RunError
+from dawnjax.plan import compilers
+from dawnjax.plan.targets import parse_target
 
 FLAGSHIPS = (
     "imagenet_resnet50",
@@ -49,11 +50,9 @@ FLAGSHIPS = (
     "cifar10_record",
 )
 
-TOPOLOGIES = {
-    "tpu_v5e": {8: "v5e:2x4", 256: "v5e:16x16"},
-    "tpu_v4": {8: "v4:2x2x2", 256: "v4:8x8x4"},
-    "h100": {1: "1x1x1", 8: "1x1x8", 256: "1x32x8"},
-}
+SYSTEMS = {"tpu_v5e": "v5e", "tpu_v4": "v4", "h100": "h100"}
+"""By the target's name here, that of `dawnjax plan --on`."""
+
 COMPILED_VARIANTS = [
     name
     for name, variant in step_settings.VARIANTS.items()
@@ -67,14 +66,12 @@ DEVICES = {"imagenet_resnet50_mlperf": 256}
 CPU_BATCH_PER_DEVICE = 32
 """What one CPU device is given of a batch: a whole one would need a large machine to run."""
 
-_PLAN = "it needs the libraries of `pip install 'dawnjax[plan]'`"
-
 
 def main() -> int:
     """Compiles each step in a process of its own, and prints what it took."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks flagship_compile")
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
-    parser.add_argument("--target", choices=["cpu", *TOPOLOGIES], default="cpu")
+    parser.add_argument("--target", choices=["cpu", *SYSTEMS], default="cpu")
     parser.add_argument("--weight_update_sharding", action="store_true")
     parser.add_argument(
         "--variants",
@@ -97,10 +94,6 @@ def main() -> int:
         rows = compile_step(name, arguments)
         print("\n".join(json.dumps(row) for row in rows))
         return 0
-    topologies = TOPOLOGIES.get(arguments.target, {1: ""})
-    if arguments.devices is not None and arguments.devices not in topologies:
-        known = ", ".join(str(count) for count in topologies)
-        parser.error(f"--devices={arguments.devices}: {arguments.target} is compiled for {known}")
     kind = "_sharded_update" if arguments.weight_update_sharding else ""
     kind += "_variants" if arguments.variants != "base" else ""
     kind += f"_on_{arguments.devices}" if arguments.devices else ""
@@ -130,7 +123,7 @@ def _in_own_process(name: str, arguments: argparse.Namespace) -> list[dict[str, 
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=arguments.timeout
         )
-    except LookupError as error:
+    except RunError as error:
         return [{**failed, "reason": str(error)}]
     except subprocess.TimeoutExpired:
         return [{**failed, "reason": f"not compiled within {arguments.timeout:g} s"}]
@@ -141,39 +134,10 @@ def _in_own_process(name: str, arguments: argparse.Namespace) -> list[dict[str, 
 
 
 def _environment(target: str) -> dict[str, str]:
-    """The environment in which a target's compiler works without its hardware.
-
-    Raises:
-      LookupError: A library is missing.
-    """
-    base = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0"}
+    """The environment in which a target's compiler works without its hardware."""
     if target == "cpu":
-        return base
-    if target.startswith("tpu"):
-        if importlib.util.find_spec("libtpu") is None:
-            raise LookupError(f"libtpu is not installed: {_PLAN}")
-        return {
-            **base,
-            "TPU_SKIP_MDS_QUERY": "1",
-            "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-            "TPU_WORKER_HOSTNAMES": "localhost",
-            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-            # Without it v4 takes minutes.
-            "JAX_OPTIMIZATION_LEVEL": "O1",
-        }
-    try:
-        spec = importlib.util.find_spec("nvidia.cuda_nvcc")
-    except ModuleNotFoundError:
-        spec = None
-    if spec is None or not spec.submodule_search_locations:
-        raise LookupError(f"nvcc is not installed: {_PLAN}")
-    nvcc = Path(next(iter(spec.submodule_search_locations)))
-    return {
-        **base,
-        # No GPU is here to try kernels on.
-        "XLA_FLAGS": f"--xla_gpu_cuda_data_dir={nvcc} --xla_gpu_autotune_level=0",
-        "PATH": f"{nvcc / 'bin'}:{os.environ['PATH']}",
-    }
+        return {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0"}
+    return compilers.environment("tpu" if target.startswith("tpu") else "gpu")
 
 
 def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -203,7 +167,7 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
             batch_norm_group_size=min(batch, experiment.batch_norm_group_size),
             stages=dataclasses.replace(experiment.stages, global_batch_size=()),
         )
-    spec = _spec(experiment)
+    spec = experiment.data.published_spec()
     experiment.validate(spec)
     mesh = make_mesh(MeshShape(), _devices(name, target, arguments.devices))
     whole = replicated(mesh)
@@ -274,56 +238,11 @@ def _collectives(text: str) -> dict[str, int]:
 
 def _devices(name: str, target: str, count: int | None) -> list[Any]:
     import jax
-    from jax.experimental import topologies
 
     if target == "cpu":
         return jax.devices()[:1]
-    topology = TOPOLOGIES[target][count or DEVICES.get(name, 8)]
-    if target == "h100":
-        sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-        from resnet50 import H100  # type: ignore[import-not-found]
-
-        described = topologies.get_topology_desc(
-            platform="cuda", target_config=H100, topology=topology
-        )
-    elif target == "tpu_v4":
-        described = topologies.get_topology_desc(topology, "tpu", chip_config_name="megacore")
-    else:
-        described = topologies.get_topology_desc(topology, "tpu")
-    return list(described.devices)
-
-
-def _spec(experiment: Any) -> Any:
-    """Shapes and counts of the real data set, which need not be here."""
-    from dawnjax.input_pipeline.cifar10 import Cifar10
-    from dawnjax.input_pipeline.dataset import DatasetSpec, TextSpec
-    from dawnjax.input_pipeline.parallel_text import ParallelText
-
-    common: dict[str, Any] = {"fingerprint": "0" * 16}
-    if isinstance(experiment.data, ParallelText):
-        length = experiment.data.row_length
-        return TextSpec(
-            num_train_examples=518_400,  # 4.5 million pairs of about 30 tokens
-            num_train_pairs=4_500_000,
-            num_eval_examples=3003,
-            source_length=length,
-            target_length=length,
-            eval_source_length=length,
-            eval_target_length=length,
-            vocabulary_size=experiment.data.vocabulary_size,
-            end=1,
-            **common,
-        )
-    small = isinstance(experiment.data, Cifar10)
-    return DatasetSpec(
-        num_train_examples=50_000 if small else 1_281_167,
-        num_eval_examples=10_000 if small else 50_000,
-        image_shape=(32, 32, 3) if small else (256, 256, 3),
-        num_classes=10 if small else 1000,
-        mean=(0.5,) * 3,
-        std=(0.25,) * 3,
-        **common,
-    )
+    size = count or DEVICES.get(name, 8)
+    return compilers.described_devices(parse_target(f"{SYSTEMS[target]}:{size}"))
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -767,6 +767,22 @@ _WHERE = "hardware | date; versions"
 _NOTES = ("notes.json",)
 _COMPILED = "flagship_compile_"
 
+
+def plan_validation(_: list[tuple[str, Record]]) -> Rows:
+    """Each official result beside its prediction, computed anew from what plans learn from."""
+    from dawnjax.plan import validation
+
+    checks = validation.checks()
+    rows = [["result", "quantity", "predicted, s", "published, s", "error"]]
+    for check in checks:
+        figures = (f"{check.predicted:.4g}", f"{check.published:.4g}")
+        rows.append([check.name, check.quantity, *figures, f"{100 * check.error:+.0f} %"])
+    for bound in (0.15, 0.30):
+        near = sum(check.is_within(bound) for check in checks)
+        rows.append([f"within {100 * bound:.0f} %", f"{near} of {len(checks)}"])
+    return rows
+
+
 TABLES = {
     "goals": Table((), goals),
     "trials": Table(("seeds_*.json",), trials),
@@ -815,6 +831,7 @@ TABLES = {
         ("faults_*.json",),
         each(f"what was tried | what must hold | held | at most | {_WHERE}", faults),
     ),
+    "plan_validation": Table((), plan_validation),
     "study_trials": Table(
         ("study_trials*.json",),
         each(f"{_WHERE} | trials | what | in a study | single runs | ratio (95 %)", study_trials),

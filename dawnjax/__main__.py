@@ -25,6 +25,7 @@ COMMANDS = {
     "export": ("export", "write runs as DAWNBench entries or an MLPerf result folder"),
     "study": ("study", "many trials of an experiment: stability, grid, scaling, lesion, factor"),
     "compare": ("compare", "is B faster than A, by how much, and what changed; a gate for CI"),
+    "plan": ("plan", "predict time and cost on hardware that is not here, by compiling for it"),
     "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
     "check": ("check", "validate run directories and their logs"),
 }

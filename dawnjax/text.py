@@ -97,3 +97,15 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 def _left_out(match: re.Match[str]) -> str:
     return match[0] if _NO_SECRET.fullmatch(match[2]) else match[1] + SECRET
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

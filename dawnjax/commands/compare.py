@@ -8,6 +8,7 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.text import aligned
 
 if TYPE_CHECKING:
     from dawnjax.study.sides import Side
@@ -156,15 +157,3 @@ def _row(change: "dict[str, Any]") -> list[str]:
     cells = ["-" if figure is None else f"{figure:.4g}" for figure in figures]
     ends = "" if change["low"] is None else f"{change['low']:.3f} to {change['high']:.3f}"
     return [change["name"], *cells, ends]
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

@@ -264,7 +264,7 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 
 def _text(study: Study, rows: "list[ArmFigures]") -> str:
     """The result as a table, a line an arm."""
-    from dawnjax.commands.compare import aligned
+    from dawnjax.text import aligned
 
     head = ["arm", "reached", "mean s", "CV", "expected s", "95 %", "epochs", "examples/s"]
     compares = study.kind not in ("seeds", "threshold")

@@ -138,4 +138,3 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
 
 def _work(dtype: str, flops: float, num_bytes: float, runs: float) -> Work:
     return Work(dtype=dtype, flops=flops, num_bytes=num_bytes, runs=int(runs))
-

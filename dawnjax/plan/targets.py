@@ -34,6 +34,7 @@ class System:
       network_bytes_per_second: Between hosts, one direction, of each host; 0 where the torus links
         the hosts too.
       compiler: What the compiler calls the device.
+      price: Name of a host of it in the list of prices; empty where none is listed.
       source: Of all but the device's own numbers.
     """
 
@@ -45,6 +46,7 @@ class System:
     devices_per_host: int
     network_bytes_per_second: float
     compiler: str
+    price: str
     source: str
 
 
@@ -107,6 +109,7 @@ def systems() -> dict[str, System]:
             devices_per_host=int(row["devices_per_host"]),
             network_bytes_per_second=float(row["network_gb_per_second"] or 0) * GIGA,
             compiler=row["compiler"],
+            price=row["price"],
             source=row["source"],
         )
     return found

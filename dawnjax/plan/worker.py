@@ -33,9 +33,14 @@ def main() -> int:
 
 def reason_of(message: str) -> str:
     """One line of a compiler's message; of memory that is too small, by how much."""
-    used = re.search(r"Used ([\d.]+)([KMGT])B? of ([\d.]+)([KMGT])B? hbm", message)
+    used = re.search(
+        r"Used ([\d.]+)([KMGT])\w* of ([\d.]+)([KMGT])\w* hbm|"
+        r"\(([\d.]+)([KMGT])\) exceeds available HBM \(([\d.]+)([KMGT])\)",
+        message,
+    )
     if used:
-        needs, has = (float(used[i]) * _UNITS[used[i + 1]] for i in (1, 3))
+        size, unit, limit, limit_unit = (part for part in used.groups() if part)
+        needs, has = float(size) * _UNITS[unit], float(limit) * _UNITS[limit_unit]
         return (
             f"does not fit: a device needs {needs / 1e9:.1f} GB and has {has / 1e9:.1f} GB; "
             "use more devices or a smaller --global_batch_size"
@@ -95,10 +100,21 @@ def compile_programs(argv: list[str], target: Target) -> dict[str, Any]:
         "evaluate": _evaluate(recipe, shapes, max(_longest(spec), 1)),
         "eval_batches": -(-spec.num_eval_examples // batch),
         "train_examples": spec.num_train_examples,
+        "model_flops_per_example": _model_flops(recipe),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "data_note": note,
         "compile_seconds": round(time.perf_counter() - started, 1),
     }
+
+
+def _model_flops(recipe: Any) -> float | None:
+    """Model FLOPs of an example in a train step; None where they are counted from the data."""
+    from dawnjax.input_pipeline.dataset import DataError
+
+    try:
+        return float(recipe.experiment.task.train_flops_per_example(recipe.setting))
+    except (DataError, ValueError):
+        return None
 
 
 def _spec_of(experiment: Any) -> tuple[Any, str]:

@@ -5,7 +5,8 @@ positions of the padding count (hardware computes them; model FLOPs leave them o
 a dilation inserts do not. Other floating-point operations count one an element and are kept apart.
 Bytes are what an op reads and writes if nothing stays in a cache; a fused slice counts as the
 slice, an update in place as the update. A loop's body counts as often as it runs, and once where
-the program does not say how often, as of the loop over a call's steps. An asynchronous pair counts once, where it starts.
+the program does not say how often, as of the loop over a call's steps. An asynchronous pair counts
+once, where it starts.
 """
 
 import dataclasses

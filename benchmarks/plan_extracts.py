@@ -1,0 +1,51 @@
+"""Compiles the programs of every observation that plans learn from, and keeps their extracts.
+
+    python -m benchmarks plan_extracts
+
+It needs `pip install 'dawnjax[plan]'`, no accelerator and no data, and writes
+`dawnjax/plan/extracts.json`. Programs that are in the cache of `dawnjax plan` are not compiled
+again. Run it after a change of models, steps or counting of FLOPs and bytes.
+"""
+
+import concurrent.futures
+import importlib.metadata
+import json
+import sys
+
+from dawnjax.errors import RunError
+from dawnjax.plan import compiled, observations
+
+VERSIONS = ("jax", "libtpu", "jax-cuda12-plugin")
+
+
+def main() -> int:
+    """Writes the file; an observation that cannot be compiled is named, and ends it."""
+    rows = observations.observations()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        answers = dict(zip((row.name for row in rows), pool.map(_answer, rows), strict=True))
+    failed = [name for name, answer in answers.items() if answer is None]
+    if failed:
+        print(f"not compiled: {', '.join(failed)}")
+        return 1
+    versions = {name: importlib.metadata.version(name) for name in VERSIONS}
+    lines = [f"  {json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items()]
+    body = ",\n".join(lines)
+    observations.EXTRACTS.write_text(
+        f'{{"versions": {json.dumps(versions)}, "programs": {{\n{body}\n}}}}\n'
+    )
+    print(observations.EXTRACTS)
+    return 0
+
+
+def _answer(row: observations.Observation) -> dict | None:
+    try:
+        answer = compiled.answer_of(row.argv, compiled.identity_of(row.argv), row.target)
+    except RunError as error:
+        print(f"{row.name}: {error}", flush=True)
+        return None
+    print(f"{row.name}: {answer['compile_seconds']} s", flush=True)
+    return answer
+
+
+if __name__ == "__main__":
+    sys.exit(main())

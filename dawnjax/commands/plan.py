@@ -1,0 +1,262 @@
+"""`dawnjax plan`: time and cost of an experiment on hardware that is not here."""
+
+import concurrent.futures
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from dawnjax.config import command_line
+from dawnjax.config.experiment_flags import Request, parse_request
+from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.plan import table
+from dawnjax.plan.table import Row
+
+if TYPE_CHECKING:
+    from dawnjax.plan.epochs import Epochs
+    from dawnjax.plan.predict import Prediction
+    from dawnjax.plan.targets import Target
+
+SCHEMA_VERSION = 1
+
+USAGE = (
+    "dawnjax plan EXPERIMENT --on=SYSTEM:SIZE,... [--batches=N,...] [--scaling] [--FLAG=VALUE...]"
+)
+
+DESCRIPTION = """
+Compiles an experiment's train and evaluation programs for systems that are not here, and predicts
+the step, the time to accuracy and the cost on each, with an interval. No device and no data are
+needed, but what compiles for them is: pip install 'dawnjax[plan]'.
+
+A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h100:64. Flags of the
+experiment change it, such as --global_batch_size=1024. `--validate` alone shows predictions beside
+official results that were left out of the fit.
+
+  dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
+  dawnjax plan imagenet_resnet50_mlperf --on=v5e:64 --batches=4096,8192,16384 --scaling
+"""
+
+SIZES = (8, 16, 32, 64, 128, 256, 512)
+"""Devices of a scaling table."""
+
+COMPILERS_AT_ONCE = 2
+"""Each takes 1 to 2 GB."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command; returns its exit status."""
+    values = _own_flags()
+    if any(re.match(r"--?validate(=|$)", argument) for argument in argv):
+        return _validate(argv, values)
+    argv = command_line.with_experiment_flag(argv)
+    own = set(values)
+    request, positional = parse_request(
+        "plan", argv, only=("mesh", "weight_update_sharding"), more=values, description=DESCRIPTION
+    )
+    if positional:
+        raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
+    experiment_argv = _without(argv, own)
+    names = _listed(values["on"].value)
+    if not names:
+        raise ConfigError("--on is missing: the systems, such as --on=v3:8,v5e:16x16,h100:8")
+    targets, rows = _targets_of(names)
+    if not targets:
+        raise ConfigError(rows[0].reason)
+    if values["scaling"].value:
+        targets = _sizes_of(targets)
+    batches = [_whole("batches", text) for text in _listed(values["batches"].value)]
+    batches = batches or [request.experiment.global_batch_size]
+    prices = _prices(_listed(values["price_per_device_hour_usd"].value))
+    counted = _given_epochs(values["epochs"].value, values["epochs_from"].value)
+    jobs = [
+        (target, batch) for target in {t.name: t for t in targets}.values() for batch in batches
+    ]
+
+    def row(job: tuple["Target", int]) -> Row:
+        target, batch = job
+        flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
+        try:
+            prediction = _predict(request, flags_of_batch, target, batch, prices, counted)
+        except (RunError, ConfigError) as error:
+            return Row(target.name, target.num_devices, batch, None, str(error))
+        return Row(target.name, target.num_devices, batch, prediction)
+
+    with concurrent.futures.ThreadPoolExecutor(COMPILERS_AT_ONCE) as pool:
+        rows = sorted([*pool.map(row, jobs), *rows], key=table.order)
+    told = {
+        "schema_version": SCHEMA_VERSION,
+        "experiment": request.experiment.name,
+        "overrides": request.overrides,
+        "rows": [table.row_json(row) for row in rows],
+    }
+    out = str(values["out"].value or "")
+    if out:
+        _write(Path(out).expanduser(), told)
+    print(json.dumps(told, indent=1) if values["json"].value else table.text(rows))
+    return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
+
+
+def _targets_of(names: Sequence[str]) -> tuple[list["Target"], list[Row]]:
+    """The targets of some names, and rows for the names that are none."""
+    from dawnjax.plan.targets import parse_target
+
+    targets, rows = [], []
+    for name in names:
+        try:
+            targets.append(parse_target(name))
+        except ConfigError as error:
+            rows.append(Row(name, 0, 0, None, str(error)))
+    return targets, rows
+
+
+def _own_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_string("on", "", "The systems and sizes, with commas.", flag_values=values)
+    flags.DEFINE_string("batches", "", "Global batches to plan, with commas.", flag_values=values)
+    flags.DEFINE_boolean(
+        "scaling", False, "Plan each system at 8 to 512 devices too.", flag_values=values
+    )
+    flags.DEFINE_float(
+        "epochs", None, "Epochs to the target, where you know them.", flag_values=values
+    )
+    flags.DEFINE_string(
+        "epochs_from", "", "Runs that say how many epochs reach the target.", flag_values=values
+    )
+    flags.DEFINE_string(
+        "price_per_device_hour_usd", "", "SYSTEM:USD of one device, with commas.",
+        flag_values=values,
+    )  # fmt: skip
+    flags.DEFINE_string("out", "", "A file for the plan as JSON.", flag_values=values)
+    flags.DEFINE_boolean("json", False, "Print one JSON object instead.", flag_values=values)
+    flags.DEFINE_boolean(
+        "validate", False, "Show predictions beside official results.", flag_values=values
+    )
+    return values
+
+
+def _without(argv: Sequence[str], own: set[str]) -> list[str]:
+    """The arguments that are the experiment's: those of no flag of the command."""
+    left, skips = [], False
+    for argument in argv:
+        if skips:
+            skips = False
+            continue
+        name, equals, _ = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and name.removeprefix("no") in own | {"scaling", "json"}:
+            skips = not equals and name.removeprefix("no") not in ("scaling", "json")
+            continue
+        left.append(argument)
+    return left
+
+
+def _listed(text: Any) -> list[str]:
+    return [part.strip() for part in str(text or "").split(",") if part.strip()]
+
+
+def _whole(flag: str, text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII):
+        raise ConfigError(f"--{flag}: {text!r} is no whole number above 0")
+    return int(text)
+
+
+def _prices(texts: Sequence[str]) -> dict[str, float]:
+    from dawnjax.plan.targets import systems
+
+    prices = {}
+    for text in texts:
+        name, _, price = text.partition(":")
+        if name not in systems() or not re.fullmatch(r"\d+(\.\d+)?", price, re.ASCII):
+            raise ConfigError(
+                f"--price_per_device_hour_usd={text} must be SYSTEM:USD, such as v5e:1.2; systems "
+                f"are {', '.join(systems())}"
+            )
+        prices[name] = float(price)
+    return prices
+
+
+def _sizes_of(targets: Sequence["Target"]) -> list["Target"]:
+    """The targets, and each of their systems at the sizes of a scaling table."""
+    more = []
+    for target in targets:
+        for size in SIZES:
+            try:
+                more.append(target.of_size(size))
+            except ConfigError:
+                continue  # no such size, such as half a host
+    return [*targets, *more]
+
+
+def _given_epochs(number: Any, path: Any) -> "Epochs | None":
+    """Epochs as the user gave them: a number, or runs that took some."""
+    from dawnjax.plan.epochs import Epochs
+
+    if number is not None:
+        if not 0 < float(number) < 1e6 or path:
+            raise ConfigError("--epochs must be a number above 0, and goes without --epochs_from")
+        return Epochs(mean=float(number), spread=0.0, basis="given by --epochs")
+    if not path:
+        return None
+    from dawnjax.analysis import loading
+
+    entries = loading.load_with_runs(Path(str(path)).expanduser())[0]
+    counts = [trial.epochs for entry in entries for trial in entry.trials if trial.reached]
+    known = [count for count in counts if count]
+    if not known:
+        raise ConfigError(
+            f"--epochs_from={path}: no trial there says after how many epochs it reached"
+        )
+    mean = math.fsum(known) / len(known)
+    spread = math.sqrt(math.fsum((count / mean - 1) ** 2 for count in known) / len(known))
+    return Epochs(mean=mean, spread=spread, basis=f"mean of {len(known)} trials in {path}")
+
+
+def _predict(
+    request: Request,
+    argv: list[str],
+    target: "Target",
+    batch: int,
+    prices: dict[str, float],
+    counted: "Epochs | None",
+) -> "Prediction":
+    from dawnjax.plan import compiled, predict, validation
+    from dawnjax.plan import prices as price_list
+
+    programs = compiled.compiled(argv, compiled.identity_of(argv), target)
+    name = request.experiment.name
+    usd_per_hour, note = price_list.system_price(target, prices)
+    return predict.predict(
+        programs,
+        target,
+        validation.fitted_efficiency(target.system.name),
+        request.experiment.evaluation,
+        counted or validation.estimated_epochs(name, batch),
+        usd_per_hour,
+        note,
+    )
+
+
+def _write(path: Path, told: dict[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(told, indent=1) + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _validate(argv: list[str], values: flags.FlagValues) -> int:
+    """Prints official results beside predictions that did not use their system."""
+    command_line.parse("plan", values, argv, USAGE, DESCRIPTION)
+    from dawnjax.plan import validation
+
+    checks = validation.checks()
+    if values["json"].value:
+        rows = [dataclasses.asdict(check) | {"error": check.error} for check in checks]
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": rows}, indent=1))
+        return ExitStatus.DONE
+    print(table.validation_text(checks))
+    return ExitStatus.DONE

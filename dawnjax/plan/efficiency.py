@@ -1,0 +1,172 @@
+"""What part of a device's peaks a program reaches, fitted on measured runs.
+
+Four numbers for a kind of device, each with a meaning:
+
+    products        part of the peak FLOP/s that matrix products and convolutions reach
+    memory          part of the memory's peak bandwidth that ops reach
+    kernel_seconds  what each kernel costs besides
+    host_seconds    waiting for the slowest host, for each doubling of the hosts
+
+An op takes the longer of its products' time and its memory's, and its kernel's cost. They are
+fitted by least squares on the logarithm of what was measured over what is predicted, with a weak
+prior each, so that few observations leave them where hardware of the kind is known to be. An
+observation of the very device that is planned weighs more than one of another of its platform. The
+spread of the residuals gives the interval of a prediction.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dawnjax.errors import RunError
+from dawnjax.machine.hardware import Device
+from dawnjax.plan.extract import Extract
+
+_PRIORS = {
+    "tpu": ((0.6, 0.4), (0.7, 0.4), (1e-6, 0.7), (3e-4, 1.0)),
+    "gpu": ((0.6, 0.4), (0.7, 0.4), (3e-6, 0.7), (3e-4, 1.0)),
+}
+"""Centre, and standard deviation of the logarithm, of the four numbers: products reach 40 to 80 %
+of the peak and streams 60 to 90 % of the bandwidth on accelerators (Austin et al. 2025, "How to
+scale your model"; our profiles of an H200), and a kernel starts in some microseconds."""
+
+SAME_DEVICE, OTHER_DEVICE = 0.1, 0.25
+"""Standard deviations of the logarithm of an observation: of the planned device, and of another."""
+
+SMALLEST_SPREAD = 0.1
+"""No prediction is claimed to be closer: a tenth, as a standard deviation of the logarithm."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Efficiency:
+    """The efficiency of one kind of device.
+
+    Attributes:
+      products: Part of the peak FLOP/s, above 0 to 1.
+      memory: Part of the memory's bandwidth, above 0 to 1.
+      kernel_seconds: Seconds of each kernel besides.
+      host_seconds: Seconds of waiting a step, for each doubling of the hosts.
+      spread: Standard deviation of the logarithm of a predicted time.
+      fitted_on: Names of the observations that it was fitted on.
+    """
+
+    products: float
+    memory: float
+    kernel_seconds: float
+    host_seconds: float
+    spread: float
+    fitted_on: tuple[str, ...]
+
+
+def peak_flops(device: Device, dtype: str) -> float:
+    """Peak FLOP/s of products of a dtype on a device.
+
+    Args:
+      device: The device.
+      dtype: As XLA names it.
+
+    Raises:
+      RunError: The device's data sheet gives none.
+    """
+    name = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}.get(dtype, dtype)
+    if name == "float32":
+        name = "bfloat16" if device.platform == "tpu" else "tensorfloat32"
+    peak = device.peak(name) or (device.peak("float32") if name == "tensorfloat32" else None)
+    if peak is None:
+        others = ", ".join(device.peak_flops_per_second)
+        raise RunError(f"no peak of {device.name} is known for {name}; it has {others}")
+    return peak
+
+
+def compute_seconds(extract: Extract, device: Device, efficiency: Efficiency) -> dict[str, float]:
+    """Seconds that a program computes on a device, by class of op.
+
+    Raises:
+      RunError: The peak of a dtype is not known.
+    """
+    parts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
+    bandwidth = device.memory_bytes_per_second * efficiency.memory
+    for work in extract.work:
+        memory = work.num_bytes / bandwidth
+        products = 0.0
+        if work.flops:
+            products = work.flops / (peak_flops(device, work.dtype) * efficiency.products)
+        if not work.flops:
+            name = OTHER_OPS
+        else:
+            name = PRODUCTS if products >= memory else PRODUCTS_AT_MEMORY
+        parts[name] += max(products, memory)
+        parts[LAUNCHES] += work.runs * efficiency.kernel_seconds
+    return parts
+
+
+PRODUCTS = "products, bound by arithmetic"
+PRODUCTS_AT_MEMORY = "products, bound by memory"
+OTHER_OPS = "other ops, bound by memory"
+LAUNCHES = "kernel launches"
+CLASSES = (PRODUCTS, PRODUCTS_AT_MEMORY, OTHER_OPS, LAUNCHES)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One observation to fit on.
+
+    Attributes:
+      name: Its name.
+      chip: What it was measured on, as the compiler calls it.
+      seconds: What was measured.
+      predicted: Seconds that an efficiency predicts of the same.
+    """
+
+    name: str
+    chip: str
+    seconds: float
+    predicted: Callable[[Efficiency], float]
+
+
+def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
+    """The efficiency of a device that fits what was measured.
+
+    Args:
+      platform: `tpu` or `gpu`.
+      chip: The device, as the compiler calls it.
+      measured: Observations; without any, the priors are the result.
+    """
+    from scipy.optimize import least_squares
+
+    centres = np.log([centre for centre, _ in _PRIORS[platform]])
+    deviations = np.array([deviation for _, deviation in _PRIORS[platform]])
+    residual = [SAME_DEVICE if row.chip == chip else OTHER_DEVICE for row in measured]
+
+    def of(logarithms: np.ndarray, spread: float = 0.0) -> Efficiency:
+        products, memory, kernel_seconds, host_seconds = np.exp(logarithms).tolist()
+        return Efficiency(
+            products=products,
+            memory=memory,
+            kernel_seconds=kernel_seconds,
+            host_seconds=host_seconds,
+            spread=spread,
+            fitted_on=tuple(row.name for row in measured),
+        )
+
+    def residuals(logarithms: np.ndarray) -> np.ndarray:
+        efficiency = of(logarithms)
+        errors = [math.log(row.predicted(efficiency) / row.seconds) for row in measured]
+        return np.array(errors)
+
+    def weighed(logarithms: np.ndarray) -> np.ndarray:
+        return np.concatenate(
+            [residuals(logarithms) / residual, (logarithms - centres) / deviations]
+        )
+
+    bounds = (np.log([0.05, 0.05, 1e-7, 1e-6]), np.log([1.0, 1.0, 1e-4, 1e-1]))
+    found = least_squares(weighed, centres, bounds=bounds).x
+    if not measured:
+        return of(found, math.log(2))  # a factor of two: nothing was measured
+    errors = residuals(found)
+    spread = float(np.sqrt((errors**2).sum() / max(1, len(errors) - 2)))
+    if SAME_DEVICE not in residual:
+        spread = max(spread, OTHER_DEVICE)
+    return of(found, max(SMALLEST_SPREAD, spread))

@@ -1,0 +1,93 @@
+"""How many epochs reach the target, by the size of the batch.
+
+    epochs(batch) = epochs(small batch) x (1 + batch / critical batch)
+
+Both numbers are fitted on official results of the same benchmark; a critical batch is then where
+the epochs have doubled. Without observations, the experiment's own results (`Observation`s) count,
+and without those nothing is known but the budget, which is a bound and no estimate.
+
+Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv 1812.06162),
+equation 2.11, which gives the examples that a batch needs in this form.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Epochs:
+    """An estimate of the epochs to the target.
+
+    Attributes:
+      mean: The estimate; None where nothing is known.
+      spread: Standard deviation of its logarithm.
+      basis: What it is from; without an estimate, why there is none.
+      critical_batch: Where a larger batch needs twice the epochs; None where it was not fitted.
+    """
+
+    mean: float | None
+    spread: float
+    basis: str
+    critical_batch: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Epochs by batch, fitted.
+
+    Attributes:
+      small_batch_epochs: Of a batch far below the critical one.
+      critical_batch: Examples; infinite where no batch that was observed needs more epochs.
+      spread: Standard deviation of the logarithm of the residuals.
+      largest_batch: The largest that was observed: a larger one is extrapolated.
+      observations: How many it was fitted on.
+    """
+
+    small_batch_epochs: float
+    critical_batch: float
+    spread: float
+    largest_batch: int
+    observations: int
+
+    def at(self, batch: float) -> float:
+        """Epochs of a batch."""
+        return self.small_batch_epochs * (1 + batch / self.critical_batch)
+
+
+SMALLEST_SPREAD = 0.02
+
+
+def fit(batches: Sequence[int], epochs: Sequence[float]) -> Curve | None:
+    """Fits the curve on observed epochs; None without observations.
+
+    Args:
+      batches: Examples a step of each observation.
+      epochs: Epochs to the target of each.
+    """
+    if not batches:
+        return None
+    from scipy.optimize import nnls
+
+    sizes, wanted = np.array(batches, float), np.array(epochs, float)
+    scale = sizes.max()
+    # Relative errors: each row is divided by what was observed. Neither number is below zero.
+    rows = np.stack([np.ones_like(sizes), sizes / scale], axis=1) / wanted[:, None]
+    if len(set(batches)) == 1:
+        rows = rows[:, :1]
+    found = nnls(rows, np.ones_like(wanted))[0]
+    base = float(found[0])
+    slope = float(found[1]) / scale if len(found) > 1 else 0.0
+    curve = Curve(
+        small_batch_epochs=base,
+        critical_batch=base / slope if slope > 0 else math.inf,
+        spread=0.0,
+        largest_batch=max(batches),
+        observations=len(batches),
+    )
+    errors = np.log([curve.at(batch) for batch in batches]) - np.log(wanted)
+    freedom = max(1, len(errors) - 2)
+    spread = max(SMALLEST_SPREAD, float(np.sqrt((errors**2).sum() / freedom)))
+    return dataclasses.replace(curve, spread=spread)

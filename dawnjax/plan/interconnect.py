@@ -1,0 +1,61 @@
+"""How long a collective takes on a torus of chips, behind a switch, and between hosts.
+
+An all-reduce sends every byte out of each device twice, all devices at once, so it lasts
+2 (n - 1) / n times its bytes over the bandwidth out of a device; a gather or a scatter once. An
+axis of a torus that does not wrap has half of that. Between hosts, the devices of a host share its
+network, each with its part of the bytes. To this comes a latency for each hop of a ring, or for
+each level of a tree.
+
+The whole of it is counted as exposed: a compiler may hide some behind computation, so a step can be
+faster than predicted, by at most this share.
+
+Source: Thakur et al. 2005, "Optimization of Collective Communication Operations in MPICH", for the
+factors; Austin et al. 2025, "How to scale your model", chapter on sharding, for tori and the hop of
+a microsecond.
+"""
+
+import math
+
+from dawnjax.plan.extract import Exchange
+from dawnjax.plan.targets import Target
+
+TORUS_HOP_SECONDS = 1e-6
+SWITCH_HOP_SECONDS = 5e-6
+"""Of a step of NCCL's trees within a host, launch included; its own tests show 10 to 20 us for a
+small all-reduce of 8 GPUs."""
+NETWORK_HOP_SECONDS = 10e-6
+
+LINK_EFFICIENCY = 0.8
+"""Part of a link's rate that long messages reach: NCCL's tests show 360 of 450 GB/s on an H100."""
+
+_ROUNDS = {"all-reduce": 2}
+"""How often each byte leaves a device; once where a kind is not listed."""
+
+
+def exchange_seconds(exchange: Exchange, target: Target) -> float:
+    """Seconds that the collectives of one kind take in a step, if nothing hides them."""
+    if exchange.group_size < 2:
+        return 0.0
+    rounds = _ROUNDS.get(exchange.kind, 1)
+    share = (exchange.group_size - 1) / exchange.group_size
+    moved = rounds * share * exchange.num_bytes
+    system = target.system
+    out = system.device.link_bytes_per_second / 2 * LINK_EFFICIENCY
+    if system.device.platform == "tpu":
+        if not _wraps(target):
+            out /= 2
+        hops = sum(axis - 1 for axis in target.shape)
+        return moved / out + exchange.runs * rounds * hops * TORUS_HOP_SECONDS
+    within = min(exchange.group_size, system.devices_per_host)
+    seconds = moved / out + exchange.runs * rounds * math.log2(within) * SWITCH_HOP_SECONDS
+    if exchange.group_size > system.devices_per_host:
+        hosts = exchange.group_size / system.devices_per_host
+        network = system.network_bytes_per_second * LINK_EFFICIENCY
+        # A host reduces within itself first: over its network goes one copy of the bytes.
+        seconds += rounds * (1 - 1 / hosts) * exchange.num_bytes / network
+        seconds += exchange.runs * rounds * math.log2(hosts) * NETWORK_HOP_SECONDS
+    return seconds
+
+
+def _wraps(target: Target) -> bool:
+    return all(axis >= target.system.wraps_from for axis in target.shape if axis > 1)

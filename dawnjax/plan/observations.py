@@ -1,0 +1,118 @@
+"""Measured runs that a plan learns from: official results, and our own steps.
+
+`observations.csv` has a row each with its source; `extracts.json` has what our programs of that
+experiment, batch and system compile to, so that nothing is compiled to fit or to validate. An
+official result is of another program than ours (MXNet, TensorFlow or PyTorch of 2018): the
+difference is part of the error that `dawnjax plan --validate` shows.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+from pathlib import Path
+
+from dawnjax.machine import data_tables
+from dawnjax.plan.compiled import Programs, programs_from_json
+from dawnjax.plan.targets import Target, parse_target
+
+FOLDER = Path(__file__).parent
+EXTRACTS = FOLDER / "extracts.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What was measured of an experiment on a system.
+
+    Attributes:
+      name: A short name.
+      target: The system.
+      experiment: Ours, of the same model and data.
+      flags: That make it compute as the system did.
+      global_batch: Examples a step.
+      epochs: Mean epochs to the target over the trials; None of a step alone.
+      trials: How many trials; 0 of a step alone.
+      every_epochs: Epochs between its evaluations.
+      train_seconds_per_epoch: Median over all stretches of training between two evaluations; None
+        of a step alone.
+      evaluation_seconds: Median over all evaluations, from `eval_start` to `eval_stop`.
+      time_to_accuracy_seconds: Mean over trials; None of a step alone.
+      examples_per_second: Of the training step alone; None of an official result.
+      source: Where the figures are from.
+    """
+
+    name: str
+    target: Target
+    experiment: str
+    flags: tuple[str, ...]
+    global_batch: int
+    epochs: float | None
+    trials: int
+    every_epochs: float | None
+    train_seconds_per_epoch: float | None
+    evaluation_seconds: float | None
+    time_to_accuracy_seconds: float | None
+    examples_per_second: float | None
+    source: str
+
+    @property
+    def start_up_seconds(self) -> float | None:
+        """The rest of its time to accuracy: start and compilation, which v0.5's clock holds."""
+        if not (self.time_to_accuracy_seconds and self.epochs and self.every_epochs):
+            return None
+        assert self.train_seconds_per_epoch and self.evaluation_seconds, self.name
+        evaluations = math.ceil(self.epochs / self.every_epochs) * self.evaluation_seconds
+        train = self.epochs * self.train_seconds_per_epoch
+        return self.time_to_accuracy_seconds - train - evaluations
+
+    @property
+    def argv(self) -> list[str]:
+        """Flags of the experiment that was measured, normalized within each device."""
+        per_device = self.global_batch // self.target.num_devices
+        group = [f"--batch_norm_group_size={per_device}"] if "resnet" in self.experiment else []
+        return [
+            f"--experiment={self.experiment}",
+            f"--global_batch_size={self.global_batch}",
+            *group,
+            *self.flags,
+        ]
+
+    @property
+    def system(self) -> str:
+        """What is left out together when a prediction is validated: all of one system."""
+        return self.target.name
+
+
+@functools.cache
+def observations() -> tuple[Observation, ...]:
+    """The rows of `observations.csv`."""
+    rows = data_tables.rows(FOLDER / "observations.csv", ("id", "target", "experiment", "source"))
+    return tuple(
+        Observation(
+            name=row["id"],
+            target=parse_target(row["target"]),
+            experiment=row["experiment"],
+            flags=tuple(row["flags"].split()),
+            global_batch=int(row["global_batch"]),
+            epochs=_number(row["epochs"]),
+            trials=int(row["trials"] or 0),
+            every_epochs=_number(row["every_epochs"]),
+            train_seconds_per_epoch=_number(row["train_seconds_per_epoch"]),
+            evaluation_seconds=_number(row["evaluation_seconds"]),
+            time_to_accuracy_seconds=_number(row["time_to_accuracy_seconds"]),
+            examples_per_second=_number(row["examples_per_second"]),
+            source=row["source"],
+        )
+        for _, row in rows
+    )
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+@functools.cache
+def observed_programs() -> dict[str, Programs]:
+    """The programs of each observation, by its name."""
+    answers = json.loads(EXTRACTS.read_text())["programs"]
+    return {name: programs_from_json(answer) for name, answer in answers.items()}

@@ -1,0 +1,228 @@
+"""What an experiment would take on hardware that is not here: its step, its run, its cost.
+
+    step = each op at the efficiency of its kind of device + collectives, all of them exposed
+    time to accuracy = epochs x steps an epoch x step + evaluations
+
+Ends of intervals are two standard deviations of the logarithm away. The lower end of a step has
+no exposed communication, as if all were hidden.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from dawnjax.config.experiment import Evaluation
+from dawnjax.errors import RunError
+from dawnjax.plan.compiled import Programs
+from dawnjax.plan.efficiency import Efficiency, compute_seconds, peak_flops
+from dawnjax.plan.epochs import Epochs
+from dawnjax.plan.extract import Extract
+from dawnjax.plan.interconnect import exchange_seconds
+from dawnjax.plan.targets import Target
+
+DEVIATIONS = 2.0
+COMMUNICATION = "exposed communication"
+SLOWEST_HOST = "waiting for the slowest host"
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """An estimate and the ends of its interval, in one unit."""
+
+    value: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> "Interval":
+        """The estimate and its ends times a number that is known."""
+        return Interval(self.value * factor, self.low * factor, self.high * factor)
+
+
+def around(value: float, spread: float) -> Interval:
+    """An interval by the standard deviation of the logarithm."""
+    factor = math.exp(DEVIATIONS * spread)
+    return Interval(value, value / factor, value * factor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What is predicted of an experiment on a target.
+
+    Attributes:
+      target: Its name.
+      device: The product.
+      num_devices: JAX devices.
+      global_batch: Examples a step, of the last stage.
+      step_seconds: A train step of the last stage.
+      parts: Seconds of that step by class of op, and exposed communication.
+      examples_per_second: Of that step.
+      mfu: Model FLOPs over time and peak; None without, as `reasons` says.
+      memory_bytes: What a device needs.
+      memory_limit_bytes: What it has.
+      evaluation_seconds: One evaluation of the whole split.
+      epochs: To the target; None where nothing is known.
+      epochs_basis: What that is from.
+      time_to_accuracy_seconds: None without epochs.
+      cost_usd: None without a price or a time.
+      reasons: Why something is None, by attribute.
+      notes: What a reader of the numbers should know.
+    """
+
+    target: str
+    device: str
+    num_devices: int
+    global_batch: int
+    step_seconds: Interval
+    parts: dict[str, float]
+    examples_per_second: Interval
+    mfu: float | None
+    memory_bytes: int
+    memory_limit_bytes: int
+    evaluation_seconds: float
+    epochs: float | None
+    epochs_basis: str
+    time_to_accuracy_seconds: Interval | None
+    cost_usd: Interval | None
+    reasons: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def step_parts(extract: Extract, target: Target, efficiency: Efficiency) -> dict[str, float]:
+    """Seconds of one call of a program, by class of op, and its communication.
+
+    Raises:
+      RunError: The peak of a dtype is not known.
+    """
+    parts = compute_seconds(extract, target.system.device, efficiency)
+    parts[COMMUNICATION] = sum(exchange_seconds(e, target) for e in extract.exchanges)
+    parts[SLOWEST_HOST] = 0.0
+    if extract.exchanges:
+        parts[SLOWEST_HOST] = efficiency.host_seconds * math.log2(target.num_hosts)
+    return parts
+
+
+def train_seconds(
+    programs: Programs, target: Target, efficiency: Efficiency, epochs: float
+) -> float:
+    """Seconds of training for some epochs, through the stages of the run as far as they go."""
+    left = epochs * programs.train_examples
+    seconds = 0.0
+    for index, stage in enumerate(programs.stages):
+        examples = stage.steps * stage.examples_per_step
+        is_last = index == len(programs.stages) - 1
+        here = left if is_last else min(left, examples)
+        step = sum(step_parts(stage.train, target, efficiency).values())
+        seconds += here / stage.examples_per_step * step
+        left -= here
+    return seconds
+
+
+def evaluations_until(evaluation: Evaluation, epochs: float, steps_per_epoch: float) -> int:
+    """Evaluations of a run that ends at its target after some epochs; the last one is the end."""
+    every = evaluation.every_steps / steps_per_epoch or evaluation.every_epochs
+    if epochs <= evaluation.first_epoch:
+        return 1
+    skipped = max(0, math.ceil(evaluation.first_epoch / every) - 1)
+    return max(1, math.ceil(epochs / every) - skipped)
+
+
+def run_seconds(
+    programs: Programs,
+    target: Target,
+    efficiency: Efficiency,
+    evaluation: Evaluation,
+    epochs: float,
+) -> float:
+    """Seconds from the start of training to the evaluation that reaches the target."""
+    steps_per_epoch = programs.train_examples / programs.stages[-1].examples_per_step
+    count = evaluations_until(evaluation, epochs, steps_per_epoch)
+    train = train_seconds(programs, target, efficiency, epochs)
+    return train + count * evaluation_seconds(programs, target, efficiency)
+
+
+def evaluation_seconds(programs: Programs, target: Target, efficiency: Efficiency) -> float:
+    """Seconds of one evaluation of the whole split."""
+    batch = sum(step_parts(programs.evaluate, target, efficiency).values())
+    return programs.eval_batches * batch
+
+
+def predict(
+    programs: Programs,
+    target: Target,
+    efficiency: Efficiency,
+    evaluation: Evaluation,
+    epochs: Epochs,
+    usd_per_hour: float | None,
+    price_note: str,
+) -> Prediction:
+    """Predicts a run.
+
+    Args:
+      programs: What it runs.
+      target: The hardware.
+      efficiency: Of its kind of device.
+      evaluation: When the run evaluates.
+      epochs: To the target.
+      usd_per_hour: Of the whole system; None where no price is known.
+      price_note: What the price is from, or why there is none.
+
+    Raises:
+      RunError: It does not fit into a device's memory, or a peak is not known.
+    """
+    device = target.system.device
+    if programs.memory_bytes > device.memory_bytes:
+        raise RunError(
+            f"does not fit: a device needs {programs.memory_bytes / 1e9:.1f} GB and has "
+            f"{device.memory_bytes / 1e9:.1f} GB; use more devices or a smaller --global_batch_size"
+        )
+    last = programs.stages[-1]
+    parts = step_parts(last.train, target, efficiency)
+    whole = sum(parts.values())
+    step = around(whole, efficiency.spread)
+    step = dataclasses.replace(step, low=step.low * (1 - parts[COMMUNICATION] / whole))
+    rate = last.examples_per_step
+    reasons, mfu = {}, None
+    products = max(last.train.work, key=lambda work: work.flops)
+    if programs.model_flops_per_example is None:
+        reasons["mfu"] = "model FLOPs are counted from the data, which are not here"
+    elif products.flops:
+        peak = peak_flops(device, products.dtype) * target.num_devices
+        mfu = programs.model_flops_per_example * rate / whole / peak
+    else:
+        reasons["mfu"] = "the program has no matrix product"
+    time = cost = None
+    if epochs.mean is None:
+        reasons["time_to_accuracy_seconds"] = epochs.basis
+    else:
+        seconds = run_seconds(programs, target, efficiency, evaluation, epochs.mean)
+        time = around(seconds, math.hypot(efficiency.spread, epochs.spread))
+    if time is None or usd_per_hour is None:
+        reasons["cost_usd"] = price_note if usd_per_hour is None else epochs.basis
+    else:
+        cost = time.times(usd_per_hour / 3600)
+    return Prediction(
+        target=target.name,
+        device=device.name,
+        num_devices=target.num_devices,
+        global_batch=rate,
+        step_seconds=step,
+        parts=parts,
+        examples_per_second=Interval(rate / step.value, rate / step.high, rate / step.low),
+        mfu=mfu,
+        memory_bytes=programs.memory_bytes,
+        memory_limit_bytes=device.memory_bytes,
+        evaluation_seconds=evaluation_seconds(programs, target, efficiency),
+        epochs=epochs.mean,
+        epochs_basis=epochs.basis,
+        time_to_accuracy_seconds=time,
+        cost_usd=cost,
+        reasons=reasons,
+        notes=_notes(programs, efficiency, price_note if cost else ""),
+    )
+
+
+def _notes(programs: Programs, efficiency: Efficiency, price: str) -> tuple[str, ...]:
+    fitted: Sequence[str] = efficiency.fitted_on
+    basis = ", ".join(fitted) if fitted else "no observation: priors alone"
+    notes = [f"data: {programs.data_note}", f"efficiencies fitted on: {basis}"]
+    return tuple([*notes, f"price: {price}"] if price else notes)

@@ -1,0 +1,29 @@
+"""What a system costs an hour: as the user says, or by the dated list of prices."""
+
+from collections.abc import Mapping
+
+from dawnjax.analysis.cost import PRICES
+from dawnjax.plan.targets import Target
+
+
+def system_price(target: Target, given: Mapping[str, float]) -> tuple[float | None, str]:
+    """USD an hour of a whole system, and what that is from; None with the reason.
+
+    Args:
+      target: The system.
+      given: USD an hour of one device, by the system's name.
+    """
+    system = target.system
+    if system.name in given:
+        price = given[system.name]
+        return price * target.num_devices, f"{price:g} USD an hour and device, as given"
+    listed = [price for price in PRICES if price.name == system.price]
+    if not listed:
+        return None, (
+            f"no price of {system.name} is listed: give --price_per_device_hour_usd="
+            f"{system.name}:USD"
+        )
+    newest = max(listed, key=lambda price: price.date)
+    return newest.usd_per_hour * target.num_hosts, (
+        f"{newest.usd_per_hour:g} USD an hour and host ({newest.name}, {newest.date})"
+    )

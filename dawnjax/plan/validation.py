@@ -1,0 +1,175 @@
+"""What plans learn from observations, and how well they predict the ones that are left out."""
+
+import dataclasses
+import functools
+import math
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+
+from dawnjax.plan import efficiency, epochs
+from dawnjax.plan.compiled import Programs
+from dawnjax.plan.efficiency import Efficiency, Measured
+from dawnjax.plan.epochs import Curve, Epochs
+from dawnjax.plan.observations import Observation, observations, observed_programs
+from dawnjax.plan.predict import evaluation_seconds, step_parts, train_seconds
+from dawnjax.plan.targets import systems
+
+
+@functools.cache
+def fitted_efficiency(name: str, without: str = "") -> Efficiency:
+    """The efficiency of a system's devices, fitted on all observations but those of a system.
+
+    Args:
+      name: The system.
+      without: The system that is left out; empty leaves none out.
+    """
+    system = systems()[name]
+    rows = [
+        row
+        for row in observations()
+        if row.target.system.device.platform == system.device.platform and row.system != without
+    ]
+    measured = [_measured(row, observed_programs()[row.name]) for row in rows]
+    return efficiency.fit(system.device.platform, system.compiler, measured)
+
+
+def fitted_epochs(experiment: str, without: str = "") -> Curve | None:
+    """Epochs by batch of an experiment, fitted on official results; None without any."""
+    rows = [
+        row
+        for row in observations()
+        if row.experiment == experiment and row.epochs and row.system != without
+    ]
+    counts = [row.epochs for row in rows if row.epochs is not None]
+    return epochs.fit([row.global_batch for row in rows], counts)
+
+
+def estimated_epochs(experiment: str, global_batch: int) -> Epochs:
+    """Epochs to the target of an experiment, from official results of its benchmark."""
+    curve = fitted_epochs(experiment)
+    if curve is None:
+        why = "epochs to the target are not known: give --epochs, or --epochs_from=RUNS"
+        return Epochs(mean=None, spread=0.0, basis=why)
+    basis = f"{curve.observations} results of MLPerf Training v0.5"
+    if global_batch > curve.largest_batch:
+        basis += f"; beyond their largest batch of {curve.largest_batch:,}"
+    return Epochs(
+        mean=curve.at(global_batch),
+        spread=curve.spread,
+        basis=basis,
+        critical_batch=curve.critical_batch,
+    )
+
+
+def _measured(row: Observation, programs: Programs) -> Measured:
+    """The observation's train step."""
+    if row.examples_per_second is not None:
+        seconds = row.global_batch / row.examples_per_second
+    else:
+        assert row.train_seconds_per_epoch is not None, row.name
+        seconds = row.train_seconds_per_epoch * row.global_batch / programs.train_examples
+    train = programs.stages[-1].train
+    return Measured(
+        name=row.name,
+        chip=row.target.system.compiler,
+        seconds=seconds,
+        predicted=lambda eff: sum(step_parts(train, row.target, eff).values()),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """A prediction beside what was published; the system's own results were not used for it.
+
+    Attributes:
+      name: The observation.
+      quantity: What is compared.
+      predicted: Seconds.
+      published: Seconds.
+      source: Of what was published.
+    """
+
+    name: str
+    quantity: str
+    predicted: float
+    published: float
+    source: str
+
+    @property
+    def error(self) -> float:
+        """Predicted over published, less 1."""
+        return self.predicted / self.published - 1
+
+    def is_within(self, bound: float) -> bool:
+        """Whether the prediction is within a factor of 1 + bound of what was published."""
+        return abs(math.log1p(self.error)) <= math.log1p(bound)
+
+
+@functools.cache
+def checks() -> tuple[Check, ...]:
+    """Each official result, predicted from the observations of other systems alone."""
+    found = []
+    for row in observations():
+        if row.time_to_accuracy_seconds is None:
+            continue
+        step = _measured(row, observed_programs()[row.name])
+        eff = fitted_efficiency(row.target.system.name, row.system)
+        pairs = {"train step": (step.predicted(eff), step.seconds)}
+        time = _time_to_accuracy(row, eff)
+        if time is not None:
+            pairs["time to accuracy"] = (time, row.time_to_accuracy_seconds)
+        found += [
+            Check(
+                name=row.name,
+                quantity=quantity,
+                predicted=predicted,
+                published=published,
+                source=row.source,
+            )
+            for quantity, (predicted, published) in pairs.items()
+        ]
+    return tuple(found)
+
+
+def _time_to_accuracy(row: Observation, eff: Efficiency) -> float | None:
+    """As v0.5's clock has it: start, compilation and the framework's evaluation included.
+
+    Their start is the median of other systems of the platform. What their evaluations take besides
+    computing is fitted on the same: a constant, and the reading of images, which hosts share.
+    """
+    curve = fitted_epochs(row.experiment, row.system)
+    others = [
+        other
+        for other in observations()
+        if other.start_up_seconds is not None
+        and other.system != row.system
+        and other.target.system.device.platform == row.target.system.device.platform
+    ]
+    if curve is None or not others or not row.every_epochs:
+        return None
+    programs = observed_programs()
+    count = curve.at(row.global_batch)
+    evaluations = math.ceil(count / row.every_epochs)
+    besides = [
+        (other.evaluation_seconds or 0.0)
+        - evaluation_seconds(programs[other.name], other.target, eff)
+        for other in others
+        if other.experiment == row.experiment
+    ]
+    hosts = [other.target.num_hosts for other in others if other.experiment == row.experiment]
+    start = statistics.median(other.start_up_seconds or 0.0 for other in others)
+    evaluation = evaluation_seconds(programs[row.name], row.target, eff)
+    evaluation += _shared_by_hosts(hosts, besides, row.target.num_hosts)
+    train = train_seconds(programs[row.name], row.target, eff, count)
+    return start + train + evaluations * evaluation
+
+
+def _shared_by_hosts(hosts: Sequence[int], seconds: Sequence[float], wanted: int) -> float:
+    """Seconds at a number of hosts, of a constant and a part that hosts share; none below zero."""
+    from scipy.optimize import nnls
+
+    terms = np.array([[1.0, 1.0 / count] for count in hosts])
+    constant, shared = nnls(terms, np.maximum(seconds, 0.0))[0]
+    return float(constant + shared / wanted)
