@@ -30,6 +30,9 @@ REPEATED = -1
 # Second word of the Philox key, beyond those of epochs; the first is the seed.
 _NEGATIVE_STREAM = 2**63 + 3
 
+_USERS_AT_ONCE = 256
+"""Rows that are drawn, and searched for repeated items, together: they stay in a core's cache."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InteractionsSpec:
@@ -149,16 +152,32 @@ def draw_negatives(pairs: np.ndarray, num_items: int, count: int, seed: int) -> 
     """
     table = rated(pairs[:, 0], pairs[:, 1], num_items)
     stream = np.random.Philox(key=np.array([seed, _NEGATIVE_STREAM], np.uint64))
-    drawn = np.empty((len(table), count), np.int32)
-    users, places = (axis.reshape(-1) for axis in np.indices(drawn.shape, np.int32))
-    while len(users):
+    drawn = np.empty(len(table) * count, np.int32)
+
+    def draw(places: np.ndarray) -> np.ndarray:
+        """Draws for some places; returns those where the user rated what was drawn."""
         # The modulus prefers small items by less than one part in 10**14.
-        items = (stream.random_raw(len(users)) % np.uint64(num_items)).astype(np.int32)
-        drawn[users, places] = items
-        again = is_rated(table, users, items)
-        users, places = users[again], places[again]
-    order = np.argsort(drawn, axis=1, kind="stable")
-    ascending = np.take_along_axis(drawn, order, axis=1)
-    ascending[:, 1:][ascending[:, 1:] == ascending[:, :-1]] = REPEATED
-    np.put_along_axis(drawn, order, ascending, axis=1)
+        items = (stream.random_raw(len(places)) % np.uint64(num_items)).astype(np.int32)
+        drawn[places] = items
+        return places[is_rated(table, places // count, items)]
+
+    block = _USERS_AT_ONCE * count
+    starts = range(0, len(drawn), block)
+    again = [draw(np.arange(start, min(start + block, len(drawn)))) for start in starts]
+    places = np.concatenate(again)
+    while len(places):
+        places = draw(places)
+    drawn = drawn.reshape(-1, count)
+    for start in range(0, len(drawn), _USERS_AT_ONCE):
+        _mark_repeated(drawn[start : start + _USERS_AT_ONCE])
     return drawn
+
+
+def _mark_repeated(drawn: np.ndarray) -> None:
+    """Replaces an item that stands further left in its row by -1, in place."""
+    count = drawn.shape[1]
+    # Sorted by item, then by place: NumPy sorts plain numbers much faster than it makes an order.
+    keys = np.sort(drawn.astype(np.int64) * count + np.arange(count), axis=1)
+    again = np.zeros(keys.shape, bool)
+    again[:, 1:] = keys[:, 1:] // count == keys[:, :-1] // count
+    drawn[np.nonzero(again)[0], keys[again] % count] = REPEATED
