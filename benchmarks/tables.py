@@ -699,6 +699,12 @@ GOALS = (
     Goal("the same, times as fast as compiled PyTorch with SDPA", _TRANSFORMER, _step_speed, 1.3),
     Goal("`digits`: our time to accuracy / PyTorch's", "digits_*.json", _digits_time, most=0.67),
     Goal(
+        "`movielens_ml100k_neumf`: our time to accuracy / PyTorch's",
+        "recommendation_pytorch*.json",
+        _digits_time,
+        most=1.0,
+    ),
+    Goal(
         "`digits` step, times PyTorch's speed",
         f"{_STEP}_digits*.json",
         _convolution_speed,
