@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 import dawnjax
-from dawnjax import run_profile
+from dawnjax import initial_parameters, run_profile
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.capture import Trainer
 from dawnjax.checkpoints.manifest import newest_metadata
@@ -36,7 +36,7 @@ from dawnjax.runs.clock import Phase, Phases, boot_id
 from dawnjax.runs.directory import RunDirectory, write_json
 from dawnjax.runs.log import SCHEMA_VERSION, is_moment
 from dawnjax.runs.summary import RunResult
-from dawnjax.train_step import PRNG_IMPLEMENTATION, TrainState, platform_of
+from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, platform_of
 
 FIRST_LOSSES = 10
 """How many of the first losses a result keeps: enough to tell two mathematics apart."""
@@ -193,6 +193,21 @@ class Attempt:
         log.append("restored", step=restored.step, **lost)
         self.journal.step = self.journal.first_step = restored.step
         return restored
+
+    def take_initial(self, recipe: Recipe, state: TrainState) -> TrainState:
+        """A fresh state with what the experiment's source gives it, logged and shown."""
+        state, taken = initial_parameters.take(recipe, state, self.journal.warn)
+        source = recipe.experiment.initial_state
+        self._run.log.append(
+            "initialized_from",
+            source=source,
+            source_step=taken.step,
+            weights=taken.weights,
+            taken=list(taken.taken),
+            fresh=list(taken.fresh),
+        )
+        self._display.note(f"begins with {taken.text(recipe.experiment.initialize_from)}")
+        return state
 
     def start_clock(self) -> None:
         """Starts the run's clock once all processes are ready; an earlier attempt's goes on."""

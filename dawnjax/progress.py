@@ -86,6 +86,10 @@ class Display:
         if seconds > 1.0:
             self._line(f"compiled {name} in {seconds:.1f} s (cache {cache})")
 
+    def note(self, message: str) -> None:
+        """Shows a line."""
+        self._line(message)
+
     def train(
         self,
         step: int,
@@ -205,7 +209,8 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         "time to accuracy",
         seconds(result.time_to_accuracy_seconds),
         "run_start to the evaluation that reached the target"
-        + ("" if result.epochs_to_target is None else f", {result.epochs_to_target:.2f} epochs"),
+        + ("" if result.epochs_to_target is None else f", {result.epochs_to_target:.2f} epochs")
+        + ("; it began with another run's parameters" if result.initialized_from else ""),
     )
     if result.interruptions:
         table.add_row(

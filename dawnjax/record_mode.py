@@ -269,6 +269,8 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         )
     if options.weight_update_sharding:
         raise ConfigError("record mode does not take weight_update_sharding")
+    if experiment.initialize_from:
+        raise ConfigError("record mode does not take initialize_from: it times a run from anew")
     if options.keep_freed_memory:
         host_memory.keep_freed()
     compilation.configure(options.compile_cache_dir)

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from dawnjax import initial_parameters
 from dawnjax.attempt import FIRST_LOSSES, Attempt, report_finished
 from dawnjax.call_queue import CallQueue
 from dawnjax.capture import Trainer
@@ -82,6 +83,7 @@ def train_to_target(
       ConfigError: The experiment does not fit the data, the devices or the run directory.
       RunError, DataError, CheckpointError: The run cannot go on; what is written stays valid.
     """
+    request = initial_parameters.resolved(request)
     experiment, options = request.experiment, request.options
     try:
         spec = experiment.data.spec()
@@ -105,6 +107,7 @@ def train_to_target(
         first_line = str(error).splitlines()[0]
         raise ConfigError(f"the model cannot be built from these fields: {first_line}") from None
 
+    initial_parameters.refuse_other_model(request, recipes[0])
     if request.experiment_file is not None:
         for recipe in recipes:
             recipe.trace()
@@ -152,7 +155,9 @@ def _train(
             state = restored.state
         else:
             state = programs.initialize(root_key)
-            if programs.initialize_from_data is not None:
+            if experiment.initialize_from:
+                state = attempt.take_initial(recipes[0], state)
+            elif programs.initialize_from_data is not None:
                 rows = shapes.initialization_rows
                 arrays = {name: np.asarray(array[rows]) for name, array in train_examples.items()}
                 state = programs.initialize_from_data(state, place(arrays, replicated(mesh)))

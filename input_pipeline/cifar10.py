@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline import cifar10_tfds, prepared, published
+from dawnjax.input_pipeline import cifar10_tfds, class_subset, prepared, published
 from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, MissingDataError, Split
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -32,16 +32,19 @@ class Cifar10:
     Attributes:
       data_dir: The prepared directory or the TFDS data directory. Empty takes `cifar10` in the
         directory that the environment variable DAWNJAX_DATA names, or `./data/cifar10` without it.
+      kept_classes: Labels to keep, which are numbered from 0 on in this order; empty keeps all ten.
     """
 
     TAG: ClassVar[str] = "cifar10"
     data_dir: str = ""
+    kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
         """Counts and shapes; reads metadata only.
 
         Raises:
           DataError: Missing, half-converted, of another dataset, or with metadata damaged.
+          ValueError: The kept classes are none.
         """
         directory = self._directory()
         version_directory = self._tfds_version(directory)
@@ -53,7 +56,7 @@ class Cifar10:
         else:
             description = _read_description(directory)
             facts, fingerprint = description.facts, description.fingerprint
-        return DatasetSpec(
+        spec = DatasetSpec(
             num_train_examples=facts.num_examples["train"],
             num_eval_examples=facts.num_examples["eval"],
             image_shape=IMAGE_SHAPE,
@@ -63,6 +66,14 @@ class Cifar10:
             fingerprint=fingerprint,
             declaration=published.declare_images(published.CIFAR10, facts),
         )
+        if not self.kept_classes:
+            return spec
+        if not facts.class_counts:
+            raise ValueError(
+                f"data.kept_classes: {directory} does not say how many images each class has; "
+                "prepare it (`dawnjax prepare --dataset=cifar10`)"
+            )
+        return class_subset.subset_spec(spec, self.kept_classes, facts.class_counts, "CIFAR-10")
 
     def published_spec(self) -> DatasetSpec:
         """Counts and shapes of the published set, without its files."""
@@ -77,6 +88,10 @@ class Cifar10:
         Raises:
           DataError: Missing or damaged; one line that names the file.
         """
+        arrays = self._load(split)
+        return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays
+
+    def _load(self, split: Split) -> dict[str, np.ndarray]:
         directory = self._directory()
         version_directory = self._tfds_version(directory)
         if version_directory is None:
@@ -86,7 +101,7 @@ class Cifar10:
 
     def classes(self) -> tuple[str, ...]:
         """The name of each class; a label is a position in it."""
-        return CLASSES
+        return tuple(CLASSES[label] for label in self.kept_classes) or CLASSES
 
     def _directory(self) -> pathlib.Path:
         return prepared.directory_of("cifar10", self.data_dir)

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from dawnjax.input_pipeline import class_subset
 from dawnjax.input_pipeline.dataset import DataError, DatasetSpec, Declaration, Split
 
 WITHOUT_PREPARATION = "its images come with scikit-learn"
@@ -49,22 +50,24 @@ class Digits:
     Attributes:
       split_seed: Seed of the split into training and test images. It is apart from a trial's seed,
         so that all trials are measured on the same images.
+      kept_classes: Digits to keep, which get labels from 0 on in this order; empty keeps all ten.
     """
 
     TAG: ClassVar[str] = "digits"
     split_seed: int = 0
+    kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes; constants, nothing is read.
+        """Counts and shapes; constants, nothing is read where all classes are kept.
 
         Raises:
-          ValueError: The seed lies outside 0 to 2**32 - 1.
+          ValueError: The seed lies outside 0 to 2**32 - 1, or the classes are none.
         """
         if not 0 <= self.split_seed < 2**32:
             raise ValueError(f"data.split_seed={self.split_seed} must lie in 0 to 2**32 - 1")
         _read_table.cache_clear()  # the next run of this process reads it on its own clock
         content = f"digits {TABLE_CRC32:08x} split {self.split_seed}"
-        return DatasetSpec(
+        spec = DatasetSpec(
             num_train_examples=NUM_TRAIN_EXAMPLES,
             num_eval_examples=NUM_EXAMPLES - NUM_TRAIN_EXAMPLES,
             image_shape=IMAGE_SHAPE,
@@ -74,6 +77,13 @@ class Digits:
             fingerprint=hashlib.sha256(content.encode()).hexdigest()[:16],
             declaration=Declaration(name="scikit-learn's digits"),
         )
+        if not self.kept_classes:
+            return spec
+        counts: dict[Split, list[int]] = {
+            split: np.bincount(self._load(split)["label"]).tolist() for split in ("train", "eval")
+        }
+        _read_table.cache_clear()
+        return class_subset.subset_spec(spec, self.kept_classes, counts, "scikit-learn's digits")
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
         """The images uint8 [N, 8, 8, 1] and labels int32 [N] of one split.
@@ -84,6 +94,10 @@ class Digits:
         Raises:
           DataError: scikit-learn's file is missing or not the one known.
         """
+        arrays = self._load(split)
+        return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays
+
+    def _load(self, split: Split) -> dict[str, np.ndarray]:
         table = _read_table()
         images = ((255 * table[:, :64].astype(np.int32) + 8) // LARGEST_LEVEL).astype(np.uint8)
         labels = table[:, 64].astype(np.int32)
@@ -93,7 +107,7 @@ class Digits:
 
     def classes(self) -> tuple[str, ...]:
         """The name of each class; a label is a position in it."""
-        return tuple(str(digit) for digit in range(NUM_CLASSES))
+        return tuple(str(digit) for digit in self.kept_classes or range(NUM_CLASSES))
 
 
 @functools.cache

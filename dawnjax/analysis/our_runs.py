@@ -322,7 +322,8 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
     entry = Entry(
         source=f"{first.experiment}/{first.identity}/{system}",
         suite="dawnjax",
-        benchmark=first.experiment,
+        # No board has a run that began with another's parameters beside one that did not.
+        benchmark=first.experiment + (", fine-tuned" if first.initialized_from else ""),
         system=system,
         hardware=runs[0].hardware,
         processor_class=_PROCESSOR_CLASSES.get(first.platform, ""),
@@ -414,6 +415,11 @@ def _target_warnings(result: RunResult) -> list[str]:
         )
         warnings.append(
             f"the target is {everything}; the evaluations here are of {parts[0]['metric']} alone"
+        )
+    if result.initialized_from:
+        warnings.append(
+            f"the training began with the parameters of {result.initialized_from}; what that took "
+            "is in no time here"
         )
     if result.target_note:
         warnings.append(f"of the target: {result.target_note}")

@@ -184,7 +184,7 @@ class Checkpoints:
             "manifest_version": MANIFEST_VERSION,
             "step": step,
             "metadata": metadata,
-            "arrays": {name: _signature(array) for name, array in arrays.items()},
+            "arrays": {name: signature(array) for name, array in arrays.items()},
         }
         content = json.loads(json.dumps(content))  # The caller may change its metadata afterwards.
 
@@ -264,26 +264,59 @@ class Checkpoints:
         for name, leaf in wanted.items():
             if getattr(leaf, "sharding", None) is None:
                 raise TypeError(f"{name}: what to restore has no sharding")
+        content = self._newest_whole()
+        if content is None:
+            return None
+        _check_same_structure(self._directory / str(content["step"]), content["arrays"], wanted)
+        arrays = self._arrays_of(content, wanted)
+        leaves = [arrays[name] for name in wanted]
+        state = jax.tree.unflatten(jax.tree.structure(like), leaves)
+        return Restored(content["step"], state, content["metadata"])
+
+    def _newest_whole(self) -> dict[str, Any] | None:
+        """The manifest of the newest checkpoint that verifies; warns of each that it skips."""
         self.wait()
         content, skipped = from_process_zero(self._find_newest)
         for step, reason in skipped:
             self._warn(f"checkpoint {self._directory / str(step)} is not used: {reason}")
             self._whole.discard(step)
             self._damaged.add(step)
-        if content is None:
-            return None
-        step, path = content["step"], self._directory / str(content["step"])
-        _check_same_structure(path, content["arrays"], wanted)
+        return content
+
+    def _arrays_of(self, content: dict[str, Any], wanted: dict[str, Any]) -> dict[str, jax.Array]:
+        """The wanted arrays of a checkpoint, by path."""
+        path = self._directory / str(content["step"])
         try:
             arrays = self._read(path, wanted)
         except Exception as error:
             raise CheckpointError(
                 f"checkpoint {path} verifies but Orbax cannot read it: {one_line(error)}"
             ) from error
-        self._whole.add(step)
-        leaves = [arrays[name] for name in wanted]
-        state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-        return Restored(step, state, content["metadata"])
+        self._whole.add(content["step"])
+        return arrays
+
+    def read_newest(self, chosen: Callable[[str], bool], sharding: Any) -> Restored | None:
+        """Reads some arrays of the newest checkpoint that verifies, whatever tree they are of.
+
+        Args:
+          chosen: Whether the array of a path, such as `params/0/bias`, is read.
+          sharding: Of all of them.
+
+        Returns:
+          The checkpoint, its state a dict of arrays by path; None where there is none.
+
+        Raises:
+          CheckpointError: As of `restore_newest`.
+        """
+        content = self._newest_whole()
+        if content is None:
+            return None
+        wanted = {
+            name: _from_signature(text, sharding)
+            for name, text in content["arrays"].items()
+            if chosen(name)
+        }
+        return Restored(content["step"], self._arrays_of(content, wanted), content["metadata"])
 
     def close(self) -> None:
         """Waits for the last save and ends Orbax's threads."""
@@ -378,14 +411,14 @@ class Checkpoints:
             return
         metadata = self._checkpointer.metadata(path).item_metadata
         tree = {} if metadata is None else metadata.tree
-        for name, signature in arrays.items():
-            if "0" in signature.rstrip("]").partition("[")[2].split(","):
+        for name, saved in arrays.items():
+            if "0" in saved.rstrip("]").partition("[")[2].split(","):
                 continue  # without elements, which Orbax is not given
-            seen = _signature(tree[name]) if name in tree else "absent"
-            if seen != signature:
+            seen = signature(tree[name]) if name in tree else "absent"
+            if seen != saved:
                 raise CheckpointError(
                     f"it was written but cannot be read back: {name} is {seen} for Orbax and not "
-                    f"{signature}"
+                    f"{saved}"
                 )
         self._reads_back = True
 
@@ -474,7 +507,8 @@ class Checkpoints:
 
         stored = _with_elements(wanted)
         restore_args = ocp.checkpoint_utils.construct_restore_args(stored)
-        args = ocp.args.PyTreeRestore(item=stored, restore_args=restore_args)
+        # Whether all was saved that is wanted is known before: what else was saved stays there.
+        args = ocp.args.PyTreeRestore(item=stored, restore_args=restore_args, partial_restore=True)
         read = self._checkpointer.restore(path, args=args)
         return {name: read[name] if name in stored else _empty(wanted[name]) for name in wanted}
 
@@ -552,15 +586,22 @@ def _empty(leaf: jax.ShapeDtypeStruct) -> jax.Array:
     return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: empty[index])
 
 
-def _signature(leaf: Any) -> str:
+def signature(leaf: Any) -> str:
     """Dtype and shape as text, such as `bfloat16[3,3,64]`."""
     return f"{np.dtype(leaf.dtype).name}[{','.join(str(size) for size in leaf.shape)}]"
+
+
+def _from_signature(text: str, sharding: Any) -> jax.ShapeDtypeStruct:
+    """The array that `signature` described."""
+    dtype, _, sizes = text.rstrip("]").partition("[")
+    shape = tuple(int(size) for size in sizes.split(",") if size)
+    return jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype), sharding=sharding)
 
 
 def _check_same_structure(
     path: "epath.Path", saved: dict[str, str], wanted: dict[str, Any]
 ) -> None:
-    asked = {name: _signature(leaf) for name, leaf in wanted.items()}
+    asked = {name: signature(leaf) for name, leaf in wanted.items()}
     for name in [*asked, *saved]:
         if asked.get(name) != saved.get(name):
             raise CheckpointError(

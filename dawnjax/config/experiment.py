@@ -171,6 +171,10 @@ class Experiment:
       xla_options: Options of XLA's compiler as `name=value`, for the train and evaluation programs,
         such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. One that the
         platform does not know is an error.
+      initialize_from: The directory of a run whose parameters this one begins with; empty begins
+        anew. The optimizer begins anew in any case, and so does the head where the data differ.
+      initial_state: What that directory held when the run began: it stands for the directory in
+        the identity. A run fills it in.
       targets: All must hold at one evaluation.
       target_note: How the target was chosen, where that could flatter the result. A recipe made
         from another keeps it only with the other's targets and kind of data.
@@ -198,6 +202,8 @@ class Experiment:
     ema_has_warmup: bool = False
     max_seconds: NonNegative[float] = 0.0
     xla_options: tuple[str, ...] = ()
+    initialize_from: str = ""
+    initial_state: str = ""
     targets: tuple[Target, ...]
     target_note: str = ""
     evaluation: Evaluation = Evaluation()
@@ -279,6 +285,10 @@ class Experiment:
             del fields[name]
         # What the data is, not where it lies.
         fields["data"].pop("data_dir", None)
+        del fields["initialize_from"]
+        for part, name in ((fields, "initial_state"), (fields["data"], "kept_classes")):
+            if not part.get(name):  # identities from before these fields stay
+                part.pop(name, None)
         return fields
 
     def identity_fields(self, spec: AnySpec) -> dict[str, Any]:

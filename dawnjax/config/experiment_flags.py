@@ -33,7 +33,7 @@ from dawnjax.limits import check_fields, check_value
 from dawnjax.runs.directory import flatten, names_a_file
 from dawnjax.text import without_secrets
 
-_FIXED = ("name", "observations", "target_note", "mlperf_benchmark")
+_FIXED = ("name", "observations", "target_note", "mlperf_benchmark", "initial_state")
 """Fields of an experiment that say what it is and cannot be overridden. What they say of a recipe
 and a target ends where those are."""
 

@@ -108,6 +108,11 @@ def read_run(path: Path) -> ExportedRun:
         raise RunError(f"{path}: {fault} (log of process 0); not exported")
     if not result.reached and result.status not in FINAL_STATUSES:
         raise RunError(f"{path}: the trial has not ended ({result.status}); it is no result yet")
+    if result.initialized_from:
+        raise ConfigError(
+            f"{path}: the run began with the parameters of {result.initialized_from}; an entry of "
+            "a benchmark begins anew"
+        )
     run = ExportedRun(path, result, tuple(events))
     if not run.of("run_start"):
         raise RunError(f"{path}: the log has no run_start")

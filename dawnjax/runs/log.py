@@ -51,6 +51,7 @@ EVENTS = {
     "run_start": (),
     "stage": ("index",),
     "restored": ("step",),
+    "initialized_from": ("source", "source_step"),
     "train": ("step", "epoch", "loss", "steps", "input_wait_seconds"),
     "first_losses": ("start_step", "losses"),
     "evaluation": ("step", "epoch", "metrics", "reached"),

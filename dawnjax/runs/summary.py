@@ -40,6 +40,8 @@ class RunResult:
         to the target is known.
       target: What was to be reached: metric, direction, value.
       target_note: How the target was chosen, where that could flatter the result.
+      initialized_from: The run whose parameters it began with, whose training is in no time of
+        this run; empty where it began anew.
       metrics: What evaluations measure, each as it was declared: name, title, unit, range and
         direction of better values. Empty if the log is from before they were logged.
       example_unit: What an example is called, in the plural; empty in such a log.
@@ -105,6 +107,7 @@ class RunResult:
     reached: bool
     target: list[dict[str, Any]]
     target_note: str
+    initialized_from: str
     metrics: list[dict[str, Any]]
     example_unit: str
     data: dict[str, Any]
@@ -268,6 +271,7 @@ def summarize(events: Sequence[Event]) -> RunResult:
         reached=reached is not None or ends_reached,
         target=experiment["targets"],
         target_note=experiment["target_note"],
+        initialized_from=str(experiment.get("initial_state", "")),
         metrics=record.get("metrics", []),
         example_unit=record.get("example_unit", ""),
         data=record.get("data", {}),

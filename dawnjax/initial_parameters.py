@@ -1,0 +1,243 @@
+"""Parameters that a run takes from another run's checkpoint, to be tuned further.
+
+`--initialize_from=RUN_DIR` names the other run, the source. What is taken belongs to the identity
+of the experiment by content: the source's identity, seed and step, and the hash of its checkpoint.
+The optimizer's state and the steps begin anew. The head, the arrays whose shape depends on the
+number of classes, is made anew too where the classes differ.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dawnjax.checkpoints.manifest import DamageError, read_manifest, steps_of
+from dawnjax.checkpoints.store import Checkpoints, signature
+from dawnjax.config.config_json import identity_of, to_json
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment_flags import Request
+from dawnjax.errors import CheckpointError, ConfigError
+from dawnjax.machine.mesh import replicated, shardings_of
+from dawnjax.runs.directory import RunDirectory, read_record
+from dawnjax.tasks.task import make_model
+from dawnjax.train_step import Recipe, TrainState
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """What was taken from a source.
+
+    Attributes:
+      step: The source's step.
+      weights: `raw` or `ema`, as the source evaluated.
+      taken: Names of the arrays that were taken.
+      fresh: Names of those that were made anew.
+    """
+
+    step: int
+    weights: str
+    taken: tuple[str, ...]
+    fresh: tuple[str, ...]
+
+    def text(self, source: str) -> str:
+        """One line for the screen."""
+        fresh = f"; made anew: {', '.join(self.fresh)}" if self.fresh else ""
+        return (
+            f"{len(self.taken)} arrays of {source}, step {self.step}, {self.weights} weights{fresh}"
+        )
+
+
+def resolved(request: Request) -> Request:
+    """The request with what its source holds now, which is part of the experiment's identity.
+
+    A run that goes on keeps what it began with, even where the source is gone.
+
+    Raises:
+      ConfigError: There is no run, or no checkpoint, at the path.
+    """
+    experiment = request.experiment
+    if not experiment.initialize_from:
+        return request
+    path = Path(experiment.initialize_from).expanduser()
+    state = _recorded(request)
+    state = state or _Source(path, _source_record(path), _newest_manifest(path)).state
+    return dataclasses.replace(
+        request, experiment=dataclasses.replace(experiment, initial_state=state)
+    )
+
+
+def _recorded(request: Request) -> str:
+    """What the run in the run directory began with; empty where it is another or none."""
+    if not request.options.run_dir:
+        return ""
+    directory = RunDirectory(Path(request.options.run_dir))
+    record = read_record(directory) if directory.experiment_file.exists() else None
+    fields = record.get("experiment") if record else None
+    if not isinstance(fields, dict):
+        return ""
+    is_same = fields.get("initialize_from") == request.experiment.initialize_from
+    return str(fields.get("initial_state", "")) if is_same else ""
+
+
+def _source_record(path: Path) -> dict[str, Any]:
+    directory = RunDirectory(path)
+    record = read_record(directory) if directory.experiment_file.exists() else None
+    if record is None:
+        raise ConfigError(
+            f"--initialize_from={path}: no run directory: experiment.json is not there"
+        )
+    return record
+
+
+def _newest_manifest(path: Path) -> dict[str, Any]:
+    checkpoints = RunDirectory(path).checkpoints
+    step = max(steps_of(checkpoints), default=None)
+    if step is None:
+        raise ConfigError(f"--initialize_from={path}: the run has no checkpoint")
+    try:
+        return read_manifest(checkpoints / str(step), step)
+    except DamageError as error:
+        raise ConfigError(f"--initialize_from={path}: checkpoint {step}: {error}") from None
+
+
+def refuse_other_model(request: Request, recipe: Recipe) -> None:
+    """Refuses a source of another model before a run begins, from its checkpoint's description.
+
+    Raises:
+      ConfigError: An array is not there or has another shape; names the first.
+    """
+    if request.experiment.initialize_from and not _recorded(request):
+        source = _Source.of(recipe.experiment)
+        source.choose(recipe, source.manifest["arrays"])
+
+
+def take(
+    recipe: Recipe, state: TrainState, warn: Callable[[str], None]
+) -> tuple[TrainState, Taken]:
+    """A fresh state with the parameters and statistics of the experiment's source.
+
+    Args:
+      recipe: The pure functions of the first stage.
+      state: The fresh state.
+      warn: Called with a line for what was survived.
+
+    Raises:
+      CheckpointError: The checkpoint is not the one that the run is to begin with, or is damaged.
+      ConfigError: It is of another model.
+    """
+    source = _Source.of(recipe.experiment)
+    checkpoints = Checkpoints(str(RunDirectory(source.path).checkpoints), keep=1, warn=warn)
+    read = checkpoints.read_newest(source.holds, replicated(recipe.mesh))
+    checkpoints.close()
+    if read is None or read.step != source.manifest["step"]:
+        raise CheckpointError(f"{source.path}: its newest checkpoint does not verify")
+    chosen = source.choose(recipe, source.manifest["arrays"])
+
+    def pick(location: Any, fresh: jax.Array) -> jax.Array:
+        stored = chosen[_name(location)]
+        return read.state[stored] if stored else fresh
+
+    both = {"params": state.params, "batch_stats": state.batch_stats}
+    merged = jax.tree_util.tree_map_with_path(pick, both)
+    merged = jax.device_put(merged, shardings_of(recipe.mesh, both))
+    # A copy: a step takes over the memory of each array of the state.
+    ema = jax.tree.map(jnp.copy, merged["params"]) if recipe.experiment.ema_decay else {}
+    taken = Taken(
+        step=read.step,
+        weights=source.weights,
+        taken=tuple(name for name, stored in chosen.items() if stored),
+        fresh=tuple(name for name, stored in chosen.items() if not stored),
+    )
+    return dataclasses.replace(state, **merged, ema_params=ema), taken
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """The run that is begun with: its directory, record, and newest checkpoint's manifest."""
+
+    path: Path
+    record: dict[str, Any]
+    manifest: dict[str, Any]
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "_Source":
+        path = Path(experiment.initialize_from).expanduser()
+        source = cls(path, _source_record(path), _newest_manifest(path))
+        if source.state != experiment.initial_state:
+            raise CheckpointError(
+                f"{path} has changed since this run began: it held {experiment.initial_state}"
+            )
+        return source
+
+    @property
+    def state(self) -> str:
+        """What it holds, in words that are equal for equal content alone."""
+        hashes = identity_of(self.manifest["files"])
+        run_id, identity = self.record["run_id"], self.record["identity"]
+        return f"{run_id}, identity {identity}, step {self.manifest['step']}, files {hashes}"
+
+    @property
+    def weights(self) -> str:
+        """The weights that it evaluated, `raw` or `ema`."""
+        return self.record["experiment"].get("evaluation", {}).get("weights", "raw")
+
+    def holds(self, name: str) -> bool:
+        """Whether an array of the checkpoint is one of parameters or statistics."""
+        prefix = "ema_params" if self.weights == "ema" else "params"
+        return name.startswith((f"{prefix}/", "batch_stats/"))
+
+    def choose(self, recipe: Recipe, signatures: dict[str, str]) -> dict[str, str]:
+        """By array of the run, the name of the array that it takes; empty where it is made anew."""
+        stored = {
+            name.replace("ema_params/", "params/", 1): name
+            for name in signatures
+            if self.holds(name)
+        }
+        head = _head(recipe)
+        is_fresh = head if _has_other_classes(recipe.experiment, self.record) else set()
+        state = recipe.abstract_state
+        chosen = {}
+        both = {"params": state.params, "batch_stats": state.batch_stats}
+        for location, leaf in jax.tree_util.tree_leaves_with_path(both):
+            name, wanted = _name(location), signature(leaf)
+            there = signatures[stored[name]] if name in stored else "absent"
+            if there != wanted and name not in head:
+                raise ConfigError(
+                    f"--initialize_from={self.path} is of another model: {name} is {there} in it "
+                    f"and {wanted} in this run"
+                )
+            chosen[name] = "" if there != wanted or name in is_fresh else stored[name]
+        return chosen
+
+
+def _name(location: Any) -> str:
+    return jax.tree_util.keystr(location, simple=True, separator="/")
+
+
+def _head(recipe: Recipe) -> set[str]:
+    """Names of the arrays whose shape depends on the number of classes."""
+    spec = recipe.spec
+    if not hasattr(spec, "num_classes"):
+        return set()
+    more = dataclasses.replace(spec, num_classes=spec.num_classes + 1)
+    setting = dataclasses.replace(recipe.setting, spec=more)
+    shapes = jax.eval_shape(make_model(recipe.experiment.task, setting).init, jax.random.key(0))[0]
+    names = set()
+
+    def compare(location: Any, first: Any, second: Any) -> None:
+        if first.shape != second.shape:
+            names.add(f"params/{_name(location)}")
+
+    jax.tree_util.tree_map_with_path(compare, recipe.abstract_state.params, shapes)
+    return names
+
+
+def _has_other_classes(experiment: Any, source: dict[str, Any]) -> bool:
+    """Whether the source's data name other classes, or none that can be told to be the same."""
+    mine, theirs = to_json(experiment.data), dict(source["experiment"].get("data", {}))
+    for data in (mine, theirs):
+        data.pop("data_dir", None)
+    return mine != theirs
