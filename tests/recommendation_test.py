@@ -342,6 +342,16 @@ def test_a_run_is_evaluated_answered_and_reported(train, tmp_path, capsys):
     assert "HR@10" in (tmp_path / "page" / "index.html").read_text()
 
 
+def test_record_mode_makes_the_same_steps(train, tmp_path, compile_cache):
+    _, result = train("--num_epochs=2", "--targets.0.value=1")
+    flags = [flag for flag in FLAGS if not flag.startswith(("--tensorboard", "--profile"))]
+    out = tmp_path / "record.json"
+    assert main(["record", *flags, "--num_epochs=2", f"--out={out}", compile_cache]) in (0, 3)
+    (seed,) = json.loads(out.read_text())["seeds"]
+    last = result["evaluations"][-1]
+    assert seed["metrics"]["hit_rate_at_10"] == pytest.approx(last["hit_rate_at_10"], abs=0.02)
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
