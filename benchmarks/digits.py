@@ -39,16 +39,40 @@ NOTHING_CACHED = "--compile_cache_dir=none"
 def main() -> int:
     """Runs the rounds, prints a table and writes `results/digits_pytorch.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--first_seed", type=int, default=0)
+    add_flags(parser, "digits_pytorch")
     parser.add_argument("--like_for_like", action="store_true")
-    parser.add_argument("--name", default="digits_pytorch", help="of the result file")
     arguments = parser.parse_args()
     flags = [NOTHING_CACHED, *([LIKE_FOR_LIKE] if arguments.like_for_like else [])]
-    tried = _screen(pytorch_settings.CPU_SMALL)
+    return compare("digits", flags, "pytorch_digits", pytorch_settings.CPU_SMALL, arguments)
+
+
+def add_flags(parser: argparse.ArgumentParser, name: str) -> None:
+    """Adds the flags that every such benchmark has; `name` is the default name of its result."""
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--first_seed", type=int, default=0)
+    parser.add_argument("--name", default=name, help="of the result file")
+
+
+def compare(
+    experiment: str,
+    flags: list[str],
+    script: str,
+    ways: Sequence[str],
+    arguments: argparse.Namespace,
+) -> int:
+    """Runs trials of an experiment and of PyTorch's script in turn; prints and writes the ratios.
+
+    Args:
+      experiment: Its name.
+      flags: Of `dawnjax train`.
+      script: The benchmark that is PyTorch's side.
+      ways: Settings of PyTorch that are tried first.
+      arguments: What `add_flags` added.
+    """
+    tried = _screen(script, ways)
     seconds = {name: way["seconds_an_epoch"] for name, way in tried.items() if "failed" not in way}
     if not seconds:
-        sys.exit(f"digits: PyTorch failed in every way: {tried}")
+        sys.exit(f"{script}: PyTorch failed in every way: {tried}")
     settings = min(seconds, key=lambda name: seconds[name])
     print(f"PyTorch's fastest way of {len(seconds)}: {settings}", flush=True)
     sides: dict[str, list[dict[str, Any]]] = {"dawnjax": [], "pytorch": []}
@@ -57,12 +81,13 @@ def main() -> int:
         order = ["dawnjax", "pytorch"] if number % 2 == 0 else ["pytorch", "dawnjax"]
         for side in order:
             if side == "dawnjax":
-                trial = seeds.run_trial("digits", seed, flags)
+                trial = seeds.run_trial(experiment, seed, flags)
             else:
-                trial = run_pytorch(seed, settings)
+                trial = run_pytorch(seed, settings, script)
             sides[side].append(trial)
             print(f"{side:8} {_line(trial)}", flush=True)
     record = {
+        "experiment": experiment,
         "flags": flags,
         "pytorch_settings": settings,
         "tried": tried,
@@ -86,9 +111,9 @@ def main() -> int:
     return 0
 
 
-def run_pytorch(seed: int, settings: str) -> dict[str, Any]:
+def run_pytorch(seed: int, settings: str, script: str = "pytorch_digits") -> dict[str, Any]:
     """Runs one trial of PyTorch's side in a process of its own; a crash is a row too."""
-    command = [sys.executable, "-m", "benchmarks", "pytorch_digits", f"--first_seed={seed}"]
+    command = [sys.executable, "-m", "benchmarks", script, f"--first_seed={seed}"]
     command += [f"--settings={settings}"]
     variables = {**os.environ, **pytorch_settings.SETTINGS[settings].environment()}
     done = subprocess.run(command, capture_output=True, text=True, env=variables)
@@ -99,13 +124,13 @@ def run_pytorch(seed: int, settings: str) -> dict[str, Any]:
     return {**trial, "total_seconds_to_accuracy": reached_total}
 
 
-def _screen(names: Sequence[str], seeds: int = 3) -> dict[str, Any]:
+def _screen(script: str, names: Sequence[str], seeds: int = 3) -> dict[str, Any]:
     """Seconds an epoch of each way to run PyTorch, which take turns; of seeds that no round has."""
     tried: dict[str, Any] = {name: {"trials": []} for name in names}
     for number in range(seeds):
         for name in names:
             if "failed" not in tried[name]:
-                trial = run_pytorch(SCREENING_SEED + number, name)
+                trial = run_pytorch(SCREENING_SEED + number, name, script)
                 tried[name]["trials"].append(trial)
                 if "error" in trial:
                     tried[name]["failed"] = trial["error"]

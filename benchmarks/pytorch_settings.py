@@ -60,6 +60,9 @@ GPU = ("compiled", "max-autotune", "max-autotune, no CUDA graphs", "reduce-overh
 CPU = ("eager", "eager, memory kept", "compiled, memory kept", "max-autotune, memory kept")
 """Tried on a CPU."""
 
+CPU_VECTORS = (*CPU, "eager, one thread", "compiled, one thread")
+"""Tried on a CPU for small networks of vectors, which have no layout of images."""
+
 CPU_IMAGES = (*CPU, "eager, NCHW, memory kept", "compiled, NCHW, memory kept")
 """Tried on a CPU for convolutions."""
 

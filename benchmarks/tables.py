@@ -241,6 +241,35 @@ def digits_pytorch(name: str, record: Record) -> Iterator[list[str]]:
         where = [""] * 3
 
 
+def evaluation_negatives(name: str, record: Record) -> Iterator[list[str]]:
+    """Each protocol and metric: how it spreads over draws and over seeds."""
+    titles = {"hit_rate_at_10": "HR@10", "ndcg_at_10": "NDCG@10"}
+    where = f"{record['num_seeds']} seeds, {record['draws']} draws; {when(record, 'jax')}"
+    for row in record["protocols"]:
+        yield [
+            f"{titles[row['metric']]} among {row['num_negatives']}",
+            f"{row['mean']:.4f}",
+            f"{row['std_over_draws']:.4f}",
+            f"{row['std_over_seeds']:.4f}",
+            interval(*row["least_and_most_draw_mean"], digits=4),
+            where,
+        ]
+        where = ""
+    for metric, values in record["all_items"].items():
+        mean, deviation = statistics.fmean(values), statistics.pstdev(values)
+        yield [f"{titles[metric]} among all items", f"{mean:.4f}", "none", f"{deviation:.4f}"]
+    trials = record["trials"]
+    reached = [trial["epochs"] for trial in trials if trial["reached"]]
+    yield [
+        "epochs to the target, seed 0",
+        f"{statistics.fmean(reached):.1f}",
+        f"{statistics.pstdev(reached):.1f}",
+        "one seed",
+        interval(min(reached), max(reached), digits=0),
+        f"{len(reached)} of {len(trials)} draws reach it",
+    ]
+
+
 def pytorch_settings(record: Record) -> str:
     """How PyTorch ran: the fastest of the ways that were tried, or the one way of older files."""
     pytorch = record.get("pytorch", {})
@@ -254,7 +283,8 @@ def pytorch_settings(record: Record) -> str:
 def pytorch_ways(name: str, record: Record) -> Iterator[list[str]]:
     """Each way in which PyTorch was tried, beside the fastest before it."""
     tried = record.get("tried") or record.get("pytorch", {}).get("tried", {})
-    title = f"`{record.get('network') or record.get('pytorch', {}).get('model') or 'digits'}`"
+    network = record.get("network") or record.get("pytorch", {}).get("model")
+    title = f"`{network or record.get('experiment', 'digits')}`"
     for way, facts in tried.items():
         cells = [title, way]
         if "failed" in facts:
@@ -669,6 +699,12 @@ GOALS = (
     Goal("the same, times as fast as compiled PyTorch with SDPA", _TRANSFORMER, _step_speed, 1.3),
     Goal("`digits`: our time to accuracy / PyTorch's", "digits_*.json", _digits_time, most=0.67),
     Goal(
+        "`movielens_ml100k_neumf`: our time to accuracy / PyTorch's",
+        "recommendation_pytorch*.json",
+        _digits_time,
+        most=1.0,
+    ),
+    Goal(
         "`digits` step, times PyTorch's speed",
         f"{_STEP}_digits*.json",
         _convolution_speed,
@@ -764,8 +800,27 @@ TABLES = {
             digits_pytorch,
         ),
     ),
+    "recommendation_pytorch": Table(
+        ("recommendation_pytorch*.json",),
+        each(
+            f"{_WHERE} | reached, of both sides | mean of the trials | DawnJAX | PyTorch | ratio | "
+            "95 %",
+            digits_pytorch,
+        ),
+    ),
+    "evaluation_negatives": Table(
+        ("evaluation_negatives*.json",),
+        each(
+            "metric | mean | deviation over draws | over seeds | least and most mean of a draw | "
+            "from",
+            evaluation_negatives,
+        ),
+    ),
     "pytorch_ways": Table(
-        ("convolution_steps_*.json", "steps_*_cpu*.json", "digits_pytorch*.json"),
+        (
+            *("convolution_steps_*.json", "steps_*_cpu*.json"),
+            *("digits_pytorch*.json", "recommendation_pytorch*.json"),
+        ),
         each("benchmark | PyTorch | measured | ", pytorch_ways),
     ),
     "cpu_steps": Table(("convolution_steps_*.json", "steps_*_cpu*.json"), each(STEPS_HEAD, steps)),

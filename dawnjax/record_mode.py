@@ -184,7 +184,8 @@ class RecordRuns:
         self._make_key = jax.jit(
             lambda seed: jax.random.key(seed, impl=PRNG_IMPLEMENTATION), out_shardings=whole
         )
-        self._train = place(dict(experiment.data.load("train")), whole)
+        examples = experiment.data.load("train").items()
+        self._train = place({name: np.asarray(array) for name, array in examples}, whole)
         feed = EvaluationFeed(shapes, mesh, experiment.data.load("eval"))
         self._evaluation = feed.resident
         each = [{name: np.asarray(value) for name, value in row.items()} for row in feed]

@@ -19,7 +19,10 @@ from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
 SIDES = range(8, 1025)
 """Heights and widths that may be asked for, in pixels."""
 
-TAKEN = ("cifar10", "digits", "image_arrays", "images", "imagenet", "parallel_text", "synthetic")
+TAKEN = (
+    *("cifar10", "digits", "image_arrays", "images", "imagenet", "movielens", "parallel_text"),
+    *("synthetic", "synthetic_ratings"),
+)
 """Names of other datasets: a person's images are never taken for them."""
 
 

@@ -1,11 +1,13 @@
 """The accelerator's benchmarks, tried at tiny sizes: both sides, checks, and what is written."""
 
+import dataclasses
 import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -169,3 +171,40 @@ def test_digits_has_no_ratio_where_a_trial_did_not_reach():
     assert not digits._ratios(
         {"dawnjax": [trial(True, 1.0), trial(False, 9.0)], "pytorch": pytorch}
     )
+
+
+def test_both_sides_of_recommendation_have_one_network_and_metric():
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from benchmarks import pytorch_recommendation as theirs
+    from dawnjax.input_pipeline.synthetic_ratings import SyntheticRatings
+    from dawnjax.tasks.recommendation import measures, ranks_of_first
+
+    experiment = dataclasses.replace(theirs.EXPERIMENT, data=SyntheticRatings())
+    spec, random = experiment.data.spec(), np.random.default_rng(0)
+    trainer = theirs.Trainer(experiment, theirs.pytorch_settings.SETTINGS["eager"])
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    model = pure_model(
+        lambda rngs: experiment.model.build(
+            num_users=spec.num_users, num_items=spec.num_items, execution=execution, rngs=rngs
+        )
+    )
+    params, _ = model.init(jax.random.key(0))
+    params = jax.tree.map(lambda leaf: random.normal(0, 0.4, leaf.shape).astype("float32"), params)
+    both = [params[name]["kernel"] for name in ("user_layer", "item_layer")]
+    layers = [{"kernel": np.concatenate(both), "bias": params["user_layer"]["bias"]}]
+    layers += [params["layers"][name] for name in params["layers"]]
+    named = {f"{name}.weight": params[name] for name in params if name[:3] in ("gmf", "mlp")}
+    for name, layer in [
+        *((f"layers.{n}", la) for n, la in enumerate(layers)),
+        ("last", params["last"]),
+    ]:
+        named |= {f"{name}.weight": layer["kernel"].T, f"{name}.bias": layer["bias"]}
+    trainer.model.load_state_dict({name: torch.tensor(array) for name, array in named.items()})
+    held_out = experiment.data.load("eval")
+    users, items = (torch.from_numpy(held_out[name].astype("int64")) for name in held_out)
+    ours, _ = model.apply(params, {}, held_out["user"], np.maximum(held_out["items"], 0))
+    with torch.inference_mode():
+        logits = trainer.model(users, items.clamp(min=0)).numpy()
+    np.testing.assert_allclose(ours, logits, atol=2e-5)
+    hits = measures(ranks_of_first(ours, held_out["items"]))["hit_rate_at_10"]
+    assert trainer.evaluate(users, items) == pytest.approx(float(hits.mean()))

@@ -14,9 +14,11 @@ from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.input_pipeline import (
     cifar10_sources,
     digits,
+    movielens_sources,
     parallel_text_sources,
     photograph_preparation,
     synthetic,
+    synthetic_ratings,
 )
 from dawnjax.input_pipeline.preparation import FlagError, Preparation, Progress, Request
 
@@ -27,11 +29,13 @@ PREPARATIONS = {
         photograph_preparation.IMAGENET,
         photograph_preparation.IMAGES,
         parallel_text_sources.PREPARATION,
+        movielens_sources.PREPARATION,
     )
 }
 WITHOUT_PREPARATION = {
     "digits": digits.WITHOUT_PREPARATION,
     "synthetic": synthetic.WITHOUT_PREPARATION,
+    "synthetic_ratings": synthetic_ratings.WITHOUT_PREPARATION,
 }
 
 DESCRIPTION = """

@@ -12,6 +12,7 @@ CHOICES = {
     "task": {
         "classification": "tasks.classification.Classification",
         "translation": "tasks.translation.Translation",
+        "recommendation": "tasks.recommendation.Recommendation",
     },
     "model": {
         "resnet": "models.resnet.ResNet",
@@ -21,6 +22,7 @@ CHOICES = {
         "record_net": "models.record_net.RecordNet",
         "amoebanet_d": "models.amoebanet.AmoebaNetD",
         "transformer": "models.transformer.Transformer",
+        "neumf": "models.neumf.NeuMF",
     },
     "data": {
         "digits": "input_pipeline.digits.Digits",
@@ -29,6 +31,8 @@ CHOICES = {
         "images": "input_pipeline.images.Images",
         "synthetic": "input_pipeline.synthetic.Synthetic",
         "parallel_text": "input_pipeline.parallel_text.ParallelText",
+        "movielens": "input_pipeline.movielens.MovieLens",
+        "synthetic_ratings": "input_pipeline.synthetic_ratings.SyntheticRatings",
     },
 }
 """Each field's choices: a tag, and the class in `dawnjax`."""

@@ -1,0 +1,135 @@
+"""Neural collaborative filtering: GMF, MLP, and NeuMF, which joins them.
+
+Source: X. He et al., "Neural Collaborative Filtering" (WWW 2017, arXiv 1708.05031): equations 8 and
+9 for GMF, 10 for the MLP, 12 for NeuMF. Initial values are those of MLPerf's reference (mlcommons/
+training, v0.5, `recommendation/pytorch`): embeddings from a normal distribution of standard
+deviation 0.01 (also section 4.1 of the paper), hidden layers Glorot-uniform, the last layer
+LeCun-uniform, biases zero.
+"""
+
+import dataclasses
+import math
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dawnjax.limits import Limit, NonNegative, require
+from dawnjax.models.convolution import Linear
+from dawnjax.models.execution import Execution
+
+EMBEDDING_STD = 0.01
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NeuMF:
+    """The size of a network that scores pairs of a user and an item.
+
+    Without layers it is GMF; with a GMF of width 0 it is the MLP alone.
+
+    Attributes:
+      gmf_width: Factors of the generalized matrix factorization; 0 leaves it out.
+      layer_widths: Widths of the MLP: the first is that of its input, half of it the user's
+        embedding and half the item's; the others are those of its layers. Empty leaves it out.
+    """
+
+    TAG: ClassVar[str] = "neumf"
+    gmf_width: NonNegative[int] = 8
+    layer_widths: Annotated[
+        tuple[int, ...],
+        Limit(lambda widths: min(widths, default=1) >= 1, "be 1 or more each"),
+    ] = (64, 32, 16, 8)
+
+    def check_together(self, prefix: str) -> None:
+        """Refuses a network of nothing, and an input that has no halves."""
+        widths, name = self.layer_widths, f"{prefix}layer_widths"
+        require(
+            bool(widths) or self.gmf_width > 0, name, widths, "not be empty with gmf_width=0 too"
+        )
+        require(len(widths) != 1, name, widths, "name the input's width and a layer's or more")
+        require(not widths or widths[0] % 2 == 0, name, widths, "begin with an even number")
+
+    def build(
+        self, *, num_users: int, num_items: int, execution: Execution, rngs: nnx.Rngs
+    ) -> "NeuMFModule":
+        """The module.
+
+        Args:
+          num_users: Rows of a user embedding.
+          num_items: Rows of an item embedding.
+          execution: How its layers compute.
+          rngs: Source of the parameters.
+        """
+        return NeuMFModule(self, num_users, num_items, execution, rngs)
+
+
+class NeuMFModule(nnx.Module):
+    """Embeddings, the two branches and the layer that joins them."""
+
+    def __init__(
+        self, config: NeuMF, num_users: int, num_items: int, execution: Execution, rngs: nnx.Rngs
+    ):
+        self.config = config
+
+        def embedding(rows: int, width: int) -> nnx.Param:
+            values = jax.random.normal(rngs.params(), (rows, width), jnp.float32)
+            return nnx.Param(EMBEDDING_STD * values)
+
+        def layer(in_width: int, out_width: int, limit: float, use_bias: bool = True) -> Linear:
+            return Linear(
+                in_width,
+                out_width,
+                use_bias=use_bias,
+                kernel_initializer=_uniform(limit),
+                execution=execution,
+                rngs=rngs,
+            )
+
+        joined = config.gmf_width
+        if config.gmf_width:
+            self.gmf_users = embedding(num_users, config.gmf_width)
+            self.gmf_items = embedding(num_items, config.gmf_width)
+        if config.layer_widths:
+            first, *widths = config.layer_widths
+            joined += widths[-1]
+            self.mlp_users = embedding(num_users, first // 2)
+            self.mlp_items = embedding(num_items, first // 2)
+            # The first layer's kernel in two halves: a user's is applied once for all its items.
+            limit = _glorot(first, widths[0])
+            self.user_layer = layer(first // 2, widths[0], limit)
+            self.item_layer = layer(first // 2, widths[0], limit, use_bias=False)
+            self.layers = nnx.List(
+                layer(before, after, _glorot(before, after))
+                for before, after in zip(widths, widths[1:], strict=False)
+            )
+        self.last = layer(joined, 1, math.sqrt(3 / joined))
+
+    def __call__(self, users: jax.Array, items: jax.Array) -> jax.Array:
+        """The logits of pairs: float32 [batch, items].
+
+        Args:
+          users: int32 [batch].
+          items: int32 [batch, items], which each user is paired with.
+        """
+        parts = []
+        if self.config.gmf_width:
+            parts.append(self.gmf_users[...][users][:, None] * self.gmf_items[...][items])
+        if self.config.layer_widths:
+            hidden = self.user_layer(self.mlp_users[...][users])[:, None]
+            hidden = jax.nn.relu(hidden + self.item_layer(self.mlp_items[...][items]))
+            for layer in self.layers:
+                hidden = jax.nn.relu(layer(hidden))
+            parts.append(hidden)
+        return self.last(jnp.concatenate(parts, axis=-1))[..., 0]
+
+
+def _glorot(fan_in: int, fan_out: int) -> float:
+    return math.sqrt(6 / (fan_in + fan_out))
+
+
+def _uniform(limit: float) -> Any:
+    def make(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -limit, limit)
+
+    return make

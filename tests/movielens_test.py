@@ -1,0 +1,182 @@
+"""MovieLens: its three forms, the split by time, and what is refused, with file and line."""
+
+import gzip
+import io
+
+import numpy as np
+import pytest
+
+from dawnjax.__main__ import main
+from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.movielens import MovieLens
+from dawnjax.input_pipeline.movielens_sources import prepare, read_ratings
+
+# User, item, time. User 7's two last ratings have one time; the later line is the later rating.
+RATINGS = [
+    (7, 30, 100),
+    (2, 10, 50),
+    (7, 10, 90),
+    (2, 20, 40),
+    (7, 20, 100),
+    (2, 40, 45),
+    (9, 40, 1),
+    (9, 10, 2),
+]
+
+
+def in_form(form: str) -> bytes:
+    separator = {"u.data": "\t", "ratings.dat": "::", "ratings.csv": ","}[form]
+    lines = [separator.join(map(str, (user, item, 3.5, time))) for user, item, time in RATINGS]
+    header = ["userId,movieId,rating,timestamp"] if form == "ratings.csv" else []
+    return ("\n".join(header + lines) + "\n").encode()
+
+
+@pytest.mark.parametrize("form", ["u.data", "ratings.dat", "ratings.csv"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_form_gives_the_same_split(form, packed, tmp_path):
+    source = tmp_path / (form + ".gz" * packed)
+    source.write_bytes(gzip.compress(in_form(form)) if packed else in_form(form))
+    body, outcome = prepare(source, tmp_path / "out")
+    assert outcome == "written"
+    assert [body[f"num_{n}"] for n in ("users", "items", "ratings")] == [3, 4, 8]
+    assert prepare(source, tmp_path / "out")[1] == "unchanged"
+    data = MovieLens(corpus="few", num_eval_negatives=2, data_dir=str(tmp_path / "out"))
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples) == (5, 3)
+    train, held_out = data.load("train"), data.load("eval")
+    # Users 2, 7, 9 are 0, 1, 2; items 10, 20, 30, 40 are 0, 1, 2, 3.
+    pairs = list(zip(train["user"].tolist(), train["item"].tolist(), strict=True))
+    assert pairs == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 3)]
+    assert held_out["user"].tolist() == [0, 1, 2]
+    assert held_out["items"][:, 0].tolist() == [0, 1, 0]
+    # Bits of what was trained on, and of the 28 places after the last item.
+    after = 2**32 - 2**4
+    assert np.asarray(train["seen"])[:, 0].tolist() == [
+        after + mask for mask in (0b1010, 0b1010, 0b0101, 0b0101, 0b1000)
+    ]
+    unrated = {0: {2}, 1: {3}, 2: {1, 2}}
+    for user, row in enumerate(held_out["items"][:, 1:]):
+        assert {item for item in row.tolist() if item >= 0} <= unrated[user]
+
+
+@pytest.mark.parametrize(
+    "text, place, words",
+    [
+        ("1\t2\t3\n", 1, "a rating without a time"),
+        ("1\t2\t3\t4\n1\t3\t3\n", 2, "a rating without a time"),
+        ("1\t2\t3\t4\n\n1\t3\t3\t5\n", 2, "1 fields"),
+        ("1\t2\t3\t4\n1\tx\t3\t4\n", 2, "item 'x' is no whole number"),
+        ("1\t2\t3\t4\n1\t3\t3\t4.5\n", 2, "time '4.5' is no whole number"),
+        ("1\t2\tnan\t4\n", 1, "rating 'nan' is no number"),
+        ("-1\t2\t3\t4\n", 1, "user '-1' is no whole number"),
+        ("userId,movieId,rating,timestamp\n1,2,3,4\n1,3,3\n", 3, "a rating without a time"),
+        ("1\t2\t3\t4\n1\t3\t3\t5\n1\t2\t4\t6\n", 3, "rates item 2 again, after line 1"),
+        ("1\t2\t3\t4\n1\t3\t3\t5\n2\t4\t4\t6\n", 3, "user 2 has one rating"),
+        ("1\t2\t3\t4\n1\t3\t3\t5\n", 1, "user 1 rated every item"),
+    ],
+)
+def test_a_bad_rating_is_named_with_file_and_line(text, place, words, tmp_path, capsys):
+    source = tmp_path / "ratings"
+    source.write_text(text)
+    argv = ["prepare", "--dataset=movielens", f"--from={source}", f"--out={tmp_path / 'out'}"]
+    assert main(argv) == 1
+    error = capsys.readouterr().err
+    assert f"{source}:{place}: " in error and words in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    source = tmp_path / "u.data"
+    with pytest.raises(DataError, match="no such file"):
+        read_ratings(source)
+    source.write_bytes(gzip.compress(in_form("u.data"))[:-9])
+    with pytest.raises(DataError, match="damaged or incomplete"):
+        read_ratings(source)
+    source.write_bytes(b"\n")
+    with pytest.raises(DataError, match="holds no ratings"):
+        read_ratings(source)
+
+
+GIVEN = ["(2,10)\t30", "(7,20)\t40", "(9,10)\t20"]
+
+
+def test_given_negatives_are_taken(tmp_path):
+    (tmp_path / "u.data").write_bytes(in_form("u.data"))
+    (tmp_path / "negatives").write_text("\n".join(GIVEN[::-1]) + "\n")
+    prepare(tmp_path / "u.data", tmp_path / "out", negatives=tmp_path / "negatives")
+    data = MovieLens(corpus="few", num_eval_negatives=0, data_dir=str(tmp_path / "out"))
+    assert data.spec().num_eval_negatives == 1
+    assert data.load("eval")["items"].tolist() == [[0, 2], [1, 3], [0, 1]]
+    drawn = MovieLens(corpus="few", num_eval_negatives=1, data_dir=str(tmp_path / "out"))
+    assert drawn.spec().fingerprint != data.spec().fingerprint
+
+
+@pytest.mark.parametrize(
+    "number, line, words",
+    [
+        (1, "(2,10)\t10", "the held-out item 10 is among its own negatives"),
+        (2, "(7,20)\t30", "user 7 rated item 30: it is no negative"),
+        (2, "(7,30)\t40", "item 30 is not the last that user 7 rated, which is 20"),
+        (3, "(9,10)\t77", "item 77 has no rating"),
+        (3, "(5,10)\t20", "user 5 is unknown"),
+        (3, "(2,10)\t30", "user 2 is there twice"),
+        (3, "(9,10)\t20\t30", "2 negatives; wanted as many as in line 1"),
+        (3, "9 10 20", r"wanted \(user,item\), then TAB"),
+    ],
+)
+def test_a_bad_negative_is_named_with_file_and_line(number, line, words, tmp_path):
+    (tmp_path / "u.data").write_bytes(in_form("u.data"))
+    file = tmp_path / "negatives"
+    file.write_text("\n".join([*GIVEN[: number - 1], line, *GIVEN[number:]]) + "\n")
+    with pytest.raises(DataError, match=f"{file}:{number}: .*{words}"):
+        prepare(tmp_path / "u.data", tmp_path / "out", negatives=file)
+    file.write_text("\n".join(GIVEN[:2]))
+    with pytest.raises(DataError, match="no line for user 9"):
+        prepare(tmp_path / "u.data", tmp_path / "out", negatives=file)
+
+
+def test_damage_and_other_sets_are_refused_before_a_run(tmp_path, capsys):
+    (tmp_path / "u.data").write_bytes(in_form("u.data"))
+    out = tmp_path / "out"
+    prepare(tmp_path / "u.data", out)
+    train = ["train", "--experiment=movielens_ml100k_neumf", f"--data.data_dir={out}"]
+    assert main([*train, f"--run_dir={tmp_path / 'run'}"]) == 2
+    assert "943 users, 1,682 items and 100,000 ratings" in capsys.readouterr().err
+    assert main([*train, "--data.corpus=few", "--data.num_eval_negatives=0"]) == 2
+    assert "--eval_negatives=FILE" in capsys.readouterr().err
+    array = np.load(out / "interactions.npy")
+    array[0, 1] += 1
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    (out / "interactions.npy").write_bytes(buffer.getvalue())
+    with pytest.raises(DataError, match="its hash does not fit"):
+        MovieLens(corpus="few", data_dir=str(out)).load("train")
+    (out / "interactions.npy").write_bytes(buffer.getvalue()[:-4])
+    with pytest.raises(DataError, match="truncated"):
+        MovieLens(corpus="few", data_dir=str(out)).spec()
+
+
+def test_movielens_100k(test_data, tmp_path):
+    source = test_data / "movielens" / "ml-100k" / "u.data.gz"
+    if not source.exists():
+        pytest.skip(f"{source} is not here")
+    body, _ = prepare(source, tmp_path / "ml-100k")
+    assert [body[f"num_{n}"] for n in ("users", "items", "ratings")] == [943, 1_682, 100_000]
+    data = MovieLens(corpus="ml-100k", num_eval_negatives=999, data_dir=str(tmp_path / "ml-100k"))
+    assert data.spec().num_train_examples == 99_057
+    # The split again, by dictionaries, a line at a time.
+    last, rated_by = {}, {}
+    for line in gzip.decompress(source.read_bytes()).decode().splitlines():
+        user, item, _, time = map(int, line.split("\t"))
+        rated_by.setdefault(user, set()).add(item)
+        if user not in last or time >= last[user][0]:
+            last[user] = (time, item)
+    users, items = sorted(rated_by), sorted(set.union(*rated_by.values()))
+    held_out = data.load("eval")["items"]
+    assert [items[item] for item in held_out[:, 0]] == [last[user][1] for user in users]
+    for row, user in enumerate(users):
+        negatives = [items[item] for item in held_out[row, 1:] if item >= 0]
+        assert len(set(negatives)) == len(negatives) and not set(negatives) & rated_by[user]
+    train = data.load("train")
+    assert len(train["user"]) == 99_057
+    assert train["seen"][np.arange(9)].shape == (9, 53)

@@ -1,0 +1,368 @@
+"""Recommendation: the network, the draws, the ranks, and runs from a flag to a result."""
+
+import functools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from trained import final_state_of, result_of
+
+from dawnjax.__main__ import main
+from dawnjax.call_queue import CallQueue
+from dawnjax.config.experiment_flags import load_experiment, parse_request
+from dawnjax.config.run_options import RunOptions
+from dawnjax.evaluation import EvaluationFeed, evaluate
+from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.input_pipeline.interactions import InteractionsSpec, draw_negatives, rated
+from dawnjax.input_pipeline.movielens import MovieLens
+from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.models.execution import Execution
+from dawnjax.models.neumf import NeuMF
+from dawnjax.models.pure_model import pure_model
+from dawnjax.official.mlperf_rounds import model as official_model
+from dawnjax.programs import compile_evaluation, compile_training
+from dawnjax.tasks.recommendation import Recommendation, draw_unseen, ranks_of_first
+from dawnjax.tasks.task import Moment
+from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+
+PLAIN = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+
+NO_SETTING: Any = None
+"""For a task that does not look at it."""
+
+FLAGS = [
+    "--experiment=movielens_ml100k_neumf",
+    "--data=synthetic_ratings",
+    "--global_batch_size=64",
+    "--evaluation.global_batch_size=24",  # 64 users: the last batch has padding
+    "--tensorboard=false",
+    "--profile.after_run=false",
+]
+
+
+ML_20M = MovieLens(corpus="ml-20m", num_eval_negatives=999).published_spec()
+ML_1M = MovieLens(corpus="ml-1m").published_spec()
+ML_100K = MovieLens(corpus="ml-100k").published_spec()
+
+
+def num_params(config: NeuMF, spec: InteractionsSpec) -> int:
+    made = pure_model(
+        lambda rngs: config.build(
+            num_users=spec.num_users, num_items=spec.num_items, execution=PLAIN, rngs=rngs
+        )
+    )
+    params, _ = jax.eval_shape(made.init, jax.random.key(0))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+
+
+def test_published_sizes():
+    # MLPerf v0.5's logs of ncf say "31832577 parameters".
+    assert num_params(load_experiment("movielens_ml20m_neumf").model, ML_20M) == 31_832_577
+    assert num_params(load_experiment("movielens_ml100k_neumf").model, ML_100K) == 107_761
+    # The paper's networks with 8 factors on MovieLens 1M, by hand.
+    rows = 6_040 + 3_706
+    assert num_params(NeuMF(gmf_width=8, layer_widths=()), ML_1M) == 8 * rows + 9
+    layers = (64 * 32 + 32) + (32 * 16 + 16) + (16 * 8 + 8)
+    assert num_params(NeuMF(gmf_width=0), ML_1M) == 32 * rows + layers + 9
+    assert num_params(NeuMF(), ML_1M) == 40 * rows + layers + 17
+
+
+@pytest.mark.parametrize("name, spec", [("ml20m", ML_20M), ("ml100k", ML_100K)])
+def test_full_sizes_by_shape_evaluation(name, spec):
+    experiment = load_experiment(f"movielens_{name}_neumf")
+    experiment.validate(spec)
+    recipe = make_recipe(experiment, spec, make_mesh(RunOptions().mesh, jax.devices()))
+    recipe.trace()
+    widths = experiment.model.layer_widths
+    products = zip(widths, widths[1:], strict=False)
+    # Five items a user; a user's half of the first layer is computed once.
+    layers = 5 * sum(a * b for a, b in products) - 4 * (widths[0] // 2) * widths[1]
+    last = 5 * (experiment.model.gmf_width + widths[-1])
+    assert recipe.train_flops_per_example() == 3 * 2 * (layers + last)
+
+
+def test_the_target_and_the_model_are_the_official_ones():
+    (target,) = load_experiment("movielens_ml20m_neumf").targets
+    assert (target.metric, target.value) == ("hit_rate_at_10", 0.635)
+    assert official_model("ncf") == "NCF"
+
+
+def test_the_network_against_numpy():
+    config = NeuMF(gmf_width=3, layer_widths=(8, 6, 5))
+    made = pure_model(
+        lambda rngs: config.build(num_users=7, num_items=9, execution=PLAIN, rngs=rngs)
+    )
+    params, stats = made.init(jax.random.key(1))
+    # Biases too shall be other than zero, and products large enough to be told apart.
+    params = jax.tree.map(
+        lambda leaf: leaf + 0.3 * jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape), params
+    )
+    users, items = np.array([6, 0]), np.array([[8, 1, 1], [0, 2, 8]])
+    logits, _ = made.apply(params, stats, users, items)
+    p = jax.tree.map(np.asarray, params)
+    kernel = np.concatenate([p["user_layer"]["kernel"], p["item_layer"]["kernel"]])
+    for row, user in enumerate(users):
+        for column, item in enumerate(items[row]):
+            # Equations 8, 10 and 12, a pair at a time.
+            product = p["gmf_users"][user] * p["gmf_items"][item]
+            joined = np.concatenate([p["mlp_users"][user], p["mlp_items"][item]])
+            hidden = np.maximum(joined @ kernel + p["user_layer"]["bias"], 0)
+            layer = p["layers"][0] if 0 in p["layers"] else p["layers"]["0"]
+            hidden = np.maximum(hidden @ layer["kernel"] + layer["bias"], 0)
+            both = np.concatenate([product, hidden])
+            wanted = both @ p["last"]["kernel"][:, 0] + p["last"]["bias"][0]
+            assert float(logits[row, column]) == pytest.approx(float(wanted), abs=1e-5)
+
+
+def test_ranks_and_gains_by_hand():
+    scores = np.array(
+        [
+            [3.0, 1, 2, 0, 0],  # the first
+            [3.0, 3, 2, 4, 0],  # one higher and one equal, which counts as higher
+            [3.0, 3, 3, 4, 9],  # the last two are padding
+            [math.nan, 1, 2, 0, 0],  # no number: behind all
+            [3.0, math.nan, 2, 0, 0],
+        ]
+    )
+    items = np.tile(np.arange(5), (5, 1))
+    items[2, 3:] = -1
+    assert ranks_of_first(scores, items).tolist() == [0, 2, 2, 4, 1]
+
+    class Scorer:
+        def __call__(self, users, items):
+            return jnp.where(items == 0, 0.0, jnp.where(items <= users[:, None], 1.0, -1.0))
+
+    # The held-out item 0 has as many above it as the user's number says.
+    batch = {
+        "user": jnp.array([0, 1, 9, 10]),
+        "items": jnp.tile(jnp.arange(100), (4, 1)),
+    }
+    measured = Recommendation().measure(Scorer(), batch, NO_SETTING)
+    assert measured["hit_rate_at_10"].tolist() == [1, 1, 1, 0]
+    wanted = [1, math.log(2) / math.log(3), math.log(2) / math.log(11), 0]
+    np.testing.assert_allclose(measured["ndcg_at_10"], wanted, rtol=1e-6)
+
+
+def test_metrics_against_a_scorer_that_sorts():
+    """Lists are sorted whole, the held-out item after its equals: another way to the same ranks."""
+    random = np.random.default_rng(0)
+    scores = random.integers(0, 40, (200, 100)).astype(np.float32)  # with many ties
+    items = np.tile(np.arange(100), (200, 1))
+
+    class Table:
+        def __call__(self, users, items):
+            return jnp.asarray(scores)[users[:, None], items]
+
+    batch = {"user": jnp.arange(200), "items": jnp.asarray(items)}
+    measured = Recommendation().measure(Table(), batch, NO_SETTING)
+    hits, gains = [], []
+    for row in scores:
+        order = sorted(range(100), key=lambda item: (-row[item], item == 0))
+        top = order[:10]
+        hits.append(0 in top)
+        gains.append(1 / math.log2(top.index(0) + 2) if 0 in top else 0)
+    assert measured["hit_rate_at_10"].tolist() == hits
+    np.testing.assert_allclose(measured["ndcg_at_10"], gains, rtol=1e-6)
+    assert 0 < sum(hits) < 200
+
+
+def test_drawn_items_are_unseen_and_even():
+    items = np.array([0, 1, 31, 32, 63, 65, 69])
+    (seen,) = rated(np.zeros(7, np.int32), items, num_items=70)  # the third word has padding
+    drawn = np.asarray(draw_unseen(jax.random.key(0), jnp.asarray(seen), 63_000))
+    counts = np.bincount(drawn, minlength=70)
+    assert len(counts) == 70 and not counts[items].any()
+    left = np.delete(counts, items)
+    # 63 items, 1,000 expected of each: chi-squared has mean 62 and deviation 11.
+    assert len(left) == 63 and ((left - 1000) ** 2 / 1000).sum() < 62 + 5 * 11.2
+    (all_but_one,) = rated(np.zeros(69, np.int32), np.delete(np.arange(70), 64), num_items=70)
+    assert set(draw_unseen(jax.random.key(1), jnp.asarray(all_but_one), 9).tolist()) == {64}
+
+
+def test_negatives_follow_from_seed_step_and_example_alone():
+    seen = jnp.zeros((3, 4), jnp.uint32)
+    shown = []
+
+    class Module:
+        def __call__(self, users, items):
+            shown.append(items)
+            return jnp.zeros(items.shape)
+
+    def negatives(step: int, index: list[int]) -> np.ndarray:
+        batch = {"user": jnp.zeros(3, int), "item": jnp.zeros(3, int), "seen": seen}
+        moment = Moment(jax.random.key(7), jnp.int32(step), jnp.float32(0))
+        losses, count = Recommendation().loss(
+            Module(), batch | {"index": jnp.array(index)}, moment, NO_SETTING
+        )
+        assert count == 3 and losses.tolist() == pytest.approx([math.log(2)] * 3)
+        return np.asarray(shown[-1])[:, 1:]
+
+    first = negatives(5, [10, 20, 30])
+    assert first.shape == (3, 4)
+    assert (negatives(5, [30, 20, 10]) == first[::-1]).all()  # wherever the example lies
+    assert (negatives(6, [10, 20, 30]) != first).any(axis=1).all()  # anew in each epoch
+
+
+def test_evaluation_negatives_are_unrated_even_and_fixed():
+    pairs = np.stack([np.repeat(np.arange(40), 3), np.tile([1, 5, 9], 40)], axis=1)
+    drawn = draw_negatives(pairs.astype(np.int32), 12, 200, seed=3)
+    assert drawn.shape == (40, 200)
+    for row in drawn:
+        kept = row[row >= 0]
+        # Of nine items 200 draws find all; each counts once, where it was drawn first.
+        assert sorted(kept) == [0, 2, 3, 4, 6, 7, 8, 10, 11]
+    again = draw_negatives(pairs.astype(np.int32), 12, 200, seed=3)
+    assert (again == drawn).all()
+    assert (draw_negatives(pairs.astype(np.int32), 12, 200, seed=4) != drawn).any()
+    # As they were drawn once: the raw stream of Philox is the same under any NumPy.
+    assert drawn[0, :9].tolist() == [3, 4, 7, 2, -1, 11, -1, 10, -1]
+
+
+def build(num_devices: int, *flags: str):
+    request, _ = parse_request("train", [*FLAGS, *flags])
+    experiment = request.experiment
+    spec = experiment.data.spec()
+    experiment.validate(spec)
+    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
+    recipe = make_recipe(experiment, spec, mesh)
+    shapes = input_shapes(experiment, spec, request.options, mesh)
+    return recipe, shapes
+
+
+@functools.cache
+def run_steps(num_devices: int, *flags: str, steps: int = 6):
+    """Trains the first steps; returns their losses, and the metrics after them."""
+    recipe, shapes = build(num_devices, *flags)
+    programs = compile_training(recipe, shapes, 1, lambda *_: None)
+    evaluation = compile_evaluation(recipe, shapes, lambda *_: None)
+    mesh, data = recipe.mesh, recipe.experiment.data
+    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
+    feed = TrainFeed(shapes, mesh, data.load("train"), seed=3, steps_per_call=1)
+    feed.start([(step, 1) for step in range(steps)])
+    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
+    losses = []
+    for step in range(steps):
+        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
+        losses.append(float(metrics.losses[0]))
+    feed.close()
+    split = EvaluationFeed(shapes, mesh, data.load("eval"))
+    return losses, evaluate(recipe, evaluation, state, split, in_flight=2)
+
+
+def test_the_number_of_devices_the_placement_and_the_parts_do_not_change_the_mathematics():
+    fast = "--optimizer.base_learning_rate=0.02"
+    alone, metrics = run_steps(1, fast)
+    assert len(set(alone)) == 6 and alone[-1] < alone[0]
+    for devices, flags in (
+        (4, []),
+        (4, ["--data_placement=host", "--mesh.fsdp=2"]),
+    ):
+        losses, sharded = run_steps(devices, fast, *flags)
+        np.testing.assert_allclose(losses, alone, atol=2e-5)
+        assert sharded == pytest.approx(metrics, abs=0.02)  # of 64 users one may change its rank
+
+
+def test_a_part_of_a_batch_draws_its_own_negatives():
+    losses, _ = run_steps(1, "--accumulation_steps=2")
+    np.testing.assert_allclose(losses, run_steps(1)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_it_learns_what_is_near_a_user(dtype):
+    flags = ["--optimizer.base_learning_rate=0.02", f"--compute_dtype={dtype}"]
+    _, metrics = run_steps(1, *flags, steps=160)
+    # By chance the held-out item is among ten of 21 in 0.48 of the cases.
+    assert float(metrics["hit_rate_at_10"]) > 0.8
+
+
+@pytest.fixture
+def train(tmp_path, compile_cache):
+    """Runs `dawnjax train` on made-up ratings; gives the exit status and the result."""
+
+    def run(*flags: str, run_dir: str = "run"):
+        directory = tmp_path / run_dir
+        status = main(["train", *FLAGS, f"--run_dir={directory}", compile_cache, *flags])
+        file = directory / "result.json"
+        return status, result_of(directory) if file.exists() else None
+
+    return run
+
+
+def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path, monkeypatch):
+    flags = ["--num_epochs=4", "--targets.0.value=1", "--checkpoint.every_steps=8"]
+    assert train(*flags, run_dir="whole")[0] == 3
+    real = CallQueue.add
+
+    def fail_late(queue, metrics, num_steps):
+        real(queue, metrics, num_steps)
+        failing["calls"] += 1
+        if failing["calls"] == 4:
+            raise RuntimeError("as if killed")
+
+    failing = {"calls": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(CallQueue, "add", fail_late)
+        assert train(*flags, "--steps_per_call=8", run_dir="cut")[0] == 1
+    status, result = train(*flags, run_dir="cut")
+    assert status == 3 and result["interruptions"] == 1
+    step, state = final_state_of(tmp_path / "whole")
+    resumed_step, resumed = final_state_of(tmp_path / "cut")
+    assert step == resumed_step == 32 and (state == resumed).all()
+
+
+def test_a_run_is_evaluated_answered_and_reported(train, tmp_path, capsys):
+    flags = ["--optimizer.base_learning_rate=0.02", "--num_epochs=20", "--targets.0.value=0.7"]
+    status, result = train(*flags)
+    assert status == 0 and result["reached"]
+    capsys.readouterr()
+    run = str(tmp_path / "run")
+    assert main(["infer", run, "--examples=64"]) == 0
+    answered = capsys.readouterr().out
+    last = result["evaluations"][-1]
+    assert f"hit_rate_at_10 {last['hit_rate_at_10']:.4f}" in answered
+    # Other negatives, and more of them: the held-out item ranks lower.
+    others = ["--data.eval_negatives_seed=5", "--data.num_eval_negatives=80", "--name=draw_5"]
+    assert main(["evaluate", run, *others]) == 0
+    record = json.loads(next(Path(run, "evaluations").glob("draw_5-*.json")).read_text())
+    assert record["own"]["metrics"]["hit_rate_at_10"] == last["hit_rate_at_10"]
+    assert record["other"]["metrics"]["hit_rate_at_10"] < last["hit_rate_at_10"]
+    for flags, message in (
+        (["80"], "goes with --data.eval_negatives_seed"),
+        (["0", "--data.eval_negatives_seed=1"], "data.num_eval_negatives=0 must be 1 or more"),
+        (["x", "--data.eval_negatives_seed=1"], "a whole number is needed"),
+    ):
+        assert main(["evaluate", run, f"--data.num_eval_negatives={flags[0]}", *flags[1:]]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["report", run, f"--out={tmp_path / 'page'}"]) == 0
+    assert "HR@10" in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_record_mode_makes_the_same_steps(train, tmp_path, compile_cache):
+    _, result = train("--num_epochs=2", "--targets.0.value=1")
+    flags = [flag for flag in FLAGS if not flag.startswith(("--tensorboard", "--profile"))]
+    out = tmp_path / "record.json"
+    assert main(["record", *flags, "--num_epochs=2", f"--out={out}", compile_cache]) in (0, 3)
+    (seed,) = json.loads(out.read_text())["seeds"]
+    last = result["evaluations"][-1]
+    assert seed["metrics"]["hit_rate_at_10"] == pytest.approx(last["hit_rate_at_10"], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--model.gmf_width=0", "--model.layer_widths="], "not be empty with gmf_width=0"),
+        (["--model.layer_widths=7,4"], "begin with an even number"),
+        (["--model.layer_widths=8"], "name the input's width and a layer's or more"),
+        (["--task.num_negatives=0"], "task.num_negatives=0 must lie in 1 to 1000"),
+        (["--data.ratings_per_user=1"], "data.ratings_per_user=1 must lie in 2 to"),
+    ],
+)
+def test_wrong_fields_are_one_line(flags, message, train, capsys):
+    assert train(*flags)[0] == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
