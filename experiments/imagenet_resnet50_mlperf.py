@@ -50,6 +50,8 @@ TECHNIQUES = (
     # network hardly learns.
     Technique("batch_norm", ("--model.normalizes=false",)),
     Technique("relu", ("--model.rectifies=false",)),
+    # XLA's fusion of ops into one kernel; the same mathematics.
+    Technique("fusion", ("--xla_options=xla_disable_hlo_passes=fusion",)),
 )
 
 TINY = tiny(

@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
     trials = trials_of(asked.study, arms)
     Looks(asked.study)
-    if asked.study.looks > 1 and (asked.runner or asked.trial is not None):
+    if asked.study.looks > 1 and (asked.runner or asked.slots > 1 or asked.trial is not None):
         raise ConfigError("looks= goes with trials that run one after the other, in one process")
     for arm in arms:  # a wrong flag of the last arm is found before the first has trained
         request_of(asked.study, next(trial for trial in trials if trial.arm == arm), asked.out)
@@ -67,8 +67,27 @@ def main(argv: list[str]) -> int:
     _write(folder.file, record_of(fields, arms))
     if asked.runner:
         return _hand_out(asked, len(trials))
+    if asked.slots > 1:
+        _run_side_by_side(asked, trials)
     with folder.locked():
         return _run(asked, arms, trials)
+
+
+def _run_side_by_side(asked: "_Asked", trials: tuple[Trial, ...]) -> None:
+    """Runs the trials that are not over in processes of their own."""
+    from dawnjax.study import side_by_side
+    from dawnjax.study.reading import trials_over
+
+    over = trials_over(trials, asked.out)
+    left = [trial for trial in trials if trial not in over]
+    print(
+        f"{len(left)} trials, {asked.slots} beside each other: they share the machine, so their "
+        "times are not those of single runs",
+        file=sys.stderr,
+    )
+    side_by_side.run(
+        asked.trial_argv, left, asked.slots, lambda line: print(line, file=sys.stderr, flush=True)
+    )
 
 
 def _hand_out(asked: "_Asked", trials: int) -> int:
@@ -93,12 +112,15 @@ class _Asked:
     trial: int | None
     prints_json: bool
     runner: str
+    slots: int
     settings: dict[str, str]
     trial_argv: list[str]
 
 
 def _parse(argv: list[str]) -> _Asked:
     """Reads the command line: the study's own flags, and those of its trials."""
+    if argv and not is_file(argv[0]):
+        argv = command_line.with_experiment_flag(argv)
     given, argv = list(argv), list(argv)
     base = Study()
     if argv and is_file(argv[0]) and not argv[0].startswith("-"):
@@ -124,6 +146,10 @@ def _parse(argv: list[str]) -> _Asked:
     flags.DEFINE_multi_string(
         "runner_setting", [], "KEY=VALUE for the runner; docs/studies.md lists them.",
         flag_values=values,
+    )  # fmt: skip
+    flags.DEFINE_integer(
+        "side_by_side", 1, "Trials at once, each on a GPU, a TPU chip or a part of the cores.",
+        lower_bound=1, flag_values=values,
     )  # fmt: skip
     own = [a for a in argv if _name(a) in values or _name(a) in ("help", "h") or a == "-h"]
     others = [argument for argument in argv if argument not in own]
@@ -154,13 +180,15 @@ def _parse(argv: list[str]) -> _Asked:
         if not (key and equals and value and runner):
             raise ConfigError(f"--runner_setting={setting} must be KEY=VALUE, with a --runner")
         settings[key] = value
-    trial_argv = [a for a in given if _name(a) not in ("runner", "runner_setting", "json")]
+    handing_out = ("runner", "runner_setting", "side_by_side", "json")
+    trial_argv = [a for a in given if _name(a) not in handing_out]
     return _Asked(
         study=study,
         out=Path(out),
         trial=values["trial"].value,
         prints_json=bool(values["json"].value),
         runner=runner,
+        slots=int(values["side_by_side"].value or 1),
         settings=settings,
         trial_argv=trial_argv,
     )

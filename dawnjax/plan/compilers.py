@@ -5,6 +5,7 @@ A process has one of them, whose environment must be set before JAX starts: `wor
 """
 
 import importlib.util
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from dawnjax.plan.targets import Target
 _INSTALL = "install what compiles for absent hardware: pip install 'dawnjax[plan]'"
 
 KIB, MIB = 2**10, 2**20
+
+CHIPS_OF_A_BOARD = 4
+"""Of a TPU; a smaller slice must say so."""
 
 
 def environment(platform: str) -> dict[str, str]:
@@ -83,7 +87,9 @@ def described_devices(target: Target) -> list[Any]:
             topology=target.topology,
         )
         return list(described.devices)
-    options = {"chip_config_name": "megacore"} if system.name == "v4" else {}
+    options: dict[str, Any] = {"chip_config_name": "megacore"} if system.name == "v4" else {}
+    if math.prod(target.shape) < CHIPS_OF_A_BOARD:
+        options["chips_per_host_bounds"] = [*target.shape, 1, 1][:3]
     name = f"{system.compiler}:{target.topology}"
     return list(topologies.get_topology_desc(name, "tpu", **options).devices)
 

@@ -1,0 +1,112 @@
+"""Trials of a study beside each other on one machine, each in a process with devices of its own.
+
+The slots share out what the machine has: its GPUs or its TPU chips, one each, or the cores of a
+CPU in equal parts. The study's own process then finds every trial over, and makes the result.
+"""
+
+import concurrent.futures
+import os
+import queue
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.study.design import Trial
+
+_OVER = (ExitStatus.DONE, ExitStatus.BUDGET_SPENT, ExitStatus.DIVERGED)
+
+
+def run(
+    argv: Sequence[str], trials: Iterable[Trial], slots: int, tell: Callable[[str], None]
+) -> None:
+    """Runs trials, as many at once as there are slots.
+
+    Args:
+      argv: The study's command line after `dawnjax study`, without what asks for slots.
+      trials: Those that are not over.
+      slots: How many run at once.
+      tell: Called with a line for each trial that ends.
+
+    Raises:
+      ConfigError: The machine has fewer devices or cores than slots.
+      KeyboardInterrupt: The study was asked to stop; the trials are saved.
+    """
+    free: queue.Queue[tuple[list[str], dict[str, str]]] = queue.Queue()
+    for place in _places(slots):
+        free.put(place)
+    running: set[subprocess.Popen[str]] = set()
+
+    def one(trial: Trial) -> None:
+        prefix, environment = free.get()
+        try:
+            command = [*prefix, sys.executable, "-m", "dawnjax", "study", *argv]
+            with subprocess.Popen(
+                [*command, f"--trial={trial.number}"],
+                env={**os.environ, **environment},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process:
+                running.add(process)
+                said = process.communicate()[1]
+            running.discard(process)
+        finally:
+            free.put((prefix, environment))
+        name = f"{trial.arm.name}, seed {trial.seed}"
+        if process.returncode in _OVER:
+            tell(f"{name}: over")
+        else:
+            lines = [line for line in said.splitlines() if line.strip()]
+            tell(f"{name}: {lines[-1] if lines else f'status {process.returncode}'}")
+
+    with concurrent.futures.ThreadPoolExecutor(slots) as pool:
+        futures = [pool.submit(one, trial) for trial in trials]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            for process in list(running):
+                process.terminate()  # a trial saves, and ends
+            raise
+
+
+def _places(slots: int) -> list[tuple[list[str], dict[str, str]]]:
+    """What stands before the command of each slot, and what is in its environment."""
+    gpus = _gpus()
+    if gpus:
+        _refuse_more(slots, len(gpus), "GPUs")
+        return [([], {"CUDA_VISIBLE_DEVICES": gpu}) for gpu in gpus[:slots]]
+    chips = sorted(str(path) for path in Path("/dev").glob("accel*"))
+    if chips:
+        _refuse_more(slots, len(chips), "TPU chips")
+        one_chip = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
+        return [([], {"TPU_VISIBLE_CHIPS": str(chip), **one_chip}) for chip in range(slots)]
+    cores = sorted(os.sched_getaffinity(0))
+    _refuse_more(slots, len(cores), "cores")
+    share = len(cores) // slots
+    taskset = shutil.which("taskset")
+    if taskset is None:
+        raise ConfigError("--side_by_side needs taskset (util-linux) to share the cores out")
+    return [
+        ([taskset, "-c", ",".join(map(str, cores[slot * share : (slot + 1) * share]))], {})
+        for slot in range(slots)
+    ]
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA names them; none where JAX is kept from them."""
+    if os.environ.get("JAX_PLATFORMS", "") == "cpu":
+        return []
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [part for part in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if part]
+    return [path.name.removeprefix("nvidia") for path in sorted(Path("/dev").glob("nvidia[0-9]*"))]
+
+
+def _refuse_more(slots: int, there: int, what: str) -> None:
+    if slots > there:
+        raise ConfigError(f"--side_by_side={slots}: this machine has {there} {what}")
