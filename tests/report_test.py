@@ -14,8 +14,8 @@ from dawnjax.analysis.leaderboard import RULE
 from dawnjax.report import boards, curves, inputs, own, page, trials, writing
 from dawnjax.report.figures import Figure
 from dawnjax.report.privacy import Redactor
-from dawnjax.report.table_view import MOST_ROWS, TableView
-from dawnjax.results.entries import Evaluation, Target, write_entries
+from dawnjax.report.table_view import MOST_ROWS, TableView, labels_apart
+from dawnjax.results.entries import Entry, Evaluation, Target, write_entries
 
 
 @pytest.fixture(scope="module")
@@ -387,3 +387,57 @@ def test_a_browser_runs_the_page(report, tmp_path):
     # Cost: 600 s at 3, 700 at 4, 800 at 5, 900 at 6 USD an hour; entries without one stay last.
     assert direction == "descending" and by_cost == "4dawn3 3dawn2 2dawn1 1dawn0 5dawn4 6dawn5"
     assert then == "2dawn1 1dawn0"
+
+
+def test_entries_beside_each_other_are_named_by_what_differs():
+    def ours(variant: str, system: str = "1 x cpu (2 cores)") -> Entry:
+        fields = {"suite": "dawnjax", "benchmark": "digits", "variant": variant}
+        return entry(system, [1.0], **fields)
+
+    same = "optimizer.base_learning_rate=0.2"
+    group = [ours(f"{same}, global_batch_size={size}") for size in (32, 64)]
+    assert labels_apart(group) == ["global_batch_size=32", "global_batch_size=64"]
+    assert labels_apart([ours("data.kept_classes=[0, 1]"), ours("")]) == [
+        "kept_classes=[0, 1]",
+        "digits",
+    ]
+    assert labels_apart(group[:1]) == [
+        "digits base_learning_rate=0.2 global_batch_size=32 on 1 x cpu (2 cores)"
+    ]
+    elsewhere = [ours(""), ours("", "8 x TPU v3")]
+    assert labels_apart(elsewhere) == ["on 1 x cpu (2 cores)", "on 8 x TPU v3"]
+
+
+def test_own_runs_on_published_data_stand_among_official_entries():
+    official = entry(
+        "fast",
+        [100.0],
+        suite="dawnbench",
+        round="",
+        benchmark="CIFAR10",
+        source="CIFAR10/train/fast.json",
+        target=Target(metric="top1Accuracy", value=94.0, unit="percent"),
+    )
+    fields = {
+        "suite": "dawnjax",
+        "round": "",
+        "benchmark": "cifar10_record",
+        "source": "cifar10_record/1234/gpu",
+        "target": Target(metric="top_1_accuracy", value=0.94),
+        "data": "CIFAR-10",
+    }
+    ours = entry("gpu", [50.0], **fields, published="CIFAR-10")
+    assert board_sources([official, ours]) == [ours.source, official.source]
+    for other in (
+        dataclasses.replace(ours, published=""),  # some other data
+        dataclasses.replace(ours, target=Target(metric="top_1_accuracy", value=0.9)),
+        dataclasses.replace(ours, benchmark="cifar10_record, fine-tuned"),
+        dataclasses.replace(ours, published="ImageNet"),
+    ):
+        assert board_sources([official, other]) == [official.source]
+
+
+def board_sources(entries: list[Entry]) -> list:
+    """Sources of the board of DAWNBench's CIFAR10, in their order."""
+    [board] = [b for b in boards.boards(entries) if b.title.startswith("DAWNBench CIFAR10")]
+    return [row["source"] for row in board.by_time.records()]

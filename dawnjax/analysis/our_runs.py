@@ -277,6 +277,10 @@ def _more_complete(first: OurRun, second: OurRun) -> OurRun:
     return whole._replace(copies=(*first.copies, *second.copies, remark))
 
 
+FINE_TUNED = ", fine-tuned"
+"""Ends the benchmark of runs that began with another run's parameters."""
+
+
 def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
     """Groups runs into entries, by experiment, identity and system; in the order of their names.
 
@@ -323,7 +327,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         source=f"{first.experiment}/{first.identity}/{system}",
         suite="dawnjax",
         # No board has a run that began with another's parameters beside one that did not.
-        benchmark=first.experiment + (", fine-tuned" if first.initialized_from else ""),
+        benchmark=first.experiment + (FINE_TUNED if first.initialized_from else ""),
         system=system,
         hardware=runs[0].hardware,
         processor_class=_PROCESSOR_CLASSES.get(first.platform, ""),
@@ -343,6 +347,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
         warnings=(*_target_warnings(first), *_warnings(runs)),
         reasons=reasons,
         data=data_name(first),
+        published=_published(first),
         identity=first.identity,
         variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
     )
@@ -353,6 +358,12 @@ def data_name(result: RunResult) -> str:
     """What a run was trained on, as its dataset declared it."""
     name = result.data.get("name") if isinstance(result.data, dict) else None
     return name if isinstance(name, str) and name else "data that the log does not name"
+
+
+def _published(result: RunResult) -> str:
+    """The published set that a run's data are; empty for all others."""
+    name = result.data.get("benchmark") if isinstance(result.data, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def _distinctions(run: OurRun) -> list[str]:

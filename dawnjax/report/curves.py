@@ -24,6 +24,7 @@ from dawnjax.report.table_view import (
     TableView,
     compilation_cell,
     label,
+    labels_apart,
     number_cell,
 )
 from dawnjax.results.entries import Entry, Target, Trial
@@ -210,7 +211,8 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
     target = group[0].target
     lines, left_out, sentences = [], [], []
     behind = 0
-    for entry in group:
+    shorts = labels_apart(group)
+    for entry, short in zip(group, shorts, strict=True):
         strands = _strands(entry, against)
         points = _curve(entry, against)
         if (
@@ -234,7 +236,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         behind += not named
         shown = tuple(strands) if named and len(strands) <= MOST_STRANDS else ()
         if points or shown:
-            lines.append(plots.Line(label(entry) if named else "", tuple(points), shown))
+            lines.append(plots.Line(short if named else "", tuple(points), shown))
     if not lines:
         return None
     firsts = [point[0] for line in lines for point in line.every if point[0] > 0]
@@ -278,7 +280,8 @@ def _threshold_figure(
 ) -> Figure | None:
     lines, left_out, sentences = [], [], []
     fastest = [pair for pair in zip(group, times, strict=True) if ranking_seconds(pair[0])[0]]
-    for entry, entry_times in fastest[:MOST_NAMED]:
+    shorts = labels_apart([entry for entry, _ in fastest[:MOST_NAMED]])
+    for (entry, entry_times), short in zip(fastest[:MOST_NAMED], shorts, strict=True):
         points = [
             (time.threshold, time.mean_seconds)
             for time in entry_times
@@ -291,7 +294,7 @@ def _threshold_figure(
             f"{label(entry)}: "
             + ", ".join(f"{quality(at, target)} in {words.duration(s)}" for at, s in points)
         )
-        lines.append(plots.Line(label(entry), tuple(points)))
+        lines.append(plots.Line(short, tuple(points)))
     if not lines or target.value is None:
         return None
     x = plots.Axis(f"threshold, {metric_label(target)}", lambda value: _tick(value, target))

@@ -58,7 +58,12 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
       RunError: Nothing could be read, or a file is damaged.
     """
     loaded, runs = load_with_runs(*paths)
-    hosts = {str(host.get("hostname", "")) for run in runs for host in run.result.hosts if host}
+    hosts = {
+        str(host.get("hostname", ""))
+        for run in runs
+        for host in run.result.hosts
+        if isinstance(host, dict)
+    }
     redactor = Redactor(hosts, keep=include_hosts)
     studies, damaged = _studies(paths)
     return Inputs(

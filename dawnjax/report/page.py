@@ -13,7 +13,7 @@ import markupsafe
 
 import dawnjax
 from dawnjax.analysis.tables import Table
-from dawnjax.report import boards, curves, own, studies, summary, systems, trials
+from dawnjax.report import boards, curves, own, steps, studies, summary, systems, trials
 from dawnjax.report.figures import NARROW, WIDE, Figure
 from dawnjax.report.inputs import Inputs
 from dawnjax.report.sections import Section
@@ -58,6 +58,7 @@ def make(
         summary.paper_section(*paper) if paper else None,
         *studies.studies_sections(inputs.studies),
         own.runs_section(runs),
+        steps.steps_section(runs),
         boards.leaderboards_section(all_boards, until),
         curves.learning_section(entries),
         trials.stability_section(entries),

@@ -1,6 +1,7 @@
 """Tables as the page shows them: numbers in words, with a reason where a number is missing."""
 
 import dataclasses
+import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -135,6 +136,28 @@ def label(entry: Entry, *, benchmark: bool = False) -> str:
         name = f"{entry.submitter} {entry.system or entry.hardware}{many}".strip()
         name += f" ({entry.distinction})" if entry.distinction else ""
     return f"{entry.benchmark} · {name}" if benchmark else name
+
+
+def labels_apart(entries: Sequence[Entry]) -> list[str]:
+    """Names of entries that stand beside each other: what ours share is left out of them."""
+    whole = [label(entry) for entry in entries]
+    parts = [_parts(entry) for entry in entries]
+    ours = [set(of) for entry, of in zip(entries, parts, strict=True) if entry.suite == "dawnjax"]
+    shared = set.intersection(*ours) if len(ours) > 1 else set()
+    names = [
+        " ".join(part for part in of if part not in shared) or entry.benchmark
+        for entry, of in zip(entries, parts, strict=True)
+    ]
+    return names if len(set(names)) == len(set(whole)) else whole
+
+
+def _parts(entry: Entry) -> tuple[str, ...]:
+    """What a label is put together from; a changed field has the last part of its name."""
+    if entry.suite != "dawnjax":
+        return (label(entry),)
+    changed = re.split(r", (?=[\w.]+=)", entry.variant)
+    fields = (re.sub(r"^[\w.]*\.", "", field) for field in changed if field)
+    return tuple(filter(None, [entry.benchmark, *fields, f"on {entry.system}", entry.distinction]))
 
 
 def shown(cell: Cell, column: Column) -> CellView:

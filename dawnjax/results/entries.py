@@ -154,6 +154,8 @@ class Entry:
       reasons: Why a field is None, where that can be said.
       data: Of ours: what it was trained on, as the run declares it, such as `CIFAR-10`; a sentence
         where the log does not say. Empty for official entries.
+      published: Of ours: the published set that those data are, such as `CIFAR-10`; empty for all
+        others.
       identity: Of ours: the hash of the experiment that all trials share; empty for official ones.
       variant: Of ours: the flags that changed the experiment, in words; empty if none did.
       distinction: What else tells it from entries of the same experiment and system, in words that
@@ -188,6 +190,7 @@ class Entry:
     warnings: tuple[str, ...] = ()
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     data: str = ""
+    published: str = ""
     identity: str = ""
     variant: str = ""
     distinction: str = ""

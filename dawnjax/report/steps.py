@@ -1,0 +1,254 @@
+"""Section on where the time of our runs' steps went, on every host, as their profiles say."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.tables import Cell, Column, Table
+from dawnjax.report import figures, svg, words
+from dawnjax.report.figures import Figure
+from dawnjax.report.sections import Section
+from dawnjax.report.table_view import view
+
+MOST_BARS = 24
+MOST_LOSSES = 10
+
+PARTS = {
+    "compute": "computing",
+    "exposed_wire": "communication, on the wire",
+    "exposed_skew": "communication, waiting for the slowest",
+    "input_wait": "waiting for input",
+    "host": "host",
+    "shared_core": "core shared with another device",
+    "idle": "idle, cause not known",
+}
+"""The parts of a step, as `result.json` and the page name them."""
+
+_HOST = (Column("run", "run"), Column("host", "host", kind="integer"))
+
+_SHARES = (
+    Column("mfu", "model FLOP utilization", kind="fraction"),
+    Column("hfu", "executed FLOP utilization", kind="fraction"),
+    Column("memory_bandwidth_fraction", "memory bandwidth", kind="fraction"),
+    Column("tensor_core_fraction", "tensor-core time", kind="fraction"),
+    Column("busy_fraction", "busy", kind="fraction"),
+)
+_COMMUNICATION = (
+    Column("communication_fraction", "communication", kind="fraction"),
+    Column("exposed_fraction", "exposed", kind="fraction"),
+    Column("exposed_skew_fraction", "of it waiting for the slowest", kind="fraction"),
+    Column("bytes_per_step", "bytes communicated", kind="number"),
+)
+
+Host = Mapping[str, Any]
+
+
+def steps_section(runs: Sequence[OurRun]) -> Section | None:
+    """Section with the parts of a step, what each host used, and the ops that lose most."""
+    hosts = [(run, host) for run in runs for host in run.result.hosts if _parts_of(host)]
+    if not hosts:
+        return None
+    used, losses = _used_table(hosts), _losses_table(hosts)
+    stragglers = [
+        f"{run.name}: {run.result.straggler['message']}"
+        for run in runs
+        if isinstance(run.result.straggler, dict)
+        and isinstance(run.result.straggler.get("message"), str)
+    ]
+    blocks = [_parts_figure(hosts), view(used, [c.name for c in used.columns if _is_told(used, c)])]
+    if losses.rows:
+        blocks.append(_losses_figure(hosts))
+    return Section(
+        name="steps",
+        title="Where the time of a step went",
+        lead=(
+            "From the profile of each host's own devices, the mean over them. The parts sum to the "
+            "step; a share whose cause is not known is shown as such.",
+            *stragglers,
+        ),
+        blocks=tuple(blocks),
+        folded=(view(losses),) if losses.rows else (),
+        tables=(used, losses) if losses.rows else (used,),
+    )
+
+
+def _number(fields: Any, name: str) -> float | None:
+    """A number of a log, which may hold anything."""
+    value: Any = fields.get(name) if isinstance(fields, Mapping) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _parts_of(host: Any) -> tuple[float, ...]:
+    """Seconds of each of `PARTS`; empty without a profile."""
+    utilization = host.get("utilization") if isinstance(host, Mapping) else None
+    parts = utilization.get("parts_seconds") if isinstance(utilization, Mapping) else None
+    seconds = [_number(parts, name) or 0.0 for name in PARTS]
+    return tuple(max(0.0, value) for value in seconds) if any(s > 0 for s in seconds) else ()
+
+
+def _index(host: Host) -> int:
+    value = host.get("process_index")
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _label(run: OurRun, host: Host) -> str:
+    return f"{run.name} host {_index(host)}" if len(run.result.hosts) > 1 else run.name
+
+
+def _used_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
+    columns = (
+        *_HOST,
+        Column("step_seconds", "step", "s", "number"),
+        *_SHARES,
+        *_COMMUNICATION,
+        Column("input_wait_fraction", "waiting for input", kind="fraction"),
+        Column("cpu_fraction", "host's CPU", kind="fraction"),
+        Column("memory_bytes", "host's memory", "bytes", "number"),
+        Column("device_memory_peak_bytes", "device memory, peak", "bytes", "number"),
+        Column("why", "why not known"),
+    )
+    rows = []
+    for run, host in hosts:
+        used, sent = host.get("utilization"), host.get("communication")
+        cells: dict[str, Cell] = {"run": run.name, "host": _index(host), "why": _reasons(host)}
+        cells["step_seconds"] = _number(used, "traced_step_seconds")
+        cells |= {column.name: _number(used, column.name) for column in _SHARES}
+        for column in _COMMUNICATION:
+            cells[column.name] = _number(sent, column.name.removeprefix("communication_"))
+        for name in ("input_wait_fraction", "cpu_fraction", "memory_bytes"):
+            cells[name] = _number(host, name)
+        cells["device_memory_peak_bytes"] = _number(host, "device_memory_peak_bytes")
+        rows.append(tuple(cells[column.name] for column in columns))
+    return Table(
+        name="hosts",
+        title="What each host used",
+        columns=columns,
+        rows=tuple(rows),
+        notes=(
+            "Utilization is of the profiled steps, against the peak that the run's result names.",
+            "Simulated devices share the cores of one machine: no wire lies between them.",
+        ),
+    )
+
+
+def _reasons(host: Host) -> str:
+    found = []
+    for part in ("utilization", "communication"):
+        fields = host.get(part)
+        reasons = fields.get("reasons") if isinstance(fields, Mapping) else None
+        if isinstance(reasons, Mapping):
+            found += [f"{name}: {why}" for name, why in sorted(reasons.items())]
+    return "; ".join(found)
+
+
+def _is_told(table: Table, column: Column) -> bool:
+    """Whether a column of numbers has one; texts stay in the files."""
+    return column.name in ("run", "host") or (
+        column.kind != "text" and any(cell is not None for cell in table.column(column.name))
+    )
+
+
+def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
+    rows = [
+        figures.Row(_label(run, host), "", parts, words.duration(sum(parts)))
+        for run, host in hosts
+        if (parts := _parts_of(host))
+    ]
+    shown = rows[:MOST_BARS]
+    names = tuple(PARTS.values())
+    summary = "; ".join(
+        f"{row.label}: "
+        + ", ".join(
+            f"{name} {100 * value / sum(row.values):.1f} %"
+            for name, value in zip(names, row.values, strict=True)
+            if value
+        )
+        for row in shown
+    )
+    return Figure(
+        name="step_parts",
+        title="A step of each host, in parts",
+        summary=f"{summary}.",
+        caption="Traced steps after the target was reached; in no time to accuracy.",
+        draw=lambda width: figures.draw_bars(
+            shown, names, "a step", words.duration, svg.time_ticks, width
+        ),
+        left_out=tuple((row.label, "too many bars for one figure") for row in rows[MOST_BARS:]),
+        tables=("hosts",),
+    )
+
+
+def _losses(host: Host) -> list[tuple[str, float, float]]:
+    """Op, seconds a step and seconds lost against the roofline, the largest loss first."""
+    utilization = host.get("utilization")
+    rows = utilization.get("largest_losses") if isinstance(utilization, Mapping) else None
+    found = []
+    for row in rows if isinstance(rows, list) else []:
+        seconds, lost = (_number(row, f"{name}seconds_per_step") for name in ("", "lost_"))
+        if seconds is None or lost is None or not 0 <= lost <= seconds:
+            continue
+        name = str(row.get("layer") or row.get("op") or "")
+        line = str(row.get("line") or "")
+        found.append((f"{name} ({line})" if line else name, seconds, lost))
+    return sorted(found, key=lambda row: -row[2])[:MOST_LOSSES]
+
+
+def _losses_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
+    return Table(
+        name="losses_of_ops",
+        title="The ops that lose most against their roofline, on each host",
+        columns=(
+            *_HOST,
+            Column("op", "op"),
+            Column("seconds_per_step", "a step", "s", "number"),
+            Column("lost_seconds_per_step", "lost", "s", "number"),
+        ),
+        rows=tuple(
+            (run.name, _index(host), *loss) for run, host in hosts for loss in _losses(host)
+        ),
+        notes=(
+            "Lost: time beyond the longer of the op's FLOPs at the peak and its bytes at the "
+            "memory's bandwidth.",
+        ),
+    )
+
+
+def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
+    """The losses of the host of each run whose step is the longest."""
+    slowest: dict[str, tuple[OurRun, Host]] = {}
+    for run, host in hosts:
+        before = slowest.get(run.name)
+        if before is None or sum(_parts_of(host)) > sum(_parts_of(before[1])):
+            slowest[run.name] = (run, host)
+    rows = [
+        figures.Row(name, _label(run, host), (seconds - lost, lost), words.duration(seconds))
+        for run, host in slowest.values()
+        for name, seconds, lost in _losses(host)
+    ]
+    shown = rows[: 3 * MOST_LOSSES]
+    return Figure(
+        name="op_losses",
+        title="The ops that lose most against their roofline",
+        summary="; ".join(
+            f"{row.group}, {row.label}: {words.duration(row.values[1])} of {row.note} lost"
+            for row in shown
+        )
+        + ".",
+        caption=(
+            "Of the host of each run whose step is the longest. What an op needs at the least is "
+            "the longer of its FLOPs at the peak and its bytes at the memory's bandwidth."
+        ),
+        draw=lambda width: figures.draw_bars(
+            shown,
+            ("at the least", "lost"),
+            "a step",
+            words.duration,
+            svg.time_ticks,
+            width,
+        ),
+        left_out=tuple((row.group, "too many bars for one figure") for row in rows[len(shown) :]),
+        tables=("losses_of_ops",),
+    )
