@@ -8,11 +8,12 @@ no part. Its arrays are
 
 `seen` has a bit for each item that the user rated in the training split (bit i of word w for item
 32 w + i), and for each place after the last item. Of `items` the first is held out; the others
-were never rated by the user. They are drawn with replacement, as MLPerf's reference draws them, and
-an item that was drawn before is replaced by -1: it counts once.
+were never rated by the user. They are drawn with replacement, as in MLPerf v0.5, and an item that
+was drawn before is replaced by -1: it counts once, as in the reference's map of items to scores.
 
-Source: X. He et al., "Neural Collaborative Filtering" (WWW 2017), section 4.1; mlcommons/training,
-v0.5, `recommendation/pytorch/convert.py`.
+Source: X. He et al., "Neural Collaborative Filtering" (WWW 2017), section 4.1; MLPerf Training
+v0.5, logs of `ncf` (`preproc_hp_sample_eval_replacement: true`); mlcommons/training, v0.5,
+`recommendation/pytorch/ncf.py`, `eval_one`.
 """
 
 import dataclasses

@@ -1,10 +1,11 @@
 """Neural collaborative filtering: GMF, MLP, and NeuMF, which joins them.
 
 Source: X. He et al., "Neural Collaborative Filtering" (WWW 2017, arXiv 1708.05031): equations 8 and
-9 for GMF, 10 for the MLP, 12 for NeuMF. Initial values are those of MLPerf's reference (mlcommons/
-training, v0.5, `recommendation/pytorch`): embeddings from a normal distribution of standard
+9 for GMF, 10 for the MLP, 12 for NeuMF. Initial values are those of the paper's code (hexiangnan/
+neural_collaborative_filtering, `NeuMF.py`): embeddings from a normal distribution of standard
 deviation 0.01 (also section 4.1 of the paper), hidden layers Glorot-uniform, the last layer
-LeCun-uniform, biases zero.
+LeCun-uniform, biases zero. MLPerf's reference (mlcommons/training, v0.5, `neumf.py`) differs in the
+biases alone, which are PyTorch's uniform ones.
 """
 
 import dataclasses

@@ -12,7 +12,6 @@ from dawnjax.errors import ConfigError
 from dawnjax.limits import FractionBelowOne, Limit, OneOrMore, Positive, check_fields, require
 from dawnjax.models.execution import Execution
 from dawnjax.models.resnet import ResNet
-from dawnjax.models.transformer import Transformer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +71,8 @@ def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(model):
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
     # Images large enough for each of them.
     images = {"image_shape": (136, 136, 3), "num_classes": 10}
-    data: dict[str, Any] = {"vocabulary_size": 20} if model is Transformer else images
+    others = {"transformer": {"vocabulary_size": 20}, "neumf": {"num_users": 3, "num_items": 4}}
+    data: dict[str, Any] = others.get(model.TAG, images)
 
     def build():
         return nnx.eval_shape(lambda: model().build(**data, execution=execution, rngs=nnx.Rngs(0)))

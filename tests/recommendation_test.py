@@ -63,6 +63,9 @@ def num_params(config: NeuMF, spec: InteractionsSpec) -> int:
 def test_published_sizes():
     # MLPerf v0.5's logs of ncf say "31832577 parameters".
     assert num_params(load_experiment("movielens_ml20m_neumf").model, ML_20M) == 31_832_577
+    # They have an `input_size` of 19861770, and 138493 users among 999 items.
+    assert (ML_20M.num_train_examples, ML_20M.num_eval_examples) == (19_861_770, 138_493)
+    assert load_experiment("movielens_ml20m_neumf").data.num_eval_negatives == 999
     assert num_params(load_experiment("movielens_ml100k_neumf").model, ML_100K) == 107_761
     # The paper's networks with 8 factors on MovieLens 1M, by hand.
     rows = 6_040 + 3_706

@@ -5,7 +5,9 @@ that it did not rate, new ones each time. An example to evaluate is a user with 
 rated last, which was held out, and fixed items that it never rated; the metrics say how high the
 held-out item ranks among them.
 
-Source: X. He et al. 2017 (arXiv 1708.05031), equation 7 for the loss, section 4.1 for the protocol.
+Source: X. He et al. 2017 (arXiv 1708.05031), equation 7 for the loss, section 4.1 for the protocol;
+mlcommons/training, v0.5, `recommendation/pytorch`: `dataset.py` for what is drawn, `ncf.py` for
+ties, where the held-out item stands last among equals.
 """
 
 import dataclasses
