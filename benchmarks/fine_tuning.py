@@ -1,6 +1,7 @@
 """What parameters of other classes are worth: five classes learnt anew, and fine-tuned.
 
-    python -m benchmarks fine_tuning [--experiment=digits] [--seeds=20] [--epochs=8] [FLAG...]
+    python -m benchmarks fine_tuning [--experiment=digits] [--seeds=20] [--epochs=8]
+                                     [--tuned="FLAG FLAG"] [FLAG...]
 
 For each seed a run learns five classes (the source), and two others learn the five classes that it
 has not seen: one begins anew, one with the source's parameters and a new head. Both have the same
@@ -29,6 +30,9 @@ def main() -> int:
     parser.add_argument("--experiment", default="digits")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--epochs", type=float, default=8.0)
+    parser.add_argument(
+        "--tuned", default="", help="flags of the fine-tuned run alone, with blanks"
+    )
     arguments, flags = parser.parse_known_args()
     results = harness.Results(f"fine_tuning_{arguments.experiment}")
     rows: list[dict[str, Any]] = []
@@ -37,7 +41,11 @@ def main() -> int:
             rows.append(_seed(Path(folder), seed, arguments, flags))
         print(rows[-1], flush=True)
         results.add(
-            experiment=arguments.experiment, epochs=arguments.epochs, flags=flags, rows=rows
+            experiment=arguments.experiment,
+            epochs=arguments.epochs,
+            flags=flags,
+            tuned_flags=arguments.tuned,
+            rows=rows,
         )
     print(results.path)
     return 0
@@ -46,7 +54,7 @@ def main() -> int:
 def _seed(folder: Path, seed: int, arguments: argparse.Namespace, flags: list[str]) -> dict:
     source = _run(folder / "source", HALVES[0], seed, arguments, flags)
     anew = _run(folder / "anew", HALVES[1], seed, arguments, flags)
-    begun = [*flags, f"--initialize_from={folder / 'source'}"]
+    begun = [*flags, *arguments.tuned.split(), f"--initialize_from={folder / 'source'}"]
     tuned = _run(folder / "tuned", HALVES[1], seed, arguments, begun)
     wanted = anew[-1][1]
     reached = [seconds for seconds, accuracy in tuned if accuracy >= wanted]

@@ -10,6 +10,7 @@ every failed trial included. `tests/pages_test.py` fails while a page differs fr
 import argparse
 import dataclasses
 import json
+import math
 import re
 import statistics
 import sys
@@ -521,6 +522,31 @@ def study_trials(name: str, record: Record) -> Iterator[list[str]]:
     yield ["", "", "", "all trials", f"{study:.1f} s", f"{loop:.1f} s", f"{study / loop:.3f}"]
 
 
+def fine_tuning(name: str, record: Record) -> Iterator[list[str]]:
+    """Accuracy on classes that the source has not seen: from anew, fine-tuned, the difference."""
+    rows = record["rows"]
+    sides = [[row[f"{side}_accuracy"] for row in rows] for side in ("source", "anew", "tuned")]
+    gains = [tuned - anew for tuned, anew in zip(sides[2], sides[1], strict=True)]
+    yield [
+        record["experiment"],
+        machine(name, record),
+        when(record, "jax"),
+        f"{len(rows)} seeds, {record['epochs']:g} epochs",
+        *(mean_with_interval(side) for side in [*sides, gains]),
+    ]
+
+
+def mean_with_interval(values: list[float]) -> str:
+    """A mean with the 95 % t interval of it, in percent."""
+    if len(values) < 3:
+        return f"{100 * statistics.fmean(values):.1f} %"
+    from scipy.stats import t
+
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    half = float(t.ppf(0.975, len(values) - 1)) * error
+    return f"{100 * statistics.fmean(values):.1f} % (± {100 * half:.1f})"
+
+
 def notes(kind: str) -> Callable[[str, Record], Iterator[list[str]]]:
     """Rows of one kind of `notes.json`, which is written by hand."""
 
@@ -838,6 +864,14 @@ TABLES = {
         each(f"what was tried | what must hold | held | at most | {_WHERE}", faults),
     ),
     "plan_validation": Table((), plan_validation),
+    "fine_tuning": Table(
+        ("fine_tuning_*.json",),
+        each(
+            f"experiment | {_WHERE} | trials | source, its classes | other classes from anew | "
+            "fine-tuned | gain",
+            fine_tuning,
+        ),
+    ),
     "study_trials": Table(
         ("study_trials*.json",),
         each(f"{_WHERE} | trials | what | in a study | single runs | ratio (95 %)", study_trials),
