@@ -3,6 +3,8 @@
 import collections
 import itertools
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog, log_path
 from dawnjax.runs.summary import summarize
-from dawnjax.study import trials, verdict
+from dawnjax.study import devices, side_by_side, trials, verdict
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import record_of, trials_over
@@ -291,3 +293,48 @@ def test_two_processes_do_not_run_one_study_or_one_trial(tmp_path, compile_cache
         assert "seed_0" in line and line.count("\n") == 1
     finally:
         held.close()
+
+
+def test_trials_side_by_side_have_devices_of_their_own(monkeypatch):
+    monkeypatch.setattr(devices, "gpus", lambda: ["2", "5", "7"])
+    places = side_by_side._places(2)
+    assert places == [([], {"CUDA_VISIBLE_DEVICES": gpu}) for gpu in ("2", "5")]
+    with pytest.raises(ConfigError, match="this machine has 3 GPUs"):
+        side_by_side._places(4)
+    monkeypatch.setattr(devices, "gpus", list)
+    monkeypatch.setattr(devices, "tpu_chips", lambda: 4)
+    assert [place[1]["TPU_VISIBLE_CHIPS"] for place in side_by_side._places(2)] == ["0", "1"]
+    monkeypatch.setattr(devices, "tpu_chips", lambda: 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 9})
+    assert [place[0][-1] for place in side_by_side._places(2)] == ["0,1", "2,3"]
+
+
+def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
+    study = Study(experiment="digits", kind="scaling", devices=(1, 2), seeds=1)
+    order = trials_of(study, arms_of(study, (), DIGITS))
+    two = next(trial for trial in order if trial.arm.devices == 2)
+    monkeypatch.setattr(devices, "gpus", lambda: ["0"])
+    with pytest.raises(ConfigError, match="needs 2 GPUs, and this machine has 1"):
+        trials.run_trial(study, two, tmp_path)
+    monkeypatch.setattr(devices, "gpus", lambda: ["0", "1"])
+    commands = []
+
+    def run(command, **_):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert trials.run_trial(study, two, tmp_path) == 0
+    assert "--platform=gpu" in commands[0] and "--devices_per_process=2" in commands[0]
+
+
+def test_trials_side_by_side_from_the_command_line(tmp_path, compile_cache, capfd):
+    command = ["study", "digits", "--seeds=2", "--max_steps=20", "--num_epochs=0", compile_cache]
+    command += ["--evaluation.first_epoch=0", "--schedule=constant", f"--out={tmp_path / 'out'}"]
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core: no two trials run beside each other")
+    assert main([*command, "--side_by_side=2"]) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["arms"][0]["trials"] == 2
+    assert "2 trials, 2 beside each other" in capfd.readouterr().err
+    assert main([*command, "--side_by_side=99"]) == 2

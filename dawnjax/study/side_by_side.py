@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.study import devices
 from dawnjax.study.design import Trial
 
 _OVER = (ExitStatus.DONE, ExitStatus.BUDGET_SPENT, ExitStatus.DIVERGED)
@@ -77,13 +77,13 @@ def run(
 
 def _places(slots: int) -> list[tuple[list[str], dict[str, str]]]:
     """What stands before the command of each slot, and what is in its environment."""
-    gpus = _gpus()
+    gpus = devices.gpus()
     if gpus:
         _refuse_more(slots, len(gpus), "GPUs")
         return [([], {"CUDA_VISIBLE_DEVICES": gpu}) for gpu in gpus[:slots]]
-    chips = sorted(str(path) for path in Path("/dev").glob("accel*"))
+    chips = devices.tpu_chips()
     if chips:
-        _refuse_more(slots, len(chips), "TPU chips")
+        _refuse_more(slots, chips, "TPU chips")
         one_chip = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
         return [([], {"TPU_VISIBLE_CHIPS": str(chip), **one_chip}) for chip in range(slots)]
     cores = sorted(os.sched_getaffinity(0))
@@ -96,15 +96,6 @@ def _places(slots: int) -> list[tuple[list[str], dict[str, str]]]:
         ([taskset, "-c", ",".join(map(str, cores[slot * share : (slot + 1) * share]))], {})
         for slot in range(slots)
     ]
-
-
-def _gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA names them; none where JAX is kept from them."""
-    if os.environ.get("JAX_PLATFORMS", "") == "cpu":
-        return []
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return [part for part in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if part]
-    return [path.name.removeprefix("nvidia") for path in sorted(Path("/dev").glob("nvidia[0-9]*"))]
 
 
 def _refuse_more(slots: int, there: int, what: str) -> None:

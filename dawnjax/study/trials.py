@@ -12,6 +12,7 @@ from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
 from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.runs.clock import RunClock
+from dawnjax.study import devices
 from dawnjax.study.design import Arm, Study, Trial
 from dawnjax.study.looks import Looks, Rows
 from dawnjax.study.reading import is_over, read_trial, row_of
@@ -70,9 +71,21 @@ def run_trial(study: Study, trial: Trial, out: Path) -> ExitStatus:
 
 def _launch(study: Study, trial: Trial, out: Path) -> ExitStatus:
     """Runs a trial with its own number of devices, which a process chooses once."""
-    devices = trial.arm.devices // study.processes
+    each = trial.arm.devices // study.processes
+    there = len(devices.gpus())
+    if devices.tpu_chips():
+        raise ConfigError(
+            "a scaling study does not divide a TPU's chips: run one study on a slice of each size, "
+            "and compare them (`dawnjax compare`)"
+        )
+    if 0 < there < trial.arm.devices:
+        raise ConfigError(
+            f"arm {trial.arm.name!r} needs {trial.arm.devices} GPUs, and this machine has {there}; "
+            "JAX_PLATFORMS=cpu simulates devices"
+        )
     command = [sys.executable, "-m", "dawnjax", "launch", f"--processes={study.processes}"]
-    command += [f"--devices_per_process={devices}", "--", "train", *flags_of(study, trial.arm)]
+    command += [f"--platform={'gpu' if there else 'cpu'}", f"--devices_per_process={each}", "--"]
+    command += ["train", *flags_of(study, trial.arm)]
     command += [f"--seed={trial.seed}", f"--run_dir={trial.directory(out)}"]
     done = subprocess.run(command, capture_output=True, text=True)
     status = ExitStatus(done.returncode) if 0 <= done.returncode <= 7 else ExitStatus.FAILED

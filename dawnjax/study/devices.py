@@ -1,0 +1,21 @@
+"""The accelerators of this machine, found without JAX: a study gives them to its trials."""
+
+import os
+from pathlib import Path
+
+
+def gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA names them; none where JAX is kept from them."""
+    if os.environ.get("JAX_PLATFORMS", "") == "cpu":
+        return []
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [part for part in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if part]
+    files = sorted(Path("/dev").glob("nvidia[0-9]*"))
+    return [file.name.removeprefix("nvidia") for file in files]
+
+
+def tpu_chips() -> int:
+    """How many TPU chips there are; none where JAX is kept from them."""
+    if os.environ.get("JAX_PLATFORMS", "") == "cpu":
+        return 0
+    return len(list(Path("/dev").glob("accel[0-9]*")))
