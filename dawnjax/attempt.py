@@ -98,6 +98,9 @@ class Attempt:
             resume_command = shlex.join(["dawnjax", "train", *argv, *new_dir])
             shown_command = launched.resume_command(resume_command)
             self._display.begin(run.directory.path, mesh, shown_command)
+            for event in log.events:
+                if event["event"] == "evaluation":
+                    self._display.remember(event["metrics"])
             watchdog.resume_command = resume_command
             watchdog.on_death = lambda message: log.append("warning", message=message)
             self._sampler = HostSampler(

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,35 @@ class _Console(Console):
         self.show(Text(escaped(text)))
 
 
+_PHASES = {
+    "setup": "starting",
+    "compile": "compiling",
+    "restore": "looking for a checkpoint",
+    "train": "training",
+    "eval": "evaluating",
+    "checkpoint": "saving",
+    "profile": "profiling, outside of the time to accuracy",
+    "other": "preparing",
+}
+"""What each phase is called while it lasts."""
+
+
+class _Lasting:
+    """A phase, and how long it has lasted, each time it is shown; for a second what was before."""
+
+    def __init__(self, name: str, before: str):
+        self._text, self._before = _PHASES.get(name, name), before
+        self._started = time.perf_counter()
+
+    def __rich__(self) -> Text:
+        seconds = time.perf_counter() - self._started
+        return Text(self._before if seconds < 1 and self._before else self.text(seconds))
+
+    def text(self, seconds: float) -> str:
+        """The line after so many seconds."""
+        return f"{self._text}, {seconds:.0f} s"
+
+
 class Display:
     """Shows a run on standard error; the closing table goes to standard output."""
 
@@ -58,6 +87,8 @@ class Display:
             self._status = self._console.status("starting")
         self._last_shown = 0.0
         self._best: dict[str, float] = {}
+        self._first_seen: tuple[float, int] | None = None
+        self._live_line = ""
 
     @property
     def is_live(self) -> bool:
@@ -77,9 +108,18 @@ class Display:
             self._live(self._status.start)
 
     def phase(self, name: str) -> None:
-        """Shows a phase that takes a while."""
-        if self._status is not None and name in ("compile", "restore"):
-            self._live(self._status.update, f"{name} ...")
+        """Shows the phase that begins, and from here on how long it has lasted."""
+        if self._status is not None:
+            self._live(self._status.update, _Lasting(name, self._live_line))
+
+    def remember(self, metrics: dict[str, Any]) -> None:
+        """Takes an evaluation of an earlier attempt into the best that is shown."""
+        for target in self._experiment.targets:
+            value = metrics.get(target.metric)
+            if isinstance(value, int | float):
+                best = self._best.get(target.metric, value)
+                choose = max if target.direction == "at_least" else min
+                self._best[target.metric] = choose(best, value)
 
     def compiled(self, name: str, seconds: float, cache: str) -> None:
         """Shows that a program is ready, if it took long."""
@@ -123,33 +163,46 @@ class Display:
         experiment = self._experiment
         last = f"/{experiment.num_steps(self._spec)}" if experiment.has_length else ""
         limit = f" of {experiment.max_seconds:g}" if experiment.max_seconds else ""
-        text = (
-            f"step {step}{last}  epoch {epoch:.2f}  "
-            f"{_rate_text(rate, self._experiment, self._spec)}  loss {loss:.4f}  "
-            f"{best or 'not yet evaluated'}  "
-            f"{run_seconds:.1f}{limit} s  input wait {100 * waited:.1f}%"
-        )
+        parts = [
+            f"step {step}{last}",
+            f"{run_seconds:.1f}{limit} s",
+            best or "not yet evaluated",
+            self._time_left(now, step),
+            f"loss {loss:.4f}",
+            f"epoch {epoch:.2f}",
+            _rate_text(rate, self._experiment, self._spec),
+            f"input wait {100 * waited:.1f}%",
+        ]
         if self._status is not None:
-            self._live(self._status.update, text)
+            self._live_line = fitting(parts, self._console.width - 2)
+            self._live(self._status.update, self._live_line)
         else:
-            self._line(text)
+            self._line("  ".join(filter(None, parts)))
+
+    def _time_left(self, now: float, step: int) -> str:
+        """The most time until the budget is spent, at the pace of this attempt so far."""
+        if self._first_seen is None:
+            self._first_seen = (now, step)
+        started, first = self._first_seen
+        if step == first or not self._experiment.has_length:
+            return ""
+        left = (now - started) / (step - first) * (self._experiment.num_steps(self._spec) - step)
+        return f"at most {_duration(left)} left"
 
     def evaluation(
         self, step: int, epoch: float, metrics: dict[str, Any], reached: bool, run_seconds: float
     ) -> None:
         """Shows an evaluation."""
-        for target in self._experiment.targets:
-            value = metrics[target.metric]
-            best = self._best.get(target.metric, value)
-            choose = max if target.direction == "at_least" else min
-            self._best[target.metric] = choose(best, value)
-        shown = "  ".join(
+        self.remember(metrics)
+        shown = [
             f"{name} {self._text(name, value)}"
             for name, value in metrics.items()
             if isinstance(value, float)
-        )
-        mark = "  target reached" if reached else ""
-        self._line(f"{run_seconds:8.2f} s  epoch {epoch:6.2f}  step {step}  {shown}{mark}")
+        ]
+        parts = [f"{run_seconds:8.2f} s", f"epoch {epoch:6.2f}", f"step {step}"]
+        parts += ["target reached"] if reached else []
+        width = self._console.width if self._status is not None else 10**6
+        self._line(fitting([*parts, *shown], width))
 
     def _text(self, name: str, value: float) -> str:
         metric = find_metric(self._experiment.task, name)
@@ -175,7 +228,7 @@ class Display:
             console.line(f"warning: {warning}")
         console.line(f"result: {run_dir / 'result.json'}")
 
-    def _live(self, change: Callable[..., None], *text: str) -> None:
+    def _live(self, change: Callable[..., None], *text: RenderableType) -> None:
         """Changes the live line, as long as its terminal is there."""
         try:
             change(*text)
@@ -185,6 +238,27 @@ class Display:
     def _line(self, text: str) -> None:
         if self._enabled:
             self._console.line(text)
+
+
+def fitting(parts: Sequence[str], width: int) -> str:
+    """As many of the parts as fit into a line, from the first on; never less than the first.
+
+    >>> fitting(["step 3", "", "1.0 s", "loss 0.5"], 14)
+    'step 3  1.0 s'
+    """
+    line = ""
+    for part in filter(None, parts):
+        longer = f"{line}  {part}" if line else part
+        if len(longer) > width and line:
+            break
+        line = longer
+    return line
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> Table:

@@ -2,7 +2,7 @@
 
 from dawnjax.config.command_line import with_experiment_flag
 from dawnjax.config.experiment_flags import parse_request
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.runs.clock import RunClock
 
 
@@ -16,4 +16,8 @@ def main(argv: list[str]) -> int:
     # Imported here: a wrong flag is answered before JAX is loaded to train.
     from dawnjax.train import train_to_target
 
-    return train_to_target(request, clock, argv)
+    status = train_to_target(request, clock, argv)
+    if status == ExitStatus.BUDGET_SPENT and request.experiment.name.endswith("_tiny"):
+        # Two steps are no try at a target: what was asked is whether all of it runs.
+        return ExitStatus.DONE
+    return status
