@@ -11,7 +11,7 @@ from dawnjax.profile import figures, host_profile
 from dawnjax.text import escaped
 
 _USAGE = (
-    "dawnjax profile RUN_DIR [--window=NAME] [--figures=false] | "
+    "dawnjax profile RUN_DIR [--window=NAME] [--figures=false] [--perfetto=FILE] | "
     "--experiment=NAME [--FLAG=VALUE...]"
 )
 _DESCRIPTION = """Shows for each host communication, utilization and the ops that lose most time.
@@ -38,6 +38,12 @@ def main(argv: list[str]) -> int:
         "The window to show, such as steps_20_24; empty takes the last, after_run if there is one.",
         flag_values=flag_values,
     )
+    flags.DEFINE_string(
+        "perfetto",
+        "",
+        "Write one timeline of all hosts, their clocks aligned, to this file (.json.gz).",
+        flag_values=flag_values,
+    )
     if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
         command_line.parse("profile", flag_values, figure_flags, _USAGE, _DESCRIPTION)
         return _fresh(rest, bool(flag_values["figures"].value))
@@ -45,6 +51,8 @@ def main(argv: list[str]) -> int:
     if len(paths) != 1:
         raise ConfigError(f"one run directory, or --experiment, is needed; {len(paths)} given")
     with_figures, window = (flag_values[name].value for name in ("figures", "window"))
+    if flag_values["perfetto"].value:
+        return write_timeline(Path(paths[0]), str(window), str(flag_values["perfetto"].value))
     return show(Path(paths[0]), bool(with_figures), str(window))
 
 
@@ -72,10 +80,7 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
     Raises:
       ConfigError: There is none, or none of that name.
     """
-    windows = host_profile.windows(run_dir)
-    window = window or list(windows)[-1]
-    if window not in windows:
-        raise ConfigError(f"{run_dir} has no window {window!r}; it has {', '.join(windows)}")
+    window, windows = _chosen(run_dir, window)
     profiles = [host_profile.read_profile(folder) for folder in windows[window]]
     print(_window_line(window, profiles[0], [name for name in windows if name != window]))
     hosts = {folder.parent for folders in windows.values() for folder in folders}
@@ -110,6 +115,46 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
                     file=sys.stderr,
                 )
     print(f"{len(written)} files under {run_dir / 'profile'}")
+    print(f"traces: {profiles[0].folder / 'plugins'}; one timeline of all hosts for Perfetto:")
+    print(f"  dawnjax profile {run_dir} --perfetto=timeline.json.gz")
+    return ExitStatus.DONE
+
+
+def _chosen(run_dir: Path, window: str) -> tuple[str, dict[str, list[Path]]]:
+    windows = host_profile.windows(run_dir)
+    window = window or list(windows)[-1]
+    if window not in windows:
+        raise ConfigError(f"{run_dir} has no window {window!r}; it has {', '.join(windows)}")
+    return window, windows
+
+
+def write_timeline(run_dir: Path, window: str, file: str) -> int:
+    """Writes one timeline of all hosts, and says how to open it.
+
+    Args:
+      run_dir: The run directory.
+      window: Name of the window; empty takes the last.
+      file: Where to.
+
+    Raises:
+      ConfigError: There is no such window.
+      RunError: A trace is missing or damaged, or the file cannot be written.
+    """
+    from dawnjax.profile import timeline
+
+    window, windows = _chosen(run_dir, window)
+    merged = timeline.merged(windows[window])
+    path = Path(file).expanduser()
+    timeline.write(merged, path)
+    moves = zip(merged.offsets, merged.spread_microseconds, strict=True)
+    for host, (offset, spread) in enumerate(moves):
+        how = "by the start of the window" if spread is None else f"+- {spread:.0f} us"
+        if host:
+            print(f"host {host} was moved by {offset:.0f} us ({how}) onto the clock of host 0")
+    print(f"{path}: window {window}, {len(merged.events):,} events")
+    print("open it at https://ui.perfetto.dev (Open trace file); nothing is sent anywhere")
+    print("XProf shows each host's own trace: pip install xprof")
+    print(f"  xprof --logdir={windows[window][0]}")
     return ExitStatus.DONE
 
 

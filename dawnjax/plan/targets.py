@@ -17,8 +17,6 @@ from dawnjax.errors import ConfigError
 from dawnjax.machine import data_tables
 from dawnjax.machine.hardware import GIGA, Device, find_product
 
-MOST_DEVICES = 4096
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class System:
@@ -34,6 +32,8 @@ class System:
       network_bytes_per_second: Between hosts, one direction, of each host; 0 where the torus links
         the hosts too.
       compiler: What the compiler calls the device.
+      most_devices: Of its largest slice, as Google's documentation has it; of GPUs what a plan
+        takes.
       price: Name of a host of it in the list of prices; empty where none is listed.
       source: Of all but the device's own numbers.
     """
@@ -46,6 +46,7 @@ class System:
     devices_per_host: int
     network_bytes_per_second: float
     compiler: str
+    most_devices: int
     price: str
     source: str
 
@@ -109,6 +110,7 @@ def systems() -> dict[str, System]:
             devices_per_host=int(row["devices_per_host"]),
             network_bytes_per_second=float(row["network_gb_per_second"] or 0) * GIGA,
             compiler=row["compiler"],
+            most_devices=int(row["most_devices"]),
             price=row["price"],
             source=row["source"],
         )
@@ -138,10 +140,11 @@ def parse_target(text: str) -> Target:
             + (", or the torus in chips, such as v5e:4x8" if "x" in size else "")
         )
     shape = tuple(int(part) for part in size.split("x"))
-    if len(shape) != system.topology_axes or not 0 < math.prod(shape) <= MOST_DEVICES:
+    num_devices = math.prod(shape) * system.devices_per_chip
+    if len(shape) != system.topology_axes or not 0 < num_devices <= system.most_devices:
         raise ConfigError(
-            f"--on={text}: chips of a {system.name} lie along {system.topology_axes} axes, and a "
-            f"plan has 1 to {MOST_DEVICES} of them"
+            f"--on={text}: chips of a {system.name} lie along {system.topology_axes} axes, and its "
+            f"largest slice has {system.most_devices} devices"
         )
     return Target(system=system, shape=shape)
 
@@ -149,10 +152,10 @@ def parse_target(text: str) -> Target:
 def _shape(system: System, num_devices: int) -> tuple[int, ...]:
     """The usual torus of a number of devices: its axes as alike as can be, the longest last."""
     chips, rest = divmod(num_devices, system.devices_per_chip)
-    if rest or not 0 < num_devices <= MOST_DEVICES:
+    if rest or not 0 < num_devices <= system.most_devices:
         raise ConfigError(
-            f"--on={system.name}:{num_devices}: a plan has 1 to {MOST_DEVICES} devices, and a chip "
-            f"of {system.name} has {system.devices_per_chip}"
+            f"--on={system.name}:{num_devices}: there are 1 to {system.most_devices} devices of "
+            f"{system.name}, and a chip of {system.name} has {system.devices_per_chip}"
         )
     if system.device.platform != "tpu":
         per_host = system.devices_per_host

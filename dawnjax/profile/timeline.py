@@ -1,0 +1,151 @@
+"""One timeline of all hosts: their traces as a single file for Perfetto, with aligned clocks.
+
+Each host's trace counts from its own start. A collective ends at the same moment on all devices
+that take part, so a host is moved by the median, over the collectives that it shares with the first
+host, of the difference of their ends. Without collectives the profiled windows are laid on each
+other, which begin after a barrier.
+
+Format: Chrome's Trace Event Format, JSON objects with `traceEvents`; times in microseconds.
+"""
+
+import dataclasses
+import gzip
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax import bounded
+from dawnjax.errors import RunError
+
+MOST_BYTES = 2**30
+MOST_MARKS = 10**8
+_WINDOW = "dawnjax.window"
+_NOISE = ("ThreadpoolListener", "end: ", "PythonRefManager")
+_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ncclDevKernel")
+_HOST_STRIDE = 10_000
+"""Between the process numbers of two hosts in the file: a host has a few, one a device."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """The merged trace.
+
+    Attributes:
+      events: Chrome's trace events.
+      offsets: By how many microseconds each host was moved.
+      spread_microseconds: Of each host, half the span of the middle half of the differences that
+        its median was taken of; None where windows were laid on each other.
+    """
+
+    events: list[dict[str, Any]]
+    offsets: list[float]
+    spread_microseconds: list[float | None]
+
+
+def merged(folders: Sequence[Path]) -> Timeline:
+    """Merges the traces of one window.
+
+    Args:
+      folders: The window's folder of each process, in their order.
+
+    Raises:
+      RunError: A trace is missing or damaged; names the file.
+    """
+    hosts = [_read(folder) for folder in folders]
+    events, offsets, spreads = [], [], []
+    for host, found in enumerate(hosts):
+        offset, spread = (0.0, 0.0) if host == 0 else _offset(hosts[0], found)
+        offsets.append(offset)
+        spreads.append(spread)
+        numbers: dict[Any, int] = {}
+        for event in found:
+            number = numbers.setdefault(event.get("pid"), len(numbers) % _HOST_STRIDE)
+            moved = {**event, "pid": host * _HOST_STRIDE + number}
+            if "ts" in moved:
+                moved["ts"] = round(moved["ts"] + offset, 3)
+            if moved["name"] == "process_name" and isinstance(moved.get("args"), dict):
+                moved["args"] = {"name": f"host {host} {moved['args'].get('name', '')}".strip()}
+            if moved["name"] == "process_sort_index":
+                moved["args"] = {"sort_index": moved["pid"]}
+            events.append(moved)
+    return Timeline(events, offsets, spreads)
+
+
+def write(timeline: Timeline, file: Path) -> None:
+    """Writes a timeline, packed where the name ends in `.gz`.
+
+    Raises:
+      RunError: It cannot be written.
+    """
+    text = json.dumps({"displayTimeUnit": "ms", "traceEvents": timeline.events}).encode()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(f".{file.name}.part")
+        part.write_bytes(gzip.compress(text, 6, mtime=0) if file.suffix == ".gz" else text)
+        part.replace(file)
+    except OSError as error:
+        raise RunError(f"cannot write {file}: {error.strerror or error}") from None
+
+
+def _read(folder: Path) -> list[dict[str, Any]]:
+    """The named events of a window's newest trace."""
+    files = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
+    if not files:
+        raise RunError(f"{folder} holds no *.trace.json.gz: this window was not traced to its end")
+    try:
+        with bounded.open_plain(files[-1]) as file:
+            record = bounded.load_json(bounded.gunzip(file, MOST_BYTES), MOST_MARKS)
+        events = record["traceEvents"]
+        if not isinstance(events, list):
+            raise ValueError("traceEvents is no list")
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise RunError(f"{files[-1]}: it is no trace ({why})") from None
+    return [event for event in events if _is_kept(event)]
+
+
+def _is_kept(event: Any) -> bool:
+    if not isinstance(event, dict) or not isinstance(event.get("name"), str):
+        return False
+    times = [event[name] for name in ("ts", "dur") if name in event]
+    if any(isinstance(time, bool) or not isinstance(time, int | float) for time in times):
+        return False
+    return not event["name"].startswith(_NOISE)
+
+
+def _offset(
+    first: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]
+) -> tuple[float, float | None]:
+    """How far the second host's trace is to be moved, and how sure that is."""
+    ends = [_collective_ends(events) for events in (first, other)]
+    differences = [
+        one - two
+        for name in ends[0].keys() & ends[1].keys()
+        if len(ends[0][name]) == len(ends[1][name])
+        for one, two in zip(ends[0][name], ends[1][name], strict=True)
+    ]
+    if len(differences) >= 4:
+        low, middle, high = statistics.quantiles(differences, n=4)
+        return middle, (high - low) / 2
+    starts = [_window_start(events) for events in (first, other)]
+    if starts[0] is None or starts[1] is None:
+        return 0.0, None
+    return starts[0] - starts[1], None
+
+
+def _collective_ends(events: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """Ends of each collective's runs on all devices of the host, ascending.
+
+    A CPU's threads share a device's events out, so that lines of the trace say nothing.
+    """
+    ends: dict[str, list[float]] = {}
+    for event in events:
+        if event.get("ph") == "X" and event["name"].startswith(_COLLECTIVES) and "ts" in event:
+            ends.setdefault(event["name"], []).append(event["ts"] + event.get("dur", 0.0))
+    return {name: sorted(found) for name, found in ends.items()}
+
+
+def _window_start(events: Sequence[dict[str, Any]]) -> float | None:
+    return next((event["ts"] for event in events if event["name"] == _WINDOW), None)
