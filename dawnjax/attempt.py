@@ -89,7 +89,7 @@ class Attempt:
             is_shown = shows and self._is_first
             self._display = Display(run.request.experiment, run.spec, enabled=is_shown)
             opened.callback(self._display.close)
-            writes_scalars = self._is_first and options.tensorboard
+            writes_scalars = self._is_first
             self.journal = Journal(run, self._display, writes_scalars=writes_scalars)
             opened.callback(self.journal.close)
             for message in run.warnings:
@@ -324,6 +324,7 @@ class Attempt:
             self._drop_profile(error)
             result = end()
         if result is not None:
+            self.journal.summarize(result)
             self._display.closing_table(result, self._run.directory.path)
 
     def _drop_profile(self, error: RunError) -> None:

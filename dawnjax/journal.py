@@ -7,8 +7,12 @@ from dawnjax.call_queue import CallQueue
 from dawnjax.evaluation import reaches
 from dawnjax.progress import Display
 from dawnjax.run_record import OpenRun
+from dawnjax.runs.directory import flatten
 from dawnjax.runs.logged_run import LoggedRun, events_of
 from dawnjax.runs.scalars import ScalarWriter
+from dawnjax.runs.summary import RunResult
+from dawnjax.runs.trackers import Trackers
+from dawnjax.text import without_secrets
 
 LIVE_RECORD_SECONDS = 1.0
 RECORD_SECONDS = 10.0
@@ -32,7 +36,7 @@ class Journal:
         Args:
           run: The run, with its log.
           display: What a person sees.
-          writes_scalars: Whether this process writes scalars for TensorBoard.
+          writes_scalars: Whether this process writes scalars for TensorBoard and other trackers.
         """
         self._log, self._clock, self._display = run.log, run.clock, display
         self._experiment, self._spec = run.request.experiment, run.spec
@@ -42,9 +46,17 @@ class Journal:
         self._earlier_seconds = 0.0
         self._record_seconds = LIVE_RECORD_SECONDS if display.is_live else RECORD_SECONDS
         self.record_at = time.perf_counter() + self._record_seconds
-        self._scalars = ScalarWriter(
-            run.directory.tensorboard if writes_scalars else None, self.warn
+        options, is_first = run.request.options, writes_scalars
+        board = run.directory.tensorboard if is_first and options.tensorboard else None
+        self._scalars = ScalarWriter(board, self.warn)
+        self._trackers = Trackers(
+            options.tracker if is_first else (),
+            run.record["run_id"],
+            run.directory.path,
+            without_secrets(flatten(self._experiment.recipe_fields())),
+            self.warn,
         )
+        self._summary: dict[str, Any] = {}
 
     def warn(self, message: str) -> None:
         """Records what a reader of the result should know, and shows it."""
@@ -62,6 +74,7 @@ class Journal:
         Args:
           clock_runs: Whether one did; the same on all processes.
         """
+        self._trackers.wait_until_open()
         if not clock_runs:
             xla_options = list(self._experiment.xla_options)
             self._log.append("run_start", durable=True, xla_options=xla_options)
@@ -112,7 +125,7 @@ class Journal:
             input_wait_seconds=round(input_wait_seconds, 6),
         )
         self._display.train(step, epoch, loss, queue, input_wait_seconds, self.run_seconds())
-        self._scalars.write(step, {"train/loss": loss})
+        self._write_scalars(step, {"train/loss": loss})
         self.record_at = time.perf_counter() + self._record_seconds
         if first_nonfinite_step and not self._diverged:
             self._diverged = True
@@ -133,7 +146,7 @@ class Journal:
         )
         self._display.evaluation(step, epoch, metrics, reached, self.run_seconds())
         numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
-        self._scalars.write(step, {f"eval/{name}": value for name, value in numbers.items()})
+        self._write_scalars(step, {f"eval/{name}": value for name, value in numbers.items()})
         return reached
 
     def step_that_reached(self) -> int:
@@ -141,6 +154,18 @@ class Journal:
         reached = LoggedRun.from_events(self._log.events).reached
         return 0 if reached is None else reached["step"]
 
+    def summarize(self, result: RunResult) -> None:
+        """Takes what the trackers are told at the end."""
+        names = ("status", "time_to_accuracy_seconds", "total_seconds_to_accuracy")
+        names += ("epochs_to_target", "examples_per_second", "cost_usd")
+        values = {name: getattr(result, name) for name in names}
+        self._summary = {name: value for name, value in values.items() if value is not None}
+
+    def _write_scalars(self, step: int, scalars: dict[str, float]) -> None:
+        self._scalars.write(step, scalars)
+        self._trackers.write(step, scalars)
+
     def close(self) -> None:
         """Writes the scalars that are buffered."""
         self._scalars.close()
+        self._trackers.close(self._summary)

@@ -10,6 +10,7 @@ from dawnjax.cluster.options import ProcessOptions
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Limit, OneOrMore, check_fields, require
 from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.runs.trackers import refuse_unknown
 
 _REMOTE = ("gs://", "s3://", "az://", "hf://")
 """The stores that Orbax's paths know."""
@@ -100,6 +101,7 @@ class RunOptions:
         by size.
       checkpoint: When the state is saved.
       tensorboard: Write scalars for TensorBoard.
+      tracker: Send scalars and the result to these too: `wandb`, `mlflow`.
       price_per_hour_usd: Price of one host; the cost is null without it.
       compile_cache_dir: Directory of compiled programs, kept between runs; empty takes
         `~/.cache/dawnjax/compiled`, `none` keeps nothing.
@@ -118,6 +120,7 @@ class RunOptions:
     data_placement: Literal["auto", "device", "host"] = "auto"
     checkpoint: CheckpointOptions = CheckpointOptions()
     tensorboard: bool = True
+    tracker: tuple[str, ...] = ()
     price_per_hour_usd: Annotated[
         float | None, Limit(lambda value: value is None or value >= 0, "be 0 or more")
     ] = None
@@ -134,6 +137,7 @@ class RunOptions:
         """
         check_fields(self)
         self.profile.windows()
+        refuse_unknown(self.tracker)
         if self.weight_update_sharding and self.mesh.fsdp > 1:
             raise ConfigError(
                 f"mesh.fsdp={self.mesh.fsdp} splits the optimizer's state already; take it or "

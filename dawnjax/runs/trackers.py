@@ -1,0 +1,209 @@
+"""Scalars for the trackers that people have: W&B and MLflow, each an extra of its own.
+
+A thread does all that a tracker asks for, so that neither a slow network nor an error of theirs
+holds up or ends a run: what cannot be sent is a warning, and the log has it all. They are loaded
+before the run's clock starts. What the thread takes of Python after that is on the clock, as all is.
+"""
+
+import contextlib
+import importlib.util
+import os
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from dawnjax.errors import ConfigError
+
+OPEN_SECONDS = 60.0
+"""How long a run waits for its trackers before its clock starts: their imports hold Python up."""
+
+CLOSE_SECONDS = 30.0
+"""How long the end of a run waits for its trackers, after its result is written."""
+
+_PACKAGES = {"wandb": "wandb", "mlflow": "mlflow"}
+
+
+class Tracker(Protocol):
+    """One tracker's run."""
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Adds scalars at a step."""
+        ...
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        """Adds what the run came to, and ends."""
+        ...
+
+
+def refuse_unknown(names: Sequence[str]) -> None:
+    """Refuses trackers that there are not, or whose package is not installed.
+
+    Raises:
+      ConfigError: Names the tracker, and what to install.
+    """
+    for name in names:
+        if name not in _PACKAGES:
+            raise ConfigError(f"tracker={name} is not known; there are {', '.join(_PACKAGES)}")
+        if importlib.util.find_spec(_PACKAGES[name]) is None:
+            raise ConfigError(f"tracker={name} is not installed: pip install 'dawnjax[{name}]'")
+
+
+class Trackers:
+    """The trackers of a run, served by a thread."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        run_id: str,
+        directory: Path,
+        config: Mapping[str, Any],
+        warn: Callable[[str], None],
+    ):
+        """Begins to serve; without names it does nothing.
+
+        Args:
+          names: Of the trackers, as `refuse_unknown` knows them.
+          run_id: The run's name, the same in all its attempts.
+          directory: The run directory; what a tracker keeps on disk lies in it.
+          config: The experiment, by dotted name.
+          warn: Called on the caller's thread with a line for each tracker that is given up.
+        """
+        self._warn = warn
+        self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._items: queue.SimpleQueue[tuple[int, dict[str, float]] | None] = queue.SimpleQueue()
+        self._summary: dict[str, Any] = {}
+        self._is_open = threading.Event()
+        self._thread: threading.Thread | None = None
+        if names:
+            self._thread = threading.Thread(
+                target=self._serve, args=(names, run_id, directory, config), daemon=True
+            )
+            self._thread.start()
+
+    def wait_until_open(self) -> None:
+        """Waits until the trackers are loaded and open, or given up: before the run's clock."""
+        if self._thread is not None and not self._is_open.wait(OPEN_SECONDS):
+            self._notes.put(
+                f"trackers are not open after {OPEN_SECONDS:g} s: loading is on the clock"
+            )
+        self._tell()
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        """Hands scalars to the thread."""
+        if self._thread is not None:
+            self._items.put((step, dict(scalars)))
+            self._tell()
+
+    def close(self, summary: Mapping[str, Any] | None = None) -> None:
+        """Waits until all is sent, but not for long; a second call does nothing."""
+        if self._thread is None:
+            return
+        thread, self._thread = self._thread, None
+        self._summary = dict(summary or {})
+        self._items.put(None)
+        thread.join(CLOSE_SECONDS)
+        if thread.is_alive():
+            self._notes.put(f"trackers had not ended after {CLOSE_SECONDS:g} s: their end may lack")
+        self._tell()
+
+    def _tell(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._warn(self._notes.get_nowait())
+
+    def _serve(
+        self, names: Sequence[str], run_id: str, directory: Path, config: Mapping[str, Any]
+    ) -> None:
+        open_now = {}
+        for name in names:
+            with self._noting(name, open_now):
+                open_now[name] = _ENGINES[name](run_id, directory, config)
+        self._is_open.set()
+        for item in iter(self._items.get, None):
+            for name in list(open_now):
+                with self._noting(name, open_now):
+                    open_now[name].write(*item)
+        for name in list(open_now):
+            with self._noting(name, open_now):
+                open_now[name].close(self._summary)
+
+    @contextlib.contextmanager
+    def _noting(self, name: str, open_now: dict[str, Tracker]) -> Any:
+        """Gives a tracker up at its first error, whatever it raises: it is another's code."""
+        try:
+            yield
+        except BaseException as error:
+            open_now.pop(name, None)
+            why = " ".join(str(error).split())[:200] or type(error).__name__
+            self._notes.put(f"no more of this run goes to {name}: {why}")
+
+
+class _Wandb:
+    """W&B; without a key or a mode it keeps its files in the run directory (`wandb sync`)."""
+
+    def __init__(self, run_id: str, directory: Path, config: Mapping[str, Any]):
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        has_key = bool(os.environ.get("WANDB_API_KEY")) or (Path.home() / ".netrc").exists()
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "dawnjax"),
+            id=run_id,
+            name=run_id,
+            resume="allow",
+            dir=str(directory),
+            config=dict(config),
+            mode=os.environ.get("WANDB_MODE") or ("online" if has_key else "offline"),
+            settings=wandb.Settings(silent=True, console="off", disable_git=True),
+        )
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        self._run.log(dict(scalars), step=step)
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        self._run.summary.update(dict(summary))
+        self._run.finish()
+
+
+class _Mlflow:
+    """MLflow; without MLFLOW_TRACKING_URI it keeps its files in the run directory."""
+
+    def __init__(self, run_id: str, directory: Path, config: Mapping[str, Any]):
+        # MLflow's own store of files is refused by its newest versions unless this is said.
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        from mlflow.tracking import MlflowClient  # pyright: ignore[reportMissingImports]
+
+        place = os.environ.get("MLFLOW_TRACKING_URI") or (directory / "mlruns").absolute().as_uri()
+        self._client = MlflowClient(tracking_uri=place)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "dawnjax")
+        known = self._client.get_experiment_by_name(name)
+        experiment = known.experiment_id if known else self._client.create_experiment(name)
+        wanted = f"tags.`dawnjax.run_id` = '{run_id}'"
+        earlier = self._client.search_runs([experiment], filter_string=wanted, max_results=1)
+        if earlier:
+            self._run = earlier[0].info.run_id
+            return
+        made = self._client.create_run(experiment, tags={"dawnjax.run_id": run_id}, run_name=run_id)
+        self._run = made.info.run_id
+        for field, value in config.items():
+            self._client.log_param(self._run, field, str(value)[:500])
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            self._client.log_metric(self._run, name, value, step=step)
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        for name, value in summary.items():
+            if isinstance(value, int | float):
+                self._client.log_metric(self._run, name, float(value))
+            else:
+                self._client.set_tag(self._run, f"dawnjax.{name}", str(value))
+        status = "FINISHED" if summary.get("status") in ("reached", "not_reached") else "FAILED"
+        self._client.set_terminated(self._run, status)
+
+
+_ENGINES: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {
+    "wandb": _Wandb,
+    "mlflow": _Mlflow,
+}
