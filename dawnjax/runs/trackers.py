@@ -2,7 +2,7 @@
 
 A thread does all that a tracker asks for, so that neither a slow network nor an error of theirs
 holds up or ends a run: what cannot be sent is a warning, and the log has it all. They are loaded
-before the run's clock starts. What the thread takes of Python after that is on the clock, as all is.
+before the run's clock starts. What the thread does after that is on the clock, as all is.
 """
 
 import contextlib
@@ -85,9 +85,7 @@ class Trackers:
     def wait_until_open(self) -> None:
         """Waits until the trackers are loaded and open, or given up: before the run's clock."""
         if self._thread is not None and not self._is_open.wait(OPEN_SECONDS):
-            self._notes.put(
-                f"trackers are not open after {OPEN_SECONDS:g} s: loading is on the clock"
-            )
+            self._notes.put(f"trackers not open after {OPEN_SECONDS:g} s load on the clock")
         self._tell()
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
