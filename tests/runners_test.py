@@ -185,3 +185,30 @@ def test_a_real_slurm_runs_the_trials_of_a_study(slurm, tmp_path, compile_cache)
     assert main(command) == 0
     [arm] = json.loads((out / "result.json").read_text())["arms"]
     assert (arm["trials"], arm["planned"], arm["reached"]) == (2, 2, 0)
+
+
+@pytest.mark.faults
+def test_srun_starts_a_run_of_two_tasks(slurm, tmp_path, compile_cache):
+    """Two tasks of one node find each other through Slurm's environment, and make one run."""
+    srun = shutil.which("srun")
+    if srun is None:
+        pytest.skip("needs srun")
+    run_dir = tmp_path / "run"
+    command = [srun, "--ntasks=2", "--overcommit", "--partition=main", "--time=5"]
+    command += [sys.executable, "-m", "dawnjax", "train", "digits", "--tiny", compile_cache]
+    done = subprocess.run(
+        [*command, f"--run_dir={run_dir}"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads((run_dir / "result.json").read_text())
+    assert result["num_processes"] == 2 and result["num_devices"] == 2
+    assert result["status"] == "not_reached" and len(result["first_losses"]) == 2
+    assert {path.name for path in (run_dir / "log").iterdir()} >= {
+        "process_00000.jsonl",
+        "process_00001.jsonl",
+    }
+    wait_until(lambda: not output("squeue", "-h").strip(), slurm)
