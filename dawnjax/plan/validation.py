@@ -16,6 +16,9 @@ from dawnjax.plan.observations import Observation, observations, observed_progra
 from dawnjax.plan.predict import evaluation_seconds, step_parts, train_seconds
 from dawnjax.plan.targets import systems
 
+TARGETS = {"imagenet_resnet50_mlperf": "top-1 0.749", "wmt_transformer_big": "BLEU 25"}
+"""What the official results of each experiment were trained to."""
+
 
 @functools.cache
 def fitted_efficiency(name: str, without: str = "") -> Efficiency:
@@ -52,7 +55,7 @@ def estimated_epochs(experiment: str, global_batch: int) -> Epochs:
     if curve is None:
         why = "epochs to the target are not known: give --epochs, or --epochs_from=RUNS"
         return Epochs(mean=None, spread=0.0, basis=why)
-    basis = f"{curve.observations} results of MLPerf Training v0.5"
+    basis = f"{curve.observations} results of MLPerf Training v0.5, to {TARGETS[experiment]}"
     if global_batch > curve.largest_batch:
         basis += f"; beyond their largest batch of {curve.largest_batch:,}"
     return Epochs(
