@@ -43,7 +43,7 @@ def main() -> int:
         results.add(
             experiment=arguments.experiment,
             epochs=arguments.epochs,
-            flags=flags,
+            flags=[flag for flag in flags if not flag.startswith("--data.data_dir")],
             tuned_flags=arguments.tuned,
             rows=rows,
         )
