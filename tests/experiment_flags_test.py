@@ -60,6 +60,8 @@ def test_a_leaf_of_each_type_is_set():
     assert base.target_note and experiment.target_note == ""
     assert request("--seed=7").experiment == base
     assert request("--num_epochs=3").experiment.target_note == base.target_note
+    # It speaks of test images of all classes.
+    assert request("--data.kept_classes=0,1").experiment.target_note == ""
     assert request("--tiny", "--targets.0.value=0.5").experiment.target_note.startswith("two steps")
     # Only the experiment's own flags are overrides.
     assert made.overrides["optimizer.base_learning_rate"] == 0.2

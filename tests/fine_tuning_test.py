@@ -119,6 +119,16 @@ def test_what_cannot_be_begun_with_gets_one_line(source, tmp_path, compile_cache
         error = capsys.readouterr().err
         assert says in error and "Traceback" not in error
         assert not run_dir.exists()
+    # Damage that only the hashes show is found once the run reads; the source is not to be deleted.
+    changed = tmp_path / "changed"
+    shutil.copytree(source, changed)
+    [step] = (changed / "checkpoints").iterdir()
+    file = max((path for path in step.rglob("*") if path.is_file()), key=lambda p: p.stat().st_size)
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    flags = [HALVES[1], f"--initialize_from={changed}"]
+    assert train(tmp_path / "late", compile_cache, *flags) == 1
+    error = capsys.readouterr().err
+    assert "verifies" in error and "bring back a copy" in error and "Traceback" not in error
     wider = [f"--initialize_from={source}", "--model.stage_widths=32"]
     assert train(tmp_path / "wider", compile_cache, *wider) == 2
     assert "is of another model" in capsys.readouterr().err

@@ -11,6 +11,8 @@ from dawnjax.__main__ import run_command
 from dawnjax.analysis import entry_tables, our_runs
 from dawnjax.analysis.cost import training_cost
 from dawnjax.analysis.leaderboard import leaderboard
+from dawnjax.config.config_json import to_json
+from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import RunError
 from dawnjax.runs.log import decode_line, encode_line, read_events
 from dawnjax.runs.stages import make_spans
@@ -142,6 +144,14 @@ def test_options_that_can_change_the_time_are_never_mixed_and_others_are(tmp_pat
         "weight_update_sharding=True": ["e"],
     }
     assert all(f"({entry.distinction})" in entry.source for entry in entries if entry.distinction)
+
+
+def test_default_options_as_a_run_logs_them_are_no_distinction(tmp_path):
+    logged = json.loads(json.dumps(to_json(RunOptions())))
+    (entry,) = entries_of(
+        write_run(tmp_path / "a", options=logged), write_run(tmp_path / "b", seed=1)
+    )
+    assert entry.distinction == ""
 
 
 def test_the_cores_of_a_cpu_are_its_hardware_and_those_of_a_host_are_a_warning(tmp_path):

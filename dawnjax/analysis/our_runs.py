@@ -7,7 +7,6 @@ change the time. Nothing else is ever mixed.
 """
 
 import array
-import dataclasses
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
