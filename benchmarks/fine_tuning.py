@@ -1,13 +1,14 @@
 """What parameters of other classes are worth: five classes learnt anew, and fine-tuned.
 
     python -m benchmarks fine_tuning [--experiment=digits] [--seeds=20] [--epochs=8]
-                                     [--tuned="FLAG FLAG"] [FLAG...]
+                                     [--tuned="FLAG FLAG"] [--ending=_low_rate] [FLAG...]
 
 For each seed a run learns five classes (the source), and two others learn the five classes that it
 has not seen: one begins anew, one with the source's parameters and a new head. Both have the same
-budget and no target to stop at. It writes `results/fine_tuning_EXPERIMENT.json`, after each seed,
-with the best accuracy of each run and the seconds until it first had the accuracy that the run from
-anew had at its end. This is the protocol of Table 5 of Coleman et al. 2019 (arXiv 1806.01427) on
+budget and no target to stop at. Flags are those of all three, so that neither side alone has a rate
+that suits it; `--tuned` has more for the fine-tuned run. After each seed the benchmark writes
+`results/fine_tuning_EXPERIMENT<ending>.json` with the accuracy of each run at its end, and the
+seconds until it first had the accuracy that the run from anew had at its end. This is the protocol of Table 5 of Coleman et al. 2019 (arXiv 1806.01427) on
 data that are here: theirs fine-tunes DAWNBench entries on other sets of photographs.
 """
 
@@ -33,8 +34,9 @@ def main() -> int:
     parser.add_argument(
         "--tuned", default="", help="flags of the fine-tuned run alone, with blanks"
     )
+    parser.add_argument("--ending", default="", help="of the result file's name")
     arguments, flags = parser.parse_known_args()
-    results = harness.Results(f"fine_tuning_{arguments.experiment}")
+    results = harness.Results(f"fine_tuning_{arguments.experiment}{arguments.ending}")
     rows: list[dict[str, Any]] = []
     for seed in range(arguments.seeds):
         with tempfile.TemporaryDirectory() as folder:

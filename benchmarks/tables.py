@@ -531,9 +531,14 @@ def fine_tuning(name: str, record: Record) -> Iterator[list[str]]:
         record["experiment"],
         machine(name, record),
         when(record, "jax"),
-        f"{len(rows)} seeds, {record['epochs']:g} epochs",
+        f"{len(rows)} seeds, epochs: {record['epochs']:g}",
+        *(_changed(flags) for flags in (record["flags"], record["tuned_flags"].split())),
         *(mean_with_interval(side) for side in [*sides, gains]),
     ]
+
+
+def _changed(flags: list[str]) -> str:
+    return ", ".join(f"`{flag.removeprefix('--')}`" for flag in flags) or "-"
 
 
 def mean_with_interval(values: list[float]) -> str:
@@ -867,8 +872,8 @@ TABLES = {
     "fine_tuning": Table(
         ("fine_tuning_*.json",),
         each(
-            f"experiment | {_WHERE} | trials | source, its classes | other classes from anew | "
-            "fine-tuned | gain",
+            f"experiment | {_WHERE} | trials | changed in all | in the fine-tuned alone | "
+            "source, its classes | other classes from anew | fine-tuned | gain",
             fine_tuning,
         ),
     ),
