@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax.analysis.entry_checks import check
+from dawnjax.config.config_json import to_json
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.results.entries import Entry, Evaluation, Target, Trial, day_of, set_apart, summary_of
@@ -208,7 +209,7 @@ def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
 
     A log of a version that did not have an option ran as its default says.
     """
-    default = flatten(dataclasses.asdict(RunOptions()))
+    default = flatten(to_json(RunOptions()))
     return {
         name: value
         for name, value in flatten(options).items()

@@ -499,7 +499,7 @@ class Checkpoints:
         reasons = "; ".join(f"step {step}: {reason}" for step, reason in skipped)
         raise CheckpointError(
             f"no checkpoint in {self._directory} verifies ({reasons}); bring back a copy of one, "
-            "or delete that directory to start from the beginning"
+            "or, to train that run from the beginning, delete that directory"
         )
 
     def _read(self, path: "epath.Path", wanted: dict[str, Any]) -> dict[str, jax.Array]:

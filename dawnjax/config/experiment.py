@@ -177,7 +177,7 @@ class Experiment:
         the identity. A run fills it in.
       targets: All must hold at one evaluation.
       target_note: How the target was chosen, where that could flatter the result. A recipe made
-        from another keeps it only with the other's targets and kind of data.
+        from another keeps it only with the other's targets, kind of data and classes.
       evaluation: When and how the evaluation split is measured.
       mlperf_benchmark: The MLPerf benchmark that a run may be exported as, such as `resnet`; empty
         if it is none. No part of the mathematics, and no flag: it is a claim about the recipe.

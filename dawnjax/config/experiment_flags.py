@@ -175,7 +175,7 @@ def _with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Ex
     """
 
     def targets(one: Experiment) -> Any:
-        return one.targets, one.data.TAG
+        return one.targets, one.data.TAG, getattr(one.data, "kept_classes", ())
 
     recipe = experiment.recipe_fields()
     sources = [other for other in others if other.observations == experiment.observations]
