@@ -1,8 +1,8 @@
 """LSTM layers against PyTorch, on packed rows, in both directions, with gradients."""
 
 import jax
-import jax.test_util
 import jax.numpy as jnp
+import jax.test_util
 import numpy as np
 import pytest
 from flax import nnx
