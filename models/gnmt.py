@@ -6,8 +6,8 @@ answer beside the output of the layer before. Nothing flows back into the first 
 runs over a whole target as one scan, and the attention of all positions is one product.
 
 Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609.08144), section 3,
-in the form of the MLPerf reference (mlcommons/training, `rnn_translator/pytorch`): 4 + 4 layers, the
-attention of Bahdanau et al. 2015 (arXiv 1409.0473), normalized as by Luong et al. 2017 (the
+in the form of the MLPerf reference (mlcommons/training, `rnn_translator/pytorch`): 4 + 4 layers,
+the attention of Bahdanau et al. 2015 (arXiv 1409.0473), normalized as by Luong et al. 2017 (the
 `normed_bahdanau` of TensorFlow's NMT tutorial), and a classifier of its own.
 
 Several sentences may share a row: see `dawnjax.models.lstm` and `dawnjax.models.transformer`.
