@@ -5,11 +5,12 @@
 
 For each seed a run learns five classes (the source), and two others learn the five classes that it
 has not seen: one begins anew, one with the source's parameters and a new head. Both have the same
-budget and no target to stop at. Flags are those of all three, so that neither side alone has a rate
+budget and no target to stop at. Flags are those of all three runs, so that no side alone has a rate
 that suits it; `--tuned` has more for the fine-tuned run. After each seed the benchmark writes
-`results/fine_tuning_EXPERIMENT<ending>.json` with the accuracy of each run at its end, and the
-seconds until it first had the accuracy that the run from anew had at its end. This is the protocol of Table 5 of Coleman et al. 2019 (arXiv 1806.01427) on
-data that are here: theirs fine-tunes DAWNBench entries on other sets of photographs.
+`results/fine_tuning_EXPERIMENT<ending>.json`: the accuracy of each run at its end, and the seconds
+until it first had the accuracy that the run from anew had at its end. This is the protocol of
+Table 5 of Coleman et al. 2019 (arXiv 1806.01427) on data that are here: theirs fine-tunes DAWNBench
+entries on other sets of photographs.
 """
 
 import argparse

@@ -145,6 +145,7 @@ class _Wandb:
         import wandb  # pyright: ignore[reportMissingImports]
 
         has_key = bool(os.environ.get("WANDB_API_KEY")) or (Path.home() / ".netrc").exists()
+        mode: Any = os.environ.get("WANDB_MODE") or ("online" if has_key else "offline")
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "dawnjax"),
             id=run_id,
@@ -152,7 +153,7 @@ class _Wandb:
             resume="allow",
             dir=str(directory),
             config=dict(config),
-            mode=os.environ.get("WANDB_MODE") or ("online" if has_key else "offline"),
+            mode=mode,
             settings=wandb.Settings(silent=True, console="off", disable_git=True),
         )
 
