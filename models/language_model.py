@@ -58,9 +58,9 @@ class LanguageModel:
     activation: Literal["squared_relu", "gelu"] = "squared_relu"
     normalizes_queries: bool = True
     zero_projections: bool = True
-    logit_soft_cap: Annotated[float, Limit(lambda value: 0 <= value <= 1000, "lie in 0 to 1000")] = (
-        15.0
-    )
+    logit_soft_cap: Annotated[
+        float, Limit(lambda value: 0 <= value <= 1000, "lie in 0 to 1000")
+    ] = 15.0
     value_embeddings: NonNegative[int] = 0
     unet_skips: bool = True
     window: NonNegative[int] = 0

@@ -33,7 +33,6 @@ class LanguageModelling(Task):
     TAG: ClassVar[str] = "language_modelling"
     metrics: ClassVar = (loss_metric("nats a token"), BITS_PER_BYTE)
     arrays: ClassVar = ("tokens",)
-    inputs: ClassVar = ("tokens", "num_targets")
     example_unit: ClassVar[str] = "rows"
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
