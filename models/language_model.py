@@ -16,7 +16,6 @@ from flax import nnx
 
 from dawnjax.limits import Limit, NonNegative, OneOrMore, require
 from dawnjax.models.convolution import Linear
-from dawnjax.models.cross_entropy import token_losses
 from dawnjax.models.execution import Execution
 
 INITIAL_STD = 0.02
@@ -175,14 +174,6 @@ class LanguageModelModule(nnx.Module):
             logits = self.classifier(hidden)
         cap = config.logit_soft_cap
         return cap * jnp.tanh(logits / cap) if cap else logits
-
-    def losses(self, tokens: jax.Array) -> jax.Array:
-        """The cross entropy of each token but the first, in nats: float32 [batch, length - 1].
-
-        Args:
-          tokens: int32 [batch, length].
-        """
-        return token_losses(self(tokens[:, :-1]), tokens[:, 1:], 0.0, self.execution.platform)
 
     def _mask(self, tokens: jax.Array) -> jax.Array:
         """Whether a token attends to another: bool [batch or 1, 1, length, length]."""

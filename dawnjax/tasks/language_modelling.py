@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
+from dawnjax.models.cross_entropy import token_losses
 from dawnjax.tasks.metric import Metric, loss_metric
 from dawnjax.tasks.task import Arrays, Moment, Setting, Task
 
@@ -59,8 +60,8 @@ class LanguageModelling(Task):
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
         """The summed loss of a batch's tokens, and their number."""
-        del moment, setting
-        losses = module.losses(batch["tokens"].astype(jnp.int32))
+        del moment
+        losses = next_token_losses(module, batch["tokens"], setting)
         return losses.sum(), losses.size
 
     def zero_totals(self, setting: Setting) -> Arrays:
@@ -76,7 +77,8 @@ class LanguageModelling(Task):
         tokens = batch["tokens"].astype(jnp.int32)
         counts = jnp.where(batch["mask"], batch["num_targets"], 0)[:, None]
         is_real = jnp.arange(tokens.shape[1] - 1) < counts
-        sums = jnp.where(is_real, module.losses(tokens), 0.0).sum(axis=1)
+        losses = next_token_losses(module, tokens, setting)
+        sums = jnp.where(is_real, losses, 0.0).sum(axis=1)
         is_byte = is_real & (tokens[:, 1:] != setting.spec.separator)
         # Padding goes to a place out of range: nowhere.
         place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
@@ -98,8 +100,7 @@ class LanguageModelling(Task):
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """The mean loss of each row's tokens, in nats: float32 [batch]."""
-        del setting
-        losses = module.losses(inputs["tokens"].astype(jnp.int32))
+        losses = next_token_losses(module, inputs["tokens"], setting)
         counts = inputs["num_targets"]
         is_real = jnp.arange(losses.shape[1]) < counts[:, None]
         return jnp.where(is_real, losses, 0.0).sum(axis=1) / counts
@@ -111,3 +112,16 @@ class LanguageModelling(Task):
         del setting
         counts = examples["num_targets"].astype(np.float64)
         return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}
+
+
+def next_token_losses(module: Any, tokens: jax.Array, setting: Setting) -> jax.Array:
+    """The cross entropy of each token but the first, in nats: float32 [batch, length - 1].
+
+    Args:
+      module: The model, from tokens to the logits of those after them.
+      tokens: Integers [batch, length].
+      setting: What the task works on.
+    """
+    tokens = tokens.astype(jnp.int32)
+    logits = module(tokens[:, :-1])
+    return token_losses(logits, tokens[:, 1:], 0.0, setting.execution.platform)
