@@ -51,6 +51,6 @@ TECHNIQUES = (
 
 TINY = tiny(
     EXPERIMENT,
-    data=SyntheticTokens(vocabulary="gpt2"),
+    data=SyntheticTokens(),
     model=LanguageModel(num_layers=2, width=16, num_heads=2),
 )
