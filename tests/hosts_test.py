@@ -1,5 +1,6 @@
 """The sampler of a host: what a sample says, how often one is taken, and what cannot stop it."""
 
+import mmap
 import os
 import sys
 import threading
@@ -17,7 +18,10 @@ def test_a_sample_holds_what_this_process_used():
     samples = []
     sampler = HostSampler(samples.append)
     before = sampler.sample()
-    held = bytearray(os.urandom(1) * (64 << 20))  # Every page is written, so it is resident.
+    # Pages of its own: the heap may have kept as much that other tests freed.
+    held = mmap.mmap(-1, 64 << 20)
+    for page in range(0, len(held), mmap.PAGESIZE):
+        held[page] = 1  # written, so it is resident
     started = time.thread_time()
     while time.thread_time() - started < 0.2:
         pass
