@@ -19,6 +19,8 @@ from dawnjax.input_pipeline import (
     photograph_preparation,
     synthetic,
     synthetic_ratings,
+    synthetic_tokens,
+    token_sources,
 )
 from dawnjax.input_pipeline.preparation import FlagError, Preparation, Progress, Request
 
@@ -30,12 +32,14 @@ PREPARATIONS = {
         photograph_preparation.IMAGES,
         parallel_text_sources.PREPARATION,
         movielens_sources.PREPARATION,
+        token_sources.PREPARATION,
     )
 }
 WITHOUT_PREPARATION = {
     "digits": digits.WITHOUT_PREPARATION,
     "synthetic": synthetic.WITHOUT_PREPARATION,
     "synthetic_ratings": synthetic_ratings.WITHOUT_PREPARATION,
+    "synthetic_tokens": synthetic_tokens.WITHOUT_PREPARATION,
 }
 
 DESCRIPTION = """

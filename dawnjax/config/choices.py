@@ -13,6 +13,7 @@ CHOICES = {
         "classification": "tasks.classification.Classification",
         "translation": "tasks.translation.Translation",
         "recommendation": "tasks.recommendation.Recommendation",
+        "language_modelling": "tasks.language_modelling.LanguageModelling",
     },
     "model": {
         "resnet": "models.resnet.ResNet",
@@ -23,6 +24,7 @@ CHOICES = {
         "amoebanet_d": "models.amoebanet.AmoebaNetD",
         "transformer": "models.transformer.Transformer",
         "neumf": "models.neumf.NeuMF",
+        "language_model": "models.language_model.LanguageModel",
     },
     "data": {
         "digits": "input_pipeline.digits.Digits",
@@ -33,6 +35,8 @@ CHOICES = {
         "parallel_text": "input_pipeline.parallel_text.ParallelText",
         "movielens": "input_pipeline.movielens.MovieLens",
         "synthetic_ratings": "input_pipeline.synthetic_ratings.SyntheticRatings",
+        "token_shards": "input_pipeline.token_shards.TokenShards",
+        "synthetic_tokens": "input_pipeline.synthetic_tokens.SyntheticTokens",
     },
 }
 """Each field's choices: a tag, and the class in `dawnjax`."""

@@ -345,7 +345,9 @@ class Task(abc.ABC):
         program = compiled(lambda module, arrays: self.answer(module, arrays, setting), example(0))
 
         def quality(answers: list[Any], positions: list[int]) -> dict[str, Any]:
-            rows = {name: np.asarray(array[positions]) for name, array in examples.items()}
+            rows = {
+                name: np.asarray(array[np.array(positions)]) for name, array in examples.items()
+            }
             return self.quality(answers, rows, setting)
 
         timed = f"from {', '.join(names)} on the host to the answer on the host"

@@ -1,0 +1,127 @@
+"""Language modelling: the next token of a stream, scored by the mean loss over all of it.
+
+Each row's loss goes to its place in the split, and the host adds the rows in float64, so that the
+mean over the tokens is the same for any batch size and any number of devices.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dawnjax.errors import ConfigError
+from dawnjax.models.cross_entropy import token_losses
+from dawnjax.tasks.metric import Metric, loss_metric
+from dawnjax.tasks.task import Arrays, Moment, Setting, Task
+
+BITS_PER_BYTE = Metric(
+    name="bits_per_byte", title="bits a byte", unit="1", least=0.0, direction="at_most"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageModelling(Task):
+    """The next token of a text.
+
+    `loss` is in nats a token. `bits_per_byte` divides the same sum by the bytes of the text, and is
+    measured where tokens are bytes.
+    """
+
+    TAG: ClassVar[str] = "language_modelling"
+    metrics: ClassVar = (loss_metric("nats a token"), BITS_PER_BYTE)
+    arrays: ClassVar = ("tokens",)
+    example_unit: ClassVar[str] = "rows"
+
+    def validate_target(self, name: str, target: Any, spec: Any) -> None:
+        """Refuses bits a byte where the bytes of a token are not known."""
+        if target.metric == "bits_per_byte" and not spec.tokens_are_bytes:
+            raise ConfigError(
+                f"{name}.metric=bits_per_byte needs data.vocabulary=bytes: how many bytes another "
+                "token stands for is not known; take loss"
+            )
+
+    def model_arguments(self, spec: Any) -> dict[str, Any]:
+        """The vocabulary's size, the longest row and the separator."""
+        return {
+            "vocabulary_size": spec.vocabulary_size,
+            "sequence_length": spec.sequence_length,
+            "separator": spec.separator,
+        }
+
+    def parts_of_examples(self, spec: Any) -> dict[str, float]:
+        """Tokens that a row predicts."""
+        return {"tokens": float(spec.sequence_length)}
+
+    def loss(
+        self, module: Any, batch: Arrays, moment: Moment, setting: Setting
+    ) -> tuple[jax.Array, int]:
+        """The summed loss of a batch's tokens, and their number."""
+        del moment
+        losses = next_token_losses(module, batch["tokens"], setting)
+        return losses.sum(), losses.size
+
+    def zero_totals(self, setting: Setting) -> Arrays:
+        """A place for each row's loss, and the counts of tokens and bytes."""
+        return {
+            "loss": jnp.zeros((setting.spec.num_eval_examples,), jnp.float32),
+            "tokens": jnp.zeros((), jnp.int32),
+            "bytes": jnp.zeros((), jnp.int32),
+        }
+
+    def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
+        """The totals with a batch added."""
+        tokens = batch["tokens"].astype(jnp.int32)
+        counts = jnp.where(batch["mask"], batch["num_targets"], 0)[:, None]
+        is_real = jnp.arange(tokens.shape[1] - 1) < counts
+        losses = next_token_losses(module, tokens, setting)
+        sums = jnp.where(is_real, losses, 0.0).sum(axis=1)
+        is_byte = is_real & (tokens[:, 1:] != setting.spec.separator)
+        # Padding goes to a place out of range: nowhere.
+        place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
+        return {
+            "loss": totals["loss"].at[place].set(sums, mode="drop"),
+            "tokens": totals["tokens"] + is_real.sum(dtype=jnp.int32),
+            "bytes": totals["bytes"] + is_byte.sum(dtype=jnp.int32),
+        }
+
+    def metrics_of(
+        self, totals: Mapping[str, np.ndarray], setting: Setting
+    ) -> dict[str, float | str]:
+        """Nats a token, and bits a byte where tokens are bytes."""
+        nats = float(totals["loss"].astype(np.float64).sum())
+        measured: dict[str, float | str] = {"loss": nats / totals["tokens"].item()}
+        if setting.spec.tokens_are_bytes and totals["bytes"].item():
+            measured["bits_per_byte"] = nats / math.log(2) / totals["bytes"].item()
+        return measured
+
+    def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
+        """The mean loss of each row's tokens, in nats: float32 [batch]."""
+        losses = next_token_losses(module, inputs["tokens"], setting)
+        counts = inputs["num_targets"]
+        is_real = jnp.arange(losses.shape[1]) < counts[:, None]
+        return jnp.where(is_real, losses, 0.0).sum(axis=1) / counts
+
+    def quality(
+        self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
+    ) -> dict[str, Any]:
+        """The mean loss over the rows' tokens."""
+        del setting
+        counts = examples["num_targets"].astype(np.float64)
+        return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}
+
+
+def next_token_losses(module: Any, tokens: jax.Array, setting: Setting) -> jax.Array:
+    """The cross entropy of each token but the first, in nats: float32 [batch, length - 1].
+
+    Args:
+      module: The model, from tokens to the logits of those after them.
+      tokens: Integers [batch, length].
+      setting: What the task works on.
+    """
+    tokens = tokens.astype(jnp.int32)
+    logits = module(tokens[:, :-1])
+    return token_losses(logits, tokens[:, 1:], 0.0, setting.execution.platform)

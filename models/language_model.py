@@ -1,0 +1,298 @@
+"""A decoder-only Transformer whose parts can be switched off one at a time.
+
+Source: Radford et al. 2019 (GPT-2) for the frame, its sizes and initial values (normal, standard
+deviation 0.02). Su et al. 2021 (arXiv 2104.09864) for rotary positions; Henry et al. 2020 (arXiv
+2010.04245) for normalized queries and keys; So et al. 2021 (arXiv 2109.08668) for the squared ReLU;
+Gemma 2 (arXiv 2408.00118), section 2, for the soft cap. Zero projections, value embeddings and
+U-net skips are those of the speed record, KellerJordan/modded-nanogpt, `train_gpt.py`.
+"""
+
+import dataclasses
+from typing import Annotated, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dawnjax.limits import Limit, NonNegative, OneOrMore, require
+from dawnjax.models.convolution import Linear
+from dawnjax.models.execution import Execution
+
+INITIAL_STD = 0.02
+ROTARY_BASE = 10_000.0
+_EPSILON = 1e-5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageModel:
+    """The size and the parts of a network that predicts the next token.
+
+    Attributes:
+      num_layers: Blocks of attention and MLP.
+      width: Width of the residual stream, a multiple of twice `num_heads`.
+      num_heads: Heads of an attention.
+      mlp_factor: Width of an MLP's middle, as a multiple of `width`.
+      has_biases: Biases, and LayerNorm with factor and bias, as GPT-2 has them; otherwise RMSNorm
+        without parameters and no bias.
+      ties_embedding: The output layer is the embedding's transpose.
+      positions: Rotary, or a learned embedding.
+      activation: The MLP's.
+      normalizes_queries: Queries and keys are divided by their root mean square.
+      zero_projections: What a block adds is 0 at first.
+      logit_soft_cap: Logits x become cap * tanh(x / cap); 0 leaves them.
+      value_embeddings: Layers at each end whose values have a token's embedding added.
+      unet_skips: The output of layer i of the first half is added to the input of layer n - 1 - i.
+      window: Tokens that a token attends to, itself included; 0 is no limit.
+      masks_documents: A token attends to its own document alone.
+    """
+
+    TAG: ClassVar[str] = "language_model"
+    num_layers: OneOrMore[int] = 12
+    width: OneOrMore[int] = 768
+    num_heads: OneOrMore[int] = 6
+    mlp_factor: OneOrMore[int] = 4
+    has_biases: bool = False
+    ties_embedding: bool = False
+    positions: Literal["rotary", "learned"] = "rotary"
+    activation: Literal["squared_relu", "gelu"] = "squared_relu"
+    normalizes_queries: bool = True
+    zero_projections: bool = True
+    logit_soft_cap: Annotated[
+        float, Limit(lambda value: 0 <= value <= 1000, "lie in 0 to 1000")
+    ] = 15.0
+    value_embeddings: NonNegative[int] = 0
+    unet_skips: bool = True
+    window: NonNegative[int] = 0
+    masks_documents: bool = True
+
+    def check_together(self, prefix: str) -> None:
+        """Refuses heads that do not divide the width, and more value embeddings than layers."""
+        require(
+            self.width % (2 * self.num_heads) == 0,
+            f"{prefix}width",
+            self.width,
+            f"be a multiple of twice num_heads={self.num_heads}",
+        )
+        require(
+            2 * self.value_embeddings <= self.num_layers,
+            f"{prefix}value_embeddings",
+            self.value_embeddings,
+            f"be at most half of num_layers={self.num_layers}",
+        )
+
+    def build(
+        self,
+        *,
+        vocabulary_size: int,
+        sequence_length: int,
+        separator: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
+    ) -> "LanguageModelModule":
+        """The module.
+
+        Args:
+          vocabulary_size: Tokens are 0 to vocabulary_size - 1.
+          sequence_length: The longest row, for learned positions.
+          separator: The token that begins a document.
+          execution: How its layers compute.
+          rngs: Source of the parameters.
+        """
+        return LanguageModelModule(
+            self, vocabulary_size, sequence_length, separator, execution, rngs
+        )
+
+
+class LanguageModelModule(nnx.Module):
+    """Embeddings, blocks and the output layer."""
+
+    def __init__(
+        self,
+        config: LanguageModel,
+        vocabulary_size: int,
+        sequence_length: int,
+        separator: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
+    ):
+        self.config, self.separator, self.execution = config, separator, execution
+        self.embedding = _table(vocabulary_size, config.width, rngs)
+        if config.positions == "learned":
+            self.position_embedding = _table(sequence_length, config.width, rngs)
+        self.value_tables = nnx.List(
+            _table(vocabulary_size, config.width, rngs) for _ in range(config.value_embeddings)
+        )
+        self.blocks = nnx.List(
+            Block(config, execution, rngs, has_value_embedding=self._value_table(layer) is not None)
+            for layer in range(config.num_layers)
+        )
+        self.norm = Norm(config)
+        if config.unet_skips:
+            self.skip_weights = nnx.Param(jnp.ones(config.num_layers // 2, jnp.float32))
+        if not config.ties_embedding:
+            self.classifier = Linear(
+                config.width,
+                vocabulary_size,
+                use_bias=False,
+                kernel_initializer=_initializer(zero=config.zero_projections),
+                execution=execution,
+                rngs=rngs,
+            )
+
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """The logits of the token after each: float32 [batch, length, vocabulary].
+
+        Args:
+          tokens: int32 [batch, length].
+        """
+        config, length = self.config, tokens.shape[1]
+        hidden = self.embedding[...][tokens]
+        if config.positions == "learned":
+            hidden = hidden + self.position_embedding[...][:length]
+        mask = self._mask(tokens)
+        skips = []
+        half = config.num_layers // 2
+        for layer, block in enumerate(self.blocks):
+            if config.unet_skips and layer >= config.num_layers - half:
+                weight = self.skip_weights[...][layer - (config.num_layers - half)]
+                hidden = hidden + weight * skips.pop()
+            place = self._value_table(layer)
+            values = None if place is None else self.value_tables[place][...][tokens]
+            hidden = block(hidden, values, mask)
+            if config.unet_skips and layer < half:
+                skips.append(hidden)
+        hidden = self.norm(hidden)
+        if config.ties_embedding:
+            dtype = self.execution.compute_dtype
+            logits = jnp.einsum(
+                "blw,vw->blv",
+                hidden.astype(dtype),
+                self.embedding[...].astype(dtype),
+                preferred_element_type=jnp.float32,
+            )
+        else:
+            logits = self.classifier(hidden)
+        cap = config.logit_soft_cap
+        return cap * jnp.tanh(logits / cap) if cap else logits
+
+    def _mask(self, tokens: jax.Array) -> jax.Array:
+        """Whether a token attends to another: bool [batch or 1, 1, length, length]."""
+        places = jnp.arange(tokens.shape[1])
+        distance = places[:, None] - places
+        mask = (distance >= 0)[None]
+        if self.config.window:
+            mask = mask & (distance < self.config.window)
+        if self.config.masks_documents:
+            document = jnp.cumsum(tokens == self.separator, axis=1)
+            mask = mask & (document[:, :, None] == document[:, None])
+        return mask[:, None]
+
+    def _value_table(self, layer: int) -> int | None:
+        """Which value embedding a layer has: the first layers and the last share them in order."""
+        count, from_end = self.config.value_embeddings, self.config.num_layers - 1 - layer
+        if layer < count:
+            return layer
+        return count - 1 - from_end if from_end < count else None
+
+
+class Block(nnx.Module):
+    """Attention and MLP, each added to the residual stream."""
+
+    def __init__(
+        self,
+        config: LanguageModel,
+        execution: Execution,
+        rngs: nnx.Rngs,
+        *,
+        has_value_embedding: bool,
+    ):
+        self.config, self.execution = config, execution
+        width, middle = config.width, config.mlp_factor * config.width
+
+        def layer(before: int, after: int, *, is_projection: bool = False) -> Linear:
+            return Linear(
+                before,
+                after,
+                use_bias=config.has_biases,
+                kernel_initializer=_initializer(zero=is_projection and config.zero_projections),
+                execution=execution,
+                rngs=rngs,
+            )
+
+        self.attention_norm, self.mlp_norm = Norm(config), Norm(config)
+        self.query, self.key, self.value = (layer(width, width) for _ in range(3))
+        self.attention_projection = layer(width, width, is_projection=True)
+        self.mlp = layer(width, middle)
+        self.mlp_projection = layer(middle, width, is_projection=True)
+        if has_value_embedding:
+            self.value_weights = nnx.Param(jnp.full(2, 0.5, jnp.float32))
+
+    def __call__(self, hidden: jax.Array, values: jax.Array | None, mask: jax.Array) -> jax.Array:
+        """The residual stream after this block: float32 [batch, length, width]."""
+        hidden = hidden + self._attend(self.attention_norm(hidden), values, mask)
+        middle = self.mlp(self.mlp_norm(hidden))
+        if self.config.activation == "gelu":
+            middle = jax.nn.gelu(middle)
+        else:
+            middle = jnp.square(jax.nn.relu(middle))
+        return hidden + self.mlp_projection(middle)
+
+    def _attend(self, hidden: jax.Array, values: jax.Array | None, mask: jax.Array) -> jax.Array:
+        heads = (*hidden.shape[:2], self.config.num_heads, -1)
+        query, key = (layer(hidden).reshape(heads) for layer in (self.query, self.key))
+        value = self.value(hidden)
+        if values is not None:
+            value = self.value_weights[0] * value + self.value_weights[1] * values
+        if self.config.normalizes_queries:
+            query, key = rms_normalized(query), rms_normalized(key)
+        if self.config.positions == "rotary":
+            query, key = rotated(query), rotated(key)
+        dtype = self.execution.compute_dtype
+        mixed = jax.nn.dot_product_attention(
+            query.astype(dtype), key.astype(dtype), value.reshape(heads).astype(dtype), mask=mask
+        )
+        return self.attention_projection(mixed.reshape(hidden.shape))
+
+
+class Norm(nnx.Module):
+    """RMSNorm without parameters, or GPT-2's LayerNorm."""
+
+    def __init__(self, config: LanguageModel):
+        self.has_biases = config.has_biases
+        if config.has_biases:
+            self.scale = nnx.Param(jnp.ones(config.width, jnp.float32))
+            self.bias = nnx.Param(jnp.zeros(config.width, jnp.float32))
+
+    def __call__(self, hidden: jax.Array) -> jax.Array:
+        """Normalizes the last axis."""
+        if not self.has_biases:
+            return rms_normalized(hidden)
+        hidden = hidden - hidden.mean(axis=-1, keepdims=True)
+        return rms_normalized(hidden) * self.scale[...] + self.bias[...]
+
+
+def rms_normalized(hidden: jax.Array) -> jax.Array:
+    """The last axis divided by its root mean square."""
+    return hidden * jax.lax.rsqrt(jnp.square(hidden).mean(axis=-1, keepdims=True) + _EPSILON)
+
+
+def rotated(heads: jax.Array) -> jax.Array:
+    """Rotates pairs (i, i + half) of each head's channels by the position times base**(-i / half).
+
+    Args:
+      heads: float32 [batch, length, heads, channels].
+    """
+    half = heads.shape[-1] // 2
+    rates = ROTARY_BASE ** (-jnp.arange(half) / half)
+    angles = (jnp.arange(heads.shape[1])[:, None] * rates)[:, None]
+    first, second = heads[..., :half], heads[..., half:]
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def _table(rows: int, width: int, rngs: nnx.Rngs) -> nnx.Param:
+    return nnx.Param(INITIAL_STD * jax.random.normal(rngs.params(), (rows, width), jnp.float32))
+
+
+def _initializer(*, zero: bool) -> jax.nn.initializers.Initializer:
+    return jax.nn.initializers.zeros if zero else jax.nn.initializers.normal(INITIAL_STD)
