@@ -409,7 +409,8 @@ def make_recipe(
     with own_code("the model cannot be built"):
         model = make_model(experiment.task, setting)
     with own_code("the optimizer cannot be built"):
-        optimizer = make_optimizer(experiment, spec, span.step_shift)
+        split_over = mesh if shards_update else None
+        optimizer = make_optimizer(experiment, spec, span.step_shift, split_over)
     return Recipe(experiment, setting, mesh, model, optimizer, span, shards_update)
 
 

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dawnjax.input_pipeline.dataset import Declaration, Split
-from dawnjax.input_pipeline.token_shards import SEPARATORS, TokenSpec, rows_of, token_spec
+from dawnjax.input_pipeline.token_shards import TokenSpec, rows_of, token_spec
+from dawnjax.input_pipeline.token_words import KNOWN_WORDS
 from dawnjax.limits import NonNegative, OneOrMore
 
 WITHOUT_PREPARATION = "its tokens are made from a seed"
@@ -54,7 +55,7 @@ class SyntheticTokens:
             self.num_train_tokens + 1,
             self.num_eval_tokens + 1,
             self.sequence_length,
-            self.vocabulary,
+            KNOWN_WORDS[self.vocabulary],
             hashlib.sha256(repr(self).encode()).hexdigest()[:16],
             Declaration(name="tokens made from a seed"),
         )
@@ -64,7 +65,7 @@ class SyntheticTokens:
         count = 1 + (self.num_train_tokens if split == "train" else self.num_eval_tokens)
         key = np.array([self.seed, 2**63 + (split == "eval")], np.uint64)
         steps = 1 + np.random.Philox(key=key).random_raw(count) % np.uint64(3)
-        separator = SEPARATORS[self.vocabulary]
+        separator = KNOWN_WORDS[self.vocabulary].separator
         tokens = (np.cumsum(steps) % np.uint64(separator)).astype(np.uint16)
         tokens[::_DOCUMENT_LENGTH] = separator
-        return rows_of(tokens, count, self.sequence_length, self.vocabulary, split)
+        return rows_of(tokens, count, self.sequence_length, separator, split)

@@ -24,15 +24,17 @@ import numpy as np
 
 from dawnjax.input_pipeline.dataset import DataError, Declaration, MissingDataError, Shapes, Split
 from dawnjax.input_pipeline.prepared import directory_of
+from dawnjax.input_pipeline.published import NO_FINGERPRINT
 from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.token_words import GPT2, KNOWN_WORDS, Words, read_words
 from dawnjax.limits import Limit, NonNegative
 
 MAGIC, VERSION = 20240520, 1
 HEADER_BYTES = 256 * 4
 TOKEN_BYTES = 2
 
-SEPARATORS = {"bytes": 256, "gpt2": 50_256}
-"""The token that begins a document, the last of each vocabulary."""
+WHOLE_BYTES = 2**28
+"""Of a split's files: up to this, a run reads them whole before its clock starts."""
 
 _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
@@ -47,8 +49,9 @@ class TokenSpec:
       sequence_length: Tokens that a row predicts.
       vocabulary_size: Tokens are 0 to vocabulary_size - 1.
       separator: The token that begins a document.
-      tokens_are_bytes: Whether each token but the separator is one byte of text.
-      fingerprint: As `DataSpec` says, but of parts of each file, as `TokenShards` says.
+      vocabulary: What a token is, as `TokenShards` says.
+      bytes_of_token: Bytes of text that each token stands for; empty where that is not known.
+      fingerprint: As `DataSpec` says; of a large file of parts, as `TokenShards` says.
       declaration: What the tokens are.
     """
 
@@ -57,8 +60,9 @@ class TokenSpec:
     sequence_length: int
     vocabulary_size: int
     separator: int
-    tokens_are_bytes: bool
+    vocabulary: str
     fingerprint: str
+    bytes_of_token: tuple[int, ...] = dataclasses.field(default=(), compare=False, repr=False)
     declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
@@ -75,13 +79,15 @@ class TokenSpec:
 class TokenShards:
     """Tokens in files of the form of llm.c.
 
-    The fingerprint is that of each file's header, size and 64 evenly spaced blocks of 4 KiB: a
-    stream of billions of tokens is not read whole before a run.
+    Files of up to 256 MiB are checked and hashed whole before a run. Of a larger one that is done
+    to its header, its size and 64 evenly spaced blocks of 4 KiB: a stream of billions of tokens is
+    not read before a run, and a token outside the vocabulary is found when its row is read.
 
     Attributes:
       corpus: Name of the set; the directory that is looked for.
       vocabulary: What a token is: a `bytes` token is a byte of text, and 256 separates documents;
-        a `gpt2` token is one of GPT-2's 50,257, and 50256 separates documents.
+        a `gpt2` token is one of GPT-2's 50,257, and 50256 separates documents; `file` has the
+        directory's `vocabulary.json` say it.
       sequence_length: Tokens that a row predicts.
       max_eval_tokens: The stream to evaluate ends after this many tokens to predict; 0 takes all.
       data_dir: The directory. Empty takes one named as the corpus in the directory that the
@@ -90,7 +96,7 @@ class TokenShards:
 
     TAG: ClassVar[str] = "token_shards"
     corpus: str = "text"
-    vocabulary: Literal["bytes", "gpt2"] = "bytes"
+    vocabulary: Literal["bytes", "gpt2", "file"] = "bytes"
     sequence_length: Annotated[
         int, Limit(lambda value: 1 <= value <= 2**20, "lie in 1 to 1048576")
     ] = 256
@@ -101,18 +107,43 @@ class TokenShards:
         """Counts and shapes; reads each file's header and parts of it.
 
         Raises:
-          DataError: A file is missing, truncated or of another form.
+          DataError: A file is missing, truncated or of another form, or holds a token outside the
+            vocabulary.
         """
-        digest = hashlib.sha256(repr((self.vocabulary, self.max_eval_tokens)).encode())
+        words = self._words()
+        digest = hashlib.sha256(repr((words, self.max_eval_tokens)).encode())
         train, evaluated = (self._stream(split) for split in ("train", "eval"))
         for shard in (*train.shards, *evaluated.shards):
-            digest.update(_sample(shard.path))
+            shard.check_and_hash(words, digest)
         return token_spec(
             train.num_tokens,
             evaluated.num_tokens,
             self.sequence_length,
-            self.vocabulary,
+            words,
             digest.hexdigest()[:16],
+            Declaration(name=self.corpus),
+        )
+
+    def published_spec(self) -> TokenSpec:
+        """The specification of FineWeb's 10 billion tokens, which need not be here.
+
+        Source: KellerJordan/modded-nanogpt, `data/cached_fineweb10B.py`: 103 shards of 100 million
+        tokens to train on, and one to evaluate.
+
+        Raises:
+          MissingDataError: Nothing is known of the corpus.
+        """
+        if (self.corpus, self.vocabulary) != ("fineweb10B", "gpt2"):
+            raise MissingDataError(
+                f"how many tokens {self.corpus} has is known of its shards alone: give "
+                "--data.data_dir"
+            )
+        return token_spec(
+            103 * 10**8,
+            min(10**8, self.max_eval_tokens + 1 if self.max_eval_tokens else 10**8),
+            self.sequence_length,
+            GPT2,
+            NO_FINGERPRINT,
             Declaration(name=self.corpus),
         )
 
@@ -124,7 +155,13 @@ class TokenShards:
             outside the vocabulary raises it when it is read.
         """
         stream = self._stream(split)
-        return rows_of(stream, stream.num_tokens, self.sequence_length, self.vocabulary, split)
+        separator = self._words().separator
+        return rows_of(stream, stream.num_tokens, self.sequence_length, separator, split)
+
+    def _words(self) -> Words:
+        if self.vocabulary != "file":
+            return KNOWN_WORDS[self.vocabulary]
+        return read_words(directory_of(self.corpus, self.data_dir))
 
     def _stream(self, split: Split) -> "Stream":
         directory = directory_of(self.corpus, self.data_dir)
@@ -136,7 +173,7 @@ class TokenShards:
                 "`dawnjax prepare --dataset=token_shards` makes them of text"
             )
         most = self.max_eval_tokens + 1 if split == "eval" and self.max_eval_tokens else None
-        stream = Stream([Shard(path) for path in paths], most, SEPARATORS[self.vocabulary])
+        stream = Stream([Shard(path) for path in paths], most, self._words())
         fewest = self.sequence_length + 1 if split == "train" else 2
         if stream.num_tokens < fewest:
             raise DataError(
@@ -171,6 +208,44 @@ class Shard:
                 f"at byte {wanted}; it ends at {size}"
             )
 
+    def check_and_hash(self, words: Words, digest: Any) -> None:
+        """Checks that tokens are of the vocabulary, and adds them to a hash; `TokenShards` says how
+        many of them.
+
+        Raises:
+          DataError: One is not.
+        """
+        tokens = self.tokens()
+        digest.update(str(tokens.size).encode())
+        step = _SAMPLE_BYTES // TOKEN_BYTES
+        if tokens.nbytes <= WHOLE_BYTES:
+            step = 2**20
+            starts = range(0, tokens.size, step)
+        else:
+            starts = sorted({tokens.size * place // _SAMPLES for place in range(_SAMPLES)})
+        for start in starts:
+            part = tokens[start : start + step]
+            self.check(part, start, words)
+            digest.update(part.tobytes())
+
+    def check(self, part: np.ndarray, start: int, words: Words) -> None:
+        """Refuses tokens outside the vocabulary.
+
+        Args:
+          part: Some of the tokens.
+          start: The place of their first.
+          words: The vocabulary.
+
+        Raises:
+          DataError: Names the first of them.
+        """
+        if part.size and part.max() >= words.size:
+            at = int(np.argmax(part >= words.size))
+            raise DataError(
+                f"{self.path}: token {start + at} is {part[at]}, outside the vocabulary of "
+                f"{words.size} (data.vocabulary={words.name})"
+            )
+
     def tokens(self) -> np.ndarray:
         """The tokens: uint16 [num_tokens], mapped."""
         if not self.num_tokens:
@@ -181,8 +256,8 @@ class Shard:
 class Stream:
     """Shards one after another, whose tokens are checked when they are read."""
 
-    def __init__(self, shards: list[Shard], most: int | None, largest: int):
-        self.shards, self.largest = shards, largest
+    def __init__(self, shards: list[Shard], most: int | None, words: Words):
+        self.shards, self.words = shards, words
         self.ends = np.cumsum([shard.num_tokens for shard in shards])
         self.num_tokens = min(int(self.ends[-1]), most or int(self.ends[-1]))
         self._maps = [shard.tokens() for shard in shards]
@@ -195,12 +270,7 @@ class Stream:
             shard_start = int(self.ends[place]) - self.shards[place].num_tokens
             end = min(stop, int(self.ends[place]))
             part = self._maps[place][start - shard_start : end - shard_start]
-            if part.max() > self.largest:
-                at = start - shard_start + int(np.argmax(part > self.largest))
-                raise DataError(
-                    f"{self.shards[place].path}: token {at} is {part.max()}, outside the "
-                    f"vocabulary of {self.largest + 1}: give another --data.vocabulary"
-                )
+            self.shards[place].check(part, start - shard_start, self.words)
             parts.append(part)
             start = end
         return np.concatenate(parts)
@@ -210,7 +280,7 @@ def token_spec(
     num_train_tokens: int,
     num_eval_tokens: int,
     sequence_length: int,
-    vocabulary: str,
+    words: Words,
     fingerprint: str,
     declaration: Declaration,
 ) -> TokenSpec:
@@ -219,16 +289,17 @@ def token_spec(
         num_train_examples=(num_train_tokens - 1) // sequence_length,
         num_eval_examples=-(-(num_eval_tokens - 1) // sequence_length),
         sequence_length=sequence_length,
-        vocabulary_size=SEPARATORS[vocabulary] + 1,
-        separator=SEPARATORS[vocabulary],
-        tokens_are_bytes=vocabulary == "bytes",
+        vocabulary_size=words.size,
+        separator=words.separator,
+        vocabulary=words.name,
         fingerprint=fingerprint,
+        bytes_of_token=words.bytes_of_token,
         declaration=declaration,
     )
 
 
 def rows_of(
-    stream: Any, num_tokens: int, length: int, vocabulary: str, split: Split
+    stream: Any, num_tokens: int, length: int, separator: int, split: Split
 ) -> dict[str, Any]:
     """The arrays of a split.
 
@@ -236,7 +307,7 @@ def rows_of(
       stream: Tokens, which a slice reads.
       num_tokens: How many there are.
       length: Tokens that a row predicts.
-      vocabulary: Whose separator fills the last row to evaluate.
+      separator: What fills the last row to evaluate.
       split: Which split.
     """
     num_targets = num_tokens - 1
@@ -244,7 +315,7 @@ def rows_of(
     def row(index: int) -> np.ndarray:
         tokens = stream[index * length : index * length + length + 1]
         filling = length + 1 - len(tokens)
-        return np.pad(tokens, (0, filling), constant_values=SEPARATORS[vocabulary])
+        return np.pad(tokens, (0, filling), constant_values=separator)
 
     if split == "train":
         return {"tokens": RowsOnDemand(num_targets // length, (length + 1,), "uint16", row)}
@@ -262,14 +333,3 @@ def shard_of(tokens: np.ndarray) -> bytes:
     header = np.zeros(HEADER_BYTES // 4, "<i4")
     header[:3] = MAGIC, VERSION, len(tokens)
     return header.tobytes() + tokens.astype("<u2").tobytes()
-
-
-def _sample(path: pathlib.Path) -> bytes:
-    size = path.stat().st_size
-    starts = sorted({size * place // _SAMPLES for place in range(_SAMPLES)} | {0})
-    with path.open("rb") as file:
-        blocks = [str(size).encode()]
-        for start in starts:
-            file.seek(start)
-            blocks.append(file.read(_SAMPLE_BYTES))
-    return b"".join(blocks)

@@ -26,6 +26,9 @@ SMALLEST_SIZE = 300
 LARGEST_SIZE = 2**16
 """Tokens are stored as uint16."""
 
+_BLANK = "\u2581"
+"""What SentencePiece writes for a blank."""
+
 MOST_TRAINING_SENTENCES = 2_000_000
 """Of a larger corpus, evenly spaced lines: training time and memory grow with them."""
 
@@ -61,6 +64,19 @@ class Vocabulary:
         """Number of tokens."""
         return self._processor.GetPieceSize()
 
+    def bytes_of_token(self) -> list[int]:
+        """Bytes of text, in UTF-8, that each token stands for; 0 for padding, end and unknown."""
+        processor = self._processor
+
+        def count(token: int) -> int:
+            if token in (PAD, END, UNKNOWN):
+                return 0
+            if processor.IsByte(token):
+                return 1
+            return len(processor.IdToPiece(token).replace(_BLANK, " ").encode())
+
+        return [count(token) for token in range(self.size)]
+
     def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
         """The tokens of each sentence, uint16, `END` last."""
         rows: Any = self._processor.Encode(list(sentences), add_eos=True, num_threads=1)
@@ -79,12 +95,16 @@ class Vocabulary:
         return self._processor.Decode(texts)
 
 
-def train_vocabulary(sentences: Sequence[str], size: int) -> bytes:
-    """Trains a vocabulary on sentences of both languages.
+def train_vocabulary(
+    sentences: Sequence[str], size: int, *, keeps_white_space: bool = False
+) -> bytes:
+    """Trains a vocabulary on sentences, which may be of several languages.
 
     Args:
       sentences: All training text.
       size: Number of tokens.
+      keeps_white_space: Whether every blank and line end stays, so that the tokens stand for the
+        text's very bytes. Otherwise blanks in a row become one, as sentences want it.
 
     Returns:
       The content of a model file: the same bytes for the same sentences and library version.
@@ -113,6 +133,8 @@ def train_vocabulary(sentences: Sequence[str], size: int) -> bytes:
             bos_id=-1,
             num_threads=1,
             minloglevel=2,
+            add_dummy_prefix=not keeps_white_space,
+            remove_extra_whitespaces=not keeps_white_space,
         )
     except RuntimeError as error:
         raise DataError(
@@ -141,5 +163,5 @@ def _sentencepiece() -> Any:
     try:
         import sentencepiece
     except ImportError:
-        raise DataError("parallel text needs SentencePiece: pip install 'dawnjax[text]'") from None
+        raise DataError("a vocabulary needs SentencePiece: pip install 'dawnjax[text]'") from None
     return sentencepiece

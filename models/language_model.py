@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dawnjax.limits import Limit, NonNegative, OneOrMore, require
+from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.convolution import Linear
 from dawnjax.models.execution import Execution
 
@@ -42,7 +43,6 @@ class LanguageModel:
       logit_soft_cap: Logits x become cap * tanh(x / cap); 0 leaves them.
       value_embeddings: Layers at each end whose values have a token's embedding added.
       unet_skips: The output of layer i of the first half is added to the input of layer n - 1 - i.
-      window: Tokens that a token attends to, itself included; 0 is no limit.
       masks_documents: A token attends to its own document alone.
     """
 
@@ -62,7 +62,6 @@ class LanguageModel:
     ] = 15.0
     value_embeddings: NonNegative[int] = 0
     unet_skips: bool = True
-    window: NonNegative[int] = 0
     masks_documents: bool = True
 
     def check_together(self, prefix: str) -> None:
@@ -139,17 +138,20 @@ class LanguageModelModule(nnx.Module):
                 rngs=rngs,
             )
 
-    def __call__(self, tokens: jax.Array) -> jax.Array:
+    def __call__(self, tokens: jax.Array, window: int = 0) -> jax.Array:
         """The logits of the token after each: float32 [batch, length, vocabulary].
 
         Args:
           tokens: int32 [batch, length].
+          window: Tokens that a token attends to, itself included; 0 is no limit.
         """
         config, length = self.config, tokens.shape[1]
         hidden = self.embedding[...][tokens]
         if config.positions == "learned":
             hidden = hidden + self.position_embedding[...][:length]
-        mask = self._mask(tokens)
+        documents = (
+            jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
+        )
         skips = []
         half = config.num_layers // 2
         for layer, block in enumerate(self.blocks):
@@ -158,7 +160,7 @@ class LanguageModelModule(nnx.Module):
                 hidden = hidden + weight * skips.pop()
             place = self._value_table(layer)
             values = None if place is None else self.value_tables[place][...][tokens]
-            hidden = block(hidden, values, mask)
+            hidden = block(hidden, values, documents, window)
             if config.unet_skips and layer < half:
                 skips.append(hidden)
         hidden = self.norm(hidden)
@@ -174,18 +176,6 @@ class LanguageModelModule(nnx.Module):
             logits = self.classifier(hidden)
         cap = config.logit_soft_cap
         return cap * jnp.tanh(logits / cap) if cap else logits
-
-    def _mask(self, tokens: jax.Array) -> jax.Array:
-        """Whether a token attends to another: bool [batch or 1, 1, length, length]."""
-        places = jnp.arange(tokens.shape[1])
-        distance = places[:, None] - places
-        mask = (distance >= 0)[None]
-        if self.config.window:
-            mask = mask & (distance < self.config.window)
-        if self.config.masks_documents:
-            document = jnp.cumsum(tokens == self.separator, axis=1)
-            mask = mask & (document[:, :, None] == document[:, None])
-        return mask[:, None]
 
     def _value_table(self, layer: int) -> int | None:
         """Which value embedding a layer has: the first layers and the last share them in order."""
@@ -227,9 +217,15 @@ class Block(nnx.Module):
         if has_value_embedding:
             self.value_weights = nnx.Param(jnp.full(2, 0.5, jnp.float32))
 
-    def __call__(self, hidden: jax.Array, values: jax.Array | None, mask: jax.Array) -> jax.Array:
+    def __call__(
+        self,
+        hidden: jax.Array,
+        values: jax.Array | None,
+        documents: jax.Array | None,
+        window: int,
+    ) -> jax.Array:
         """The residual stream after this block: float32 [batch, length, width]."""
-        hidden = hidden + self._attend(self.attention_norm(hidden), values, mask)
+        hidden = hidden + self._attend(self.attention_norm(hidden), values, documents, window)
         middle = self.mlp(self.mlp_norm(hidden))
         if self.config.activation == "gelu":
             middle = jax.nn.gelu(middle)
@@ -237,7 +233,13 @@ class Block(nnx.Module):
             middle = jnp.square(jax.nn.relu(middle))
         return hidden + self.mlp_projection(middle)
 
-    def _attend(self, hidden: jax.Array, values: jax.Array | None, mask: jax.Array) -> jax.Array:
+    def _attend(
+        self,
+        hidden: jax.Array,
+        values: jax.Array | None,
+        documents: jax.Array | None,
+        window: int,
+    ) -> jax.Array:
         heads = (*hidden.shape[:2], self.config.num_heads, -1)
         query, key = (layer(hidden).reshape(heads) for layer in (self.query, self.key))
         value = self.value(hidden)
@@ -248,9 +250,8 @@ class Block(nnx.Module):
         if self.config.positions == "rotary":
             query, key = rotated(query), rotated(key)
         dtype = self.execution.compute_dtype
-        mixed = jax.nn.dot_product_attention(
-            query.astype(dtype), key.astype(dtype), value.reshape(heads).astype(dtype), mask=mask
-        )
+        query, key, value = (x.astype(dtype) for x in (query, key, value.reshape(heads)))
+        mixed = causal_attention(query, key, value, documents, window, self.execution)
         return self.attention_projection(mixed.reshape(hidden.shape))
 
 

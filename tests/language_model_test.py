@@ -2,31 +2,44 @@
 
 import dataclasses
 import math
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from trained import final_state_of, result_of
 
+from dawnjax.__main__ import main
+from dawnjax.call_queue import CallQueue
+from dawnjax.config.experiment import Target
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
+from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.input_pipeline import token_shards
 from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.token_shards import TokenShards, shard_of
+from dawnjax.input_pipeline.token_words import words_file
+from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.models import causal_attention
 from dawnjax.models.execution import Execution
 from dawnjax.models.language_model import LanguageModel
-from dawnjax.tasks.language_modelling import LanguageModelling
+from dawnjax.programs import compile_training
+from dawnjax.tasks.language_modelling import LanguageModelling, WindowStages
 from dawnjax.tasks.task import Setting
+from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
 SEPARATOR = 256
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
 SMALL = LanguageModel(num_layers=4, width=16, num_heads=2, zero_projections=False)
 
 
-def write(directory, **streams):
+def write(directory, vocabulary="bytes", **streams):
     for name, tokens in streams.items():
         (directory / f"{name}.bin").write_bytes(shard_of(np.asarray(tokens)))
-    return TokenShards(data_dir=str(directory), sequence_length=4)
+    return TokenShards(data_dir=str(directory), sequence_length=4, vocabulary=vocabulary)
 
 
 def build(config, **changes):
@@ -67,12 +80,25 @@ def test_a_damaged_shard_is_refused_by_place(tmp_path, damage, line):
     assert str(path) in str(error.value)
 
 
-def test_a_token_outside_the_vocabulary_is_named(tmp_path):
-    rows = write(tmp_path, train=[256, 1, 2, 300, 4], val=range(6)).load("train")["tokens"]
-    with pytest.raises(
-        DataError, match=r"train.bin: token 3 is 300, outside the vocabulary of 257"
-    ):
-        rows[np.array([0])]
+def test_a_token_outside_the_vocabulary_is_refused_before_the_clock(tmp_path, monkeypatch):
+    data = write(tmp_path, train=[256, 1, 2, 300, 4], val=range(6))
+    message = r"train.bin: token 3 is 300, outside the vocabulary of 257 \(data.vocabulary=bytes\)"
+    with pytest.raises(DataError, match=message):
+        data.spec()
+    # Of a large file parts alone are read before the clock, and each row when it is needed.
+    monkeypatch.setattr(token_shards, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(token_shards, "_SAMPLE_BYTES", 2)
+    monkeypatch.setattr(token_shards, "_SAMPLES", 2)
+    data.spec()
+    with pytest.raises(DataError, match=message):
+        data.load("train")["tokens"][np.array([0])]
+
+
+def test_every_token_of_a_small_file_is_in_the_fingerprint(tmp_path):
+    tokens = np.full(50_000, 7)
+    before = write(tmp_path, train=tokens, val=range(6)).spec().fingerprint
+    tokens[33_333] = 8
+    assert write(tmp_path, train=tokens, val=range(6)).spec().fingerprint != before
 
 
 def test_gpt2_small_has_its_published_parameters():
@@ -115,11 +141,50 @@ def test_no_token_sees_the_future_or_another_document(changes):
     assert not np.allclose(logits[0, 1:3], before[0, 1:3], atol=1e-3)
 
 
-def test_a_window_of_one_sees_the_token_alone():
-    module = build(dataclasses.replace(SMALL, window=1))
+@pytest.mark.parametrize("window", [0, 1, 5, 100])
+@pytest.mark.parametrize("has_documents", [True, False])
+def test_attention_in_blocks_is_that_of_one_product(window, has_documents, monkeypatch):
+    monkeypatch.setattr(causal_attention, "_BLOCK", 4)
+    random = np.random.default_rng(0)
+    query, key, value = jnp.asarray(random.normal(size=(3, 2, 19, 2, 8)), jnp.float32)
+    ids = np.cumsum(random.random((2, 19)) < 0.2, axis=1) if has_documents else np.zeros((2, 19))
+    distance = np.arange(19)[:, None] - np.arange(19)
+    mask = (distance >= 0) & (distance < (window or 19)) & (ids[:, :, None] == ids[:, None])
+
+    def plain(query, key, value):
+        scores = jnp.einsum("bqhc,bkhc->bhqk", query, key) / math.sqrt(8)
+        weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -1e9), axis=-1)
+        return jnp.einsum("bhqk,bkhc->bqhc", weights, value)
+
+    def blocks(query, key, value):
+        documents = jnp.asarray(ids) if has_documents else None
+        return causal_attention.causal_attention(query, key, value, documents, window, EXECUTION)
+
+    for wanted, found in zip(
+        (
+            plain(query, key, value),
+            *jax.grad(lambda *x: (plain(*x) ** 2).sum(), (0, 1, 2))(query, key, value),
+        ),
+        (
+            blocks(query, key, value),
+            *jax.grad(lambda *x: (blocks(*x) ** 2).sum(), (0, 1, 2))(query, key, value),
+        ),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, wanted, atol=2e-5)
+
+
+def test_a_stage_changes_the_window():
+    task = LanguageModelling(window=2, stages=WindowStages(window=(5, 0)))
+    assert [task.in_stage(index).stage_values() for index in range(3)] == [
+        {"window": 2},
+        {"window": 5},
+        {"window": 0},
+    ]
     tokens = jnp.array([[1, 2, 3, 4]])
-    changed = module(tokens.at[0, 0].set(99))
-    np.testing.assert_allclose(module(tokens)[0, 1:], changed[0, 1:], atol=1e-5)
+    module = build(SMALL)
+    changed = module(tokens.at[0, 0].set(99), 1)
+    np.testing.assert_allclose(module(tokens, 1)[0, 1:], changed[0, 1:], atol=1e-5)
 
 
 def test_the_metrics_are_means_over_tokens_and_bytes(tmp_path):
@@ -142,8 +207,197 @@ def test_the_metrics_are_means_over_tokens_and_bytes(tmp_path):
     assert found["bits_per_byte"] == pytest.approx(5 / 4 * math.log2(257), rel=1e-6)
 
 
-def test_bits_a_byte_of_gpt2_tokens_are_no_target():
-    target = type("T", (), {"metric": "bits_per_byte"})
+@pytest.mark.parametrize(
+    ("metric", "line"),
+    [
+        ("bits_per_byte", "^targets.0.metric=bits_per_byte: how many bytes a token of .*gpt2"),
+        ("loss", "^targets.0.value=3.28 is in nats a token of bytes, and the data's .* are gpt2"),
+    ],
+)
+def test_a_target_of_another_vocabulary_is_refused(metric, line):
+    target = Target(metric=metric, value=3.28, direction="at_most")
     spec = SyntheticTokens(vocabulary="gpt2").spec()
-    with pytest.raises(ConfigError, match=r"^targets.0.metric=bits_per_byte needs data.vocabulary"):
+    with pytest.raises(ConfigError, match=line):
         LanguageModelling().validate_target("targets.0", target, spec)
+    LanguageModelling(target_vocabulary="gpt2").validate_target(
+        "targets.0", dataclasses.replace(target, metric="loss"), spec
+    )
+
+
+TEXT = (
+    "Ein  Satz,\nzwei Zeilen.\n\n\nEin zweites Dokument: \u00fcber 99 \u2192 100.\n \n\tdrittes\n\n"
+)
+
+
+@pytest.mark.parametrize("size", [None, 300])
+def test_text_becomes_tokens_that_stand_for_its_bytes(tmp_path, size, capsys):
+    source = tmp_path / "text.txt"
+    source.write_text(TEXT * 20)
+    command = ["prepare", "--dataset=token_shards", f"--from={source}", f"--validation={source}"]
+    command += ["--documents=blank_lines", f"--out={tmp_path / 'out'}"]
+    assert main([*command, *([f"--vocabulary_size={size}"] if size else [])]) == 0
+    assert "60 documents" in capsys.readouterr().out
+    kind = "file" if size else "bytes"
+    data = TokenShards(data_dir=str(tmp_path / "out"), vocabulary=kind, sequence_length=8)
+    spec, rows = data.spec(), data.load("train")["tokens"]
+    tokens = rows[np.arange(len(rows))][:, :-1].ravel()
+    assert (tokens == spec.separator).sum() in (59, 60)
+    documents = [
+        "Ein  Satz,\nzwei Zeilen.",
+        "Ein zweites Dokument: \u00fcber 99 \u2192 100.",
+        "\tdrittes",
+    ]
+    total = sum(len(text.encode()) for text in 20 * documents)
+    missing = sum(spec.bytes_of_token[token] for token in tokens)
+    assert total - 8 * 12 <= missing <= total  # the last tokens make no whole row
+    # Done again it changes nothing; with another vocabulary it asks first.
+    assert main([*command, *([f"--vocabulary_size={size}"] if size else [])]) == 0
+    assert main([*command, *([] if size else ["--vocabulary_size=300"])]) == 1
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
+    data = write(tmp_path, "file", train=range(9), val=range(6))
+    with pytest.raises(DataError, match="vocabulary.json: data.vocabulary=file needs this file"):
+        data.spec()
+    for content, line in (
+        (b"{", "is no JSON"),
+        (b"[]", "bytes_of_token must be a list of whole numbers from 0"),
+        (b'{"bytes_of_token": [1, -1], "separator": 0}', "bytes_of_token must be a list"),
+        (b'{"bytes_of_token": [1], "separator": 0}', "has 1 tokens; wanted 2 to 65536"),
+        (b'{"bytes_of_token": [1, 1], "separator": 2}', "separator must be a token from 0 to 1"),
+    ):
+        (tmp_path / "vocabulary.json").write_bytes(content)
+        with pytest.raises(DataError, match=line):
+            data.spec()
+    (tmp_path / "vocabulary.json").write_bytes(words_file(0, [0, *[1] * 8]))
+    spec = data.spec()
+    assert (spec.vocabulary_size, spec.separator, spec.vocabulary) == (9, 0, "file")
+
+
+def test_bad_texts_are_refused_in_one_line(tmp_path, capsys):
+    source, out = tmp_path / "text.txt", tmp_path / "out"
+    command = ["prepare", "--dataset=token_shards", f"--from={source}", f"--validation={source}"]
+    for content, flags, line in (
+        (b"", [], "is empty"),
+        (b"a\xff", [], "byte 1: is not UTF-8"),
+        (b"\x1f\x8bno", [], "is no whole .gz file"),
+        (b"\n \n\n", ["--documents=blank_lines"], "holds blank lines alone"),
+        (b"a", ["--documents=lines"], "choose none or blank_lines"),
+        (b"a", ["--vocabulary_size=300"], "no vocabulary of 300 tokens can be trained"),
+        (TEXT.encode() * 20 + b"\xe2\x96\x81", ["--vocabulary_size=300"], "character U\\+2581"),
+    ):
+        source.write_bytes(content)
+        assert main([*command, f"--out={out}", *flags]) in (1, 2)
+        error = capsys.readouterr().err
+        assert re.search(line, error) and len(error.splitlines()) == 1, error
+        assert not list(tmp_path.glob("out/*.bin"))
+
+
+FLAGS = [
+    "--experiment=wikipedia_bytes_small",
+    "--data=synthetic_tokens",
+    "--data.num_train_tokens=4096",
+    "--model.num_layers=2",
+    "--model.width=16",
+    "--model.num_heads=2",
+    "--model.value_embeddings=1",
+    "--task.window=8",
+    "--task.stages.window=0",
+    "--stages.boundary_epochs=0.5",
+    "--max_steps=0",
+    "--num_epochs=1",
+    "--global_batch_size=16",
+    "--evaluation.every_steps=4",
+    "--optimizer.base_learning_rate=0.05",
+    "--optimizer.adam_learning_rate=0.02",
+    "--profile.after_run=false",
+    "--tensorboard=false",
+]
+
+
+@pytest.fixture
+def train(tmp_path, compile_cache):
+    """Runs `dawnjax train` on made-up tokens; gives the exit status and the result."""
+
+    def run(*flags, run_dir="run"):
+        directory = tmp_path / run_dir
+        status = main(["train", *FLAGS, f"--run_dir={directory}", compile_cache, *flags])
+        file = directory / "result.json"
+        return status, result_of(directory) if file.exists() else None
+
+    return run
+
+
+def losses_of_steps(num_devices, *flags):
+    """Trains six steps; gives their losses."""
+    request, _ = parse_request("train", [*FLAGS, *flags])
+    experiment, options = request.experiment, request.options
+    spec = experiment.data.spec()
+    mesh = make_mesh(options.mesh, jax.devices()[:num_devices])
+    recipe = make_recipe(experiment, spec, mesh, 0, options.weight_update_sharding)
+    shapes = input_shapes(experiment, spec, options, mesh)
+    programs = compile_training(recipe, shapes, 1, lambda *_: None)
+    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
+    feed = TrainFeed(shapes, mesh, experiment.data.load("train"), seed=3, steps_per_call=1)
+    feed.start([(step, 1) for step in range(6)])
+    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
+    losses = []
+    for step in range(6):
+        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
+        losses.append(float(metrics.losses[0]))
+    feed.close()
+    return losses, programs.train.as_text()
+
+
+def test_devices_and_a_split_update_do_not_change_the_mathematics():
+    wide = "--model.width=128"  # matrices that are large enough to be split
+    alone, _ = losses_of_steps(1, wide)
+    assert alone[-1] < alone[0]
+    for num_devices, flags in (
+        (4, ["--mesh.fsdp=2"]),
+        (4, ["--weight_update_sharding=true"]),
+        (1, ["--accumulation_steps=4"]),
+    ):
+        losses, _ = losses_of_steps(num_devices, wide, *flags)
+        np.testing.assert_allclose(losses, alone, atol=2e-3)
+
+
+def test_devices_share_the_matrices_of_a_split_update():
+    """Two layers have eight kernels of 128 x 128: of a stack of eight each device has two."""
+    wide = "--model.width=128"
+    _, whole = losses_of_steps(4, wide)
+    _, split = losses_of_steps(4, wide, "--weight_update_sharding=true")
+    assert "f32[8,128,128]" in whole and "f32[2,128,128]" not in whole
+    assert "f32[2,128,128]" in split
+
+
+def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path, monkeypatch):
+    flags = ["--targets.0.value=0", "--checkpoint.every_steps=2", "--compute_dtype=bfloat16"]
+    assert train(*flags, run_dir="whole")[0] == 3
+    real, calls = CallQueue.add, []
+
+    def fail_late(queue, metrics, num_steps):
+        real(queue, metrics, num_steps)
+        calls.append(num_steps)
+        if len(calls) == 5:
+            raise RuntimeError("as if killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CallQueue, "add", fail_late)
+        assert train(*flags, "--steps_per_call=1", run_dir="cut")[0] == 1
+    status, result = train(*flags, run_dir="cut")
+    assert status == 3 and result["interruptions"] == 1
+    step, state = final_state_of(tmp_path / "whole")
+    resumed_step, resumed = final_state_of(tmp_path / "cut")
+    assert step == resumed_step == 8 and (state == resumed).all()
+
+
+def test_a_run_is_answered_with_the_loss_of_its_evaluation(train, tmp_path, capsys):
+    status, result = train("--targets.0.value=9")
+    assert status == 0 and result["reached"]
+    capsys.readouterr()
+    assert main(["infer", str(tmp_path / "run"), "--examples=7"]) == 0
+    loss = result["evaluations"][-1]["loss"]
+    found = float(re.search(r"loss ([0-9.]+)", capsys.readouterr().out)[1])
+    assert found == pytest.approx(loss, abs=2e-3)

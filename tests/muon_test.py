@@ -8,8 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from dawnjax.config.experiment import Muon
-from dawnjax.optim import muon
+from dawnjax.config.experiment import Muon, MuonAdam
+from dawnjax.optim import muon, muon_adam
 
 CONFIG = Muon(
     base_learning_rate=0.25,
@@ -40,7 +40,7 @@ def mapped_singular_values(matrix, num_steps, coefficients=QUINTIC):
 @pytest.mark.parametrize("shape", [(24, 10), (10, 24), (16, 16)])
 def test_newton_schulz_maps_singular_values_by_the_quintic(shape, coefficients):
     matrices = jnp.asarray(np.random.default_rng(0).normal(size=(3, *shape)), jnp.float32)
-    results = jax.jit(muon.newton_schulz, static_argnums=(1, 2))(matrices, 3, coefficients)
+    results = jax.jit(muon.newton_schulz, static_argnums=1)(matrices, (coefficients,) * 3)
     for matrix, result in zip(matrices, results, strict=True):
         expected, _ = mapped_singular_values(matrix, 3, coefficients)
         np.testing.assert_allclose(result, expected, atol=2e-5)
@@ -48,13 +48,13 @@ def test_newton_schulz_maps_singular_values_by_the_quintic(shape, coefficients):
 
 def test_five_steps_bring_singular_values_near_one():
     matrix = jnp.asarray(np.random.default_rng(1).normal(size=(60, 20)), jnp.float32)
-    values = np.linalg.svd(muon.newton_schulz(matrix, 5, QUINTIC), compute_uv=False)
+    values = np.linalg.svd(muon.newton_schulz(matrix, (QUINTIC,) * 5), compute_uv=False)
     assert values.min() > 0.68
     assert values.max() < 1.14
 
 
 def test_newton_schulz_of_zeros_is_zeros():
-    assert not np.asarray(muon.newton_schulz(jnp.zeros((4, 3)), 3, QUINTIC)).any()
+    assert not np.asarray(muon.newton_schulz(jnp.zeros((4, 3)), (QUINTIC,) * 3)).any()
 
 
 def test_kernels_of_one_shape_are_orthogonalized_in_one_chain():
@@ -64,7 +64,7 @@ def test_kernels_of_one_shape_are_orthogonalized_in_one_chain():
         name: jax.random.normal(key, shape)
         for key, (name, shape) in zip(keys, shapes.items(), strict=True)
     }
-    rule = muon.orthogonalize(3, QUINTIC)
+    rule = muon.orthogonalize((QUINTIC,) * 3)
     results: Any = jax.jit(lambda u: rule.update(u, rule.init(u))[0])(updates)
     for name, shape in shapes.items():
         expected, _ = mapped_singular_values(updates[name].reshape(-1, 16), 3)
@@ -81,7 +81,7 @@ def test_matrices_of_several_shapes_share_a_chain_without_a_change():
     random = np.random.default_rng(4)
     shapes = [(24, 10), (6, 24), (9, 4), (24, 10)]
     matrices = [jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes]
-    results = muon.orthogonalized(matrices, 3, QUINTIC, spare_flops=1e12)
+    results = muon.orthogonalized(matrices, (QUINTIC,) * 3, spare_flops=1e12)
     for matrix, result in zip(matrices, results, strict=True):
         expected, _ = mapped_singular_values(matrix, 3)
         assert result.shape == matrix.shape
@@ -192,3 +192,43 @@ def test_weight_decay_alone_shrinks_by_its_fraction_whatever_the_rate():
         np.testing.assert_allclose(
             after[layer][name], params[layer][name] * (1 - 1.5 * 0.01), rtol=1e-5
         )
+
+
+def test_polar_express_brings_singular_values_near_one_in_five_steps():
+    random = np.random.default_rng(3)
+    left, right = (np.linalg.qr(random.normal(size=(n, 24)))[0] for n in (40, 24))
+    values = np.geomspace(1e-2, 1, 24)
+    matrix = jnp.asarray(left @ np.diag(values) @ right.T, jnp.float32)
+    spread = {}
+    for name in ("polar_express", "newton_schulz"):
+        config = MuonAdam(orthogonalization=name)
+        result = muon.newton_schulz(matrix, muon_adam.polynomials(config))
+        found = np.linalg.svd(np.asarray(result), compute_uv=False)
+        spread[name] = np.abs(found - 1).max()
+    assert spread["polar_express"] < 0.15 < spread["newton_schulz"] < 0.4
+
+
+def test_one_step_of_muon_with_adam():
+    """By hand: the kernel moves along U V^T, the rest by Adam's first step, its rate times sign."""
+    random = np.random.default_rng(4)
+    params = {
+        "embedding": jnp.ones((6, 4)),
+        "mlp": {"kernel": jnp.asarray(random.normal(size=(4, 16)), jnp.float32)},
+        "classifier": {"kernel": jnp.ones((4, 6))},
+        "norm": {"scale": jnp.ones(4)},
+    }
+    gradients = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), params)
+    config = MuonAdam(
+        base_learning_rate=0.1, adam_learning_rate=0.01, iterations=8, weight_decay=0.5
+    )
+    rule = muon_adam.muon_adam(config, optax.constant_schedule(1.0))
+    updates, _ = rule.update(gradients, rule.init(params), params)
+    left, _, right = np.linalg.svd(gradients["mlp"]["kernel"], full_matrices=False)
+    kernel = np.asarray(params["mlp"]["kernel"])
+    wanted = -0.1 * (2.0 * left @ right + 0.5 * kernel)  # sqrt(16 / 4) is 2
+    np.testing.assert_allclose(updates["mlp"]["kernel"], wanted, atol=1e-3)
+    for name in ("embedding", "classifier", "norm"):
+        for update, gradient in zip(
+            jax.tree.leaves(updates[name]), jax.tree.leaves(gradients[name]), strict=True
+        ):
+            np.testing.assert_allclose(update, -0.01 * np.sign(gradient), rtol=1e-4)

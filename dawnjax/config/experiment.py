@@ -34,6 +34,7 @@ from dawnjax.optim.update_rules import (
     Lamb,
     Lars,
     Muon,
+    MuonAdam,
     OneCycle,
     PiecewiseLinear,
     PiecewiseStep,
@@ -87,7 +88,7 @@ class Evaluation:
     stop_at_target: bool = True
 
 
-OptimizerConfig = Sgd | Muon | Adam | Lars | Lamb | RmsProp
+OptimizerConfig = Sgd | Muon | MuonAdam | Adam | Lars | Lamb | RmsProp
 
 ScheduleConfig = (
     WarmupCosine

@@ -10,12 +10,15 @@ https://github.com/KellerJordan/cifar10-airbench.
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jax.sharding import Mesh
 
+from dawnjax.machine.mesh import batch_sharding, batch_shards
 from dawnjax.optim.update_rules import Muon
 
 Coefficients = tuple[float, float, float]
@@ -54,7 +57,7 @@ def muon(
         {
             "kernel": optax.chain(
                 optax.trace(config.momentum, nesterov=True),
-                orthogonalize(config.newton_schulz_steps, config.newton_schulz_coefficients),
+                orthogonalize((config.newton_schulz_coefficients,) * config.newton_schulz_steps),
                 optax.scale_by_learning_rate(
                     lambda count: config.base_learning_rate * relative_schedule(count)
                 ),
@@ -91,15 +94,17 @@ def parameter_kinds(params: optax.Params) -> optax.Params:
     return jax.tree_util.tree_map_with_path(kind, params)
 
 
-def orthogonalize(num_steps: int, coefficients: Coefficients) -> optax.GradientTransformation:
+def orthogonalize(
+    polynomials: Sequence[Coefficients], mesh: Mesh | None = None
+) -> optax.GradientTransformation:
     """Replaces each update by a near-orthogonal matrix with the same singular vectors.
 
     An array is a matrix of its last axis (outputs) by all others. Matrices that `chains` puts
     together go through one chain of batched products.
 
     Args:
-      num_steps: Iterations of `newton_schulz`.
-      coefficients: Its quintic's.
+      polynomials: The quintics of `newton_schulz`.
+      mesh: The devices that share the matrices; None lets each device compute all of them.
     """
 
     def update(updates: optax.Updates) -> optax.Updates:
@@ -107,8 +112,8 @@ def orthogonalize(num_steps: int, coefficients: Coefficients) -> optax.GradientT
         matrices = [leaf.reshape(-1, leaf.shape[-1]) for leaf in leaves]
         results = lax.platform_dependent(
             matrices,
-            cpu=lambda matrices: orthogonalized(matrices, num_steps, coefficients, 0),
-            default=lambda matrices: orthogonalized(matrices, num_steps, coefficients, SPARE_FLOPS),
+            cpu=lambda matrices: orthogonalized(matrices, polynomials, 0, mesh),
+            default=lambda matrices: orthogonalized(matrices, polynomials, SPARE_FLOPS, mesh),
         )
         return jax.tree.unflatten(
             structure,
@@ -127,7 +132,10 @@ A chain of its own has some 15 small kernels, each at least 4 us from launch to 
 
 
 def orthogonalized(
-    matrices: list[jax.Array], num_steps: int, coefficients: Coefficients, spare_flops: float
+    matrices: list[jax.Array],
+    polynomials: Sequence[Coefficients],
+    spare_flops: float,
+    mesh: Mesh | None = None,
 ) -> list[jax.Array]:
     """Applies `newton_schulz` to matrices of any shapes, in as few chains of products as pays.
 
@@ -135,15 +143,15 @@ def orthogonalized(
 
     Args:
       matrices: float32 [rows, columns] each.
-      num_steps: Iterations.
-      coefficients: The quintic's.
+      polynomials: The quintics.
       spare_flops: See `chains`.
+      mesh: The devices that share a chain's matrices, each as many as the others.
     """
     # Tall, as most kernels are: the transpose of the result is the result of the transpose.
     is_wide = [matrix.shape[0] < matrix.shape[1] for matrix in matrices]
     tall = [m.T if wide else m for m, wide in zip(matrices, is_wide, strict=True)]
     results: list[jax.Array] = list(matrices)
-    for places in chains([m.shape for m in tall], num_steps, spare_flops):
+    for places in chains([m.shape for m in tall], len(polynomials), spare_flops):
         rows, columns = (max(tall[place].shape[axis] for place in places) for axis in (0, 1))
         stack = jnp.stack(
             [
@@ -151,9 +159,11 @@ def orthogonalized(
                 for m in (tall[place] for place in places)
             ]
         )
-        for place, result in zip(
-            places, newton_schulz(stack, num_steps, coefficients), strict=True
-        ):
+        if mesh is not None:
+            filling = -len(places) % batch_shards(mesh)
+            stack = jnp.pad(stack, ((0, filling), (0, 0), (0, 0)))
+            stack = lax.with_sharding_constraint(stack, batch_sharding(mesh, 0))
+        for place, result in zip(places, newton_schulz(stack, polynomials), strict=False):
             matrix = result[: tall[place].shape[0], : tall[place].shape[1]]
             results[place] = matrix.T if is_wide[place] else matrix
     return results
@@ -199,25 +209,25 @@ def chains(shapes: list[tuple[int, ...]], num_steps: int, spare_flops: float) ->
     return list(joined.values())
 
 
-def newton_schulz(matrices: jax.Array, num_steps: int, coefficients: Coefficients) -> jax.Array:
+def newton_schulz(matrices: jax.Array, polynomials: Sequence[Coefficients]) -> jax.Array:
     """Brings all singular values of matrices near 1 and leaves the singular vectors.
 
     Divides by the Frobenius norm, so that no singular value exceeds 1, and maps each singular value
-    by the quintic `num_steps` times. Accelerators compute in bfloat16, which is enough for an
+    by one quintic after another. Accelerators compute in bfloat16, which is enough for an
     update's direction, CPUs in float32.
 
     Args:
       matrices: float32 [..., rows, columns].
-      num_steps: How often the quintic is applied. With 3, singular values above a fiftieth of the
-        norm end between 0.68 and 1.21; with 5, those above a two-hundredth.
+      polynomials: (a, b, c) of each quintic a x + b x^3 + c x^5. With `Muon`'s default 3 times,
+        singular values above a fiftieth of the norm end between 0.68 and 1.21; with it 5 times,
+        those above a two-hundredth.
 
     Returns:
       float32, same shape; zeros for zeros.
     """
-    a, b, c = coefficients
 
     def iterate(x: jax.Array) -> jax.Array:
-        for _ in range(num_steps):
+        for a, b, c in polynomials:
             # The Gram matrix of the shorter side: the products are smaller and the result is equal.
             if x.shape[-2] < x.shape[-1]:
                 gram = x @ x.mT

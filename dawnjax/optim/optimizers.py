@@ -6,9 +6,10 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
 from dawnjax.input_pipeline.dataset import AnySpec
-from dawnjax.optim import muon
+from dawnjax.optim import muon, muon_adam
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,
@@ -18,6 +19,7 @@ from dawnjax.optim.update_rules import (
     Lamb,
     Lars,
     Muon,
+    MuonAdam,
     OneCycle,
     PiecewiseLinear,
     PiecewiseStep,
@@ -162,7 +164,7 @@ def learning_rate(experiment: Plan, spec: AnySpec, step_shift: float = 0.0) -> o
 
 
 def make_optimizer(
-    experiment: Plan, spec: AnySpec, step_shift: float = 0.0
+    experiment: Plan, spec: AnySpec, step_shift: float = 0.0, mesh: Mesh | None = None
 ) -> optax.GradientTransformation:
     """The transformation from gradients to parameter updates.
 
@@ -170,6 +172,7 @@ def make_optimizer(
       experiment: The experiment, of one stage.
       spec: The dataset's shapes and counts.
       step_shift: What to add to a step, since earlier stages had steps of another size.
+      mesh: The devices, where each makes its part of an update alone.
     """
     config = experiment.optimizer
     rate = learning_rate(experiment, spec, step_shift)
@@ -226,6 +229,9 @@ def make_optimizer(
                 steps_per_epoch=experiment.steps_per_epoch(spec),
                 global_batch_size=experiment.global_batch_size,
             )
+        case MuonAdam():
+            relative = relative_schedule(experiment, spec)
+            return muon_adam.muon_adam(config, lambda count: relative(count + step_shift), mesh)
         case _:  # an optimizer of an experiment's own file
             return config.build(rate)
 

@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from dawnjax.limits import (
     Ascending,
@@ -76,6 +76,43 @@ class Muon:
     whitening_bias_epochs: NonNegative[float] = 3.0
     sgd_momentum: FractionBelowOne = 0.85
     sgd_weight_decay: NonNegative[float] = 0.004
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MuonAdam:
+    """Orthogonalized momentum for the kernels of hidden layers, Adam for the rest.
+
+    The rest are embeddings, the classifier and all one-dimensional parameters. The two peak rates
+    follow one schedule.
+
+    Attributes:
+      base_learning_rate: Step size of the orthogonalized updates, at the schedule's peak. An update
+        of a kernel [inputs, outputs] is multiplied by sqrt(max(1, outputs / inputs)).
+      momentum: Nesterov momentum of the orthogonalized parameters.
+      orthogonalization: `newton_schulz` applies the quintic that `Muon` has by default again and
+        again; `polar_express` has another polynomial at each iteration.
+      iterations: Of the orthogonalization.
+      adam_learning_rate: Adam's rate, at the schedule's peak.
+      beta_1: Adam's decay of the mean gradient.
+      beta_2: Adam's decay of the mean squared gradient.
+      epsilon: Added to the root of the mean square.
+      weight_decay: Decoupled decay of the orthogonalized kernels, times their learning rate.
+
+    Source: K. Jordan, "Muon: an optimizer for hidden layers in neural networks" (2024); Amsel et
+    al. 2025, "The Polar Express" (arXiv 2505.16932), algorithm 1; the factor of an update,
+    KellerJordan/Muon, `muon.py`.
+    """
+
+    TAG: ClassVar[str] = "muon_adam"
+    base_learning_rate: NonNegative[float] = 0.02
+    momentum: FractionBelowOne = 0.95
+    orthogonalization: Literal["newton_schulz", "polar_express"] = "polar_express"
+    iterations: Annotated[int, Limit(lambda value: 1 <= value <= 8, "lie in 1 to 8")] = 5
+    adam_learning_rate: NonNegative[float] = 3e-3
+    beta_1: FractionBelowOne = 0.8
+    beta_2: FractionBelowOne = 0.95
+    epsilon: NonNegative[float] = 1e-10
+    weight_decay: NonNegative[float] = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

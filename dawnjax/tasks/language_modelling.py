@@ -7,13 +7,14 @@ mean over the tokens is the same for any batch size and any number of devices.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
+from dawnjax.limits import NonNegative
 from dawnjax.models.cross_entropy import token_losses
 from dawnjax.tasks.metric import Metric, loss_metric
 from dawnjax.tasks.task import Arrays, Moment, Setting, Task
@@ -24,11 +25,28 @@ BITS_PER_BYTE = Metric(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowStages:
+    """What a stage of a run changes.
+
+    Attributes:
+      window: `window` from each boundary on; empty if it stays.
+    """
+
+    window: tuple[NonNegative[int], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageModelling(Task):
     """The next token of a text.
 
     `loss` is in nats a token. `bits_per_byte` divides the same sum by the bytes of the text, and is
-    measured where tokens are bytes.
+    measured where it is known how many bytes each token stands for.
+
+    Attributes:
+      target_vocabulary: The vocabulary whose tokens a target on `loss` counts. Data of another
+        vocabulary are refused: nats a token of two vocabularies do not compare.
+      window: Tokens that a token attends to, itself included; 0 is no limit but the row.
+      stages: What changes in the course of a run.
     """
 
     TAG: ClassVar[str] = "language_modelling"
@@ -36,13 +54,34 @@ class LanguageModelling(Task):
     arrays: ClassVar = ("tokens",)
     example_unit: ClassVar[str] = "rows"
 
+    target_vocabulary: Literal["bytes", "gpt2", "file"] = "bytes"
+    window: NonNegative[int] = 0
+    stages: WindowStages = WindowStages()
+
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuses bits a byte where the bytes of a token are not known."""
-        if target.metric == "bits_per_byte" and not spec.tokens_are_bytes:
+        """Refuses nats of other tokens than the target counts, and bytes that are not known."""
+        if target.metric == "bits_per_byte" and not spec.bytes_of_token:
             raise ConfigError(
-                f"{name}.metric=bits_per_byte needs data.vocabulary=bytes: how many bytes another "
-                "token stands for is not known; take loss"
+                f"{name}.metric=bits_per_byte: how many bytes a token of data.vocabulary="
+                f"{spec.vocabulary} stands for is not known; take loss, or data with a "
+                "vocabulary.json"
             )
+        if target.metric == "loss" and spec.vocabulary != self.target_vocabulary:
+            raise ConfigError(
+                f"{name}.value={target.value:g} is in nats a token of {self.target_vocabulary}, "
+                f"and the data's tokens are {spec.vocabulary}: give --{name}.metric=bits_per_byte "
+                f"with a value, or --task.target_vocabulary={spec.vocabulary} with a value for it"
+            )
+
+    def in_stage(self, index: int) -> "LanguageModelling":
+        """The task with the window of one stage."""
+        windows = self.stages.window
+        window = windows[index - 1] if index and windows else self.window
+        return dataclasses.replace(self, window=window, stages=WindowStages())
+
+    def stage_values(self) -> dict[str, Any]:
+        """The window."""
+        return {"window": self.window}
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
         """The vocabulary's size, the longest row and the separator."""
@@ -61,7 +100,7 @@ class LanguageModelling(Task):
     ) -> tuple[jax.Array, int]:
         """The summed loss of a batch's tokens, and their number."""
         del moment
-        losses = next_token_losses(module, batch["tokens"], setting)
+        losses = self._losses(module, batch["tokens"], setting)
         return losses.sum(), losses.size
 
     def zero_totals(self, setting: Setting) -> Arrays:
@@ -77,30 +116,30 @@ class LanguageModelling(Task):
         tokens = batch["tokens"].astype(jnp.int32)
         counts = jnp.where(batch["mask"], batch["num_targets"], 0)[:, None]
         is_real = jnp.arange(tokens.shape[1] - 1) < counts
-        losses = next_token_losses(module, tokens, setting)
+        losses = self._losses(module, tokens, setting)
         sums = jnp.where(is_real, losses, 0.0).sum(axis=1)
-        is_byte = is_real & (tokens[:, 1:] != setting.spec.separator)
+        num_bytes = jnp.asarray(setting.spec.bytes_of_token or [0], jnp.int32)[tokens[:, 1:]]
         # Padding goes to a place out of range: nowhere.
         place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
         return {
             "loss": totals["loss"].at[place].set(sums, mode="drop"),
             "tokens": totals["tokens"] + is_real.sum(dtype=jnp.int32),
-            "bytes": totals["bytes"] + is_byte.sum(dtype=jnp.int32),
+            "bytes": totals["bytes"] + jnp.where(is_real, num_bytes, 0).sum(dtype=jnp.int32),
         }
 
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
-        """Nats a token, and bits a byte where tokens are bytes."""
+        """Nats a token, and bits a byte where the bytes of a token are known."""
         nats = float(totals["loss"].astype(np.float64).sum())
         measured: dict[str, float | str] = {"loss": nats / totals["tokens"].item()}
-        if setting.spec.tokens_are_bytes and totals["bytes"].item():
+        if totals["bytes"].item():
             measured["bits_per_byte"] = nats / math.log(2) / totals["bytes"].item()
         return measured
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """The mean loss of each row's tokens, in nats: float32 [batch]."""
-        losses = next_token_losses(module, inputs["tokens"], setting)
+        losses = self._losses(module, inputs["tokens"], setting)
         counts = inputs["num_targets"]
         is_real = jnp.arange(losses.shape[1]) < counts[:, None]
         return jnp.where(is_real, losses, 0.0).sum(axis=1) / counts
@@ -113,15 +152,8 @@ class LanguageModelling(Task):
         counts = examples["num_targets"].astype(np.float64)
         return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}
 
-
-def next_token_losses(module: Any, tokens: jax.Array, setting: Setting) -> jax.Array:
-    """The cross entropy of each token but the first, in nats: float32 [batch, length - 1].
-
-    Args:
-      module: The model, from tokens to the logits of those after them.
-      tokens: Integers [batch, length].
-      setting: What the task works on.
-    """
-    tokens = tokens.astype(jnp.int32)
-    logits = module(tokens[:, :-1])
-    return token_losses(logits, tokens[:, 1:], 0.0, setting.execution.platform)
+    def _losses(self, module: Any, tokens: jax.Array, setting: Setting) -> jax.Array:
+        """The cross entropy of each token but the first, in nats: float32 [batch, length - 1]."""
+        tokens = tokens.astype(jnp.int32)
+        logits = module(tokens[:, :-1], self.window)
+        return token_losses(logits, tokens[:, 1:], 0.0, setting.execution.platform)

@@ -1,0 +1,41 @@
+"""Wikipedia's paragraphs in SQuAD v1.1: a small byte model, in minutes on a CPU.
+
+    xz -dc train-v1.1.json.xz | jq -r '.data[].paragraphs[].context + "\\n"' > train.txt
+    xz -dc dev-v1.1.json.xz | jq -r '.data[].paragraphs[].context + "\\n"' > valid.txt
+    dawnjax prepare --dataset=token_shards --documents=blank_lines \\
+        --from=train.txt --validation=valid.txt --out=data/squad_text
+    dawnjax train --experiment=wikipedia_bytes_small --data.data_dir=data/squad_text
+"""
+
+from dawnjax.config.experiment import (
+    Evaluation,
+    Experiment,
+    MuonAdam,
+    Target,
+    WarmupLinear,
+)
+from dawnjax.config.techniques import Technique
+from dawnjax.config.tiny import tiny
+from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
+from dawnjax.input_pipeline.token_shards import TokenShards
+from dawnjax.models.language_model import LanguageModel
+from dawnjax.tasks.language_modelling import LanguageModelling
+
+EXPERIMENT = Experiment(
+    name="wikipedia_bytes_small",
+    task=LanguageModelling(),
+    model=LanguageModel(num_layers=4, width=128, num_heads=4),
+    data=TokenShards(corpus="squad_text", sequence_length=256, max_eval_tokens=65_536),
+    optimizer=MuonAdam(base_learning_rate=0.02, adam_learning_rate=3e-3),
+    schedule=WarmupLinear(),
+    max_steps=1000,
+    global_batch_size=8,
+    targets=(Target(metric="bits_per_byte", value=2.2, direction="at_most"),),
+    evaluation=Evaluation(every_steps=50, global_batch_size=32),
+)
+
+TINY = tiny(
+    EXPERIMENT,
+    data=SyntheticTokens(),
+    model=LanguageModel(num_layers=2, width=16, num_heads=2),
+)

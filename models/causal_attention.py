@@ -1,0 +1,77 @@
+"""Attention to a window of earlier tokens of the same document."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from dawnjax.models.execution import Execution
+
+_BLOCK, _MOST_BLOCKS = 64, 16
+"""Queries that are computed at once, and the most blocks of them.
+
+Gradients of 8 rows of 256 tokens in 4 heads of 32 channels took 9.8 ms in blocks of 64 and 13.4 ms
+at once (shortest of 15; two shared cores of an AMD EPYC, Zen 5).
+"""
+
+
+def causal_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    documents: jax.Array | None,
+    window: int,
+    execution: Execution,
+) -> jax.Array:
+    """Scaled dot-product attention, float32 [batch, length, heads, channels].
+
+    A block of queries is multiplied with those keys alone that one of its tokens may see.
+
+    Args:
+      query, key, value: [batch, length, heads, channels], of the compute dtype.
+      documents: int32 [batch, length], the document of each token; None lets a token see all.
+      window: Tokens that a token attends to, itself included; 0 is no limit.
+      execution: How layers compute.
+    """
+    length = query.shape[1]
+    window = window or length
+    if execution.attention == "fused" and query.shape[-1] % 8 == 0 and length % 2 == 0:
+        mask = visible(documents, 0, length, 0, length, window)
+        attended = jax.nn.dot_product_attention(
+            query, key, value, mask=mask[:, None], implementation="cudnn"
+        )
+        return attended.astype(jnp.float32)
+    block = max(_BLOCK, -(-length // _MOST_BLOCKS))
+    attended = []
+    for start in range(0, length, block):
+        end = min(start + block, length)
+        first = max(0, start + 1 - window)
+        scores = jnp.einsum(
+            "bqhc,bkhc->bhqk",
+            query[:, start:end],
+            key[:, first:end],
+            preferred_element_type=jnp.float32,
+        )
+        mask = visible(documents, start, end, first, end, window)[:, None]
+        scores = jnp.where(mask, scores / math.sqrt(query.shape[-1]), -jnp.inf)
+        weights = jax.nn.softmax(scores, axis=-1).astype(value.dtype)
+        attended.append(
+            jnp.einsum(
+                "bhqk,bkhc->bqhc",
+                weights,
+                value[:, first:end],
+                preferred_element_type=jnp.float32,
+            )
+        )
+    return jnp.concatenate(attended, axis=1)
+
+
+def visible(
+    documents: jax.Array | None, start: int, end: int, first: int, last: int, window: int
+) -> jax.Array:
+    """Which keys `first` to `last` the queries `start` to `end` see: bool [batch or 1, q, k]."""
+    distance = jnp.arange(start, end)[:, None] - jnp.arange(first, last)
+    mask = ((distance >= 0) & (distance < window))[None]
+    if documents is not None:
+        mask &= documents[:, start:end, None] == documents[:, None, first:last]
+    return mask
