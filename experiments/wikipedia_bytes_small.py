@@ -14,7 +14,6 @@ from dawnjax.config.experiment import (
     Target,
     WarmupLinear,
 )
-from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.token_shards import TokenShards
@@ -26,9 +25,9 @@ EXPERIMENT = Experiment(
     task=LanguageModelling(),
     model=LanguageModel(num_layers=4, width=128, num_heads=4),
     data=TokenShards(corpus="squad_text", sequence_length=256, max_eval_tokens=65_536),
-    optimizer=MuonAdam(base_learning_rate=0.02, adam_learning_rate=3e-3),
+    optimizer=MuonAdam(base_learning_rate=0.01, adam_learning_rate=1e-2),
     schedule=WarmupLinear(),
-    max_steps=1000,
+    max_steps=600,
     global_batch_size=8,
     targets=(Target(metric="bits_per_byte", value=2.2, direction="at_most"),),
     evaluation=Evaluation(every_steps=50, global_batch_size=32),

@@ -222,7 +222,7 @@ def test_one_step_of_muon_with_adam():
         base_learning_rate=0.1, adam_learning_rate=0.01, iterations=8, weight_decay=0.5
     )
     rule = muon_adam.muon_adam(config, optax.constant_schedule(1.0))
-    updates, _ = rule.update(gradients, rule.init(params), params)
+    updates: Any = rule.update(gradients, rule.init(params), params)[0]
     left, _, right = np.linalg.svd(gradients["mlp"]["kernel"], full_matrices=False)
     kernel = np.asarray(params["mlp"]["kernel"])
     wanted = -0.1 * (2.0 * left @ right + 0.5 * kernel)  # sqrt(16 / 4) is 2
