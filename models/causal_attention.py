@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from dawnjax.models.execution import Execution
 
-_BLOCK, _MOST_BLOCKS = 64, 16
+_BLOCK, _MOST_BLOCKS = 64, 4
 """Queries that are computed at once, and the most blocks of them.
 
 Gradients of 8 rows of 256 tokens in 4 heads of 32 channels took 9.8 ms in blocks of 64 and 13.4 ms
