@@ -291,18 +291,21 @@ def cost_figure(board: Board, number: int) -> Figure | None:
         if row["cost_usd"] < best:
             best = row["cost_usd"]
             front.add(_place(row))
-    points = [
-        plots.Point(
-            row["seconds"],
-            row["cost_usd"],
-            f"{row['rank']} {label(board.entries[row['source']])}" if _place(row) in front else "",
-            0 if _place(row) in front else 1,
-            row["rank"],
+    points = []
+    for row in both:
+        name, is_best = f"{row['rank']} {label(board.entries[row['source']])}", _place(row) in front
+        points.append(
+            plots.Point(
+                row["seconds"],
+                row["cost_usd"],
+                name if is_best else "",
+                0 if is_best else 1,
+                row["rank"],
+                name,
+            )
         )
-        for row in both
-    ]
-    x = plots.Axis("time to accuracy (logarithmic)", words.duration, svg.time_ticks, log=True)
-    y = plots.Axis("expected cost, USD (logarithmic)", words.usd, log=True)
+    x = svg.Axis("time to accuracy", words.duration, svg.time_ticks, log=True)
+    y = svg.Axis("expected cost", words.usd, log=True)
     names = (
         "no other entry is both faster and cheaper",
         "another entry is faster and cheaper",
@@ -317,7 +320,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
             f"{cheap['source']}, {words.usd(cheap['cost_usd'])} in "
             f"{words.duration(cheap['seconds'])}."
         ),
-        caption="Numbers are ranks by time in the table above. Lower left is better.",
+        caption="Numbers are ranks by time, as in the leaderboard. Lower left is better.",
         draw=lambda width: plots.draw_points(points, x, y, width, series_names=names),
         left_out=tuple(
             (str(row["source"]), str(row["price_source"] or "no price"))

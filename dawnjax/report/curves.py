@@ -208,21 +208,12 @@ def target_label(target: Target) -> str:
 
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
+    """Draws the learning curves of a group; None where no evaluation has its time or epoch."""
     target = group[0].target
     lines, left_out, sentences = [], [], []
     behind = 0
-    shorts = labels_apart(group)
-    for entry, short in zip(group, shorts, strict=True):
-        strands = _strands(entry, against)
-        points = _curve(entry, against)
-        if (
-            strands
-            and len(strands) <= MOST_STRANDS
-            and sum(map(len, strands)) < _FEW * len(strands)
-        ):
-            # With few evaluations, the newest ones of the trials are far apart in time, and their
-            # median would not move while every trial rises.
-            points = []
+    for entry, short in zip(group, labels_apart(group), strict=True):
+        points, strands = _curve_and_strands(entry, against)
         if not points and not strands:
             what_lacks = "epochs" if against == "epoch" else "times"
             left_out.append((label(entry), f"its evaluations have no {what_lacks}"))
@@ -236,25 +227,11 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         behind += not named
         shown = tuple(strands) if named and len(strands) <= MOST_STRANDS else ()
         if points or shown:
-            lines.append(plots.Line(short if named else "", tuple(points), shown))
+            lines.append(plots.Line(short if named else "", tuple(points), shown, short))
     if not lines:
         return None
-    firsts = [point[0] for line in lines for point in line.every if point[0] > 0]
-    lasts = [max(point[0] for point in line.every) for line in lines]
-    log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
-    if log:
-        # A first moment far before the rest would leave no room for the rest.
-        start = max(min(firsts), min(lasts) / 30)
-        lines = [_from(line, start) for line in lines]
-    name_of_x = "time since the start" if against == "seconds" else "epochs"
-    x = plots.Axis(
-        f"{name_of_x} (logarithmic)" if log else name_of_x,
-        _place_text(against),
-        svg.time_ticks if against == "seconds" else svg.ticks,
-        log=log,
-        zero=not log,
-    )
-    y = plots.Axis(metric_label(target), lambda value: _tick(value, target))
+    lines, x = _placed_along(lines, against)
+    y = _quality_axis(metric_label(target), target)
     reference = None if target.value is None else (target.value, target_label(target))
     grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
     how = "time" if against == "seconds" else "epochs"
@@ -268,6 +245,44 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         ),
         left_out=tuple(left_out),
         tables=(f"learning_curves_by_{against}",),
+    )
+
+
+def _curve_and_strands(
+    entry: Entry, against: str
+) -> tuple[list[tuple[float, ...]], list[tuple[tuple[float, float], ...]]]:
+    """The median of an entry's trials, empty where evaluations are few, and each trial's line."""
+    strands = _strands(entry, against)
+    points = _curve(entry, against)
+    if len(strands) <= MOST_STRANDS and sum(map(len, strands)) < _FEW * len(strands):
+        # With few evaluations, the newest ones of the trials are far apart in time, and their
+        # median would not move while every trial rises.
+        points = []
+    return points, strands
+
+
+def _placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Line], svg.Axis]:
+    """Lines and their horizontal axis: logarithmic where the lengths of runs differ much."""
+    firsts = [point[0] for line in lines for point in line.every if point[0] > 0]
+    lasts = [max(point[0] for point in line.every) for line in lines]
+    log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
+    if log:
+        # A first moment far before the rest would leave no room for the rest.
+        start = max(min(firsts), min(lasts) / 30)
+        lines = [_from(line, start) for line in lines]
+    if against == "seconds":
+        axis = svg.Axis("time since the start", words.duration, svg.time_ticks, log, not log)
+    else:
+        axis = svg.Axis("epochs", words.number, zero=True)
+    return lines, axis
+
+
+def _quality_axis(name: str, target: Target) -> svg.Axis:
+    """Axis of a metric's values."""
+    return svg.Axis(
+        name,
+        lambda value: _tick(value, target),
+        exact=lambda value: quality(value, target),
     )
 
 
@@ -297,8 +312,8 @@ def _threshold_figure(
         lines.append(plots.Line(short, tuple(points)))
     if not lines or target.value is None:
         return None
-    x = plots.Axis(f"threshold, {metric_label(target)}", lambda value: _tick(value, target))
-    y = plots.Axis("time to it (logarithmic)", words.duration, svg.time_ticks, log=True)
+    x = _quality_axis(f"threshold, {metric_label(target)}", target)
+    y = svg.Axis("time to it", words.duration, svg.time_ticks, log=True)
     more = f"The {MOST_NAMED} fastest entries. " if len(group) > MOST_NAMED else ""
     return Figure(
         name=name,

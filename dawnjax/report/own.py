@@ -245,6 +245,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
             bars.append(figures.Row(label, name if each else "", parts, words.duration(sum(parts))))
     left_out = tuple((bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:])
     bars = bars[:MOST_BARS]
+    axis = svg.Axis("time", words.duration, svg.time_ticks, zero=True)
     sentences = "; ".join(
         f"{bar.label}: "
         + ", ".join(
@@ -262,9 +263,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
             "All seconds from the start of the program to its end, restarts included."
             + ("" if each else " Means over the runs of an experiment.")
         ),
-        draw=lambda width: figures.draw_bars(
-            bars, PHASES, "time", words.duration, svg.time_ticks, width
-        ),
+        draw=lambda width: figures.draw_bars(bars, PHASES, axis, width),
         left_out=left_out,
         tables=("phases",),
     )

@@ -41,6 +41,8 @@ _COMMUNICATION = (
     Column("bytes_per_step", "bytes communicated", kind="number"),
 )
 
+_STEP = svg.Axis("a step", words.duration, svg.time_ticks, zero=True)
+
 Host = Mapping[str, Any]
 
 
@@ -173,9 +175,7 @@ def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
         title="A step of each host, in parts",
         summary=f"{summary}.",
         caption="Traced steps after the target was reached; in no time to accuracy.",
-        draw=lambda width: figures.draw_bars(
-            shown, names, "a step", words.duration, svg.time_ticks, width
-        ),
+        draw=lambda width: figures.draw_bars(shown, names, _STEP, width),
         left_out=tuple((row.label, "too many bars for one figure") for row in rows[MOST_BARS:]),
         tables=("hosts",),
     )
@@ -241,14 +241,7 @@ def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
             "Of the host of each run whose step is the longest. What an op needs at the least is "
             "the longer of its FLOPs at the peak and its bytes at the memory's bandwidth."
         ),
-        draw=lambda width: figures.draw_bars(
-            shown,
-            ("at the least", "lost"),
-            "a step",
-            words.duration,
-            svg.time_ticks,
-            width,
-        ),
+        draw=lambda width: figures.draw_bars(shown, ("at the least", "lost"), _STEP, width),
         left_out=tuple((row.group, "too many bars for one figure") for row in rows[len(shown) :]),
         tables=("losses_of_ops",),
     )
