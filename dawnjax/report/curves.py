@@ -231,7 +231,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
     if not lines:
         return None
     lines, x = _placed_along(lines, against)
-    y = _quality_axis(metric_label(target), target)
+    y = _quality_axis(target)
     reference = None if target.value is None else (target.value, target_label(target))
     grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
     how = "time" if against == "seconds" else "epochs"
@@ -277,12 +277,13 @@ def _placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Lin
     return lines, axis
 
 
-def _quality_axis(name: str, target: Target) -> svg.Axis:
+def _quality_axis(target: Target) -> svg.Axis:
     """Axis of a metric's values."""
     return svg.Axis(
-        name,
+        metric_label(target),
         lambda value: _tick(value, target),
         exact=lambda value: quality(value, target),
+        name=metric_name(target),
     )
 
 
@@ -312,7 +313,8 @@ def _threshold_figure(
         lines.append(plots.Line(short, tuple(points)))
     if not lines or target.value is None:
         return None
-    x = _quality_axis(f"threshold, {metric_label(target)}", target)
+    quality_axis = _quality_axis(target)
+    x = quality_axis._replace(label=f"threshold, {quality_axis.label}", name="threshold")
     y = svg.Axis("time to it", words.duration, svg.time_ticks, log=True)
     more = f"The {MOST_NAMED} fastest entries. " if len(group) > MOST_NAMED else ""
     return Figure(

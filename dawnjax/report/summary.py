@@ -234,8 +234,8 @@ def _paper_view(table: Table) -> TableView:
     )
 
 
-FEWEST_COMPARED = 4
-"""Ranked entries that the first figure needs: fewer are in the tables at a glance."""
+FEWEST_COMPARED = 2
+"""Ranked entries that the first figure needs."""
 
 
 def summary_section(all_boards: Sequence[Board]) -> Section:
@@ -260,7 +260,7 @@ def _overview_figure(all_boards: Sequence[Board]) -> Figure | None:
                 label=board.title,
                 group="",
                 values=tuple(record["seconds"] for record in ranked),
-                note=f"{words.duration(ranked[0]['seconds'])} of {len(ranked)}",
+                note=f"{words.duration(ranked[0]['seconds'])} · {len(ranked)}",
                 told=tuple(
                     f"rank {record['rank']}: {_who(entry)} on {hardware(entry)}, "
                     f"{words.duration(record['seconds'])}"
@@ -275,7 +275,12 @@ def _overview_figure(all_boards: Sequence[Board]) -> Figure | None:
     return Figure(
         name="overview",
         title="Time to accuracy of each ranked entry, by benchmark",
-        summary="; ".join(f"{row.label}: the fastest {row.note}" for row in rows) + ".",
+        summary="; ".join(
+            f"{row.label}: {words.count(len(row.values), 'entry', 'entries')}, "
+            f"{words.duration(min(row.values))} to {words.duration(max(row.values))}"
+            for row in rows
+        )
+        + ".",
         caption="A dot is an entry. At the right: the fastest time, and the number of entries.",
         draw=lambda width: figures.draw_strips(rows, axis, width),
         tables=("leaderboards_by_time",),

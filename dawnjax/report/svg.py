@@ -241,6 +241,7 @@ class Axis(NamedTuple):
       log: Whether equal ratios are equally far apart.
       zero: Whether it begins at 0.
       exact: From any value to its words; `text` if None.
+      name: What a told value is of, without a unit; the label if empty.
     """
 
     label: str
@@ -249,6 +250,7 @@ class Axis(NamedTuple):
     log: bool = False
     zero: bool = False
     exact: Callable[[float], str] | None = None
+    name: str = ""
 
     def scale(self, values: Sequence[float], start: float, end: float) -> Scale:
         """Scale over values; a logarithmic one needs values above 0."""
@@ -257,8 +259,8 @@ class Axis(NamedTuple):
         return linear(values, start, end, zero=self.zero)
 
     def told(self, value: float) -> str:
-        """Value with the axis' name before it."""
-        return f"{self.label}: {(self.exact or self.text)(value)}"
+        """Value in words, with its name before it."""
+        return f"{self.name or self.label}: {(self.exact or self.text)(value)}"
 
     @property
     def title(self) -> str:
