@@ -247,15 +247,16 @@ def draw_points(
     if joined:
         _join(canvas, frame, points)
     for point in points:
-        told = frame.told(point.name or point.label, point)
-        canvas.marker(*frame.place(point), 4.5, *_series_style(point.series), told)
+        told = frame.told(point.name or point.label, (point.x, point.y))
+        place = frame.place((point.x, point.y))
+        canvas.marker(*place, 4.5, *_series_style(point.series), told)
     _label_points(canvas, frame, points, taken, key)
     for index, point in enumerate(numbered):
         column, row = divmod(index, rows)
         text = f"{point.number}  {point.label}"
         room = int((width / columns - 20) / svg.text_width("x"))
-        place = column * width / columns + 4, bottom + 60 + 18 * row
-        canvas.text(*place, words.squeezed(text, room), "keyed")
+        corner = column * width / columns + 4, bottom + 60 + 18 * row
+        canvas.text(*corner, words.squeezed(text, room), "keyed")
     return canvas
 
 
@@ -279,7 +280,7 @@ def _label_points(
 ) -> None:
     """Writes names or numbers beside points, where they hide no point and no text in `taken`."""
     left, top, right, bottom = frame.edges
-    places = [frame.place(point) for point in points]
+    places = [frame.place((point.x, point.y)) for point in points]
     taken += [(px - 6, py - 6, px + 6, py + 6) for px, py in places]
     for point, (px, py) in zip(points, places, strict=True):
         number = str(point.number) if point.number else ""

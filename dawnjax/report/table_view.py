@@ -139,7 +139,10 @@ def label(entry: Entry, *, benchmark: bool = False) -> str:
 
 
 def labels_apart(entries: Sequence[Entry]) -> list[str]:
-    """Names of entries that stand beside each other: what ours share is left out of them."""
+    """Names of entries that stand beside each other: what ours share is left out of them.
+
+    Names that are still equal get the first detail that differs, such as the framework or the day.
+    """
     whole = [label(entry) for entry in entries]
     parts = [_parts(entry) for entry in entries]
     ours = [set(of) for entry, of in zip(entries, parts, strict=True) if entry.suite == "dawnjax"]
@@ -148,7 +151,47 @@ def labels_apart(entries: Sequence[Entry]) -> list[str]:
         " ".join(part for part in of if part not in shared) or entry.benchmark
         for entry, of in zip(entries, parts, strict=True)
     ]
-    return names if len(set(names)) == len(set(whole)) else whole
+    return _told_apart(names if len(set(names)) == len(set(whole)) else whole, entries)
+
+
+def labels_by_key(entries: Sequence[Entry]) -> dict[tuple[str, ...], str]:
+    """Names of entries by `key_of`, as `labels_apart` has them within each benchmark."""
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.suite, entry.round, entry.benchmark), []).append(entry)
+    return {
+        key_of(entry): name
+        for group in groups.values()
+        for entry, name in zip(group, labels_apart(group), strict=True)
+    }
+
+
+_DETAILS: tuple[Callable[[Entry], str], ...] = (
+    lambda entry: entry.framework,
+    lambda entry: f"batch {entry.global_batch_size}" if entry.global_batch_size else "",
+    lambda entry: entry.date,
+    lambda entry: entry.identity[:8],
+    lambda entry: entry.source,
+)
+"""What tells entries of one name apart, in the order of what a reader knows best."""
+
+
+def _told_apart(names: Sequence[str], entries: Sequence[Entry]) -> list[str]:
+    """Adds to names that several entries have the first detail that differs in all of them."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, []).append(place)
+    apart = list(names)
+    for name, alike in places.items():
+        if len(alike) == 1:
+            continue
+        for detail in _DETAILS:
+            details = [detail(entries[place]) for place in alike]
+            if len(set(details)) == len(alike):
+                for place, words_of in zip(alike, details, strict=True):
+                    apart[place] = f"{name} ({words_of})" if words_of else name
+                break
+    return apart
 
 
 def _parts(entry: Entry) -> tuple[str, ...]:

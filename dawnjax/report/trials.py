@@ -23,6 +23,7 @@ from dawnjax.report.table_view import (
     interval,
     key_of,
     label,
+    labels_by_key,
     records_of,
     shown,
     view,
@@ -92,7 +93,7 @@ class _Strip(NamedTuple):
 
 def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
     """Draws each trial against the mean of its entry; None where no two trials reached."""
-    keyed = by_key(entries)
+    keyed, names = by_key(entries), labels_by_key(entries)
     strips, left_out = [], []
     for record in records_of(table):
         entry = keyed[(record["suite"], record["benchmark"], record["source"])]
@@ -102,7 +103,7 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
         if summary is None or not summary.mean_seconds or summary.reached < 2:
             left_out.append((label(entry, benchmark=True), "fewer than two trials reached"))
         else:
-            strips.append(_strip(entry, summary, record))
+            strips.append(_strip(entry, names[key_of(entry)], summary, record))
     if not strips:
         return None
     cut = len(strips) > MOST_ROWS
@@ -126,7 +127,7 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
     )
 
 
-def _strip(entry: Entry, summary: Summary, record: Mapping[str, Any]) -> _Strip:
+def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any]) -> _Strip:
     """An entry's trials that reached, as differences from their mean."""
     mean = summary.mean_seconds or 0.0
     low, high = record["mean_seconds_low"], record["mean_seconds_high"]
@@ -136,7 +137,7 @@ def _strip(entry: Entry, summary: Summary, record: Mapping[str, Any]) -> _Strip:
     times = [t.time_to_accuracy_seconds for t in entry.trials]
     differences = [(time, time / mean - 1) for time in times if time is not None]
     row = figures.Row(
-        label=label(entry),
+        label=name,
         group=scope(entry.suite, entry.round, entry.benchmark),
         values=tuple(difference for _, difference in differences),
         low=low / mean - 1 if ends else None,
@@ -196,6 +197,7 @@ def _pairs_of_variations(
 ) -> tuple[list[figures.Row], list[tuple[str, str]]]:
     """Rows of (CV of the epochs, CV of the time per epoch), and what lacks one of the two."""
     pairs, left_out = [], []
+    names = labels_by_key([entry for entry, _ in several])
     for entry, summary in several:
         if not summary.seconds_per_epoch_mean:
             left_out.append((label(entry, benchmark=True), "the time per epoch is not known"))
@@ -208,7 +210,7 @@ def _pairs_of_variations(
         ratio = summary.ratio_of_cvs
         pairs.append(
             figures.Row(
-                label=label(entry),
+                label=names[key_of(entry)],
                 group=scope(entry.suite, entry.round, entry.benchmark),
                 values=(epochs_cv, time_cv),
                 note="" if ratio is None else words.times(ratio),
