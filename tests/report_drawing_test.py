@@ -24,6 +24,15 @@ def test_times_and_numbers_in_words():
     ]
 
 
+def test_short_names_differ_where_the_names_do():
+    names = ["BAIDU_BaiduNet9P_1GV100_pytorch", "BAIDU_BaiduNet9_1GV100_pytorch", "other"]
+    short = words.squeezed_apart(names, 24)
+    assert short == ["BAID…et9P_1GV100_pytorch", "BAIDU…et9_1GV100_pytorch", "other"]
+    assert words.squeezed_apart(names[:1] * 2, 24) == [words.squeezed(names[0], 24)] * 2
+    long = [f"the same words at the start {name} and much more after that" for name in "ab"]
+    assert words.squeezed_apart(long, 20) == ["…a and much more af…", "…b and much more af…"]
+
+
 def test_axes_have_few_round_values_inside_them():
     for low, high in ((0.1, 0.93), (3.0, 1700.0), (1.61, 4.3), (9.4, 370_000.0), (0.5, 0.501)):
         for log in (False, True):

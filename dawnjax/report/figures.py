@@ -5,7 +5,7 @@ has a title of some lines: the row's name, then the mark's value.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dawnjax.report import svg, words
@@ -190,20 +190,23 @@ def _layout(rows: Sequence[Row], width: float, note_width: float, above: float =
     return _Layout(left, right, above + 4, y + 4 + 46, places, narrow)
 
 
-def _labelled(canvas: svg.Canvas, rows: Sequence, layout: _Layout):
+def _labelled(
+    canvas: svg.Canvas, rows: Sequence[Row], layout: _Layout
+) -> Iterator[tuple[Row, float]]:
     """Yields each row with its place, its heading, label and note written."""
     group = ""
-    for row, y in zip(rows, layout.places, strict=True):
-        above = NARROW_ROW - 12 if layout.narrow else ROW / 2
+    above = NARROW_ROW - 12 if layout.narrow else ROW / 2
+    longest_note = max(svg.text_width(row.note) for row in rows)
+    wide = canvas.width - longest_note - 16 if layout.narrow else layout.left - 12
+    labels = words.squeezed_apart([row.label for row in rows], int(wide / svg.text_width("x")))
+    for row, y, label in zip(rows, layout.places, labels, strict=True):
         if row.group != group:
             group = row.group
             canvas.text(2, y - above - 6, words.shortened(group, 60), "heading")
         if layout.narrow:
-            room = int((canvas.width - svg.text_width(row.note) - 16) / svg.text_width("x"))
-            canvas.text(2, y - 14, words.squeezed(row.label, room))
+            canvas.text(2, y - 14, label)
             canvas.text(canvas.width - 2, y - 14, row.note, "note", anchor="end")
         else:
-            room = int((layout.left - 12) / svg.text_width("x"))
-            canvas.text(layout.left - 10, y + 4, words.squeezed(row.label, room), anchor="end")
+            canvas.text(layout.left - 10, y + 4, label, anchor="end")
             canvas.text(canvas.width - 2, y + 4, row.note, "note", anchor="end")
         yield row, y

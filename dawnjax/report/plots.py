@@ -146,10 +146,11 @@ def draw_lines(
             _draw_behind(canvas, frame, line)
     ends = [_draw_named(canvas, frame, line, number) for number, line in enumerate(named)]
     if narrow:
-        for number, end in enumerate(ends):
+        shorts = words.squeezed_apart([end.label for end in ends], 48)
+        for number, (end, short) in enumerate(zip(ends, shorts, strict=True)):
             at = bottom + 60 + 18 * number
             canvas.marker(12, at - 4, 4.5, end.style, end.shape)
-            canvas.text(24, at, words.squeezed(end.label, 48), "keyed")
+            canvas.text(24, at, short, "keyed")
     else:
         _label_ends(canvas, ends, right, top, bottom)
     return canvas
@@ -282,9 +283,10 @@ def _label_points(
     left, top, right, bottom = frame.edges
     places = [frame.place((point.x, point.y)) for point in points]
     taken += [(px - 6, py - 6, px + 6, py + 6) for px, py in places]
-    for point, (px, py) in zip(points, places, strict=True):
+    shorts = words.squeezed_apart([point.label for point in points], 30)
+    for point, (px, py), short in zip(points, places, shorts, strict=True):
         number = str(point.number) if point.number else ""
-        for text in filter(None, [number] if key else [words.squeezed(point.label, 30), number]):
+        for text in filter(None, [number] if key else [short, number]):
             placed = _place(px, py, svg.text_width(text), taken, (left, top - 4, right, bottom))
             if placed is not None:
                 at, anchor, box = placed
@@ -323,12 +325,13 @@ def _label_ends(
     near = all(end.x > right - _NEAR for end in ends)
     wanted = [end.y for end in ends] if near else [top + 8.0 + 18 * n for n in range(len(ends))]
     placed = svg.spread(wanted, 16, top, bottom)
-    for end, at in zip(ends, placed, strict=True):
+    room = int((canvas.width - right - 24) / svg.text_width("x"))
+    shorts = words.squeezed_apart([end.label for end in ends], room)
+    for end, at, short in zip(ends, placed, shorts, strict=True):
         if near and (abs(at - end.y) > 3 or end.x < right - 4):
             canvas.path([(end.x + 4, end.y), (right + 4, at), (right + 8, at)], "leader")
         canvas.marker(right + 13, at, 4, end.style, end.shape)
-        room = int((canvas.width - right - 24) / svg.text_width("x"))
-        canvas.text(right + 22, at + 4, words.squeezed(end.label, room), "keyed")
+        canvas.text(right + 22, at + 4, short, "keyed")
 
 
 def _draw_diagonal(
