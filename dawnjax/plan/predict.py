@@ -133,7 +133,11 @@ def run_seconds(
     evaluation: Evaluation,
     epochs: float,
 ) -> float:
-    """Seconds from the start of training to the evaluation that reaches the target."""
+    """Seconds from the start of training to the evaluation that reaches the target.
+
+    A run whose target is near before its first evaluation goes on until that.
+    """
+    epochs = max(epochs, evaluation.first_epoch)
     steps_per_epoch = programs.train_examples / programs.stages[-1].examples_per_step
     count = evaluations_until(evaluation, epochs, steps_per_epoch)
     train = train_seconds(programs, target, efficiency, epochs)
