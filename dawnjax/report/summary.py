@@ -108,7 +108,7 @@ def conclusions(inputs: Inputs) -> list[str]:
     if odd:
         sentences.append(
             f"{words.count(odd, 'warning')} {'says' if odd == 1 else 'say'} what was odd and how "
-            "it was read; see `Warnings, and what is not known`."
+            "it was read; see Warnings, and what is not known."
         )
     if inputs.problems:
         sentences.append(
