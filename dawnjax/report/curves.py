@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
-from dawnjax.analysis.tables import Column, Table
+from dawnjax.analysis.tables import Cell, Column, Table
 from dawnjax.analysis.thresholds import (
     ThresholdTime,
     learning_curve,
@@ -113,24 +113,44 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
         levels = _levels(target)
         times = [[time_to_threshold(entry, level) for level in levels] for entry in group]
         rows += [
-            (
-                *what(entry).values(),
-                time.threshold,
-                time.trials,
-                time.reached,
-                seconds_or_why(time),
-                mean_compile_seconds(entry),
-            )
-            for entry, entry_times in zip(group, times, strict=True)
-            for time in entry_times
+            row
+            for entry, of_entry in zip(group, times, strict=True)
+            for row in _threshold_rows(entry, of_entry)
         ]
         figure = _threshold_figure(f"thresholds-{number}", title, group, times, target)
         if figure is not None:
-            blocks.append(figure)
-            blocks.append(_threshold_view(title, group, times, target))
+            blocks += [figure, _threshold_view(title, group, times, target)]
     if not blocks:
         return None
-    table = Table(
+    return Section(
+        name="thresholds",
+        title="Other targets",
+        lead=(
+            "How the time depends on the quality that is asked for. Where lines cross, the "
+            "target decides which system is faster.",
+        ),
+        blocks=tuple(blocks),
+        tables=(_threshold_table(rows),),
+    )
+
+
+def _threshold_rows(entry: Entry, times: Sequence[ThresholdTime]) -> list[tuple[Cell, ...]]:
+    """Rows of the table of thresholds: one for each threshold of an entry."""
+    return [
+        (
+            *what(entry).values(),
+            time.threshold,
+            time.trials,
+            time.reached,
+            seconds_or_why(time),
+            mean_compile_seconds(entry),
+        )
+        for time in times
+    ]
+
+
+def _threshold_table(rows: Sequence[tuple[Cell, ...]]) -> Table:
+    return Table(
         name="thresholds",
         title="Time to each threshold",
         columns=(
@@ -146,16 +166,6 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
             "The end of the first evaluation that reaches the threshold, mean over the trials; no "
             "mean where not all trials reached it.",
         ),
-    )
-    return Section(
-        name="thresholds",
-        title="Other targets",
-        lead=(
-            "How the time depends on the quality that is asked for. Where lines cross, the "
-            "target decides which system is faster.",
-        ),
-        blocks=tuple(blocks),
-        tables=(table,),
     )
 
 

@@ -115,6 +115,10 @@ def records_of(table: Table) -> list[dict[str, Any]]:
     return list(table.records())
 
 
+_KEY = ("suite", "benchmark", "source")
+"""The columns of `key_of`."""
+
+
 def key_of(entry: Entry) -> tuple[str, ...]:
     """Cells by which the tables of the analysis tell entries apart."""
     return f"{entry.suite} {entry.round}".strip(), entry.benchmark, entry.source
@@ -250,33 +254,31 @@ def view(
     """
     by_name = {column.name: column for column in table.columns}
     identity = [column.name for column in WHAT]
-    has_entries = entries is not None and all(name in by_name for name in identity)
-    names = list(columns if columns is not None else by_name)
-    names = [name for name in names if not (has_entries and name in identity)]
+    keyed = entries if all(name in by_name for name in identity) else None
     intervals = {name for name in by_name if f"{name}_low" in by_name and f"{name}_high" in by_name}
     hidden = {f"{name}{end}" for name in intervals for end in ("_low", "_high")}
-    names = [name for name in names if name not in hidden]
-    reasons = Reasons()
-    rows = []
+    hidden |= set(identity) if keyed is not None else set()
     records = [record for record in records_of(table) if keep is None or keep(record)]
     if all(record.get(COMPILATION.name) is None for record in records):
-        names = [name for name in names if name != COMPILATION.name]
+        hidden.add(COMPILATION.name)
+    names = [name for name in (columns or by_name) if name not in hidden]
+    reasons = Reasons()
+
+    def cell_of(entry: Entry | None, record: dict[str, Any], name: str) -> CellView:
+        cell = shown(record[name], by_name[name])
+        if name in intervals and cell.kind == "number":
+            return dataclasses.replace(cell, small=interval(record, name, by_name[name]))
+        if record[name] is None:
+            reason = why(entry, name, record) if why else ""
+            return dataclasses.replace(cell, mark=reasons.mark(reason))
+        return cell
+
+    rows = []
     for record in records[:MOST_ROWS]:
-        entry = None
-        cells = []
-        if has_entries and entries is not None:
-            entry = entries.get((record["suite"], record["benchmark"], record["source"]))
-            cells.append(entry_cell(entry, record))
-        for name in names:
-            cell = shown(record[name], by_name[name])
-            if name in intervals and cell.kind == "number":
-                cell = dataclasses.replace(cell, small=interval(record, name, by_name[name]))
-            if record[name] is None:
-                reason = why(entry, name, record) if why else ""
-                cell = dataclasses.replace(cell, mark=reasons.mark(reason))
-            cells.append(cell)
-        rows.append(tuple(cells))
-    heads = [HeadView("entry")] if has_entries else []
+        entry = None if keyed is None else keyed.get(tuple(record[name] for name in _KEY))
+        first = [entry_cell(entry, record)] if keyed is not None else []
+        rows.append((*first, *(cell_of(entry, record, name) for name in names)))
+    heads = [HeadView("entry")] if keyed is not None else []
     heads += [head(by_name[name], "95% interval" if name in intervals else "") for name in names]
     return TableView(
         name=table.name,
