@@ -172,8 +172,9 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
         "Our own runs on a published set stand among DAWNBench's entries too, by our clock, which "
         "starts when all is compiled.",
         ranking.RULE,
-        "The expected cost is what all trials cost over the number that reached, at the price of "
-        "the whole system. Entries that cannot be ranked stand at the end, with the reason.",
+        "The expected cost is that of all trials divided by the number that reached the target, at "
+        "the price of the whole system. Entries that cannot be ranked stand at the end, with the "
+        "reason.",
     ]
     if until:
         lead.append(f"Only entries dated up to {until} are ranked.")

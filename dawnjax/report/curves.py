@@ -92,11 +92,10 @@ def learning_section(entries: Sequence[Entry]) -> Section | None:
         name="curves",
         title="Learning curves",
         lead=(
-            "The quality at each evaluation. Of an entry of several trials: the median, the "
-            "band between the first and the third quartile, and thin lines of the trials. "
-            "Median and band stand where all trials are under way: a trial ends when it "
-            "reaches the target, and the median of the others would be that of slow trials. "
-            "Where evaluations are few, trials stand alone.",
+            "The quality at each evaluation. An entry of several trials has a thin line for each, "
+            "their median, and a band from the first to the third quartile. Median and band end "
+            "with the first trial that ends: the trials that go on are the slow ones. An entry "
+            "with few evaluations shows its trials alone.",
         ),
         blocks=tuple(figures),
         tables=tuple(tables),

@@ -101,8 +101,8 @@ def conclusions(inputs: Inputs) -> list[str]:
     if less:
         sentences.append(
             f"Throughput overstates the gain: in {less} of "
-            f"{words.count(len(both), 'pair')} of systems the larger one gained less time to "
-            "accuracy than throughput."
+            f"{words.count(len(both), 'pair')} of systems the larger one gained less in time to "
+            "accuracy than in throughput."
         )
     odd = sum(len(entry.warnings) for entry in entries)
     if odd:

@@ -63,7 +63,7 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
         less = sum(tta < throughput for tta, throughput in known)
         lead += (
             f" In {less} of {words.count(len(known), 'pair')} of systems the larger one gained "
-            "less time to accuracy than throughput."
+            "less in time to accuracy than in throughput."
         )
     return Section(
         name="speedups",
@@ -179,8 +179,8 @@ def _scaling_figure(groups: Sequence[Sequence[Entry]]) -> Figure:
         title="Speedup of the time to accuracy over accelerators",
         summary="; ".join(sentences) + ".",
         caption=(
-            "Both against the smallest system of the series; at its end the number of "
-            "accelerators. A line joins the fastest system of each size."
+            "Both axes are ratios to the smallest system of the series. The number at the end of "
+            "a line counts accelerators. A line joins the fastest system of each size."
         ),
         draw=lambda width: plots.draw_points(
             points,
