@@ -13,6 +13,8 @@ from dawnjax.report.table_view import view
 
 MOST_BARS = 24
 MOST_LOSSES = 10
+MOST_LOSSES_DRAWN = 5
+"""Ops of each host in the table, and of the slowest host of each run in the figure."""
 
 PARTS = {
     "compute": "computing",
@@ -226,9 +228,9 @@ def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
     rows = [
         figures.Row(name, _label(run, host), (seconds - lost, lost), words.duration(seconds))
         for run, host in slowest.values()
-        for name, seconds, lost in _losses(host)
+        for name, seconds, lost in _losses(host)[:MOST_LOSSES_DRAWN]
     ]
-    shown = rows[: 3 * MOST_LOSSES]
+    shown = rows[:MOST_BARS]
     return Figure(
         name="op_losses",
         title="The ops that lose most against their roofline",
