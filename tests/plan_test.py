@@ -451,6 +451,7 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
         ("--batches=0", "no whole number"),
         ("--price_per_device_hour_usd=v9:1", "must be SYSTEM:USD"),
         ("--epochs=-1", "--epochs must be a number above 0"),
+        ("--validate", "--validate plans nothing"),
         ("--global_batch_sise=3", "did you mean --global_batch_size"),
     ],
 )

@@ -272,6 +272,9 @@ def _write(path: Path, told: dict[str, Any]) -> None:
 def _validate(argv: list[str], values: flags.FlagValues) -> int:
     """Prints official results beside predictions that did not use their system."""
     command_line.parse("plan", values, argv, USAGE, DESCRIPTION)
+    given = [name for name in values if values[name].present and name not in ("validate", "json")]
+    if given:
+        raise ConfigError(f"--validate plans nothing: leave out --{given[0]}")
     from dawnjax.plan import validation
 
     checks = validation.checks()
