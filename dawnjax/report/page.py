@@ -34,7 +34,7 @@ from dawnjax.report.sections import Section
 from dawnjax.report.table_view import MOST_REASONS, TableView
 from dawnjax.text import escaped
 
-MOST_OPEN_ROWS = 10
+MOST_OPEN_ROWS = 6
 """The tables of a section are folded if they have more rows than this in all."""
 
 MOST_OPEN_FIGURES = 4
