@@ -149,8 +149,9 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     from dawnjax.runs.stages import span_of_last
     from dawnjax.train_step import make_recipe
 
+    directory = options.checkpoint.directory or str(run.directory.checkpoints)
     checkpoints = Checkpoints(
-        options.checkpoint.directory or str(run.directory.checkpoints),
+        directory,
         keep=1,
         warn=lambda message: print(
             escaped(f"dawnjax {command}: warning: {message}"), file=sys.stderr
@@ -162,7 +163,10 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     restored = checkpoints.restore_newest(state_shapes(recipe))
     checkpoints.close()
     if restored is None:
-        raise ConfigError(f"{run.directory.path} has no checkpoint")
+        raise ConfigError(
+            f"{run.directory.path} has no checkpoint in {directory}; if the run saved elsewhere, "
+            "name that: --checkpoint.directory=..."
+        )
     for name in ("identity", "seed"):
         if restored.metadata[name] != run.record[name]:
             raise RunError(
