@@ -11,7 +11,8 @@ from absl import flags
 
 from dawnjax.config.config_json import from_json
 from dawnjax.config.experiment import Experiment
-from dawnjax.config.experiment_flags import classes_of_file, value_in
+from dawnjax.config.experiment_modules import classes_of_file
+from dawnjax.config.flag_tree import value_in
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.dataset import AnySpec

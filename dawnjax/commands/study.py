@@ -11,7 +11,8 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
-from dawnjax.config.experiment_flags import FlagTree, is_file, load_experiment, load_techniques
+from dawnjax.config.experiment_modules import is_file, load_experiment, load_techniques
+from dawnjax.config.flag_tree import FlagTree
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.limits import check_fields
 from dawnjax.study.design import Arm, Study, StudyFolder, Trial, arms_of, trials_of
