@@ -147,7 +147,7 @@ def compile_step(name: str, arguments: argparse.Namespace) -> list[dict[str, Any
     import jax
     import jax.numpy as jnp
 
-    from dawnjax.config.experiment_flags import load_experiment
+    from dawnjax.config.experiment_modules import load_experiment
     from dawnjax.config.run_options import MeshShape
     from dawnjax.feed import InputShapes
     from dawnjax.machine.mesh import batch_sharding, make_mesh, replicated

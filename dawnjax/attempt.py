@@ -17,6 +17,7 @@ import dawnjax
 from dawnjax import initial_parameters, run_profile
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.capture import Trainer
+from dawnjax.checkpoints.bucket import folder_at, is_bucket
 from dawnjax.checkpoints.manifest import newest_metadata
 from dawnjax.checkpoints.store import Checkpoints, Restored, refuse_unwritable
 from dawnjax.cluster import launched, processes
@@ -389,12 +390,7 @@ def _recover_lost_lines(run: OpenRun) -> None:
     if not any(event["event"] == past.LOST for event in run.log.events):
         return
     directory = run.request.options.checkpoint.directory or str(run.directory.checkpoints)
-    if "://" in directory:
-        from etils import epath
-
-        metadata = newest_metadata(epath.Path(directory))
-    else:
-        metadata = newest_metadata(Path(directory))
+    metadata = newest_metadata(folder_at(directory) if is_bucket(directory) else Path(directory))
     if metadata is None or any(metadata[n] != run.record[n] for n in ("identity", "seed")):
         return
     if past.lacks_some_of(metadata["events"], run.log.events):

@@ -11,7 +11,8 @@ from absl import flags
 
 from dawnjax.config.config_json import from_json
 from dawnjax.config.experiment import Experiment
-from dawnjax.config.experiment_flags import classes_of_file, value_in
+from dawnjax.config.experiment_modules import classes_of_file
+from dawnjax.config.flag_tree import value_in
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.dataset import AnySpec
@@ -149,8 +150,9 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     from dawnjax.runs.stages import span_of_last
     from dawnjax.train_step import make_recipe
 
+    directory = options.checkpoint.directory or str(run.directory.checkpoints)
     checkpoints = Checkpoints(
-        options.checkpoint.directory or str(run.directory.checkpoints),
+        directory,
         keep=1,
         warn=lambda message: print(
             escaped(f"dawnjax {command}: warning: {message}"), file=sys.stderr
@@ -162,7 +164,10 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     restored = checkpoints.restore_newest(state_shapes(recipe))
     checkpoints.close()
     if restored is None:
-        raise ConfigError(f"{run.directory.path} has no checkpoint")
+        raise ConfigError(
+            f"{run.directory.path} has no checkpoint in {directory}; if the run saved elsewhere, "
+            "name that: --checkpoint.directory=..."
+        )
     for name in ("identity", "seed"):
         if restored.metadata[name] != run.record[name]:
             raise RunError(

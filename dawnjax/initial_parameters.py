@@ -96,7 +96,10 @@ def _newest_manifest(path: Path) -> dict[str, Any]:
     checkpoints = RunDirectory(path).checkpoints
     step = max(steps_of(checkpoints), default=None)
     if step is None:
-        raise ConfigError(f"--initialize_from={path}: the run has no checkpoint")
+        raise ConfigError(
+            f"--initialize_from={path}: the run has no checkpoint in {checkpoints}; copy one "
+            "there from where it saved"
+        )
     try:
         return read_manifest(checkpoints / str(step), step)
     except DamageError as error:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dawnjax.config.experiment import Adam, Constant, InverseSquareRoot
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.optim.optimizers import make_optimizer, relative_schedule
 

@@ -11,7 +11,7 @@ from trained import result_of
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment import Constant, Evaluation, Experiment, WarmupCosine
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 
 SPEC = dataclasses.replace(SMALL_IMAGES, num_train_examples=1000)

@@ -251,7 +251,6 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
         assert f"{directory}: {reason}; choose another --checkpoint.directory" in str(caught.value)
     refuse_unwritable(str(tmp_path / "absent" / "deep"))
     assert folders_of(tmp_path / "absent" / "deep") == []
-    refuse_unwritable("gs://bucket/is-looked-at-when-it-is-opened")
 
 
 def test_a_directory_that_is_lost_costs_a_failed_save_no_wait(tmp_path):

@@ -32,7 +32,7 @@ from cifar10_files import (
     write_zip,
 )
 
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.feed import InputShapes
 from dawnjax.input_pipeline import cifar10_tfds, image_files, labelled_images, prepared
 from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10

@@ -15,7 +15,8 @@ from dawnjax.commands import list_experiments
 from dawnjax.config import command_line
 from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, Muon, Sgd, WarmupLinear
-from dawnjax.config.experiment_flags import experiment_names, load_experiment, parse_request
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields
 from dawnjax.models.resnet import ResNet

@@ -14,7 +14,7 @@ from dataset_specs import CIFAR10, IMAGENET
 from dawnjax.__main__ import main
 from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, OptimizerConfig, ScheduleConfig, Sgd
-from dawnjax.config.experiment_flags import experiment_names, load_experiment
+from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.machine.mesh import make_mesh

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.config.experiment_flags import experiment_names, load_experiment
+from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.official.importer import import_results
 from dawnjax.results.entries import Entry
 from dawnjax.runs.binding import record_hash

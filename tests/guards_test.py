@@ -154,7 +154,7 @@ def test_imports_point_one_way():
         assert module != "dawnjax.bounded", f"{where} imports {imported}"
         # The run code finds experiments by name; only the module that does so knows the package.
         if room(imported) == "dawnjax.experiments":
-            knows = room(module) == "dawnjax.experiments" or module.endswith(".experiment_flags")
+            knows = room(module) == "dawnjax.experiments" or module.endswith(".experiment_modules")
             assert knows, f"{where} imports {imported}"
 
 
@@ -235,7 +235,7 @@ def test_flax_stays_in_models():
 
 
 def test_no_file_imports_the_folders_under_their_second_name():
-    others = [path for folder in ("tests", "benchmarks") for path in (TOP / folder).glob("*.py")]
+    others = [path for folder in ("tests", "benchmarks") for path in (TOP / folder).rglob("*.py")]
     for path in [*files().values(), *others]:
         for name in imports(path):
             assert name.split(".")[0] not in ("models", "input_pipeline", "experiments"), (

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 import resnet50
 
-from dawnjax.profile.hlo import analyze, group_size
+from dawnjax.profile.hlo import analyze, group_size, group_stride
 from dawnjax.profile.hlo_text import ProgramTextError, scope_of
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
 
@@ -153,22 +153,26 @@ def test_a_loop_s_body_counts_as_often_as_it_runs():
 
 
 @pytest.mark.parametrize(
-    ("text", "num_devices", "size"),
+    ("text", "num_devices", "size", "stride"),
     [
-        ("{{0,1},{2,3}}", 4, 2),
-        ("{{0,1,2,3}}", 4, 4),
-        ("{}", 8, 8),
-        ("", 8, 8),
-        ("[16,4]<=[64]T(1,0)", 64, 4),
-        ("[1,8]<=[8]", 8, 8),
-        ("[2,32]<=[4,4,4]T(0,2,1)", 64, 32),
-        ("mesh['axis_0'=16,'axis_1'=4] {'axis_1'}", 64, 4),
-        ("mesh['a'=2,'b'=3,'c'=5] {'a', 'c'}", 30, 10),
-        ("mesh['a'=8] {'a':(2)4}", 8, 4),
+        ("{{0,1},{2,3}}", 4, 2, 1),
+        ("{{0,4,8,12},{1,5,9,13}}", 16, 4, 4),
+        ("{{0,1,2,3}}", 4, 4, 1),
+        ("{}", 8, 8, 1),
+        ("", 8, 8, 1),
+        ("[16,4]<=[64]T(1,0)", 64, 4, 1),
+        ("[16,4]<=[4,16]T(1,0)", 64, 4, 16),
+        ("[1,8]<=[8]", 8, 8, 1),
+        ("[2,32]<=[4,4,4]T(0,2,1)", 64, 32, 1),
+        ("mesh['axis_0'=16,'axis_1'=4] {'axis_1'}", 64, 4, 1),
+        ("mesh['axis_0'=16,'axis_1'=4] {'axis_0'}", 64, 16, 4),
+        ("mesh['a'=2,'b'=3,'c'=5] {'a', 'c'}", 30, 10, 2),
+        ("mesh['a'=8] {'a':(2)4}", 8, 4, 1),
     ],
 )
-def test_replica_groups_in_each_of_their_syntaxes(text, num_devices, size):
+def test_replica_groups_in_each_of_their_syntaxes(text, num_devices, size, stride):
     assert group_size(text, num_devices) == size
+    assert group_stride(text) == stride
 
 
 def test_collectives_synchronous_and_not_count_once():

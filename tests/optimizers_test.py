@@ -27,7 +27,7 @@ from dawnjax.config.experiment import (
     ScheduleConfig,
     Sgd,
 )
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.optim.optimizers import make_optimizer, peak_learning_rate, relative_schedule
 

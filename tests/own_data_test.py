@@ -13,7 +13,7 @@ import pytest
 from dawnjax.__main__ import main
 from dawnjax.commands import prepare
 from dawnjax.config.choices import CHOICES
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.input_pipeline import images, labelled_images
 from dawnjax.input_pipeline.arrays import Arrays, ImageArrays
 from dawnjax.input_pipeline.dataset import ArraysSpec, DataError, class_names, num_bytes

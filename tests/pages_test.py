@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tables
+from benchmarks.result_tables import goals, result_files
 
 TOP = Path(__file__).resolve().parent.parent
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
@@ -25,9 +26,9 @@ def test_tables_hold_what_the_result_files_hold(page):
 def test_every_result_file_is_in_a_table_of_a_page():
     assert set(tables.TABLES) == SHOWN
     shown = {file for table in tables.TABLES.values() for file in table.files()}
-    assert shown == set(tables.RESULTS.glob("*.json"))
-    for goal in tables.GOALS:
-        assert list(tables.RESULTS.glob(goal.pattern)), goal.title
+    assert shown == set(result_files.RESULTS.glob("*.json"))
+    for goal in goals.GOALS:
+        assert list(result_files.RESULTS.glob(goal.pattern)), goal.title
 
 
 def test_a_table_says_what_failed(tmp_path, monkeypatch):
@@ -52,7 +53,7 @@ def test_a_table_says_what_failed(tmp_path, monkeypatch):
         "trials": [reached, crashed, slow],
     }
     (tmp_path / "seeds_some.json").write_text(json.dumps(record))
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(result_files, "RESULTS", tmp_path)
     text = tables.filled("<!-- table trials -->\nold\n<!-- end of table -->\nafter")
     assert "| 1 of 3; 5 were wanted |" in text
     assert "| 2 cores of Some, load 3.5 before |" in text
@@ -71,22 +72,22 @@ def test_a_goal_is_missed_where_a_side_failed(tmp_path, monkeypatch):
     facts = {"date": "2026-01-02", "processor": "Some", "cores": 2, "versions": {}}
     record = {"environment": facts, "pytorch_mode": "eager", "ratios": {}}
     (tmp_path / "digits_pytorch.json").write_text(json.dumps(record))
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(result_files, "RESULTS", tmp_path)
     (row,) = tables.TABLES["goals"].text().splitlines()[2:]
     assert "| at most 0.67 | none: a side failed | **missed** |" in row
 
 
 def test_a_goal_is_met_or_missed_by_its_figure():
     def figure(value, interval=None):
-        return tables.Figure(value, "5 rounds", interval)
+        return goals.Figure(value, "5 rounds", interval)
 
-    speed = tables.Goal("speed", "some.json", lambda record: figure(record["speed"]), least=1.4)
+    speed = goals.Goal("speed", "some.json", lambda record: figure(record["speed"]), least=1.4)
     assert speed.needed() == "at least 1.4"
     assert speed.state(figure(1.39)) == "**missed**"
     assert speed.state(figure(1.4)) == "met"
     assert speed.state(figure(1.38, (1.3, 1.5))) == "**missed**, limit in the interval"
     assert speed.state(figure(2.0, (1.9, 2.1))) == "met"
-    share = tables.Goal("share", "some.json", speed.figure, most=0.67)
+    share = goals.Goal("share", "some.json", speed.figure, most=0.67)
     assert share.needed() == "at most 0.67"
     assert share.state(figure(0.655, (0.57, 0.76))) == "met, limit in the interval"
     assert share.state(figure(1.0502, (1.0489, 1.0516))) == "**missed**"

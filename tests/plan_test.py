@@ -1,10 +1,12 @@
 """Plans: systems, what is kept of a program, the model of a step, and the command."""
 
+import dataclasses
 import importlib.util
 import json
 import math
 
 import pytest
+from made_reports import entry
 from official_figures import mlperf_rows
 
 from dawnjax.__main__ import main
@@ -20,6 +22,7 @@ from dawnjax.plan.predict import evaluations_until, predict, train_seconds
 from dawnjax.plan.targets import parse_target, systems
 from dawnjax.plan.worker import reason_of
 from dawnjax.profile.hlo import analyze
+from dawnjax.results.entries import write_entries
 
 PERFECT = Efficiency(
     products=1.0, memory=1.0, kernel_seconds=0.0, host_seconds=0.0, spread=0.1, fitted_on=("a",)
@@ -99,6 +102,22 @@ def test_hosts_of_gpus_share_their_network():
     between = 2 * 1 / 2 * 1e9 / (400e9 * 0.8) + 2 * 1 * 10e-6
     seconds = exchange_seconds(all_reduce(16, 1e9), parse_target("h100:16"))
     assert seconds == pytest.approx(within + between)
+
+
+def test_a_group_with_one_device_a_host_has_that_host_s_part_of_the_network():
+    # Eight groups of eight, each with a device on each host: 50 of a host's 400 GB/s for each.
+    apart = Exchange(kind="all-reduce", group_size=8, num_bytes=1e9, runs=1, group_stride=8)
+    seconds = exchange_seconds(apart, parse_target("h100:64"))
+    assert seconds == pytest.approx(2 * 7 / 8 * 1e9 / (50e9 * 0.8) + 2 * 3 * 10e-6)
+    # Two devices of each of two hosts: a half of the network, and the links within a host.
+    halves = dataclasses.replace(apart, group_size=4, group_stride=4)
+    seconds = exchange_seconds(halves, parse_target("h100:16"))
+    within = 2 * 3 / 4 * 1e9 / (450e9 * 0.8) + 2 * 1 * 5e-6
+    assert seconds == pytest.approx(within + 2 * 1 / 2 * 1e9 / (100e9 * 0.8) + 2 * 1 * 10e-6)
+    # Neighbours in one host need no network.
+    near = dataclasses.replace(apart, group_stride=1)
+    within = 2 * 7 / 8 * 1e9 / (450e9 * 0.8) + 2 * 3 * 5e-6
+    assert exchange_seconds(near, parse_target("h100:64")) == pytest.approx(within)
 
 
 HLO = """
@@ -282,6 +301,12 @@ def test_time_and_cost_of_a_run():
     assert found.examples_per_second.value == pytest.approx(100)
 
 
+def test_a_run_goes_on_to_its_first_evaluation():
+    when = Evaluation(every_epochs=1, first_epoch=4)
+    time = prediction(evaluation=when).time_to_accuracy_seconds
+    assert time is not None and time.value == pytest.approx(40 + 1 * 3)
+
+
 def test_what_is_not_known_is_none_with_a_reason():
     unknown = epochs.Epochs(mean=None, spread=0.0, basis="no runs")
     found = prediction(epochs=unknown, usd_per_hour=None, price_note="no price")
@@ -372,6 +397,52 @@ def test_a_plan_sorts_its_systems_and_keeps_those_that_fail_as_lines(
     )
 
 
+def test_epochs_say_where_they_are_not_those_of_the_plan(kept_programs, capsys):
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:512"]
+    assert main([*command, "--optimizer.trust_coefficient=0.002"]) == 0
+    text = capsys.readouterr().out
+    assert "to top-1 0.749" in text
+    assert "own target, top_1_accuracy at least 0.759, but to the one above" in text
+    assert "of other settings than this plan's optimizer.trust_coefficient" in text
+    # The curve has about 77 epochs for a batch of 16,384, the recipe 72.
+    assert "the budget is 72 epochs" in text
+    assert main([*command, "--epochs=30"]) == 0
+    text = capsys.readouterr().out
+    assert "the first evaluation is after 40 epochs" in text
+    assert "own target" not in text and "other settings" not in text and "budget" not in text
+
+
+def test_epochs_from_runs_are_of_the_same_experiment(kept_programs, capsys, tmp_path):
+    resnet = {"suite": "dawnjax", "benchmark": "imagenet_resnet50_mlperf"}
+    runs = [
+        entry("tpu", [100.0, None, 110.0], **resnet),
+        entry("cpu", [1.0], suite="dawnjax", benchmark="digits"),
+    ]
+    write_entries(tmp_path / "runs.jsonl", runs)
+    write_entries(tmp_path / "digits.jsonl", runs[1:])
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:512"]
+    assert main([*command, f"--epochs_from={tmp_path / 'runs.jsonl'}", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    # The made trials take 4, 5 and 4 epochs; the second did not reach.
+    assert row["epochs"] == 4
+    assert "mean of 2 of 3 trials" in row["epochs_basis"]
+    assert "epochs were counted at batch 256, not 16,384" in row["notes"]
+    assert main([*command, f"--epochs_from={tmp_path / 'digits.jsonl'}"]) == 2
+    error = capsys.readouterr().err
+    assert "there is no run of imagenet_resnet50_mlperf, but of digits" in error
+    assert error.count("\n") == 1
+
+
+def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
+    answers = json.loads(EXTRACTS.read_text())["programs"]
+    monkeypatch.setattr(compiled, "answer_of", lambda *_: answers["tpu v3-32 resnet"])
+    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:4x4,v3:32,v3:2x8", "--json"]
+    assert main(command) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert sorted(row["target"] for row in rows) == ["v3:2x8", "v3:32"]
+    assert parse_target("v3:2x8").name == "v3:2x8" and parse_target("v3:4x4").name == "v3:32"
+
+
 @pytest.mark.parametrize(
     ("flag", "says"),
     [
@@ -380,6 +451,7 @@ def test_a_plan_sorts_its_systems_and_keeps_those_that_fail_as_lines(
         ("--batches=0", "no whole number"),
         ("--price_per_device_hour_usd=v9:1", "must be SYSTEM:USD"),
         ("--epochs=-1", "--epochs must be a number above 0"),
+        ("--validate", "--validate plans nothing"),
         ("--global_batch_sise=3", "did you mean --global_batch_size"),
     ],
 )

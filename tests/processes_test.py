@@ -168,6 +168,16 @@ SRUN = {
         ),
         ({"TPU_WORKER_HOSTNAMES": "a,b", "TPU_WORKER_ID": "0"}, "TPU pod", None),
         ({"MEGASCALE_COORDINATOR_ADDRESS": "a"}, "TPU pod", None),
+        (
+            {  # a pod of TPUs on GKE, as xpk starts it: no need to ask Kubernetes
+                "KUBERNETES_SERVICE_HOST": "10.0.0.1",
+                "JOB_COMPLETION_INDEX": "1",
+                "TPU_WORKER_HOSTNAMES": "a-0.a,a-1.a",
+                "TPU_WORKER_ID": "1",
+            },
+            "TPU pod",
+            None,
+        ),
     ],
 )
 def test_a_cluster_is_found_by_what_its_launcher_sets(environment, source, cluster):

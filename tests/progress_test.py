@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dawnjax import progress
 from dawnjax.call_queue import CallQueue
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.progress import Display, closing_table, fitting
 from dawnjax.runs.summary import summarize
 

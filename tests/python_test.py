@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import dawnjax
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import ProfileOptions, RunOptions
 from dawnjax.errors import ConfigError
 

@@ -14,7 +14,8 @@ from trained import final_state_of, result_of
 
 from dawnjax.__main__ import main
 from dawnjax.call_queue import CallQueue
-from dawnjax.config.experiment_flags import load_experiment, parse_request
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import TrainFeed, input_shapes

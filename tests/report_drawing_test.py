@@ -1,8 +1,9 @@
 """The words and the drawings of a report."""
 
+import html
 import re
 
-from dawnjax.report import plots, svg, words
+from dawnjax.report import figures, plots, svg, words
 
 
 def test_times_and_numbers_in_words():
@@ -23,6 +24,15 @@ def test_times_and_numbers_in_words():
     ]
 
 
+def test_short_names_differ_where_the_names_do():
+    names = ["BAIDU_BaiduNet9P_1GV100_pytorch", "BAIDU_BaiduNet9_1GV100_pytorch", "other"]
+    short = words.squeezed_apart(names, 24)
+    assert short == ["BAID…et9P_1GV100_pytorch", "BAIDU…et9_1GV100_pytorch", "other"]
+    assert words.squeezed_apart(names[:1] * 2, 24) == [words.squeezed(names[0], 24)] * 2
+    long = [f"the same words at the start {name} and much more after that" for name in "ab"]
+    assert words.squeezed_apart(long, 20) == ["…a and much more af…", "…b and much more af…"]
+
+
 def test_axes_have_few_round_values_inside_them():
     for low, high in ((0.1, 0.93), (3.0, 1700.0), (1.61, 4.3), (9.4, 370_000.0), (0.5, 0.501)):
         for log in (False, True):
@@ -36,7 +46,7 @@ def test_axes_have_few_round_values_inside_them():
 
 
 def test_a_line_enters_a_figure_where_it_crosses_the_edge():
-    axis = plots.Axis("x", words.plain)
+    axis = svg.Axis("x", words.plain)
     line = plots.Line("a", ((0.0, 0.0), (1.0, 1.0), (2.0, 1.0)))
     drawn = plots.draw_lines([line], axis, axis, 880.0, least_y=0.5).body()
     path = re.search(r'class="s1 line" d="M([\d.]+) ([\d.]+)L', drawn)
@@ -47,3 +57,49 @@ def test_a_line_enters_a_figure_where_it_crosses_the_edge():
     # At half of the first of two steps, inside a margin of 3 %.
     share = (float(path[1]) - left) / (right - left)
     assert 0.23 < share < 0.29
+
+
+def titles(canvas: svg.Canvas) -> list[list[str]]:
+    """The lines of each title of a drawing."""
+    found = re.findall(r"<title>(.*?)</title>", canvas.body(), re.S)
+    return [html.unescape(text).replace("\xa0", " ").split("\n") for text in found]
+
+
+def test_each_mark_tells_whose_it_is_and_its_values_with_units():
+    x = svg.Axis("time", words.duration, svg.time_ticks)
+    y = svg.Axis("accuracy (%)", words.plain, exact=lambda v: words.percent(v, 4), name="accuracy")
+    quartiles = ((60.0, 0.5, 0.4, 0.6), (120.0, 0.93456, 0.93456, 0.93456))
+    lines = [plots.Line("short", quartiles, name="a <whole> name"), plots.Line("", ((90.0, 0.7),))]
+    lines.append(plots.Line("", ((90.0, 0.6),), name="grey"))
+    for width in (figures.WIDE, figures.NARROW):
+        assert titles(plots.draw_lines(lines, x, y, width)) == [
+            ["grey", "time: 1 min 30 s", "accuracy: 60%"],
+            ["a <whole> name", "time: 1 min", "accuracy: 50%", "half of the trials: 40% to 60%"],
+            ["a <whole> name", "time: 2 min", "accuracy: 93.46%"],
+        ]
+    point = plots.Point(60.0, 0.25, "", name="first")
+    assert titles(plots.draw_points([point], x, y, figures.WIDE)) == [
+        ["first", "time: 1 min", "accuracy: 25%"]
+    ]
+    row = figures.Row("digits", "ours", (1.0, 3.0), "", low=1.5, high=2.5)
+    bars = figures.draw_bars([row], ("train", "eval"), x, figures.WIDE)
+    assert titles(bars) == [
+        ["ours \xb7 digits", "train: 1 s", "25% of 4 s"],
+        ["ours \xb7 digits", "eval: 3 s", "75% of 4 s"],
+    ]
+    assert titles(figures.draw_strips([row], x, figures.WIDE)) == [
+        ["ours \xb7 digits", "95% interval: 1.50 s to 2.50 s"],
+        ["ours \xb7 digits", "time: 1 s"],
+        ["ours \xb7 digits", "time: 3 s"],
+    ]
+    pairs = figures.draw_pairs([row], ("epochs", "time"), x, figures.WIDE)
+    assert titles(pairs) == [["ours \xb7 digits", "time: 3 s"], ["ours \xb7 digits", "epochs: 1 s"]]
+
+
+def test_a_long_line_tells_few_points_and_keeps_its_ends():
+    axis = svg.Axis("x", words.plain)
+    points = tuple((float(n), float(n % 7)) for n in range(2000))
+    told = titles(plots.draw_lines([plots.Line("a", points)], axis, axis, figures.WIDE))
+    assert len(told) == plots.MOST_TOLD
+    assert told[0] == ["a", "x: 0", "x: 0"]
+    assert told[-1] == ["a", "x: 1\u202f999", "x: 4"]

@@ -3,6 +3,8 @@
 import base64
 import dataclasses
 import hashlib
+import html
+import json
 import re
 
 import pytest
@@ -389,6 +391,67 @@ def test_a_browser_runs_the_page(report, tmp_path):
     assert then == "2dawn1 1dawn0"
 
 
+def test_a_browser_tells_the_value_at_the_pointer_and_at_the_keys(report, tmp_path):
+    """Also: at both widths nothing is wider than the page, and a figure is on the first screens."""
+    probe = """
+    <script>
+    const told = {};
+    const ask = (frame, width) => {
+      const page = frame.contentDocument, view = frame.contentWindow;
+      const tip = page.querySelector(".tip");
+      const chart = [...page.querySelectorAll("#figure-overview svg")]
+        .find(svg => svg.getBoundingClientRect().width);
+      const send = (type, init, kind) => chart.dispatchEvent(
+        new view[kind](type, {bubbles: true, cancelable: true, ...init}));
+      const dot = chart.querySelectorAll("circle.dot")[2].getBoundingClientRect();
+      const place = {clientX: dot.x + 1, clientY: dot.y + 1, pointerType: "mouse"};
+      const said = [];
+      send("pointermove", place, "PointerEvent"); said.push(tip.textContent);
+      send("pointerleave", place, "PointerEvent"); said.push(tip.textContent);
+      send("pointerdown", {...place, pointerType: "touch"}, "PointerEvent");
+      send("pointerleave", {...place, pointerType: "touch"}, "PointerEvent");
+      said.push(tip.textContent);
+      send("keydown", {key: "Escape"}, "KeyboardEvent"); said.push(tip.textContent);
+      for (const key of ["ArrowRight", "ArrowRight", "ArrowLeft", "ArrowDown", "End"]) {
+        send("keydown", {key}, "KeyboardEvent"); said.push(tip.textContent);
+      }
+      const root = page.documentElement;
+      told[width] = {
+        said, stop: chart.tabIndex, titles: page.querySelectorAll("title").length,
+        wide: root.scrollWidth <= root.clientWidth,
+        first: page.querySelector("figure").getBoundingClientRect().top,
+      };
+    };
+    addEventListener("load", () => {
+      for (const frame of document.querySelectorAll("iframe")) ask(frame, frame.width);
+      const result = document.createElement("p");
+      result.id = "result"; result.textContent = JSON.stringify(told);
+      document.body.append(result);
+    });
+    </script>
+    <iframe src="index.html" width="390" height="844"></iframe>
+    <iframe src="index.html" width="1400" height="900"></iframe>"""
+    writing.write(report, tmp_path)
+    (tmp_path / "probe.html").write_text(probe)
+    shown = opened(tmp_path / "probe.html", tmp_path / "profile")
+    result = re.search(r'<p id="result">(.*?)</p>', shown, re.S)
+    assert result, shown[-500:]
+    told = json.loads(html.unescape(result[1]))
+    assert set(told) == {"390", "1400"}
+    for width, answer in told.items():
+        # The rows' third dot: dawn2 took 800 s.
+        third = "DAWNBench CIFAR10\nrank 3: ResNet-50 (acme) on V100, 13\xa0min 20\xa0s"
+        first, second = (line.split(":")[0] for line in (answer["said"][4], answer["said"][5]))
+        assert answer["said"][:4] == [third, "", third, ""]
+        assert first.endswith("rank 1") and second.endswith("rank 2")
+        assert answer["said"][6] == answer["said"][4]
+        assert answer["said"][7].startswith("MLPerf Training v0.5 resnet\n")
+        assert answer["said"][8].startswith("MLPerf Training v0.5 resnet\nrank 2")
+        assert answer["stop"] == 0 and answer["titles"] == 1  # the page's own
+        assert answer["wide"], width
+        assert answer["first"] < 700, width
+
+
 def test_entries_beside_each_other_are_named_by_what_differs():
     def ours(variant: str, system: str = "1 x cpu (2 cores)") -> Entry:
         fields = {"suite": "dawnjax", "benchmark": "digits", "variant": variant}
@@ -406,6 +469,55 @@ def test_entries_beside_each_other_are_named_by_what_differs():
     ]
     elsewhere = [ours(""), ours("", "8 x TPU v3")]
     assert labels_apart(elsewhere) == ["on 1 x cpu (2 cores)", "on 8 x TPU v3"]
+    # An experiment whose file was changed has another identity, and the same name.
+    edited = [dataclasses.replace(ours(""), identity=name * 16) for name in "ab"]
+    assert labels_apart(edited) == ["digits (aaaaaaaa)", "digits (bbbbbbbb)"]
+    twice = [entry("dgx", [1.0], framework=name) for name in ("MXNet", "PyTorch")]
+    assert labels_apart(twice) == [
+        "acme dgx \xb7 8 acc. (MXNet)",
+        "acme dgx \xb7 8 acc. (PyTorch)",
+    ]
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    runs = inputs.read([write_run(tmp_path / str(n) / "s1", run_id=str(n)) for n in range(3)]).runs
+    assert [run.name for run in runs] == ["s1 (1)", "s1 (2)", "s1 (3)"]
+
+    def with_overrides(run, **overrides):
+        result = dataclasses.replace(run.result, overrides=overrides)
+        return run._replace(name="s1", result=result)
+
+    changed = [
+        with_overrides(runs[0]),
+        with_overrides(runs[1], **{"optimizer.decay": 0.1, "num_epochs": 4}),
+        with_overrides(runs[2], **{"optimizer.decay": 0.2, "num_epochs": 4}),
+    ]
+    assert [run.name for run in inputs.named_apart(changed)] == [
+        "s1 (nothing changed)",
+        "s1 (num_epochs=4, decay=0.1)",
+        "s1 (num_epochs=4, decay=0.2)",
+    ]
+
+
+def test_a_section_begins_with_its_figures_and_folds_long_tables():
+    again = [dataclasses.replace(one, source=f"{one.source}/2") for one in some_entries()]
+    made = page.make(inputs.Inputs((*some_entries(), *again))).html
+    sections = re.findall(r'(?s)<section id="[a-z]+".*?</section>', made)
+    assert sections[0].startswith('<section id="summary"')
+    both = [body for body in sections if "<figure" in body and "<table" in body]
+    assert len(both) >= 5
+    assert all(body.index("<figure") < body.index("<table") for body in both)
+    folded = re.findall(
+        r'(?s)<details class="folded"><summary>([^<]*) <span>(\d+) rows?</span></summary>'
+        r".*?<tbody>(.*?)</tbody>",
+        made,
+    )
+    assert all(rows.count("<tr") == int(number) for _, number, rows in folded)
+    assert ("DAWNBench CIFAR10: training", "12") in [row[:2] for row in folded]
+    # A page of one entry shows its tables.
+    alone = page.make(inputs.Inputs((some_entries()[3],))).html
+    (board,) = re.findall(r'(?s)<section id="leaderboards".*?</section>', alone)
+    assert board.index("<table") < board.index('<details class="folded"')
 
 
 def test_own_runs_on_published_data_stand_among_official_entries():

@@ -16,7 +16,7 @@ from trained import evaluations_of, final_state_of, result_of
 from dawnjax.__main__ import main
 from dawnjax.cluster.preemption import Preemption
 from dawnjax.config.experiment import Muon, Stages
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.batches import ExampleOrder

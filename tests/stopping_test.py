@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
 from dawnjax.study.design import Study, arms_of, trials_of
 from dawnjax.study.looks import Looks

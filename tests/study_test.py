@@ -16,12 +16,8 @@ import dawnjax
 from dawnjax import api
 from dawnjax.__main__ import main
 from dawnjax.config.config_json import to_json
-from dawnjax.config.experiment_flags import (
-    experiment_names,
-    load_experiment,
-    load_techniques,
-    parse_request,
-)
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.experiment_modules import experiment_names, load_experiment, load_techniques
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.clock import RunClock

@@ -13,7 +13,7 @@ from dataset_specs import SMALL_IMAGES
 from flax import nnx
 
 from dawnjax.config.experiment import Constant, Experiment, Sgd
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.dataset import DatasetSpec

@@ -23,7 +23,8 @@ from trained import final_state_of
 
 from dawnjax.__main__ import main
 from dawnjax.call_queue import CallQueue
-from dawnjax.config.experiment_flags import load_experiment, parse_request
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.evaluation import EvaluationFeed, evaluate

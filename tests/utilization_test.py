@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from traces import US, gpu_trace, tpu_trace
 
-from dawnjax.config.experiment_flags import load_experiment
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.input_pipeline.parallel_text import pair_lengths
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape

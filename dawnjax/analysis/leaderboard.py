@@ -22,11 +22,11 @@ MOST_COMPARED = 60
 """Entries of enough trials on a leaderboard whose ranks are told apart: each with each."""
 
 RULE = (
-    "A rank is that of the estimate; below it stand the places that the entry might have, where "
-    f"those are several. Two entries are told apart if both have {FEWEST_TRIALS} trials or more "
-    "and the 95 % interval of the ratio of their expected times (costs) leaves out 1. The interval "
-    "of a time is the mean's where all trials reached, the expected time's where some did not; "
-    f"none is given of fewer than {FEWEST_TRIALS} trials or of an MLPerf score."
+    "Ranks order the estimates. A range below a rank holds the places that the entry might have. "
+    f"Two entries are told apart if both have {FEWEST_TRIALS} trials or more and the 95 % interval "
+    "of the ratio of their expected times (or costs) leaves out 1. The interval below a time is "
+    "that of the mean if all trials reached the target, and else that of the expected time. Fewer "
+    f"than {FEWEST_TRIALS} trials have no interval, and an MLPerf score has none."
 )
 """When ranks are told apart, and which intervals there are."""
 

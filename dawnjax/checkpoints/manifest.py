@@ -228,4 +228,5 @@ def one_line(error: BaseException) -> str:
         return error.strerror
     if code := re.search(r"os_error_code='(\d+)'", str(error)):  # TensorStore's way to say it.
         return os.strerror(int(code[1]))
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    said = str(error).partition(" [http_response_")[0]  # TensorStore appends the whole answer.
+    return " ".join(said.split())[:300] or type(error).__name__

@@ -36,6 +36,12 @@ from dawnjax.checkpoints.agreement import (
     RefusedError,
     from_process_zero,
 )
+from dawnjax.checkpoints.bucket import (
+    folder_at,
+    is_bucket,
+    reason_of,
+    refuse_unwritable_bucket,
+)
 from dawnjax.checkpoints.manifest import (
     MANIFEST,
     MANIFEST_VERSION,
@@ -81,12 +87,13 @@ class Restored:
 def refuse_unwritable(directory: str) -> None:
     """Refuses a directory in which no checkpoint could be saved, before a run relies on it.
 
-    A local one is made where it is absent. A remote one is only looked at when it is opened.
+    A local one is made where it is absent. In a bucket an object is written and deleted.
 
     Raises:
       ConfigError: It cannot be written; says why.
     """
-    if "://" in directory:
+    if is_bucket(directory):
+        refuse_unwritable_bucket(directory)
         return
     try:
         _try_to_write(directory)
@@ -127,12 +134,10 @@ class Checkpoints:
           CheckpointError: There are several processes and they do not share the directory, or a
             remote one cannot be reached (`gs://` needs the package gcsfs).
         """
-        from etils import epath
-
         if keep < 1:
             raise ValueError(f"keep={keep}: keep 1 checkpoint or more")
-        self._remote = "://" in directory
-        self._directory = epath.Path(directory if self._remote else os.path.abspath(directory))
+        self._remote = is_bucket(directory)
+        self._directory = folder_at(directory)
         self._keep = keep
         self._warn = warn
         self._before_manifest = before_manifest
@@ -359,23 +364,29 @@ class Checkpoints:
         Returns:
           Why the directory cannot be written, or nothing.
         """
-        path = self._directory / str(step)
         try:
             if self._remote:
-                self._directory.mkdir(parents=True, exist_ok=True)
+                self._delete_leftovers(step)
             else:
                 _try_to_write(os.fspath(self._directory))
-        except OSError as error:
+                # Orbax then fails for the same reason, and says it.
+                with contextlib.suppress(OSError, RecursionError):
+                    self._delete_leftovers(step)
+        except Exception as error:  # Of whichever package asks the store.
             return one_line(error)
-        # Orbax then fails for the same reason, and says it.
-        with contextlib.suppress(OSError, RecursionError):
-            self._delete_unfinished()  # No save is under way: they are of a killed attempt.
-            if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
-                delete(path)
         return ""
+
+    def _delete_leftovers(self, step: int) -> None:
+        """Deletes what a killed attempt left unfinished: no save is under way."""
+        path = self._directory / str(step)
+        self._delete_unfinished()
+        if path.exists() and (step in self._damaged or not (path / MANIFEST).exists()):
+            delete(path)
 
     def _delete_unfinished(self) -> bool:
         """Deletes the folders that Orbax has not committed; says whether there were any."""
+        if not self._directory.exists():  # A bucket has no folder without an object.
+            return False
         unfinished = [p for p in self._directory.iterdir() if _UNFINISHED.fullmatch(p.name)]
         for path in unfinished:
             path.rmtree()
@@ -452,7 +463,7 @@ class Checkpoints:
         looks_clean = 0
         while looks_clean < 4 and time.monotonic() < deadline:
             came_back = False
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):  # Of the disk, or of who asks the store.
                 came_back = self._delete_unfinished()
                 if path.exists() and not (path / MANIFEST).exists():
                     delete(path)
@@ -471,7 +482,7 @@ class Checkpoints:
             for step in steps_of(self._directory):
                 if step < oldest:
                     delete(self._directory / str(step))
-        except (OSError, RecursionError) as error:
+        except Exception as error:  # Of the disk, or of who asks the store.
             self._failures.append(f"cannot delete an old checkpoint: {one_line(error)}")
 
     def _find_newest(self) -> tuple[dict[str, Any] | None, list[tuple[int, str]]]:
@@ -492,7 +503,7 @@ class Checkpoints:
                     continue
                 del content["files"]  # The other processes have no use for them.
                 return content, skipped
-        except OSError as error:
+        except Exception as error:  # Of the disk, or of who asks the store.
             raise CheckpointError(f"cannot read {self._directory}: {one_line(error)}") from error
         if only_unfinished:
             return None, skipped
@@ -515,8 +526,9 @@ class Checkpoints:
     def _check_reachable(self) -> None:
         try:
             self._directory.exists()
-        except Exception as error:  # Of whichever package opens the connection.
-            raise CheckpointError(f"cannot reach {self._directory}: {one_line(error)}") from error
+        except Exception as error:  # Of whichever package asks the store.
+            reason = reason_of(error, str(self._directory))
+            raise CheckpointError(f"cannot reach {self._directory}: {reason}") from error
 
     def _check_shared(self) -> None:
         """Finds out whether all processes see one directory."""

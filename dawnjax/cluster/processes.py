@@ -213,13 +213,14 @@ def _find_cluster(environment: Mapping[str, str]) -> Meeting | None:
         # one by a message.
         has_address = "OMPI_MCA_orte_hnp_uri" in environment
         return Meeting("Open MPI", cluster="ompi" if has_address else "mpi4py")
-    if environment.keys() >= {"JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}:
-        return Meeting("Kubernetes")
     hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES", "")
     if _may_use_tpu(environment) and (
         "MEGASCALE_COORDINATOR_ADDRESS" in environment or "," in hosts
     ):
         return Meeting("TPU pod")
+    # After the TPUs of GKE, whose pods know their slice: JAX need not ask Kubernetes there.
+    if environment.keys() >= {"JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"}:
+        return Meeting("Kubernetes")
     return None
 
 

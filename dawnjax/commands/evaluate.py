@@ -12,7 +12,7 @@ from absl import flags
 from dawnjax import bounded
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
-from dawnjax.config.experiment_flags import FlagTree
+from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
 from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore, run_argument
 from dawnjax.errors import ConfigError, ExitStatus, RunError

@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from dawnjax.config import command_line
-from dawnjax.config.experiment_flags import FlagTree
+from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore
 from dawnjax.errors import ConfigError, ExitStatus

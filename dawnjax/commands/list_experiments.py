@@ -11,7 +11,7 @@ from rich.table import Table
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment, Observation
-from dawnjax.config.experiment_flags import experiment_names, load_experiment
+from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.errors import ExitStatus
 from dawnjax.tasks.task import find_metric
 

@@ -72,7 +72,9 @@ def main(argv: list[str]) -> int:
     batches = [_whole("batches", text) for text in _listed(values["batches"].value)]
     batches = batches or [request.experiment.global_batch_size]
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
-    counted = _given_epochs(values["epochs"].value, values["epochs_from"].value)
+    counted = _given_epochs(
+        values["epochs"].value, values["epochs_from"].value, request.experiment.name
+    )
     jobs = [
         (target, batch) for target in {t.name: t for t in targets}.values() for batch in batches
     ]
@@ -191,8 +193,8 @@ def _sizes_of(targets: Sequence["Target"]) -> list["Target"]:
     return [*targets, *more]
 
 
-def _given_epochs(number: Any, path: Any) -> "Epochs | None":
-    """Epochs as the user gave them: a number, or runs that took some."""
+def _given_epochs(number: Any, path: Any, experiment: str) -> "Epochs | None":
+    """Epochs as the user gave them: a number, or runs of the experiment that took some."""
     from dawnjax.plan.epochs import Epochs
 
     if number is not None:
@@ -201,18 +203,34 @@ def _given_epochs(number: Any, path: Any) -> "Epochs | None":
         return Epochs(mean=float(number), spread=0.0, basis="given by --epochs")
     if not path:
         return None
-    from dawnjax.analysis import loading
+    return _epochs_of_runs(str(path), experiment)
 
-    entries = loading.load_with_runs(Path(str(path)).expanduser())[0]
-    counts = [trial.epochs for entry in entries for trial in entry.trials if trial.reached]
-    known = [count for count in counts if count]
+
+def _epochs_of_runs(path: str, experiment: str) -> "Epochs":
+    """Mean epochs of the trials of an experiment that reached their target."""
+    from dawnjax.analysis import leaderboard, loading
+    from dawnjax.plan.epochs import Epochs
+
+    entries = list(loading.load_with_runs(Path(path).expanduser())[0])
+    ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", experiment)]
+    if not ours:
+        names = ", ".join(sorted({entry.benchmark for entry in entries}))
+        raise ConfigError(f"--epochs_from={path}: there is no run of {experiment}, but of {names}")
+    trials = [trial for entry in ours for trial in entry.trials]
+    known = [trial.epochs for trial in trials if trial.reached and trial.epochs]
     if not known:
         raise ConfigError(
             f"--epochs_from={path}: no trial there says after how many epochs it reached"
         )
     mean = math.fsum(known) / len(known)
     spread = math.sqrt(math.fsum((count / mean - 1) ** 2 for count in known) / len(known))
-    return Epochs(mean=mean, spread=spread, basis=f"mean of {len(known)} trials in {path}")
+    targets = " or ".join(map(leaderboard.target_words, leaderboard.targets(ours)))
+    return Epochs(
+        mean=mean,
+        spread=spread,
+        basis=f"mean of {len(known)} of {len(trials)} trials in {path} that reached {targets}",
+        batches=tuple(sorted({e.global_batch_size for e in ours if e.global_batch_size})),
+    )
 
 
 def _predict(
@@ -223,21 +241,24 @@ def _predict(
     prices: dict[str, float],
     counted: "Epochs | None",
 ) -> "Prediction":
-    from dawnjax.plan import compiled, predict, validation
+    from dawnjax.plan import caveats, compiled, predict, validation
     from dawnjax.plan import prices as price_list
 
     programs = compiled.compiled(argv, compiled.identity_of(argv), target)
-    name = request.experiment.name
+    experiment = request.experiment
+    epochs = counted or validation.estimated_epochs(experiment.name, batch)
     usd_per_hour, note = price_list.system_price(target, prices)
-    return predict.predict(
+    prediction = predict.predict(
         programs,
         target,
         validation.fitted_efficiency(target.system.name),
-        request.experiment.evaluation,
-        counted or validation.estimated_epochs(name, batch),
+        experiment.evaluation,
+        epochs,
         usd_per_hour,
         note,
     )
+    more = caveats.caveats(experiment, request.overrides, epochs, batch)
+    return dataclasses.replace(prediction, notes=(*prediction.notes, *more))
 
 
 def _write(path: Path, told: dict[str, Any]) -> None:
@@ -251,6 +272,9 @@ def _write(path: Path, told: dict[str, Any]) -> None:
 def _validate(argv: list[str], values: flags.FlagValues) -> int:
     """Prints official results beside predictions that did not use their system."""
     command_line.parse("plan", values, argv, USAGE, DESCRIPTION)
+    given = [name for name in values if values[name].present and name not in ("validate", "json")]
+    if given:
+        raise ConfigError(f"--validate plans nothing: leave out --{given[0]}")
     from dawnjax.plan import validation
 
     checks = validation.checks()

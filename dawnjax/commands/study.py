@@ -11,7 +11,8 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
-from dawnjax.config.experiment_flags import FlagTree, is_file, load_experiment, load_techniques
+from dawnjax.config.experiment_modules import is_file, load_experiment, load_techniques
+from dawnjax.config.flag_tree import FlagTree
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.limits import check_fields
 from dawnjax.study.design import Arm, Study, StudyFolder, Trial, arms_of, trials_of
@@ -63,7 +64,9 @@ def main(argv: list[str]) -> int:
         if not 0 <= asked.trial < len(trials):
             raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
         _write(folder.file, record_of(fields, arms))
-        return run_trial(asked.study, trials[asked.trial], asked.out)
+        flags = (*asked.study.flags, *asked.process_flags)
+        study = dataclasses.replace(asked.study, flags=flags)
+        return run_trial(study, trials[asked.trial], asked.out)
     _write(folder.file, record_of(fields, arms))
     if asked.runner:
         return _hand_out(asked, len(trials))
@@ -92,11 +95,14 @@ def _run_side_by_side(asked: "_Asked", trials: tuple[Trial, ...]) -> None:
 
 def _hand_out(asked: "_Asked", trials: int) -> int:
     """Hands the trials to an engine, and says how to go on."""
-    from dawnjax.study import runners
+    from dawnjax.study import runners, xpk
 
     if asked.runner == "slurm":
         job = runners.submit_to_slurm(asked.trial_argv, trials, asked.out, asked.settings)
         print(f"submitted array job {job} with {trials} trials; squeue --job={job} shows it")
+    elif asked.runner == "xpk":
+        path = xpk.write_script(xpk.xpk_script(asked.trial_argv, trials, asked.settings), asked.out)
+        print(f"{trials} trials in {path}; start them with: sh {path}")
     else:
         manifest = runners.kubernetes_manifest(asked.trial_argv, trials, asked.settings)
         path = runners.write_manifest(manifest, asked.out)
@@ -110,6 +116,7 @@ class _Asked:
     study: Study
     out: Path
     trial: int | None
+    process_flags: tuple[str, ...]  # of one host of a trial, and so not the study's
     prints_json: bool
     runner: str
     slots: int
@@ -140,7 +147,7 @@ def _parse(argv: list[str]) -> _Asked:
     )
     flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
     flags.DEFINE_enum(
-        "runner", "", ["", "slurm", "kubernetes"], "Who runs the trials; else this process.",
+        "runner", "", ["", "slurm", "kubernetes", "xpk"], "Who runs the trials; else this process.",
         flag_values=values,
     )  # fmt: skip
     flags.DEFINE_multi_string(
@@ -162,6 +169,10 @@ def _parse(argv: list[str]) -> _Asked:
                 f"{argument}: a study gives each trial its own; --seeds, --first_seed and --out "
                 "are the study's"
             )
+    process_flags = ()
+    if values["trial"].present:
+        process_flags = tuple(a for a in others if a.startswith("--processes."))
+        others = [argument for argument in others if argument not in process_flags]
     study: Study = tree.value(values)
     axes = tuple(values["axis"].value or ())
     kind = "grid" if axes and not values["kind"].present and study.kind == "seeds" else study.kind
@@ -186,6 +197,7 @@ def _parse(argv: list[str]) -> _Asked:
         study=study,
         out=Path(out),
         trial=values["trial"].value,
+        process_flags=process_flags,
         prints_json=bool(values["json"].value),
         runner=runner,
         slots=int(values["side_by_side"].value or 1),

@@ -111,7 +111,14 @@ class RunOptions:
       profile: What is seen of where the time goes.
     """
 
-    run_dir: str = ""
+    run_dir: Annotated[
+        str,
+        Limit(
+            lambda value: "://" not in value,
+            "be a local path: a log is appended to, which a bucket cannot do; only checkpoints go "
+            "to one, by --checkpoint.directory",
+        ),
+    ] = ""
     mesh: MeshShape = MeshShape()
     weight_update_sharding: bool = False
     steps_per_call: Annotated[

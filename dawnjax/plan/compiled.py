@@ -175,9 +175,9 @@ def _source_hash() -> str:
         if Path(folder).name in _NOT_IN_PROGRAMS:
             continue
         if Path(folder).name == "plan":
-            names = ["compilers.py", "extract.py", "worker.py"]
+            names = ["compilers.py", "extract.py", "gpus.csv", "targets.py", "worker.py"]
         for name in sorted(names):
-            if name.endswith(".py"):
+            if name.endswith((".py", ".csv")):
                 digest.update(Path(folder, name).read_bytes())
     return digest.hexdigest()
 

@@ -26,12 +26,16 @@ class Epochs:
       spread: Standard deviation of its logarithm.
       basis: What it is from; without an estimate, why there is none.
       critical_batch: Where a larger batch needs twice the epochs; None where it was not fitted.
+      batches: Global batches that they were counted at; empty if any batch may be asked for.
+      of_official_results: Whether it is fitted on results of another recipe and target.
     """
 
     mean: float | None
     spread: float
     basis: str
     critical_batch: float | None = None
+    batches: tuple[int, ...] = ()
+    of_official_results: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,7 @@ class Curve:
       small_batch_epochs: Of a batch far below the critical one.
       critical_batch: Examples; infinite where no batch that was observed needs more epochs.
       spread: Standard deviation of the logarithm of the residuals.
+      smallest_batch: The smallest that was observed: a smaller one is extrapolated.
       largest_batch: The largest that was observed: a larger one is extrapolated.
       observations: How many it was fitted on.
     """
@@ -49,6 +54,7 @@ class Curve:
     small_batch_epochs: float
     critical_batch: float
     spread: float
+    smallest_batch: int
     largest_batch: int
     observations: int
 
@@ -84,6 +90,7 @@ def fit(batches: Sequence[int], epochs: Sequence[float]) -> Curve | None:
         small_batch_epochs=base,
         critical_batch=base / slope if slope > 0 else math.inf,
         spread=0.0,
+        smallest_batch=min(batches),
         largest_batch=max(batches),
         observations=len(batches),
     )

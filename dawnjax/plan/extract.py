@@ -41,12 +41,15 @@ class Exchange:
       group_size: Devices of a group.
       num_bytes: Bytes of all of them, counted as `profile.hlo.Collective` does.
       runs: How often they run.
+      group_stride: How far apart a group's devices are: where it is a host's size or more, each is
+        on a host of its own.
     """
 
     kind: str
     group_size: int
     num_bytes: float
     runs: int
+    group_stride: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +92,8 @@ def from_json(fields: Mapping[str, Any]) -> Extract:
       KeyError, TypeError, ValueError: It is none.
     """
     work = (dict(zip(_names(Work), row, strict=True)) for row in fields["work"])
-    exchanges = (dict(zip(_names(Exchange), row, strict=True)) for row in fields["exchanges"])
+    # Rows from before there was a stride are of one group of all devices.
+    exchanges = (dict(zip(_names(Exchange), row, strict=False)) for row in fields["exchanges"])
     return Extract(
         work=tuple(Work(**row) for row in work),
         exchanges=tuple(Exchange(**row) for row in exchanges),
@@ -119,17 +123,23 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
         totals = bins.setdefault((op.product_dtype, intensity), [0.0, 0.0, 0.0])
         for place, value in enumerate((flops, op.num_bytes, 1)):
             totals[place] += value * op.runs
-    exchanges: dict[tuple[str, int], list[float]] = {}
+    exchanges: dict[tuple[str, int, int], list[float]] = {}
     for collective in program.collectives.values():
-        key = (collective.kind, collective.group_size)
+        key = (collective.kind, collective.group_size, collective.group_stride)
         totals = exchanges.setdefault(key, [0.0, 0.0])
         totals[0] += collective.num_bytes * collective.runs
         totals[1] += collective.runs
     return Extract(
         work=tuple(_work(dtype, *bins[dtype, bin_]) for dtype, bin_ in sorted(bins)),
         exchanges=tuple(
-            Exchange(kind=kind, group_size=size, num_bytes=num_bytes, runs=int(runs))
-            for (kind, size), (num_bytes, runs) in sorted(exchanges.items())
+            Exchange(
+                kind=kind,
+                group_size=size,
+                num_bytes=num_bytes,
+                runs=int(runs),
+                group_stride=stride,
+            )
+            for (kind, size, stride), (num_bytes, runs) in sorted(exchanges.items())
             if size > 1
         ),
         memory_bytes=memory_bytes,

@@ -46,12 +46,18 @@ def exchange_seconds(exchange: Exchange, target: Target) -> float:
             out /= 2
         hops = sum(axis - 1 for axis in target.shape)
         return moved / out + exchange.runs * rounds * hops * TORUS_HOP_SECONDS
-    within = min(exchange.group_size, system.devices_per_host)
-    seconds = moved / out + exchange.runs * rounds * math.log2(within) * SWITCH_HOP_SECONDS
-    if exchange.group_size > system.devices_per_host:
-        hosts = exchange.group_size / system.devices_per_host
-        network = system.network_bytes_per_second * LINK_EFFICIENCY
-        # A host reduces within itself first: over its network goes one copy of the bytes.
+    # Devices of the group on each of its hosts.
+    within = max(1, system.devices_per_host // exchange.group_stride)
+    within = min(exchange.group_size, within)
+    seconds = exchange.runs * rounds * math.log2(within) * SWITCH_HOP_SECONDS
+    if within > 1:
+        seconds += moved / out
+    hosts = exchange.group_size / within
+    if hosts > 1:
+        # A host reduces within itself first: over its network goes one copy of the bytes for each
+        # group that has devices on it.
+        groups = min(exchange.group_stride, system.devices_per_host)
+        network = system.network_bytes_per_second * LINK_EFFICIENCY / groups
         seconds += rounds * (1 - 1 / hosts) * exchange.num_bytes / network
         seconds += exchange.runs * rounds * math.log2(hosts) * NETWORK_HOP_SECONDS
     return seconds

@@ -133,7 +133,11 @@ def run_seconds(
     evaluation: Evaluation,
     epochs: float,
 ) -> float:
-    """Seconds from the start of training to the evaluation that reaches the target."""
+    """Seconds from the start of training to the evaluation that reaches the target.
+
+    A run whose target is near before its first evaluation goes on until that.
+    """
+    epochs = max(epochs, evaluation.first_epoch)
     steps_per_epoch = programs.train_examples / programs.stages[-1].examples_per_step
     count = evaluations_until(evaluation, epochs, steps_per_epoch)
     train = train_seconds(programs, target, efficiency, epochs)
@@ -181,15 +185,8 @@ def predict(
     step = around(whole, efficiency.spread)
     step = dataclasses.replace(step, low=step.low * (1 - parts[COMMUNICATION] / whole))
     rate = last.examples_per_step
-    reasons, mfu = {}, None
-    products = max(last.train.work, key=lambda work: work.flops)
-    if programs.model_flops_per_example is None:
-        reasons["mfu"] = "model FLOPs are counted from the data, which are not here"
-    elif products.flops:
-        peak = peak_flops(device, products.dtype) * target.num_devices
-        mfu = programs.model_flops_per_example * rate / whole / peak
-    else:
-        reasons["mfu"] = "the program has no matrix product"
+    mfu, why_no_mfu = _mfu(programs, target, whole)
+    reasons = {} if mfu is not None else {"mfu": why_no_mfu}
     time = cost = None
     if epochs.mean is None:
         reasons["time_to_accuracy_seconds"] = epochs.basis
@@ -219,6 +216,18 @@ def predict(
         reasons=reasons,
         notes=_notes(programs, efficiency, price_note if cost else ""),
     )
+
+
+def _mfu(programs: Programs, target: Target, step_seconds: float) -> tuple[float | None, str]:
+    """Model FLOPs of the last stage's step over its time and peak; None, and why."""
+    last = programs.stages[-1]
+    products = max(last.train.work, key=lambda work: work.flops)
+    if programs.model_flops_per_example is None:
+        return None, "model FLOPs are counted from the data, which are not here"
+    if not products.flops:
+        return None, "the program has no matrix product"
+    peak = peak_flops(target.system.device, products.dtype) * target.num_devices
+    return programs.model_flops_per_example * last.examples_per_step / step_seconds / peak, ""
 
 
 def _notes(programs: Programs, efficiency: Efficiency, price: str) -> tuple[str, ...]:

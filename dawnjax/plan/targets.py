@@ -75,8 +75,16 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The system and the number of its devices, such as `v3:32`."""
-        return f"{self.system.name}:{self.num_devices}"
+        """The system and the number of its devices, such as `v3:32`; an unusual torus in chips."""
+        return f"{self.system.name}:{self.num_devices if self._is_usual else self.topology}"
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether the number of devices alone gives this shape."""
+        try:
+            return _shape(self.system, self.num_devices) == self.shape
+        except ConfigError:
+            return False
 
     @property
     def topology(self) -> str:

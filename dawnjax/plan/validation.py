@@ -58,11 +58,14 @@ def estimated_epochs(experiment: str, global_batch: int) -> Epochs:
     basis = f"{curve.observations} results of MLPerf Training v0.5, to {TARGETS[experiment]}"
     if global_batch > curve.largest_batch:
         basis += f"; beyond their largest batch of {curve.largest_batch:,}"
+    if global_batch < curve.smallest_batch:
+        basis += f"; below their smallest batch of {curve.smallest_batch:,}"
     return Epochs(
         mean=curve.at(global_batch),
         spread=curve.spread,
         basis=basis,
         critical_batch=curve.critical_batch,
+        of_official_results=True,
     )
 
 

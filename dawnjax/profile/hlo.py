@@ -17,6 +17,8 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
+import numpy as np
+
 from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
 from dawnjax.profile.hlo_text import (
     Computation,
@@ -113,6 +115,7 @@ class Collective:
       group_size: Devices that take part in one group.
       runs: How often it runs in one call of the program.
       scope_bytes: The bytes by named scope of what produced them.
+      group_stride: How far apart a group's devices are in the program's order; 1 if neighbours.
     """
 
     name: str
@@ -121,6 +124,7 @@ class Collective:
     group_size: int
     runs: int
     scope_bytes: dict[str, int]
+    group_stride: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,7 +298,13 @@ class _Counter:
             scope = scope or scope_of(instruction.op_name)
             scope_bytes[scope] = scope_bytes.get(scope, 0) + operand.num_bytes * factor
         self._collectives[named.name] = Collective(
-            named.name, kind, sum(scope_bytes.values()), group_size, runs, scope_bytes
+            named.name,
+            kind,
+            sum(scope_bytes.values()),
+            group_size,
+            runs,
+            scope_bytes,
+            group_stride(instruction.attribute("replica_groups")),
         )
 
     def _group_size(self, instruction: Instruction) -> int:
@@ -497,6 +507,38 @@ def group_size(text: str, num_devices: int) -> int:
     if groups:
         return max(len(group.split(",")) for group in groups)
     return num_devices
+
+
+def group_stride(text: str) -> int:
+    """How far apart the devices of a collective's group are, on average and rounded down.
+
+    Args:
+      text: Its `replica_groups`, in any of the three ways of `group_size`; 1 where it lists none.
+    """
+    first = _first_group(text.strip())
+    return max(1, (max(first) - min(first)) // (len(first) - 1)) if len(first) > 1 else 1
+
+
+def _first_group(text: str) -> list[int]:
+    """Devices of the first group that is listed; empty where none is."""
+    tiled = re.match(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    if tiled:
+        devices = np.arange(int(tiled[1]) * int(tiled[2]))
+        devices = devices.reshape([int(size) for size in tiled[3].split(",")])
+        order = [int(axis) for axis in (tiled[4] or "").split(",") if axis]
+        if len(order) == devices.ndim:
+            devices = devices.transpose(order)
+        return devices.reshape(-1)[: int(tiled[2])].tolist()
+    mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
+    if mesh:
+        axes = re.findall(r"'([^']*)'=(\d+)", mesh[1])
+        along = set(re.findall(r"'([^']*)'", mesh[2]))
+        sizes = [int(size) for _, size in axes]
+        devices = np.arange(math.prod(sizes)).reshape(sizes)
+        place = tuple(slice(None) if name in along else 0 for name, _ in axes)
+        return devices[place].reshape(-1).tolist()
+    listed = re.search(r"\{([\d,\s]+)\}", text)
+    return [int(device) for device in listed[1].split(",")] if listed else []
 
 
 def _producer_scope(computation: Computation, instruction: Instruction) -> str:

@@ -1,7 +1,7 @@
 """The leaderboards: each benchmark by time and by cost, and cost against time."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from dawnjax.analysis import leaderboard as ranking
 from dawnjax.analysis.cost import price_table
@@ -31,7 +31,6 @@ SUITE_NAMES = {
     "mlperf_training": "MLPerf Training",
     "dawnjax": "DawnJAX",
 }
-
 
 LEAST_SORTED = 4
 """A leaderboard of so many rows or more can be sorted and filtered."""
@@ -173,8 +172,9 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
         "Our own runs on a published set stand among DAWNBench's entries too, by our clock, which "
         "starts when all is compiled.",
         ranking.RULE,
-        "The expected cost is what all trials cost over the number that reached, at the price of "
-        "the whole system. Entries that cannot be ranked stand at the end, with the reason.",
+        "The expected cost is that of all trials divided by the number that reached the target, at "
+        "the price of the whole system. Entries that cannot be ranked stand at the end, with the "
+        "reason.",
     ]
     if until:
         lead.append(f"Only entries dated up to {until} are ranked.")
@@ -192,92 +192,108 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
 def board_view(board: Board) -> TableView:
     """Makes the view of a leaderboard with both ranks; complete without any sorting."""
     records = records_of(board.by_time)
-    by_cost = {_place(row): row for row in records_of(board.by_cost)}
-    training = board.kind == "training"
-    priced = any(row["cost_usd"] is not None for row in records)
-    submitters = any(row["submitter"] for row in records)
-    compiled = any(row["compile_seconds"] is not None for row in records)
-    # The page shows remarks by letters below the table, and the rule once, above all boards.
-    notes = tuple(
-        note for note in board.by_time.notes if "remark" not in note and note != ranking.RULE
-    )
-    by_time_apart, by_cost_apart = _any_apart(records), _any_apart(list(by_cost.values()))
-    if training and not by_time_apart and sum(row["rank"] is not None for row in records) > 1:
-        notes = (
-            *notes,
-            "No two of these entries are told apart: ranks are of the estimates alone.",
-        )
-    if not priced:
-        whys = sorted({str(row["price_source"]) for row in records})
-        notes = (*notes, "No cost is known: " + "; ".join(whys[:3]) + ".")
     reasons = Reasons()
-    rows, dates = [], []
-    for row in records:
-        cost_row = by_cost[_place(row)]
-        cost_rank = cost_row["rank"]
-        entry = board.entries[str(row["source"])]
-        remark = str(row["remark"] or "")
-        why = str(cost_row["remark"] or row["price_source"] or "")
-        not_priced_alone = cost_rank is None and row["cost_usd"] is not None
-        cells = [
-            _rank_cell(row, reasons.mark(remark), by_time_apart),
-            _name_cell(entry),
-            _timed(row, reasons, remark),
-            *([compilation_cell(entry)] if compiled else []),
-            *(
-                [
-                    _measured(row["cost_usd"], words.usd, reasons, why),
-                    _rank_cell(
-                        cost_row, reasons.mark(why) if not_priced_alone else "", by_cost_apart
-                    ),
-                ]
-                if priced
-                else []
-            ),
-            _text(hardware(entry)),
-            *([_text(row["submitter"])] if submitters else []),
-            _text(row["framework"]),
-            CellView(str(row["date"]), kind="date") if row["date"] else _text(""),
-        ]
-        if training:
-            cells.append(number_cell(row["trials"], str(row["trials"])))
-        rows.append(tuple(cells))
-        dates.append(str(row["date"] or ""))
-    heads = [
-        HeadView("rank", "by time", number=True, rank="time"),
-        HeadView("model", "entry"),
-        HeadView("time to accuracy", "95% interval", number=True)
-        if training
-        else HeadView("latency", number=True),
-        *([COMPILATION_HEAD] if compiled else []),
-        *(
-            [
-                HeadView("expected cost", number=True)
-                if training
-                else HeadView("cost", "of 10 000", number=True),
-                HeadView("rank", "by cost", number=True, rank="cost"),
-            ]
-            if priced
-            else []
-        ),
-        HeadView("hardware"),
-        *([HeadView("submitter")] if submitters else []),
-        HeadView("framework"),
-        HeadView("date"),
-        *([HeadView("trials", number=True)] if training else []),
+    columns = [
+        *_ranked_columns(board, records, reasons),
+        *_described_columns(board, records),
     ]
     return TableView(
         name="leaderboards_by_time",
-        caption=f"{board.title}: {'training' if training else 'inference'}",
-        heads=tuple(heads),
-        rows=tuple(rows),
+        caption=f"{board.title}: {'training' if board.kind == 'training' else 'inference'}",
+        heads=tuple(head for head, _ in columns),
+        rows=tuple(tuple(cell(row) for _, cell in columns) for row in records),
         reasons=reasons.listed(),
-        notes=notes,
-        total=len(rows),
-        sortable=len(rows) >= LEAST_SORTED,
-        dates=tuple(dates) if len(rows) >= LEAST_SORTED else (),
+        notes=_board_notes(board, records),
+        total=len(records),
+        sortable=len(records) >= LEAST_SORTED,
+        dates=(
+            tuple(str(row["date"] or "") for row in records) if len(records) >= LEAST_SORTED else ()
+        ),
         header=1,
     )
+
+
+_ColumnView = tuple[HeadView, Callable[[dict], CellView]]
+"""A column's head, and the cell of a row."""
+
+
+def _ranked_columns(
+    board: Board, records: Sequence[dict], reasons: Reasons
+) -> Iterator[_ColumnView]:
+    """Yields the columns of ranks, the entry, its time, compilation and cost."""
+    by_cost = {_place(row): row for row in records_of(board.by_cost)}
+    time_apart, cost_apart = _any_apart(records), _any_apart(list(by_cost.values()))
+    training = board.kind == "training"
+
+    def entry(row: dict) -> Entry:
+        return board.entries[str(row["source"])]
+
+    def remark(row: dict) -> str:
+        return str(row["remark"] or "")
+
+    def cost_remark(row: dict) -> str:
+        return str(by_cost[_place(row)]["remark"] or row["price_source"] or "")
+
+    def cost_rank(row: dict) -> CellView:
+        is_priced = row["cost_usd"] is not None  # without a price, the cost itself says why
+        mark = cost_remark(row) if is_priced and by_cost[_place(row)]["rank"] is None else ""
+        return _rank_cell(by_cost[_place(row)], reasons.mark(mark), cost_apart)
+
+    yield (
+        HeadView("rank", "by time", number=True, rank="time"),
+        lambda row: _rank_cell(row, reasons.mark(remark(row)), time_apart),
+    )
+    yield HeadView("model", "entry"), lambda row: _name_cell(entry(row))
+    time_head = HeadView("time to accuracy", "95% interval", number=True)
+    yield (
+        time_head if training else HeadView("latency", number=True),
+        lambda row: _timed(row, reasons, remark(row)),
+    )
+    if any(row["compile_seconds"] is not None for row in records):
+        yield COMPILATION_HEAD, lambda row: compilation_cell(entry(row))
+    if _any_priced(records):
+        cost_head = HeadView("expected cost", number=True)
+        yield (
+            cost_head if training else HeadView("cost", "of 10 000", number=True),
+            lambda row: _measured(row["cost_usd"], words.usd, reasons, cost_remark(row)),
+        )
+        yield HeadView("rank", "by cost", number=True, rank="cost"), cost_rank
+
+
+def _described_columns(board: Board, records: Sequence[dict]) -> Iterator[_ColumnView]:
+    """Yields the columns of what an entry is: hardware, submitter, framework, date, trials."""
+    yield HeadView("hardware"), lambda row: _text(hardware(board.entries[str(row["source"])]))
+    if any(row["submitter"] for row in records):
+        yield HeadView("submitter"), lambda row: _text(row["submitter"])
+    yield HeadView("framework"), lambda row: _text(row["framework"])
+    yield (
+        HeadView("date"),
+        lambda row: CellView(str(row["date"]), kind="date") if row["date"] else _text(""),
+    )
+    if board.kind == "training":
+        yield (
+            HeadView("trials", number=True),
+            lambda row: number_cell(row["trials"], str(row["trials"])),
+        )
+
+
+def _board_notes(board: Board, records: Sequence[dict]) -> tuple[str, ...]:
+    """Notes below a leaderboard.
+
+    The page shows remarks by letters below the table, and the rule once, above all boards.
+    """
+    notes = [note for note in board.by_time.notes if "remark" not in note and note != ranking.RULE]
+    several = sum(row["rank"] is not None for row in records) > 1
+    if board.kind == "training" and several and not _any_apart(records):
+        notes.append("No two of these entries are told apart: ranks are of the estimates alone.")
+    if not _any_priced(records):
+        whys = sorted({str(row["price_source"]) for row in records})
+        notes.append("No cost is known: " + "; ".join(whys[:3]) + ".")
+    return tuple(notes)
+
+
+def _any_priced(records: Sequence[dict]) -> bool:
+    return any(row["cost_usd"] is not None for row in records)
 
 
 def cost_figure(board: Board, number: int) -> Figure | None:
@@ -291,18 +307,21 @@ def cost_figure(board: Board, number: int) -> Figure | None:
         if row["cost_usd"] < best:
             best = row["cost_usd"]
             front.add(_place(row))
-    points = [
-        plots.Point(
-            row["seconds"],
-            row["cost_usd"],
-            f"{row['rank']} {label(board.entries[row['source']])}" if _place(row) in front else "",
-            0 if _place(row) in front else 1,
-            row["rank"],
+    points = []
+    for row in both:
+        name, is_best = f"{row['rank']} {label(board.entries[row['source']])}", _place(row) in front
+        points.append(
+            plots.Point(
+                row["seconds"],
+                row["cost_usd"],
+                name if is_best else "",
+                0 if is_best else 1,
+                row["rank"],
+                name,
+            )
         )
-        for row in both
-    ]
-    x = plots.Axis("time to accuracy (logarithmic)", words.duration, svg.time_ticks, log=True)
-    y = plots.Axis("expected cost, USD (logarithmic)", words.usd, log=True)
+    x = svg.Axis("time to accuracy", words.duration, svg.time_ticks, log=True)
+    y = svg.Axis("expected cost", words.usd, log=True)
     names = (
         "no other entry is both faster and cheaper",
         "another entry is faster and cheaper",
@@ -317,7 +336,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
             f"{cheap['source']}, {words.usd(cheap['cost_usd'])} in "
             f"{words.duration(cheap['seconds'])}."
         ),
-        caption="Numbers are ranks by time in the table above. Lower left is better.",
+        caption="Numbers are ranks by time, as in the leaderboard. Lower left is better.",
         draw=lambda width: plots.draw_points(points, x, y, width, series_names=names),
         left_out=tuple(
             (str(row["source"]), str(row["price_source"] or "no price"))

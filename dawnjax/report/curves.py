@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
-from dawnjax.analysis.tables import Column, Table
+from dawnjax.analysis.tables import Cell, Column, Table
 from dawnjax.analysis.thresholds import (
     ThresholdTime,
     learning_curve,
@@ -92,11 +92,10 @@ def learning_section(entries: Sequence[Entry]) -> Section | None:
         name="curves",
         title="Learning curves",
         lead=(
-            "The quality at each evaluation. Of an entry of several trials: the median, the "
-            "band between the first and the third quartile, and thin lines of the trials. "
-            "Median and band stand where all trials are under way: a trial ends when it "
-            "reaches the target, and the median of the others would be that of slow trials. "
-            "Where evaluations are few, trials stand alone.",
+            "The quality at each evaluation. An entry of several trials has a thin line for each, "
+            "their median, and a band from the first to the third quartile. Median and band end "
+            "with the first trial that ends: the trials that go on are the slow ones. An entry "
+            "with few evaluations shows its trials alone.",
         ),
         blocks=tuple(figures),
         tables=tuple(tables),
@@ -113,24 +112,44 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
         levels = _levels(target)
         times = [[time_to_threshold(entry, level) for level in levels] for entry in group]
         rows += [
-            (
-                *what(entry).values(),
-                time.threshold,
-                time.trials,
-                time.reached,
-                seconds_or_why(time),
-                mean_compile_seconds(entry),
-            )
-            for entry, entry_times in zip(group, times, strict=True)
-            for time in entry_times
+            row
+            for entry, of_entry in zip(group, times, strict=True)
+            for row in _threshold_rows(entry, of_entry)
         ]
         figure = _threshold_figure(f"thresholds-{number}", title, group, times, target)
         if figure is not None:
-            blocks.append(figure)
-            blocks.append(_threshold_view(title, group, times, target))
+            blocks += [figure, _threshold_view(title, group, times, target)]
     if not blocks:
         return None
-    table = Table(
+    return Section(
+        name="thresholds",
+        title="Other targets",
+        lead=(
+            "How the time depends on the quality that is asked for. Where lines cross, the "
+            "target decides which system is faster.",
+        ),
+        blocks=tuple(blocks),
+        tables=(_threshold_table(rows),),
+    )
+
+
+def _threshold_rows(entry: Entry, times: Sequence[ThresholdTime]) -> list[tuple[Cell, ...]]:
+    """Rows of the table of thresholds: one for each threshold of an entry."""
+    return [
+        (
+            *what(entry).values(),
+            time.threshold,
+            time.trials,
+            time.reached,
+            seconds_or_why(time),
+            mean_compile_seconds(entry),
+        )
+        for time in times
+    ]
+
+
+def _threshold_table(rows: Sequence[tuple[Cell, ...]]) -> Table:
+    return Table(
         name="thresholds",
         title="Time to each threshold",
         columns=(
@@ -146,16 +165,6 @@ def thresholds_section(entries: Sequence[Entry]) -> Section | None:
             "The end of the first evaluation that reaches the threshold, mean over the trials; no "
             "mean where not all trials reached it.",
         ),
-    )
-    return Section(
-        name="thresholds",
-        title="Other targets",
-        lead=(
-            "How the time depends on the quality that is asked for. Where lines cross, the "
-            "target decides which system is faster.",
-        ),
-        blocks=tuple(blocks),
-        tables=(table,),
     )
 
 
@@ -208,21 +217,12 @@ def target_label(target: Target) -> str:
 
 
 def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) -> Figure | None:
+    """Draws the learning curves of a group; None where no evaluation has its time or epoch."""
     target = group[0].target
     lines, left_out, sentences = [], [], []
     behind = 0
-    shorts = labels_apart(group)
-    for entry, short in zip(group, shorts, strict=True):
-        strands = _strands(entry, against)
-        points = _curve(entry, against)
-        if (
-            strands
-            and len(strands) <= MOST_STRANDS
-            and sum(map(len, strands)) < _FEW * len(strands)
-        ):
-            # With few evaluations, the newest ones of the trials are far apart in time, and their
-            # median would not move while every trial rises.
-            points = []
+    for entry, short in zip(group, labels_apart(group), strict=True):
+        points, strands = _curve_and_strands(entry, against)
         if not points and not strands:
             what_lacks = "epochs" if against == "epoch" else "times"
             left_out.append((label(entry), f"its evaluations have no {what_lacks}"))
@@ -236,25 +236,11 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         behind += not named
         shown = tuple(strands) if named and len(strands) <= MOST_STRANDS else ()
         if points or shown:
-            lines.append(plots.Line(short if named else "", tuple(points), shown))
+            lines.append(plots.Line(short if named else "", tuple(points), shown, short))
     if not lines:
         return None
-    firsts = [point[0] for line in lines for point in line.every if point[0] > 0]
-    lasts = [max(point[0] for point in line.every) for line in lines]
-    log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
-    if log:
-        # A first moment far before the rest would leave no room for the rest.
-        start = max(min(firsts), min(lasts) / 30)
-        lines = [_from(line, start) for line in lines]
-    name_of_x = "time since the start" if against == "seconds" else "epochs"
-    x = plots.Axis(
-        f"{name_of_x} (logarithmic)" if log else name_of_x,
-        _place_text(against),
-        svg.time_ticks if against == "seconds" else svg.ticks,
-        log=log,
-        zero=not log,
-    )
-    y = plots.Axis(metric_label(target), lambda value: _tick(value, target))
+    lines, x = _placed_along(lines, against)
+    y = _quality_axis(target)
     reference = None if target.value is None else (target.value, target_label(target))
     grey = f" Grey: {words.count(behind, 'other entry', 'other entries')}." if behind else ""
     how = "time" if against == "seconds" else "epochs"
@@ -268,6 +254,45 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry], against: str) 
         ),
         left_out=tuple(left_out),
         tables=(f"learning_curves_by_{against}",),
+    )
+
+
+def _curve_and_strands(
+    entry: Entry, against: str
+) -> tuple[list[tuple[float, ...]], list[tuple[tuple[float, float], ...]]]:
+    """The median of an entry's trials, empty where evaluations are few, and each trial's line."""
+    strands = _strands(entry, against)
+    points = _curve(entry, against)
+    if len(strands) <= MOST_STRANDS and sum(map(len, strands)) < _FEW * len(strands):
+        # With few evaluations, the newest ones of the trials are far apart in time, and their
+        # median would not move while every trial rises.
+        points = []
+    return points, strands
+
+
+def _placed_along(lines: list[plots.Line], against: str) -> tuple[list[plots.Line], svg.Axis]:
+    """Lines and their horizontal axis: logarithmic where the lengths of runs differ much."""
+    firsts = [point[0] for line in lines for point in line.every if point[0] > 0]
+    lasts = [max(point[0] for point in line.every) for line in lines]
+    log = against == "seconds" and min(lasts) > 0 and max(lasts) / min(lasts) > 12
+    if log:
+        # A first moment far before the rest would leave no room for the rest.
+        start = max(min(firsts), min(lasts) / 30)
+        lines = [_from(line, start) for line in lines]
+    if against == "seconds":
+        axis = svg.Axis("time since the start", words.duration, svg.time_ticks, log, not log)
+    else:
+        axis = svg.Axis("epochs", words.number, zero=True)
+    return lines, axis
+
+
+def _quality_axis(target: Target) -> svg.Axis:
+    """Axis of a metric's values."""
+    return svg.Axis(
+        metric_label(target),
+        lambda value: _tick(value, target),
+        exact=lambda value: quality(value, target),
+        name=metric_name(target),
     )
 
 
@@ -297,8 +322,9 @@ def _threshold_figure(
         lines.append(plots.Line(short, tuple(points)))
     if not lines or target.value is None:
         return None
-    x = plots.Axis(f"threshold, {metric_label(target)}", lambda value: _tick(value, target))
-    y = plots.Axis("time to it (logarithmic)", words.duration, svg.time_ticks, log=True)
+    quality_axis = _quality_axis(target)
+    x = quality_axis._replace(label=f"threshold, {quality_axis.label}", name="threshold")
+    y = svg.Axis("time to it", words.duration, svg.time_ticks, log=True)
     more = f"The {MOST_NAMED} fastest entries. " if len(group) > MOST_NAMED else ""
     return Figure(
         name=name,

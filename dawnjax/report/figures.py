@@ -1,16 +1,19 @@
 """Figures with one row for each entry or run: dots of trials, stacked bars, pairs of dots.
 
-Each is drawn for a width: on a phone the labels stand above their rows, not beside them.
+Each is drawn for a width: on a phone the labels stand above their rows, not beside them. Each mark
+has a title of some lines: the row's name, then the mark's value.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dawnjax.report import svg, words
 
 WIDE = 880.0
+HALF = 640.0
 NARROW = 350.0
+"""Widths in CSS pixels: of a figure alone, of one beside another, and on a phone."""
 
 ROW = 24.0
 NARROW_ROW = 40.0
@@ -53,7 +56,8 @@ class Row(NamedTuple):
       note: Short numbers for the row's right end.
       low: Lower end of the interval of the values' mean; None without one.
       high: Upper end; None without one.
-      mean: Where a line across marks the middle of the values.
+      mean: Where a line across marks the middle of the values; None for none.
+      told: What is said of each value that is pointed at; empty for the value alone.
     """
 
     label: str
@@ -62,7 +66,13 @@ class Row(NamedTuple):
     note: str
     low: float | None = None
     high: float | None = None
-    mean: float = 0.0
+    mean: float | None = None
+    told: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its group and label."""
+        return f"{self.group} \N{MIDDLE DOT} {self.label}" if self.group else self.label
 
 
 class _Layout(NamedTuple):
@@ -81,38 +91,34 @@ class _Layout(NamedTuple):
         return self.height - 46
 
 
-def draw_strips(
-    rows: Sequence[Row], axis: str, text: Callable[[float], str], width: float
-) -> svg.Canvas:
+def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas:
     """Draws the values of each row: dots, their mean across, its interval along the row."""
     layout = _layout(rows, width, note_width=118)
     canvas = svg.Canvas(width, layout.height)
     every = [value for row in rows for value in (*row.values, row.low, row.high, row.mean)]
-    known = [value for value in every if value is not None]
-    scale = svg.linear(known, layout.left, layout.right)
-    at = svg.ticks(scale, 4 if layout.narrow else 8)
-    svg.x_axis(canvas, scale, layout.top, layout.bottom, axis, at, text)
+    scale = axis.scale([v for v in every if v is not None], layout.left, layout.right)
+    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 4 if layout.narrow else 8)
+    words_of = axis.exact or axis.text
     for row, y in _labelled(canvas, rows, layout):
         if row.low is not None and row.high is not None:
             start = scale(row.low)
-            canvas.rectangle(start, y - 6, max(scale(row.high) - start, 1), 12, "range")
+            ends = f"95% interval: {words_of(row.low)} to {words_of(row.high)}"
+            length = max(scale(row.high) - start, 1)
+            canvas.rectangle(start, y - 6, length, 12, "range", (row.name, ends))
         crowded = len(row.values) > 20
         for number, value in enumerate(row.values):
             # Each trial has its own fixed shift, so that equal times are seen as several dots.
             shift = ((number * 7) % 11 - 5) * (1.3 if crowded else 0.7)
             shift = shift if len(row.values) > 1 else 0
-            canvas.marker(scale(value), y + shift, 2 if crowded else 3, "s1 dot")
-        canvas.line(scale(row.mean), y - 9, scale(row.mean), y + 9, "mean")
+            told = (row.name, row.told[number] if row.told else axis.told(value))
+            canvas.marker(scale(value), y + shift, 2 if crowded else 3, "s1 dot", told=told)
+        if row.mean is not None:
+            canvas.line(scale(row.mean), y - 9, scale(row.mean), y + 9, "mean")
     return canvas
 
 
 def draw_bars(
-    rows: Sequence[Row],
-    parts: Sequence[str],
-    axis: str,
-    text: Callable[[float], str],
-    places: Callable[[svg.Scale, int], list[float]],
-    width: float,
+    rows: Sequence[Row], parts: Sequence[str], axis: svg.Axis, width: float
 ) -> svg.Canvas:
     """Draws stacked bars; the parts are named in a key in their order, and inside where it fits."""
     used = [index for index in range(len(parts)) if any(row.values[index] for row in rows)]
@@ -124,48 +130,47 @@ def draw_bars(
         canvas.rectangle(x, 4 + 18 * row, 12, 12, f"p{index + 1}")
         canvas.text(x + 17, 14 + 18 * row, parts[index], "keyed")
     longest = max(sum(row.values) for row in rows)
-    scale = svg.linear([0, longest], layout.left, layout.right, zero=True)
-    places_of_values = places(scale, 4 if layout.narrow else 7)
-    svg.x_axis(canvas, scale, layout.top, layout.bottom, axis, places_of_values, text)
+    scale = axis.scale([0, longest], layout.left, layout.right)
+    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 4 if layout.narrow else 7)
     for row, y in _labelled(canvas, rows, layout):
-        at = 0.0
+        at, whole = 0.0, sum(row.values)
         for index in used:
             value = row.values[index]
             start, end = scale(at), scale(at + value)
             at += value
             if end - start < 0.3:
                 continue
-            canvas.rectangle(start, y - 8, max(end - start - 1, 0.5), 16, f"p{index + 1}")
-            inside = f"{parts[index]} {text(value)}"
+            inside = f"{parts[index]} {axis.text(value)}"
+            share = f"{words.percent(value / whole)} of {axis.text(whole)}"
+            told = (row.name, f"{parts[index]}: {axis.text(value)}", share)
+            canvas.rectangle(start, y - 8, max(end - start - 1, 0.5), 16, f"p{index + 1}", told)
             if svg.text_width(inside, 11) < end - start - 8:
                 canvas.text((start + end) / 2, y + 4, inside, f"in i{index + 1}", anchor="middle")
     return canvas
 
 
 def draw_pairs(
-    rows: Sequence[Row],
-    names: tuple[str, str],
-    axis: str,
-    text: Callable[[float], str],
-    width: float,
+    rows: Sequence[Row], names: tuple[str, str], axis: svg.Axis, width: float
 ) -> svg.Canvas:
     """Draws two marks a row, a circle and a square, and the line between them."""
     layout = _layout(rows, width, note_width=96, above=22)
     canvas = svg.Canvas(width, layout.height)
+    marks = (("s1", "circle"), ("s2", "square"))
     at = layout.left if not layout.narrow else 4.0
-    for style, shape, name in (("s1", "circle", names[0]), ("s2", "square", names[1])):
+    for (style, shape), name in zip(marks, names, strict=True):
         canvas.marker(at + 6, 9, 5, style, shape)
         canvas.text(at + 16, 13, name, "keyed")
         at += 34 + svg.text_width(name)
     values = [value for row in rows for value in row.values]
-    scale = svg.linear([0, *values], layout.left, layout.right, zero=True)
-    at = svg.ticks(scale, 4 if layout.narrow else 8)
-    svg.x_axis(canvas, scale, layout.top, layout.bottom, axis, at, text)
+    scale = axis.scale([0, *values], layout.left, layout.right)
+    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 4 if layout.narrow else 8)
     for row, y in _labelled(canvas, rows, layout):
         first, second = map(scale, row.values)
         canvas.line(first, y, second, y, "link")
-        canvas.marker(second, y, 5, "s2", "square")
-        canvas.marker(first, y, 5, "s1", "circle")
+        for place in (1, 0):  # the circle lies above the square
+            style, shape = marks[place]
+            told = (row.name, f"{names[place]}: {axis.text(row.values[place])}")
+            canvas.marker((first, second)[place], y, 5, style, shape, told)
     return canvas
 
 
@@ -185,20 +190,23 @@ def _layout(rows: Sequence[Row], width: float, note_width: float, above: float =
     return _Layout(left, right, above + 4, y + 4 + 46, places, narrow)
 
 
-def _labelled(canvas: svg.Canvas, rows: Sequence, layout: _Layout):
+def _labelled(
+    canvas: svg.Canvas, rows: Sequence[Row], layout: _Layout
+) -> Iterator[tuple[Row, float]]:
     """Yields each row with its place, its heading, label and note written."""
     group = ""
-    for row, y in zip(rows, layout.places, strict=True):
-        above = NARROW_ROW - 12 if layout.narrow else ROW / 2
+    above = NARROW_ROW - 12 if layout.narrow else ROW / 2
+    longest_note = max(svg.text_width(row.note) for row in rows)
+    wide = canvas.width - longest_note - 16 if layout.narrow else layout.left - 12
+    labels = words.squeezed_apart([row.label for row in rows], int(wide / svg.text_width("x")))
+    for row, y, label in zip(rows, layout.places, labels, strict=True):
         if row.group != group:
             group = row.group
             canvas.text(2, y - above - 6, words.shortened(group, 60), "heading")
         if layout.narrow:
-            room = int((canvas.width - svg.text_width(row.note) - 16) / svg.text_width("x"))
-            canvas.text(2, y - 14, words.squeezed(row.label, room))
+            canvas.text(2, y - 14, label)
             canvas.text(canvas.width - 2, y - 14, row.note, "note", anchor="end")
         else:
-            room = int((layout.left - 12) / svg.text_width("x"))
-            canvas.text(layout.left - 10, y + 4, words.squeezed(row.label, room), anchor="end")
+            canvas.text(layout.left - 10, y + 4, label, anchor="end")
             canvas.text(canvas.width - 2, y + 4, row.note, "note", anchor="end")
         yield row, y

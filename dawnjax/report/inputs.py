@@ -1,7 +1,8 @@
 """What a report is made of: entries and our runs, read and redacted."""
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dawnjax.analysis.loading import load_with_runs
@@ -68,10 +69,46 @@ def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
     studies, damaged = _studies(paths)
     return Inputs(
         entries=tuple(redactor.value(entry) for entry in loaded),
-        runs=tuple(redactor.value(run) for run in runs),
+        runs=tuple(named_apart([redactor.value(run) for run in runs])),
         problems=tuple(redactor.text(problem) for problem in (*loaded.problems, *damaged)),
         studies=tuple(redactor.value(study) for study in studies),
     )
+
+
+def named_apart(runs: Sequence[OurRun]) -> list[OurRun]:
+    """Renames runs whose directories have one name: what differs between them is added.
+
+    Those that do not differ, or only in what was left out, are numbered.
+    """
+    by_name: dict[str, list[OurRun]] = {}
+    for run in runs:
+        by_name.setdefault(run.name, []).append(run)
+    taken = set(by_name)
+    renamed = []
+    for run in runs:
+        name, alike = run.name, by_name[run.name]
+        if len(alike) > 1:
+            candidates = (f"{name} ({part})" for part in _what_differs(run, alike))
+            name = next(candidate for candidate in candidates if candidate not in taken)
+            taken.add(name)
+        renamed.append(run._replace(name=name))
+    return renamed
+
+
+def _what_differs(run: OurRun, alike: Sequence[OurRun]) -> Iterator[str]:
+    """What tells a run from others in few words, then numbers."""
+    if len({other.result.experiment for other in alike}) > 1:
+        yield run.result.experiment
+    changes = [other.result.overrides for other in alike]
+    fields = sorted({field for of_run in changes for field in of_run})
+    differing = [f for f in fields if len({repr(of_run.get(f)) for of_run in changes}) > 1]
+    own = run.result.overrides
+    if differing:
+        given = [f"{f.rpartition('.')[2]}={own[f]}" for f in differing if f in own]
+        yield ", ".join(given) or "nothing changed"
+    if len({other.result.seed for other in alike}) > 1:
+        yield f"seed {run.result.seed}"
+    yield from map(str, itertools.count(1))
 
 
 def _studies(paths: Sequence[Path]) -> tuple[list[ReadStudy], list[str]]:

@@ -56,7 +56,7 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
             "it. After a restart, compilation counts in the time to accuracy. The time from the "
             "start of the program includes both.",
         ),
-        blocks=(_without_reason_column(shown), _phases_figure(runs)),
+        blocks=(_with_change_below_name(shown), _phases_figure(runs)),
         folded=(view(phases),),
         tables=(results, phases),
     )
@@ -98,64 +98,40 @@ def _named(run: OurRun) -> dict[str, Cell]:
     return dict(zip((column.name for column in _RUN), names, strict=True))
 
 
+_RESULTS = (
+    *_RUN,
+    Column("data", "data"),
+    Column("system", "system"),
+    Column("status", "status"),
+    Column("reached", "reached", kind="flag"),
+    Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
+    Column("epochs_to_target", "epochs to the target", kind="number"),
+    Column("compile_seconds", "compilation", "s", "number"),
+    Column("compile_cache", "cache of programs"),
+    Column(
+        "compile_seconds_in_time_to_accuracy", "compilation in the time to accuracy", "s", "number"
+    ),
+    Column("total_seconds_to_accuracy", "from program start", "s", "number"),
+    Column("total_seconds", "whole process", "s", "number"),
+    Column("train_seconds", "train steps alone, whole run", "s", "number"),
+    Column("epochs", "epochs, whole run", kind="number"),
+    Column("best", "best quality"),
+    Column("best_value", "best quality, value", kind="number"),
+    Column("examples_per_second", "examples a second", kind="number"),
+    Column("cost_usd", "cost", "USD", "number"),
+    Column("allocated_cost_usd", "cost of the whole process", "USD", "number"),
+    Column("interruptions", "interruptions", kind="integer"),
+    Column("reasons", "why not known"),
+)
+
+
 def _results_table(runs: Sequence[OurRun]) -> Table:
-    columns = (
-        *_RUN,
-        Column("data", "data"),
-        Column("system", "system"),
-        Column("status", "status"),
-        Column("reached", "reached", kind="flag"),
-        Column("time_to_accuracy_seconds", "time to accuracy", "s", "number"),
-        Column("epochs_to_target", "epochs to the target", kind="number"),
-        Column("compile_seconds", "compilation", "s", "number"),
-        Column("compile_cache", "cache of programs"),
-        Column(
-            "compile_seconds_in_time_to_accuracy",
-            "compilation in the time to accuracy",
-            "s",
-            "number",
-        ),
-        Column("total_seconds_to_accuracy", "from program start", "s", "number"),
-        Column("total_seconds", "whole process", "s", "number"),
-        Column("train_seconds", "train steps alone, whole run", "s", "number"),
-        Column("epochs", "epochs, whole run", kind="number"),
-        Column("best", "best quality"),
-        Column("best_value", "best quality, value", kind="number"),
-        Column("examples_per_second", "examples a second", kind="number"),
-        Column("cost_usd", "cost", "USD", "number"),
-        Column("allocated_cost_usd", "cost of the whole process", "USD", "number"),
-        Column("interruptions", "interruptions", kind="integer"),
-        Column("reasons", "why not known"),
-    )
     units = {(run.result.experiment, run.unit) for run in runs if run.unit != "examples"}
-    rows = []
-    for run in runs:
-        result = run.result
-        target = target_of(result)
-        best = result.best.get(target.metric)
-        reasons = "; ".join(f"{name}: {why}" for name, why in sorted(result.reasons.items()))
-        rows.append(
-            row_of(
-                columns,
-                result,
-                run,
-                **_named(run),
-                data=data_name(result),
-                time_to_accuracy_seconds=_to_accuracy(run, result.time_to_accuracy_seconds),
-                epochs_to_target=_to_accuracy(run, result.epochs_to_target),
-                compile_cache=result.compiled or "not known",
-                total_seconds_to_accuracy=_to_accuracy(run, result.total_seconds_to_accuracy),
-                epochs=float(result.epochs),
-                best="none" if best is None else quality(best, target),
-                best_value=best,
-                reasons=reasons,
-            )
-        )
     return Table(
         name="runs",
         title="Runs",
-        columns=columns,
-        rows=tuple(rows),
+        columns=_RESULTS,
+        rows=tuple(map(_result_row, runs)),
         notes=(
             "Examples a second: of the train steps alone, without evaluation."
             + "".join(f" Examples of {name} are {unit}." for name, unit in sorted(units)),
@@ -163,6 +139,27 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
             "Cache of programs: cold where at least one was compiled, warm where all were read "
             "back. Whole run: what was trained after the target is in it.",
         ),
+    )
+
+
+def _result_row(run: OurRun) -> tuple[Cell, ...]:
+    result = run.result
+    target = target_of(result)
+    best = result.best.get(target.metric)
+    return row_of(
+        _RESULTS,
+        result,
+        run,
+        **_named(run),
+        data=data_name(result),
+        time_to_accuracy_seconds=_to_accuracy(run, result.time_to_accuracy_seconds),
+        epochs_to_target=_to_accuracy(run, result.epochs_to_target),
+        compile_cache=result.compiled or "not known",
+        total_seconds_to_accuracy=_to_accuracy(run, result.total_seconds_to_accuracy),
+        epochs=float(result.epochs),
+        best="none" if best is None else quality(best, target),
+        best_value=best,
+        reasons="; ".join(f"{name}: {why}" for name, why in sorted(result.reasons.items())),
     )
 
 
@@ -245,6 +242,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
             bars.append(figures.Row(label, name if each else "", parts, words.duration(sum(parts))))
     left_out = tuple((bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:])
     bars = bars[:MOST_BARS]
+    axis = svg.Axis("time", words.duration, svg.time_ticks, zero=True)
     sentences = "; ".join(
         f"{bar.label}: "
         + ", ".join(
@@ -262,9 +260,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
             "All seconds from the start of the program to its end, restarts included."
             + ("" if each else " Means over the runs of an experiment.")
         ),
-        draw=lambda width: figures.draw_bars(
-            bars, PHASES, "time", words.duration, svg.time_ticks, width
-        ),
+        draw=lambda width: figures.draw_bars(bars, PHASES, axis, width),
         left_out=left_out,
         tables=("phases",),
     )
@@ -296,8 +292,8 @@ def _why(name: str, row) -> str:
     return ""
 
 
-def _without_reason_column(shown: TableView) -> TableView:
-    """Puts what was changed under the run's name, which saves a column."""
+def _with_change_below_name(shown: TableView) -> TableView:
+    """Puts what was changed below the run's name, which saves a column."""
     heads = list(shown.heads)
     if heads[0].text != "changed":
         return shown

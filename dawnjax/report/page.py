@@ -1,4 +1,8 @@
-"""The page: sections in their order, figures drawn for two widths, one HTML file around them."""
+"""The page: sections in their order, figures drawn for two widths, one HTML file around them.
+
+Each section begins with its figures. Tables follow, folded where a section has many rows, and so
+do figures after the first ones.
+"""
 
 import base64
 import dataclasses
@@ -13,12 +17,31 @@ import markupsafe
 
 import dawnjax
 from dawnjax.analysis.tables import Table
-from dawnjax.report import boards, curves, own, steps, studies, summary, systems, trials
-from dawnjax.report.figures import NARROW, WIDE, Figure
+from dawnjax.report import (
+    boards,
+    curves,
+    own,
+    steps,
+    studies,
+    summary,
+    systems,
+    trials,
+    words,
+)
+from dawnjax.report.figures import HALF, NARROW, WIDE, Figure
 from dawnjax.report.inputs import Inputs
 from dawnjax.report.sections import Section
 from dawnjax.report.table_view import MOST_REASONS, TableView
 from dawnjax.text import escaped
+
+MOST_OPEN_ROWS = 6
+"""The tables of a section are folded if they have more rows than this in all."""
+
+MOST_OPEN_FIGURES = 4
+"""Figures of a section that are shown; further ones are folded."""
+
+MOST_LEFT_OUT = 3
+"""What is not in a figure is folded if it is more than this."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +78,6 @@ def make(
     entries, runs = inputs.entries, inputs.runs
     all_boards = boards.boards(entries, until)
     sections: list[Section | None] = [
-        summary.paper_section(*paper) if paper else None,
         *studies.studies_sections(inputs.studies),
         own.runs_section(runs),
         steps.steps_section(runs),
@@ -70,15 +92,15 @@ def make(
         boards.inference_section(all_boards),
         systems.counts_section(entries),
         own.mathematics_section(runs),
+        summary.paper_section(*paper) if paper else None,
         summary.warnings_section(inputs),
     ]
     present = [section for section in sections if section is not None]
-    best = summary.best_view(all_boards)
     html = _render(
         title=title or summary.title_of(inputs),
         facts=summary.facts(inputs),
+        summary=_drawn_section(summary.summary_section(all_boards)),
         conclusions=summary.conclusions(inputs),
-        best=_shown_table(best) if best else None,
         sections=[_drawn_section(section) for section in present],
     )
     tables = {table.name: table for section in present for table in section.tables}
@@ -90,16 +112,24 @@ def _fields(record: Figure | Section | TableView) -> dict[str, Any]:
 
 
 def _drawn_section(section: Section) -> dict[str, Any]:
-    blocks = [
-        _drawn_figure(block) if isinstance(block, Figure) else _shown_table(block)
-        for block in section.blocks
-    ]
-    return {**_fields(section), "blocks": blocks, "folded": [*map(_shown_table, section.folded)]}
+    figures = [block for block in section.blocks if isinstance(block, Figure)]
+    tables = [block for block in section.blocks if isinstance(block, TableView)]
+    wide = WIDE if len(figures) == 1 else HALF
+    drawn = [_drawn_figure(figure, wide) for figure in figures]
+    is_open = sum(len(table.rows) for table in tables) <= MOST_OPEN_ROWS
+    folded = (*(() if is_open else tables), *section.folded)
+    return {
+        **_fields(section),
+        "figures": drawn[:MOST_OPEN_FIGURES],
+        "more_figures": drawn[MOST_OPEN_FIGURES:],
+        "open_tables": [_shown_table(table) for table in (tables if is_open else ())],
+        "folded": [_shown_table(table) for table in folded],
+    }
 
 
-def _drawn_figure(figure: Figure) -> dict[str, Any]:
+def _drawn_figure(figure: Figure, wide: float) -> dict[str, Any]:
     drawings = []
-    for size, width in (("wide", WIDE), ("narrow", NARROW)):
+    for size, width in (("wide", wide), ("narrow", NARROW)):
         canvas = figure.draw(width)
         drawings.append(
             {
@@ -114,12 +144,21 @@ def _drawn_figure(figure: Figure) -> dict[str, Any]:
     for name, reason in figure.left_out:
         reasons.setdefault(reason, []).append(name)
     left_out = [(reason, ", ".join(names)) for reason, names in reasons.items()]
-    return {**_fields(figure), "is_figure": True, "drawings": drawings, "left_out": left_out}
+    return {
+        **_fields(figure),
+        "drawings": drawings,
+        "left_out": left_out,
+        "number_left_out": len(figure.left_out),
+        "fold_left_out": len(figure.left_out) > MOST_LEFT_OUT,
+    }
 
 
 def _shown_table(table: TableView) -> dict[str, Any]:
-    more = len(table.reasons) >= MOST_REASONS
-    return {**_fields(table), "is_figure": False, "more_reasons": more}
+    return {
+        **_fields(table),
+        "more_reasons": len(table.reasons) >= MOST_REASONS,
+        "rows_in_words": words.count(len(table.rows), "row"),
+    }
 
 
 def _render(**context: object) -> str:

@@ -1,39 +1,24 @@
 """Figures with two axes: lines with their spread, and points."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from dawnjax.report import svg, words
 
-Text = Callable[[float], str]
-Ticks = Callable[[svg.Scale, int], list[float]]
-
 MOST_POINTS = 160
 """Points of a drawn line; the eye does not see more at this size."""
 
-MOST_MARKERS = 9
-"""Markers on a line that has more points than this."""
+MOST_TOLD = 25
+"""Points of a line that are told when they are pointed at."""
+
+MOST_MARKERS = 20
+"""A line of more points has a marker at every third of those that are told."""
 
 _NEAR = 48.0
 """A name is joined to a line that ends so near the right edge."""
 
-
-class Axis(NamedTuple):
-    """How an axis is drawn.
-
-    Attributes:
-      label: With its unit.
-      text: From a value to its words.
-      ticks: From a scale and a number to at most so many round values.
-      log: Whether equal ratios are equally far apart.
-      zero: Whether it begins at 0.
-    """
-
-    label: str
-    text: Text
-    ticks: Ticks = svg.ticks
-    log: bool = False
-    zero: bool = False
+_BELOW = 46.0
+"""Room below a figure's lower edge, for its horizontal axis."""
 
 
 class Line(NamedTuple):
@@ -43,11 +28,13 @@ class Line(NamedTuple):
       label: Written at its end; without one, the line is drawn in grey behind the others.
       points: (x, y) or (x, y, low, high) from left to right.
       strands: Thin lines of the trials whose median the line is.
+      name: Told when a point is pointed at; the label if empty.
     """
 
     label: str
     points: tuple[tuple[float, ...], ...]
     strands: tuple[tuple[tuple[float, float], ...], ...] = ()
+    name: str = ""
 
     @property
     def every(self) -> list[tuple[float, ...]]:
@@ -64,6 +51,7 @@ class Point(NamedTuple):
       label: Written beside it where it fits, and in the key if it is numbered.
       series: Colour and marker, from 0.
       number: Written in its place where the figure has a key; 0 for none.
+      name: Told when it is pointed at; the label if empty.
     """
 
     x: float
@@ -71,12 +59,55 @@ class Point(NamedTuple):
     label: str
     series: int = 0
     number: int = 0
+    name: str = ""
+
+
+class _Frame(NamedTuple):
+    """The scales of a figure's two axes, and the edges of what is drawn between them."""
+
+    x: svg.Axis
+    y: svg.Axis
+    to_x: svg.Scale
+    to_y: svg.Scale
+
+    @property
+    def edges(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom."""
+        return self.to_x.start, self.to_y.end, self.to_x.end, self.to_y.start
+
+    def draw(self, canvas: svg.Canvas, narrow: bool) -> None:
+        """Draws both axes."""
+        left, top, right, bottom = self.edges
+        svg.draw_y_axis(canvas, self.y, self.to_y, left, right)
+        svg.draw_x_axis(canvas, self.x, self.to_x, top, bottom, 4 if narrow else 7)
+
+    def place(self, point: Sequence[float]) -> tuple[float, float]:
+        """Coordinates of a point."""
+        return self.to_x(point[0]), self.to_y(point[1])
+
+    def told(self, name: str, point: Sequence[float]) -> list[str]:
+        """What is said of a point: whose it is, its two values, and its spread."""
+        lines = [name, self.x.told(point[0]), self.y.told(point[1])]
+        if len(point) == 4 and point[2] < point[3]:
+            text = self.y.exact or self.y.text
+            lines.append(f"half of the trials: {text(point[2])} to {text(point[3])}")
+        return lines
+
+
+class _End(NamedTuple):
+    """The end of a named line, where its name stands."""
+
+    x: float
+    y: float
+    style: str
+    shape: str
+    label: str
 
 
 def draw_lines(
     lines: Sequence[Line],
-    x: Axis,
-    y: Axis,
+    x: svg.Axis,
+    y: svg.Axis,
     width: float,
     *,
     reference: tuple[float, str] | None = None,
@@ -95,59 +126,88 @@ def draw_lines(
     narrow = width < 600
     named = [line for line in lines if line.label]
     longest = max((svg.text_width(words.squeezed(line.label, 32)) for line in named), default=0)
-    left, top = 52.0, 30.0
     right = width - (8 if narrow or not named else min(longest + 30, 0.34 * width))
-    plot_height = 240.0 if narrow else 330.0
-    bottom = top + plot_height
-    key = 18.0 * len(named) + 10 if narrow else 0.0
-    canvas = svg.Canvas(width, bottom + 46 + key)
+    top = 30.0
+    bottom = top + (240.0 if narrow else 330.0)
+    canvas = svg.Canvas(width, bottom + _BELOW + (18.0 * len(named) + 10 if narrow else 0.0))
     points = [point for line in lines for point in line.every]
-    xs = [point[0] for point in points]
     ys = [value for point in points for value in point[1:]]
     if reference is not None:
         ys.append(reference[0])
     if least_y is not None:
         ys = [value for value in ys if value >= least_y] + [least_y]
-    to_x = _scale(x, xs, left, right)
-    to_y = _scale(y, ys, bottom, top)
-    svg.y_axis(canvas, to_y, left, right, y.label, y.ticks(to_y, 6), y.text)
-    svg.x_axis(canvas, to_x, top, bottom, x.label, x.ticks(to_x, 4 if narrow else 7), x.text)
+    to_x = x.scale([point[0] for point in points], 52.0, right)
+    frame = _Frame(x, y, to_x, y.scale(ys, bottom, top))
+    frame.draw(canvas, narrow)
     if reference is not None:
-        at = to_y(reference[0])
-        canvas.line(left, at, right, at, "target")
-        canvas.text(left + 6, at - 5, reference[1], "targeted")
-    ends = []
-    for index, line in enumerate([*(line for line in lines if not line.label), *named]):
-        number = index - (len(lines) - len(named))
-        color = number % svg.SERIES + 1 if line.label else 0
-        for strand in line.strands:
-            thin = svg.thinned(strand, MOST_POINTS // 4)
-            _draw_line(canvas, thin, to_x, to_y, f"s{color} strand" if color else "behind", 0)
-        drawn = svg.thinned(line.points, MOST_POINTS)
-        style = f"s{color} line" if color else "behind"
-        _draw_line(canvas, drawn, to_x, to_y, style, color)
-        if line.label:
-            shape = svg.MARKERS[number % len(svg.MARKERS)]
-            marked = drawn or [strand[-1] for strand in line.strands]
-            visible = [point for point in marked if point[1] >= to_y.low]
-            for point in svg.thinned(visible, 20 if len(visible) <= 20 else MOST_MARKERS):
-                canvas.marker(to_x(point[0]), to_y(point[1]), 3.2, f"s{color}", shape)
-            last = max(visible or marked, key=lambda point: point[0])
-            ends.append((to_x(last[0]), to_y(max(last[1], to_y.low)), color, shape, line.label))
+        _draw_reference(canvas, frame, *reference)
+    for line in lines:
+        if not line.label:
+            _draw_behind(canvas, frame, line)
+    ends = [_draw_named(canvas, frame, line, number) for number, line in enumerate(named)]
     if narrow:
-        for number, (_, _, color, shape, label) in enumerate(ends):
+        shorts = words.squeezed_apart([end.label for end in ends], 48)
+        for number, (end, short) in enumerate(zip(ends, shorts, strict=True)):
             at = bottom + 60 + 18 * number
-            canvas.marker(12, at - 4, 4.5, f"s{color}", shape)
-            canvas.text(24, at, words.squeezed(label, 48), "keyed")
+            canvas.marker(12, at - 4, 4.5, end.style, end.shape)
+            canvas.text(24, at, short, "keyed")
     else:
         _label_ends(canvas, ends, right, top, bottom)
     return canvas
 
 
+def _draw_reference(canvas: svg.Canvas, frame: _Frame, value: float, name: str) -> None:
+    """Draws the line of a value to be reached."""
+    left, _, right, _ = frame.edges
+    at = frame.to_y(value)
+    canvas.line(left, at, right, at, "target")
+    canvas.text(left + 6, at - 5, name, "targeted")
+
+
+def _draw_behind(canvas: svg.Canvas, frame: _Frame, line: Line) -> None:
+    """Draws a line in grey; its end tells what it is."""
+    for path in (line.points, *line.strands):
+        _draw_line(canvas, svg.thinned(path, MOST_POINTS), frame, "behind", 0)
+    last = max(line.every, key=lambda point: point[0])
+    if line.name and last[1] >= frame.to_y.low:
+        canvas.marker(*frame.place(last), 2.2, "behind", told=frame.told(line.name, last))
+
+
+def _draw_named(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) -> _End:
+    """Draws a line in its colour, with its strands and markers; returns where it ends."""
+    color = number % svg.SERIES + 1
+    style, shape = f"s{color}", svg.MARKERS[number % len(svg.MARKERS)]
+    name, low = line.name or line.label, frame.to_y.low
+    for strand in line.strands:
+        thin = svg.thinned(strand, MOST_POINTS // 4)
+        _draw_line(canvas, thin, frame, f"{style} strand", 0)
+    drawn = svg.thinned(line.points, MOST_POINTS)
+    _draw_line(canvas, drawn, frame, f"{style} line", color)
+    for strand in line.strands:
+        last = strand[-1]
+        if last[1] >= low:
+            told = frame.told(f"{name}, end of a trial", last)
+            if drawn:
+                canvas.marker(*frame.place(last), 1.6, style, told=told)
+            else:
+                canvas.marker(*frame.place(last), 3.2, style, shape, told)
+    visible = svg.thinned([point for point in drawn if point[1] >= low], MOST_TOLD)
+    every = 1 if len(visible) <= MOST_MARKERS else 3
+    for place, point in enumerate(visible):
+        told = frame.told(name, point)
+        if place % every:
+            canvas.marker(*frame.place(point), 3.2, "unseen", told=told)
+        else:
+            canvas.marker(*frame.place(point), 3.2, style, shape, told)
+    marked = visible or drawn or [strand[-1] for strand in line.strands]
+    last = max(marked, key=lambda point: point[0])
+    return _End(*frame.place((last[0], max(last[1], low))), style, shape, line.label)
+
+
 def draw_points(
     points: Sequence[Point],
-    x: Axis,
-    y: Axis,
+    x: svg.Axis,
+    y: svg.Axis,
     width: float,
     *,
     diagonal: str = "",
@@ -171,73 +231,75 @@ def draw_points(
     """
     narrow = width < 600
     keyed = svg.in_rows(series_names, 34, width)
-    left, top = 58.0, 30.0 + (18.0 * (keyed[-1][1] + 1) if keyed else 0)
-    right = width - 14
-    plot_height = 270.0 if narrow else 380.0
-    bottom = top + plot_height
+    top = 30.0 + (18.0 * (keyed[-1][1] + 1) if keyed else 0)
+    bottom = top + (270.0 if narrow else 380.0)
     numbered = [point for point in points if point.number] if key else []
     columns = 1 if narrow or len(numbered) < 4 else 2
     rows = -(-len(numbered) // columns)
-    canvas = svg.Canvas(width, bottom + 46 + (18.0 * rows + 8 if rows else 0))
+    canvas = svg.Canvas(width, bottom + _BELOW + (18.0 * rows + 8 if rows else 0))
     xs = [point.x for point in points] + [v for v in floors[:1] if v is not None]
     ys = [point.y for point in points] + [v for v in floors[1:] if v is not None]
-    to_x, to_y = _scale(x, xs, left, right), _scale(y, ys, bottom, top)
+    frame = _Frame(x, y, x.scale(xs, 58.0, width - 14), y.scale(ys, bottom, top))
     for index, (name, (at, row)) in enumerate(zip(series_names, keyed, strict=True)):
-        shape = svg.MARKERS[index % len(svg.MARKERS)]
-        canvas.marker(at + 7, 8 + 18 * row, 4.5, f"s{index % svg.SERIES + 1}", shape)
+        canvas.marker(at + 7, 8 + 18 * row, 4.5, *_series_style(index))
         canvas.text(at + 17, 12 + 18 * row, name, "keyed")
-    svg.y_axis(canvas, to_y, left, right, y.label, y.ticks(to_y, 6), y.text)
-    svg.x_axis(canvas, to_x, top, bottom, x.label, x.ticks(to_x, 4 if narrow else 7), x.text)
-    taken: list[tuple[float, float, float, float]] = []
-    if diagonal:
-        taken += _draw_diagonal(canvas, to_x, to_y, diagonal)
+    frame.draw(canvas, narrow)
+    taken = _draw_diagonal(canvas, frame.to_x, frame.to_y, diagonal) if diagonal else []
     if joined:
-        for index in sorted({point.series for point in points}):
-            highest: dict[float, float] = {}
-            for point in (point for point in points if point.series == index):
-                highest[point.x] = max(point.y, highest.get(point.x, point.y))
-            path = [(to_x(at), to_y(highest[at])) for at in sorted(highest)]
-            canvas.path(path, f"s{index % svg.SERIES + 1} line")
-    places = [(to_x(point.x), to_y(point.y)) for point in points]
+        _join(canvas, frame, points)
+    for point in points:
+        told = frame.told(point.name or point.label, (point.x, point.y))
+        place = frame.place((point.x, point.y))
+        canvas.marker(*place, 4.5, *_series_style(point.series), told)
+    _label_points(canvas, frame, points, taken, key)
+    for index, point in enumerate(numbered):
+        column, row = divmod(index, rows)
+        text = f"{point.number}  {point.label}"
+        room = int((width / columns - 20) / svg.text_width("x"))
+        corner = column * width / columns + 4, bottom + 60 + 18 * row
+        canvas.text(*corner, words.squeezed(text, room), "keyed")
+    return canvas
+
+
+def _series_style(index: int) -> tuple[str, str]:
+    """Colour and marker of a series."""
+    return f"s{index % svg.SERIES + 1}", svg.MARKERS[index % len(svg.MARKERS)]
+
+
+def _join(canvas: svg.Canvas, frame: _Frame, points: Sequence[Point]) -> None:
+    """Joins the highest points of each series."""
+    for index in sorted({point.series for point in points}):
+        highest: dict[float, float] = {}
+        for point in (point for point in points if point.series == index):
+            highest[point.x] = max(point.y, highest.get(point.x, point.y))
+        path = [frame.place((at, highest[at])) for at in sorted(highest)]
+        canvas.path(path, f"{_series_style(index)[0]} line")
+
+
+def _label_points(
+    canvas: svg.Canvas, frame: _Frame, points: Sequence[Point], taken: list, key: bool
+) -> None:
+    """Writes names or numbers beside points, where they hide no point and no text in `taken`."""
+    left, top, right, bottom = frame.edges
+    places = [frame.place((point.x, point.y)) for point in points]
     taken += [(px - 6, py - 6, px + 6, py + 6) for px, py in places]
-    for point, (px, py) in zip(points, places, strict=True):
-        shape = svg.MARKERS[point.series % len(svg.MARKERS)]
-        canvas.marker(px, py, 4.5, f"s{point.series % svg.SERIES + 1}", shape)
-    for point, (px, py) in zip(points, places, strict=True):
-        wanted = str(point.number) if point.number else ""
-        short = words.squeezed(point.label, 30)
-        texts = [short, wanted] if not key else [wanted]
-        for text in filter(None, texts):
+    shorts = words.squeezed_apart([point.label for point in points], 30)
+    for point, (px, py), short in zip(points, places, shorts, strict=True):
+        number = str(point.number) if point.number else ""
+        for text in filter(None, [number] if key else [short, number]):
             placed = _place(px, py, svg.text_width(text), taken, (left, top - 4, right, bottom))
             if placed is not None:
                 at, anchor, box = placed
                 canvas.text(at[0], at[1], text, "pointed", anchor=anchor)
                 taken.append(box)
                 break
-    for index, point in enumerate(numbered):
-        column, row = divmod(index, rows)
-        at = column * width / columns
-        text = f"{point.number}  {point.label}"
-        room = int((width / columns - 20) / svg.text_width("x"))
-        canvas.text(at + 4, bottom + 60 + 18 * row, words.squeezed(text, room), "keyed")
-    return canvas
-
-
-def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> svg.Scale:
-    if axis.log:
-        return svg.logarithmic(values, start, end)
-    return svg.linear(values, start, end, zero=axis.zero)
 
 
 def _draw_line(
-    canvas: svg.Canvas,
-    points: Sequence[tuple[float, ...]],
-    to_x: svg.Scale,
-    to_y: svg.Scale,
-    style: str,
-    color: int,
+    canvas: svg.Canvas, points: Sequence[tuple[float, ...]], frame: _Frame, style: str, color: int
 ) -> None:
     """Draws a line where it is inside the figure, and its spread."""
+    to_x, to_y = frame.to_x, frame.to_y
     floor = to_y.low
     if color and points and len(points[0]) == 4 and any(p[2] < p[3] for p in points):
         upper = [(to_x(p[0]), to_y(max(p[3], floor))) for p in points if p[3] >= floor]
@@ -256,17 +318,20 @@ def _draw_line(
     canvas.path(path, style)
 
 
-def _label_ends(canvas: svg.Canvas, ends: Sequence, right: float, top: float, bottom: float):
-    # Names stand beside the ends of their lines if all ends are near the edge, else in a key.
-    near = all(x > right - _NEAR for x, *_ in ends)
-    wanted = [end[1] for end in ends] if near else [top + 8.0 + 18 * n for n in range(len(ends))]
+def _label_ends(
+    canvas: svg.Canvas, ends: Sequence[_End], right: float, top: float, bottom: float
+) -> None:
+    """Writes names beside the ends of their lines if all end near the edge, else in a key."""
+    near = all(end.x > right - _NEAR for end in ends)
+    wanted = [end.y for end in ends] if near else [top + 8.0 + 18 * n for n in range(len(ends))]
     placed = svg.spread(wanted, 16, top, bottom)
-    for (x, y, color, shape, label), at in zip(ends, placed, strict=True):
-        if near and (abs(at - y) > 3 or x < right - 4):
-            canvas.path([(x + 4, y), (right + 4, at), (right + 8, at)], "leader")
-        canvas.marker(right + 13, at, 4, f"s{color}", shape)
-        room = int((canvas.width - right - 24) / svg.text_width("x"))
-        canvas.text(right + 22, at + 4, words.squeezed(label, room), "keyed")
+    room = int((canvas.width - right - 24) / svg.text_width("x"))
+    shorts = words.squeezed_apart([end.label for end in ends], room)
+    for end, at, short in zip(ends, placed, shorts, strict=True):
+        if near and (abs(at - end.y) > 3 or end.x < right - 4):
+            canvas.path([(end.x + 4, end.y), (right + 4, at), (right + 8, at)], "leader")
+        canvas.marker(right + 13, at, 4, end.style, end.shape)
+        canvas.text(right + 22, at + 4, short, "keyed")
 
 
 def _draw_diagonal(

@@ -13,6 +13,8 @@ from dawnjax.report.table_view import view
 
 MOST_BARS = 24
 MOST_LOSSES = 10
+MOST_LOSSES_DRAWN = 5
+"""Ops of each host in the table, and of the slowest host of each run in the figure."""
 
 PARTS = {
     "compute": "computing",
@@ -41,6 +43,8 @@ _COMMUNICATION = (
     Column("bytes_per_step", "bytes communicated", kind="number"),
 )
 
+_STEP = svg.Axis("a step", words.duration, svg.time_ticks, zero=True)
+
 Host = Mapping[str, Any]
 
 
@@ -63,8 +67,8 @@ def steps_section(runs: Sequence[OurRun]) -> Section | None:
         name="steps",
         title="Where the time of a step went",
         lead=(
-            "From the profile of each host's own devices, the mean over them. The parts sum to the "
-            "step; a share whose cause is not known is shown as such.",
+            "Means over each host's own devices, from their profile. The parts sum to the step. "
+            "A share whose cause is not known has a part of its own.",
             *stragglers,
         ),
         blocks=tuple(blocks),
@@ -172,10 +176,8 @@ def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
         name="step_parts",
         title="A step of each host, in parts",
         summary=f"{summary}.",
-        caption="Traced steps after the target was reached; in no time to accuracy.",
-        draw=lambda width: figures.draw_bars(
-            shown, names, "a step", words.duration, svg.time_ticks, width
-        ),
+        caption="Steps traced after the target was reached; they count in no time to accuracy.",
+        draw=lambda width: figures.draw_bars(shown, names, _STEP, width),
         left_out=tuple((row.label, "too many bars for one figure") for row in rows[MOST_BARS:]),
         tables=("hosts",),
     )
@@ -210,8 +212,8 @@ def _losses_table(hosts: Sequence[tuple[OurRun, Host]]) -> Table:
             (run.name, _index(host), *loss) for run, host in hosts for loss in _losses(host)
         ),
         notes=(
-            "Lost: time beyond the longer of the op's FLOPs at the peak and its bytes at the "
-            "memory's bandwidth.",
+            "Lost: the op's time beyond the least one, which is the longer of its FLOPs at the "
+            "peak and its bytes at the memory's bandwidth.",
         ),
     )
 
@@ -226,9 +228,9 @@ def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
     rows = [
         figures.Row(name, _label(run, host), (seconds - lost, lost), words.duration(seconds))
         for run, host in slowest.values()
-        for name, seconds, lost in _losses(host)
+        for name, seconds, lost in _losses(host)[:MOST_LOSSES_DRAWN]
     ]
-    shown = rows[: 3 * MOST_LOSSES]
+    shown = rows[:MOST_BARS]
     return Figure(
         name="op_losses",
         title="The ops that lose most against their roofline",
@@ -238,17 +240,10 @@ def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
         )
         + ".",
         caption=(
-            "Of the host of each run whose step is the longest. What an op needs at the least is "
-            "the longer of its FLOPs at the peak and its bytes at the memory's bandwidth."
+            "Of each run, the host with the longest step. The least time of an op is the longer "
+            "of two: its FLOPs at the peak, and its bytes at the memory's bandwidth."
         ),
-        draw=lambda width: figures.draw_bars(
-            shown,
-            ("at the least", "lost"),
-            "a step",
-            words.duration,
-            svg.time_ticks,
-            width,
-        ),
+        draw=lambda width: figures.draw_bars(shown, ("least time", "lost"), _STEP, width),
         left_out=tuple((row.group, "too many bars for one figure") for row in rows[len(shown) :]),
         tables=("losses_of_ops",),
     )

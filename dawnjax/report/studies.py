@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dawnjax.analysis.tables import Column, Table
-from dawnjax.report import figures, words
+from dawnjax.report import figures, svg, words
 from dawnjax.report.figures import Figure
 from dawnjax.report.inputs import ReadStudy
 from dawnjax.report.sections import Section
@@ -62,17 +62,19 @@ def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
         figures.Row(
             label=arm.arm,
             group="",
-            values=tuple(_times(arm)),
+            values=tuple(seconds for seconds, _ in _reached(arm)),
             note=f"{words.duration(arm.expected_seconds)}, {arm.reached} of {arm.trials}",
             low=arm.low,
             high=arm.high,
             mean=arm.expected_seconds,
+            told=tuple(f"seed {seed}: {words.duration(s)}" for s, seed in _reached(arm)),
         )
         for arm in read.arms
         if arm.expected_seconds is not None
     ]
     if not rows:
         return None
+    axis = svg.Axis("time to accuracy", words.duration)
     left_out = tuple((a.arm, "no trial reached") for a in read.arms if a.expected_seconds is None)
     return Figure(
         name=f"study_{number}_times",
@@ -83,15 +85,16 @@ def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
             "of all trials over the number that reached. The bar is its 95 % interval, given from "
             f"5 trials on, and from 20 where a trial did not reach. On {'; '.join(machines)}."
         ),
-        draw=lambda width: figures.draw_strips(rows, "time to accuracy", words.duration, width),
+        draw=lambda width: figures.draw_strips(rows, axis, width),
         left_out=left_out,
         tables=(f"study_{number}",),
     )
 
 
-def _times(arm: ArmFigures) -> list[float]:
-    seconds = (row["time_to_accuracy_seconds"] for row in arm.rows)
-    return [value for value in seconds if value is not None]
+def _reached(arm: ArmFigures) -> list[tuple[float, int]]:
+    """Time to accuracy and seed of each trial that has one."""
+    rows = ((row["time_to_accuracy_seconds"], row["seed"]) for row in arm.rows)
+    return [(seconds, seed) for seconds, seed in rows if seconds is not None]
 
 
 def _table(read: ReadStudy, number: int) -> Table:

@@ -7,8 +7,9 @@ from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.entry_tables import overview_table, summaries, warnings_table
 from dawnjax.analysis.paper import AGREES, DISAGREES, NO_LOGS
 from dawnjax.analysis.tables import Table
-from dawnjax.report import words
+from dawnjax.report import figures, svg, words
 from dawnjax.report.boards import SUITE_NAMES, Board
+from dawnjax.report.figures import Figure
 from dawnjax.report.inputs import Inputs
 from dawnjax.report.sections import Section
 from dawnjax.report.systems import pairs_of
@@ -100,14 +101,14 @@ def conclusions(inputs: Inputs) -> list[str]:
     if less:
         sentences.append(
             f"Throughput overstates the gain: in {less} of "
-            f"{words.count(len(both), 'pair')} of systems the larger one gained less time to "
-            "accuracy than throughput."
+            f"{words.count(len(both), 'pair')} of systems the larger one gained less in time to "
+            "accuracy than in throughput."
         )
     odd = sum(len(entry.warnings) for entry in entries)
     if odd:
         sentences.append(
             f"{words.count(odd, 'warning')} {'says' if odd == 1 else 'say'} what was odd and how "
-            "it was read; see the last section."
+            "it was read; see Warnings, and what is not known."
         )
     if inputs.problems:
         sentences.append(
@@ -230,6 +231,59 @@ def _paper_view(table: Table) -> TableView:
         reasons=reasons.listed(),
         notes=table.notes,
         total=len(rows),
+    )
+
+
+FEWEST_COMPARED = 2
+"""Ranked entries that the first figure needs."""
+
+
+def summary_section(all_boards: Sequence[Board]) -> Section:
+    """First section: each benchmark's entries on one axis, the fastest and the cheapest."""
+    blocks = (_overview_figure(all_boards), best_view(all_boards))
+    return Section(
+        name="summary",
+        title="Summary",
+        blocks=tuple(block for block in blocks if block is not None),
+    )
+
+
+def _overview_figure(all_boards: Sequence[Board]) -> Figure | None:
+    """Draws the time of each ranked training entry, one row for each benchmark."""
+    rows = []
+    for board in all_boards:
+        ranked = [r for r in records_of(board.by_time) if r["rank"] is not None and r["seconds"]]
+        if board.kind != "training" or not ranked:
+            continue
+        rows.append(
+            figures.Row(
+                label=board.title,
+                group="",
+                values=tuple(record["seconds"] for record in ranked),
+                note=f"{words.duration(ranked[0]['seconds'])} · {len(ranked)}",
+                told=tuple(
+                    f"rank {record['rank']}: {_who(entry)} on {hardware(entry)}, "
+                    f"{words.duration(record['seconds'])}"
+                    for record in ranked
+                    for entry in [board.entries[str(record["source"])]]
+                ),
+            )
+        )
+    if sum(len(row.values) for row in rows) < FEWEST_COMPARED:
+        return None
+    axis = svg.Axis("time to accuracy", words.duration, svg.time_ticks, log=True)
+    return Figure(
+        name="overview",
+        title="Time to accuracy of each ranked entry, by benchmark",
+        summary="; ".join(
+            f"{row.label}: {words.count(len(row.values), 'entry', 'entries')}, "
+            f"{words.duration(min(row.values))} to {words.duration(max(row.values))}"
+            for row in rows
+        )
+        + ".",
+        caption="A dot is an entry. At the right: the fastest time, and the number of entries.",
+        draw=lambda width: figures.draw_strips(rows, axis, width),
+        tables=("leaderboards_by_time",),
     )
 
 

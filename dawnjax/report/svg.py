@@ -20,6 +20,14 @@ FONT = 12
 SERIES = 6
 MARKERS = ("circle", "square", "triangle", "diamond", "cross", "down")
 
+_CORNERS = {
+    "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    "triangle": ((0, -1.15), (1.1, 0.85), (-1.1, 0.85)),
+    "down": ((0, 1.15), (1.1, -0.85), (-1.1, -0.85)),
+    "diamond": ((0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)),
+}
+"""Corners of a marker of size 1, around its middle."""
+
 
 class Canvas:
     """A drawing that grows shape by shape; text is escaped."""
@@ -41,38 +49,68 @@ class Canvas:
             f'<path class="{style}" d="M{_n(x1)} {_n(y1)}L{_n(x2)} {_n(y2)}"/>',
         )
 
-    def path(self, points: Sequence[tuple[float, float]], style: str, *, close: bool = False):
-        """Draws a line through points."""
+    def path(
+        self,
+        points: Sequence[tuple[float, float]],
+        style: str,
+        *,
+        close: bool = False,
+        told: Sequence[str] = (),
+    ) -> None:
+        """Draws a line through points; `told` are the lines of its title."""
         if points:
             body = "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
-            self._parts.append(f'<path class="{style}" d="M{body}{"Z" if close else ""}"/>')
+            self._add("path", f'class="{style}" d="M{body}{"Z" if close else ""}"', told)
 
-    def rectangle(self, x: float, y: float, width: float, height: float, style: str) -> None:
-        """Draws a rectangle from its upper left corner."""
-        self._parts.append(
-            f'<rect class="{style}" x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" '
-            f'height="{_n(height)}"/>'
-        )
+    def rectangle(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        style: str,
+        told: Sequence[str] = (),
+    ) -> None:
+        """Draws a rectangle from its upper left corner; `told` are the lines of its title."""
+        place = f'x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}"'
+        self._add("rect", f'class="{style}" {place}', told)
 
-    def marker(self, x: float, y: float, size: float, style: str, shape: str = "circle") -> None:
-        """Draws a marker of about `size` radius around a point."""
+    def marker(
+        self,
+        x: float,
+        y: float,
+        size: float,
+        style: str,
+        shape: str = "circle",
+        told: Sequence[str] = (),
+    ) -> None:
+        """Draws a marker of about `size` radius around a point.
+
+        Args:
+          x: Of the point.
+          y: Of the point.
+          size: Its radius.
+          style: Classes.
+          shape: One of `MARKERS`.
+          told: The lines of its title: what the page says of the marker that is pointed at.
+        """
         if shape == "circle":
-            self._parts.append(
-                f'<circle class="{style}" cx="{_n(x)}" cy="{_n(y)}" r="{_n(size)}"/>'
-            )
+            self._add("circle", f'class="{style}" cx="{_n(x)}" cy="{_n(y)}" r="{_n(size)}"', told)
         elif shape == "cross":
             arm = size * 0.8
             body = f"M{_n(x - arm)} {_n(y - arm)}l{_n(2 * arm)} {_n(2 * arm)}"
             body += f"m0 {_n(-2 * arm)}l{_n(-2 * arm)} {_n(2 * arm)}"
-            self._parts.append(f'<path class="{style} open" d="{body}"/>')
+            self._add("path", f'class="{style} open" d="{body}"', told)
         else:
-            corners = {
-                "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
-                "triangle": ((0, -1.15), (1.1, 0.85), (-1.1, 0.85)),
-                "down": ((0, 1.15), (1.1, -0.85), (-1.1, -0.85)),
-                "diamond": ((0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)),
-            }[shape]
-            self.path([(x + dx * size, y + dy * size) for dx, dy in corners], style, close=True)
+            corners = [(x + dx * size, y + dy * size) for dx, dy in _CORNERS[shape]]
+            self.path(corners, style, close=True, told=told)
+
+    def _add(self, tag: str, attributes: str, told: Sequence[str]) -> None:
+        if told:
+            title = "\n".join(escape(escaped(line), quote=False) for line in told)
+            self._parts.append(f"<{tag} {attributes}><title>{title}</title></{tag}>")
+        else:
+            self._parts.append(f"<{tag} {attributes}/>")
 
     def text(
         self, x: float, y: float, text: str, style: str = "", *, anchor: str = "start"
@@ -193,43 +231,66 @@ def _decades(scale: Scale, mantissas: Sequence[int]) -> list[float]:
     return [value for value in values if scale.low <= value <= scale.high]
 
 
-def x_axis(
-    canvas: Canvas,
-    scale: Scale,
-    top: float,
-    bottom: float,
-    label: str,
-    at: Sequence[float],
-    text: Callable[[float], str],
+class Axis(NamedTuple):
+    """How an axis is drawn, and how its values are told.
+
+    Attributes:
+      label: With its unit.
+      text: From a round value to its words.
+      ticks: From a scale and a number to at most so many round values.
+      log: Whether equal ratios are equally far apart.
+      zero: Whether it begins at 0.
+      exact: From any value to its words; `text` if None.
+      name: What a told value is of, without a unit; the label if empty.
+    """
+
+    label: str
+    text: Callable[[float], str]
+    ticks: Callable[[Scale, int], list[float]] = ticks
+    log: bool = False
+    zero: bool = False
+    exact: Callable[[float], str] | None = None
+    name: str = ""
+
+    def scale(self, values: Sequence[float], start: float, end: float) -> Scale:
+        """Scale over values; a logarithmic one needs values above 0."""
+        if self.log:
+            return logarithmic(values, start, end)
+        return linear(values, start, end, zero=self.zero)
+
+    def told(self, value: float) -> str:
+        """Value in words, with its name before it."""
+        return f"{self.name or self.label}: {(self.exact or self.text)(value)}"
+
+    @property
+    def title(self) -> str:
+        """What stands at the axis."""
+        return f"{self.label} (logarithmic)" if self.log else self.label
+
+
+def draw_x_axis(
+    canvas: Canvas, axis: Axis, scale: Scale, top: float, bottom: float, most: int
 ) -> None:
-    """Draws grid lines and values below, and the axis' label under them."""
+    """Draws grid lines and at most so many values below, and the axis' title under them."""
     last_end = -math.inf
-    for value in at:
-        x = scale(value)
+    for value in axis.ticks(scale, most):
+        x, text = scale(value), axis.text(value)
         canvas.line(x, top, x, bottom, "grid")
-        half = text_width(text(value)) / 2
+        half = text_width(text) / 2
         if x - half > last_end + 6:
-            canvas.text(x, bottom + 16, text(value), "tick", anchor="middle")
+            canvas.text(x, bottom + 16, text, "tick", anchor="middle")
             last_end = x + half
     canvas.line(scale.start, bottom, scale.end, bottom, "axis")
-    canvas.text((scale.start + scale.end) / 2, bottom + 36, label, "label", anchor="middle")
+    canvas.text((scale.start + scale.end) / 2, bottom + 36, axis.title, "label", anchor="middle")
 
 
-def y_axis(
-    canvas: Canvas,
-    scale: Scale,
-    left: float,
-    right: float,
-    label: str,
-    at: Sequence[float],
-    text: Callable[[float], str],
-) -> None:
-    """Draws grid lines and values to the left, and the axis' label above them."""
-    for value in at:
+def draw_y_axis(canvas: Canvas, axis: Axis, scale: Scale, left: float, right: float) -> None:
+    """Draws grid lines and values to the left, and the axis' title above them."""
+    for value in axis.ticks(scale, 6):
         y = scale(value)
         canvas.line(left, y, right, y, "grid")
-        canvas.text(left - 6, y + 4, text(value), "tick", anchor="end")
-    canvas.text(2, min(scale.start, scale.end) - 12, label, "label")
+        canvas.text(left - 6, y + 4, axis.text(value), "tick", anchor="end")
+    canvas.text(2, min(scale.start, scale.end) - 12, axis.title, "label")
 
 
 def text_width(text: str, size: float = FONT) -> float:

@@ -6,7 +6,7 @@ from dawnjax.analysis.comparison import speedup, speedup_table
 from dawnjax.analysis.counts import counts_table
 from dawnjax.analysis.scaling import scaling, scaling_table, seconds_of, series
 from dawnjax.analysis.tables import Table
-from dawnjax.report import plots, words
+from dawnjax.report import plots, svg, words
 from dawnjax.report.boards import scope
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Section
@@ -49,76 +49,78 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
     if not pairs:
         return None
     table = speedup_table(pairs)
-    points, left_out, sentences = [], [], []
-    benchmarks = sorted({scope(s.suite, s.round, s.benchmark) for s, _ in pairs})[:6]
-    less = known = 0
-    for small, large in pairs:
-        value = speedup(small, large)
-        name = f"{small.benchmark}: {_short(small)} to {_short(large)}"
-        if value.throughput is None or value.tta is None:
-            lacks = "no score" if value.tta is None else "epochs not known"
-            left_out.append((name, lacks))
-            continue
-        known += 1
-        less += value.tta < value.throughput
-        board = scope(small.suite, small.round, small.benchmark)
-        if board not in benchmarks or len(points) >= MOST_NUMBERED:
-            left_out.append((name, "too many points for one figure"))
-            continue
-        points.append(
-            plots.Point(value.throughput, value.tta, name, benchmarks.index(board), len(points) + 1)
-        )
-        sentences.append(
-            f"{name}: throughput {words.times(value.throughput)}, time to accuracy "
-            f"{words.times(value.tta)}"
-        )
-    blocks = []
-    if points:
-        shown_names = [benchmarks[i] for i in sorted({point.series for point in points})]
-        points = [
-            point._replace(series=shown_names.index(benchmarks[point.series])) for point in points
-        ]
-        blocks.append(
-            Figure(
-                name="speedups",
-                title="Speedup of throughput against speedup of time to accuracy",
-                summary="; ".join(sentences) + ".",
-                caption=(
-                    "Each number is a larger system against the smallest of its series. Below the "
-                    "line, throughput gained more than the time to accuracy."
-                ),
-                draw=lambda width: plots.draw_points(
-                    points,
-                    plots.Axis("throughput speedup (logarithmic)", _factor, log=True),
-                    plots.Axis("time-to-accuracy speedup (logarithmic)", _factor, log=True),
-                    width,
-                    diagonal="equal",
-                    key=True,
-                    series_names=shown_names,
-                    floors=(1.0, 1.0),
-                ),
-                left_out=tuple(left_out),
-                tables=("speedups",),
-            )
-        )
+    figure = _speedups_figure(pairs)
     names = {key_of(entry)[1:]: label(entry) for pair in pairs for entry in pair}
     shown = ["benchmark", "small", "large", "throughput_speedup", "tta_speedup"]
     shown += ["small_epochs", "large_epochs", "small_batch_size", "large_batch_size"]
-    blocks.append(
-        with_labels(view(table, shown, why=_why_no_speedup), table, names, ("small", "large"))
-    )
+    shown_table = view(table, shown, why=_why_no_speedup)
     lead = "Throughput counts examples a second; time to accuracy also counts how many are needed."
+    values = [speedup(small, large) for small, large in pairs]
+    known = [
+        (v.tta, v.throughput) for v in values if v.tta is not None and v.throughput is not None
+    ]
     if known:
+        less = sum(tta < throughput for tta, throughput in known)
         lead += (
-            f" In {less} of {words.count(known, 'pair')} of systems the larger one gained less "
-            "time to accuracy than throughput."
+            f" In {less} of {words.count(len(known), 'pair')} of systems the larger one gained "
+            "less in time to accuracy than in throughput."
         )
     return Section(
         name="speedups",
         title="Throughput against time to accuracy",
         lead=(lead,),
-        blocks=tuple(blocks),
+        blocks=(
+            *([figure] if figure else []),
+            with_labels(shown_table, table, names, ("small", "large")),
+        ),
         tables=(table,),
+    )
+
+
+def _speedups_figure(pairs: Sequence[tuple[Entry, Entry]]) -> Figure | None:
+    """Draws both speedups of each pair of systems; None where no pair has both."""
+    points, left_out, sentences = [], [], []
+    benchmarks = sorted({_benchmark(small) for small, _ in pairs})[: svg.SERIES]
+    for small, large in pairs:
+        value = speedup(small, large)
+        name = f"{small.benchmark}: {_short(small)} to {_short(large)}"
+        if value.throughput is None or value.tta is None:
+            left_out.append((name, "no score" if value.tta is None else "epochs not known"))
+        elif _benchmark(small) not in benchmarks or len(points) >= MOST_NUMBERED:
+            left_out.append((name, "too many points for one figure"))
+        else:
+            series_of, number = benchmarks.index(_benchmark(small)), len(points) + 1
+            points.append(plots.Point(value.throughput, value.tta, name, series_of, number))
+            sentences.append(
+                f"{name}: throughput {words.times(value.throughput)}, time to accuracy "
+                f"{words.times(value.tta)}"
+            )
+    if not points:
+        return None
+    shown_names = [benchmarks[index] for index in sorted({point.series for point in points})]
+    points = [
+        point._replace(series=shown_names.index(benchmarks[point.series])) for point in points
+    ]
+    return Figure(
+        name="speedups",
+        title="Speedup of throughput against speedup of time to accuracy",
+        summary="; ".join(sentences) + ".",
+        caption=(
+            "Each number is a larger system against the smallest of its series. Below the "
+            "line, throughput gained more than the time to accuracy."
+        ),
+        draw=lambda width: plots.draw_points(
+            points,
+            svg.Axis("throughput speedup", _factor, log=True, exact=words.times),
+            svg.Axis("time-to-accuracy speedup", _factor, log=True, exact=words.times),
+            width,
+            diagonal="equal",
+            key=True,
+            series_names=shown_names,
+            floors=(1.0, 1.0),
+        ),
+        left_out=tuple(left_out),
+        tables=("speedups",),
     )
 
 
@@ -128,60 +130,6 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
     if not groups:
         return None
     table = scaling_table(groups)
-    points, sentences, names = [], [], []
-    left_out = []
-    groups = sorted(groups, key=lambda group: -len(group))
-    for group in groups:
-        series_points = scaling(group)
-        title = _series_name(group)
-        if len(names) >= 6:
-            left_out.append((title, "too many series for one figure; it is in the table"))
-            continue
-        names.append(title)
-        base = series_points[0].num_accelerators
-        for point in series_points:
-            points.append(
-                plots.Point(
-                    point.num_accelerators / base,
-                    point.speedup,
-                    f"{point.num_accelerators}" if point is series_points[-1] else "",
-                    len(names) - 1,
-                )
-            )
-        last = series_points[-1]
-        sentences.append(
-            f"{title}: {base} to {last.num_accelerators} accelerators, speedup "
-            f"{words.times(last.speedup)}, efficiency {words.percent(last.efficiency)}"
-        )
-    blocks = (
-        Figure(
-            name="scaling",
-            title="Speedup of the time to accuracy over accelerators",
-            summary="; ".join(sentences) + ".",
-            caption=(
-                "Both against the smallest system of the series; at its end the number of "
-                "accelerators. A line joins the fastest system of each size."
-            ),
-            draw=lambda width: plots.draw_points(
-                points,
-                plots.Axis("ratio of accelerators (logarithmic)", _factor, log=True),
-                plots.Axis("speedup (logarithmic)", _factor, log=True),
-                width,
-                diagonal="linear",
-                series_names=names,
-                joined=True,
-            ),
-            left_out=tuple(left_out),
-            tables=("scaling",),
-        ),
-        view(
-            table,
-            ["series", "system", "num_accelerators", "global_batch_size", "seconds"]
-            + ["compile_seconds", "speedup", "efficiency", "gap_from_linear"]
-            + ["throughput_efficiency", "epochs_ratio"],
-            why=_why_not_scaled,
-        ),
-    )
     return Section(
         name="scaling",
         title="Scaling",
@@ -189,8 +137,62 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
             "Efficiency is speedup over ratio of accelerators. What is lost to slower epochs "
             "(efficiency of throughput) and to more epochs (ratio of epochs) stands apart.",
         ),
-        blocks=blocks,
+        blocks=(
+            _scaling_figure(sorted(groups, key=lambda group: -len(group))),
+            view(
+                table,
+                ["series", "system", "num_accelerators", "global_batch_size", "seconds"]
+                + ["compile_seconds", "speedup", "efficiency", "gap_from_linear"]
+                + ["throughput_efficiency", "epochs_ratio"],
+                why=_why_not_scaled,
+            ),
+        ),
         tables=(table,),
+    )
+
+
+def _scaling_figure(groups: Sequence[Sequence[Entry]]) -> Figure:
+    """Draws the speedup of each series, as many as there are colours."""
+    points, sentences, names = [], [], []
+    for group in groups[: svg.SERIES]:
+        series_points = scaling(group)
+        names.append(_series_name(group))
+        base, last = series_points[0].num_accelerators, series_points[-1]
+        for point in series_points:
+            many = point.num_accelerators
+            points.append(
+                plots.Point(
+                    many / base,
+                    point.speedup,
+                    f"{many}" if point is last else "",
+                    len(names) - 1,
+                    name=f"{names[-1]}: {words.count(many, 'accelerator')}",
+                )
+            )
+        sentences.append(
+            f"{names[-1]}: {base} to {last.num_accelerators} accelerators, speedup "
+            f"{words.times(last.speedup)}, efficiency {words.percent(last.efficiency)}"
+        )
+    why_left_out = "too many series for one figure; it is in the table"
+    return Figure(
+        name="scaling",
+        title="Speedup of the time to accuracy over accelerators",
+        summary="; ".join(sentences) + ".",
+        caption=(
+            "Both axes are ratios to the smallest system of the series. The number at the end of "
+            "a line counts accelerators. A line joins the fastest system of each size."
+        ),
+        draw=lambda width: plots.draw_points(
+            points,
+            svg.Axis("ratio of accelerators", _factor, log=True, exact=words.times),
+            svg.Axis("speedup", _factor, log=True, exact=words.times),
+            width,
+            diagonal="linear",
+            series_names=names,
+            joined=True,
+        ),
+        left_out=tuple((_series_name(group), why_left_out) for group in groups[svg.SERIES :]),
+        tables=("scaling",),
     )
 
 
@@ -238,6 +240,10 @@ def _pivot(table: Table, field: str, caption: str) -> TableView:
         notes=table.notes if field == "framework_family" else (),
         total=len(rows),
     )
+
+
+def _benchmark(entry: Entry) -> str:
+    return scope(entry.suite, entry.round, entry.benchmark)
 
 
 def _factor(value: float) -> str:

@@ -115,6 +115,10 @@ def records_of(table: Table) -> list[dict[str, Any]]:
     return list(table.records())
 
 
+_KEY = ("suite", "benchmark", "source")
+"""The columns of `key_of`."""
+
+
 def key_of(entry: Entry) -> tuple[str, ...]:
     """Cells by which the tables of the analysis tell entries apart."""
     return f"{entry.suite} {entry.round}".strip(), entry.benchmark, entry.source
@@ -139,7 +143,10 @@ def label(entry: Entry, *, benchmark: bool = False) -> str:
 
 
 def labels_apart(entries: Sequence[Entry]) -> list[str]:
-    """Names of entries that stand beside each other: what ours share is left out of them."""
+    """Names of entries that stand beside each other: what ours share is left out of them.
+
+    Names that are still equal get the first detail that differs, such as the framework or the day.
+    """
     whole = [label(entry) for entry in entries]
     parts = [_parts(entry) for entry in entries]
     ours = [set(of) for entry, of in zip(entries, parts, strict=True) if entry.suite == "dawnjax"]
@@ -148,7 +155,47 @@ def labels_apart(entries: Sequence[Entry]) -> list[str]:
         " ".join(part for part in of if part not in shared) or entry.benchmark
         for entry, of in zip(entries, parts, strict=True)
     ]
-    return names if len(set(names)) == len(set(whole)) else whole
+    return _told_apart(names if len(set(names)) == len(set(whole)) else whole, entries)
+
+
+def labels_by_key(entries: Sequence[Entry]) -> dict[tuple[str, ...], str]:
+    """Names of entries by `key_of`, as `labels_apart` has them within each benchmark."""
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.suite, entry.round, entry.benchmark), []).append(entry)
+    return {
+        key_of(entry): name
+        for group in groups.values()
+        for entry, name in zip(group, labels_apart(group), strict=True)
+    }
+
+
+_DETAILS: tuple[Callable[[Entry], str], ...] = (
+    lambda entry: entry.framework,
+    lambda entry: f"batch {entry.global_batch_size}" if entry.global_batch_size else "",
+    lambda entry: entry.date,
+    lambda entry: entry.identity[:8],
+    lambda entry: entry.source,
+)
+"""What tells entries of one name apart, in the order of what a reader knows best."""
+
+
+def _told_apart(names: Sequence[str], entries: Sequence[Entry]) -> list[str]:
+    """Adds to names that several entries have the first detail that differs in all of them."""
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, []).append(place)
+    apart = list(names)
+    for name, alike in places.items():
+        if len(alike) == 1:
+            continue
+        for detail in _DETAILS:
+            details = [detail(entries[place]) for place in alike]
+            if len(set(details)) == len(alike):
+                for place, words_of in zip(alike, details, strict=True):
+                    apart[place] = f"{name} ({words_of})" if words_of else name
+                break
+    return apart
 
 
 def _parts(entry: Entry) -> tuple[str, ...]:
@@ -207,33 +254,31 @@ def view(
     """
     by_name = {column.name: column for column in table.columns}
     identity = [column.name for column in WHAT]
-    has_entries = entries is not None and all(name in by_name for name in identity)
-    names = list(columns if columns is not None else by_name)
-    names = [name for name in names if not (has_entries and name in identity)]
+    keyed = entries if all(name in by_name for name in identity) else None
     intervals = {name for name in by_name if f"{name}_low" in by_name and f"{name}_high" in by_name}
     hidden = {f"{name}{end}" for name in intervals for end in ("_low", "_high")}
-    names = [name for name in names if name not in hidden]
-    reasons = Reasons()
-    rows = []
+    hidden |= set(identity) if keyed is not None else set()
     records = [record for record in records_of(table) if keep is None or keep(record)]
     if all(record.get(COMPILATION.name) is None for record in records):
-        names = [name for name in names if name != COMPILATION.name]
+        hidden.add(COMPILATION.name)
+    names = [name for name in (columns or by_name) if name not in hidden]
+    reasons = Reasons()
+
+    def cell_of(entry: Entry | None, record: dict[str, Any], name: str) -> CellView:
+        cell = shown(record[name], by_name[name])
+        if name in intervals and cell.kind == "number":
+            return dataclasses.replace(cell, small=interval(record, name, by_name[name]))
+        if record[name] is None:
+            reason = why(entry, name, record) if why else ""
+            return dataclasses.replace(cell, mark=reasons.mark(reason))
+        return cell
+
+    rows = []
     for record in records[:MOST_ROWS]:
-        entry = None
-        cells = []
-        if has_entries and entries is not None:
-            entry = entries.get((record["suite"], record["benchmark"], record["source"]))
-            cells.append(entry_cell(entry, record))
-        for name in names:
-            cell = shown(record[name], by_name[name])
-            if name in intervals and cell.kind == "number":
-                cell = dataclasses.replace(cell, small=interval(record, name, by_name[name]))
-            if record[name] is None:
-                reason = why(entry, name, record) if why else ""
-                cell = dataclasses.replace(cell, mark=reasons.mark(reason))
-            cells.append(cell)
-        rows.append(tuple(cells))
-    heads = [HeadView("entry")] if has_entries else []
+        entry = None if keyed is None else keyed.get(tuple(record[name] for name in _KEY))
+        first = [entry_cell(entry, record)] if keyed is not None else []
+        rows.append((*first, *(cell_of(entry, record, name) for name in names)))
+    heads = [HeadView("entry")] if keyed is not None else []
     heads += [head(by_name[name], "95% interval" if name in intervals else "") for name in names]
     return TableView(
         name=table.name,

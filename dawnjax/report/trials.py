@@ -2,14 +2,15 @@
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from dawnjax.analysis.comparison import compare_table
 from dawnjax.analysis.entry_tables import epochs_table, stability_table, summaries
 from dawnjax.analysis.leaderboard import ranking_seconds
 from dawnjax.analysis.resampling import FEWEST_TRIALS
 from dawnjax.analysis.tables import Table
-from dawnjax.report import figures, words
+from dawnjax.report import figures, svg, words
 from dawnjax.report.boards import scope
 from dawnjax.report.figures import Figure
 from dawnjax.report.sections import Section
@@ -22,12 +23,14 @@ from dawnjax.report.table_view import (
     interval,
     key_of,
     label,
+    labels_by_key,
     records_of,
     shown,
     view,
     why_null,
 )
 from dawnjax.results.entries import Entry
+from dawnjax.results.trial_summary import Summary
 
 MOST_ROWS = 44
 """Rows of a figure: the entries with the largest variation."""
@@ -43,73 +46,16 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
     table = stability_table(entries)
     if not any(summary.trials > 1 for _, summary in summaries(entries)):
         return None
-    keyed = by_key(entries)
-    several = [row for row in records_of(table) if (row["trials"] or 0) > 1]
-    rows, left_out = [], []
-    for record in several:
-        entry = keyed[(record["suite"], record["benchmark"], record["source"])]
-        summary = entry.summary
-        if summary is None or not summary.mean_seconds or summary.reached < 2:
-            left_out.append((label(entry, benchmark=True), "fewer than two trials reached"))
-            continue
-        mean = summary.mean_seconds
-        low, high = record["mean_seconds_low"], record["mean_seconds_high"]
-        ends = isinstance(low, float) and isinstance(high, float)
-        fraction = f"{summary.reached}/{summary.trials}"
-        cv = words.percent(summary.cv or 0.0)
-        rows.append(
-            (
-                summary.cv or 0.0,
-                figures.Row(
-                    label=label(entry),
-                    group=scope(entry.suite, entry.round, entry.benchmark),
-                    values=tuple(
-                        trial.time_to_accuracy_seconds / mean - 1
-                        for trial in entry.trials
-                        if trial.time_to_accuracy_seconds is not None
-                    ),
-                    low=low / mean - 1 if ends else None,
-                    high=high / mean - 1 if ends else None,
-                    note=f"{cv} · {fraction}",
-                ),
-                f"{label(entry, benchmark=True)}: mean {words.duration(mean)}, CV {cv}, {fraction}",
-            )
-        )
-    blocks = []
-    if rows:
-        cut = len(rows) > MOST_ROWS
-        if cut:
-            rows = sorted(rows, key=lambda row: -row[0])[:MOST_ROWS]
-        strips = [strip for _, strip, _ in rows]
-        strips.sort(key=lambda strip: strip.group)
-        blocks.append(
-            Figure(
-                name="stability",
-                title="Each trial against the mean of its entry",
-                summary="; ".join(sentence for _, _, sentence in rows) + ".",
-                caption=(
-                    "A dot is a trial that reached the target, the line across the mean, the bar "
-                    f"the 95% interval of the mean, which fewer than {FEWEST_TRIALS} trials do not "
-                    "have. At the right: coefficient of variation, and trials that reached of all."
-                    + (f" The {MOST_ROWS} entries that vary most." if cut else "")
-                ),
-                draw=lambda width: figures.draw_strips(
-                    strips, "time to accuracy, difference from the mean (%)", _signed, width
-                ),
-                left_out=tuple(left_out),
-                tables=("stability",),
-            )
-        )
+    figure = _stability_figure(table, entries)
     shown_table = view(
         table,
         ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"]
         + ["compile_seconds"],
-        entries=keyed,
+        entries=by_key(entries),
         why=why_null,
         caption="Entries of two trials or more",
         keep=lambda record: (record["trials"] or 0) > 1,
     )
-    blocks.append(_saying_no_interval(shown_table))
     lead = ["Trials of an entry differ in their random seed alone."]
     cvs = [s.cv for _, s in summaries(entries) if s.cv is not None and s.reached > 1]
     if cvs:
@@ -126,9 +72,85 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
         name="stability",
         title="Stability over seeds",
         lead=tuple(lead),
-        blocks=tuple(blocks),
+        blocks=(*([figure] if figure else []), _saying_no_interval(shown_table)),
         tables=(table,),
     )
+
+
+class _Strip(NamedTuple):
+    """A row of the figure of stability.
+
+    Attributes:
+      cv: Coefficient of variation of the times.
+      row: Each trial against the mean.
+      sentence: The same in words.
+    """
+
+    cv: float
+    row: figures.Row
+    sentence: str
+
+
+def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
+    """Draws each trial against the mean of its entry; None where no two trials reached."""
+    keyed, names = by_key(entries), labels_by_key(entries)
+    strips, left_out = [], []
+    for record in records_of(table):
+        entry = keyed[(record["suite"], record["benchmark"], record["source"])]
+        summary = entry.summary
+        if (record["trials"] or 0) < 2:
+            continue
+        if summary is None or not summary.mean_seconds or summary.reached < 2:
+            left_out.append((label(entry, benchmark=True), "fewer than two trials reached"))
+        else:
+            strips.append(_strip(entry, names[key_of(entry)], summary, record))
+    if not strips:
+        return None
+    cut = len(strips) > MOST_ROWS
+    if cut:
+        strips = sorted(strips, key=lambda strip: -strip.cv)[:MOST_ROWS]
+    rows = sorted((strip.row for strip in strips), key=lambda row: row.group)
+    axis = svg.Axis("time to accuracy, difference from the mean (%)", _signed)
+    return Figure(
+        name="stability",
+        title="Each trial against the mean of its entry",
+        summary="; ".join(strip.sentence for strip in strips) + ".",
+        caption=(
+            "A dot is a trial that reached the target, the line across the mean, the bar "
+            f"the 95% interval of the mean, which fewer than {FEWEST_TRIALS} trials do not "
+            "have. At the right: coefficient of variation, and trials that reached of all."
+            + (f" The {MOST_ROWS} entries that vary most." if cut else "")
+        ),
+        draw=lambda width: figures.draw_strips(rows, axis, width),
+        left_out=tuple(left_out),
+        tables=("stability",),
+    )
+
+
+def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any]) -> _Strip:
+    """An entry's trials that reached, as differences from their mean."""
+    mean = summary.mean_seconds or 0.0
+    low, high = record["mean_seconds_low"], record["mean_seconds_high"]
+    ends = isinstance(low, float) and isinstance(high, float)
+    fraction = f"{summary.reached}/{summary.trials}"
+    cv = words.percent(summary.cv or 0.0)
+    times = [t.time_to_accuracy_seconds for t in entry.trials]
+    differences = [(time, time / mean - 1) for time in times if time is not None]
+    row = figures.Row(
+        label=name,
+        group=scope(entry.suite, entry.round, entry.benchmark),
+        values=tuple(difference for _, difference in differences),
+        low=low / mean - 1 if ends else None,
+        high=high / mean - 1 if ends else None,
+        mean=0.0,
+        note=f"{cv} · {fraction}",
+        told=tuple(
+            f"{words.duration(time)}, {_signed(difference)} from the mean of {words.duration(mean)}"
+            for time, difference in differences
+        ),
+    )
+    said = f"{label(entry, benchmark=True)}: mean {words.duration(mean)}, CV {cv}, {fraction}"
+    return _Strip(summary.cv or 0.0, row, said)
 
 
 def epochs_section(entries: Sequence[Entry]) -> Section | None:
@@ -141,7 +163,41 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
     ]
     if not several:
         return None
+    pairs, left_out = _pairs_of_variations(several)
+    cut = len(pairs) > MOST_ROWS
+    if cut:
+        pairs = sorted(pairs, key=lambda pair: -pair.values[0])[:MOST_ROWS]
+    pairs.sort(key=lambda pair: pair.group)
+    more = sum(epochs > time for epochs, time in (pair.values for pair in pairs))
+    figure = _epochs_figure(pairs, left_out, cut)
+    shown_table = view(
+        table,
+        ["reached", "epochs_mean", "epochs_std", "seconds_per_epoch_mean"]
+        + ["seconds_per_epoch_std", "ratio_of_cvs"],
+        entries=by_key(entries),
+        why=why_null,
+        caption="Entries of which two trials or more reached",
+        keep=lambda record: (record["reached"] or 0) > 1,
+    )
+    return Section(
+        name="epochs",
+        title="Epochs against time per epoch",
+        lead=(
+            "Time to accuracy is epochs to the target times time per epoch. In "
+            f"{more} of {len(pairs)} entries shown here the number of epochs varies more than "
+            "the time per epoch: there the mathematics makes times differ, not the machine.",
+        ),
+        blocks=(*([figure] if figure else []), shown_table),
+        tables=(table,),
+    )
+
+
+def _pairs_of_variations(
+    several: Sequence[tuple[Entry, Summary]],
+) -> tuple[list[figures.Row], list[tuple[str, str]]]:
+    """Rows of (CV of the epochs, CV of the time per epoch), and what lacks one of the two."""
     pairs, left_out = [], []
+    names = labels_by_key([entry for entry, _ in several])
     for entry, summary in several:
         if not summary.seconds_per_epoch_mean:
             left_out.append((label(entry, benchmark=True), "the time per epoch is not known"))
@@ -154,66 +210,40 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
         ratio = summary.ratio_of_cvs
         pairs.append(
             figures.Row(
-                label=label(entry),
+                label=names[key_of(entry)],
                 group=scope(entry.suite, entry.round, entry.benchmark),
                 values=(epochs_cv, time_cv),
                 note="" if ratio is None else words.times(ratio),
             )
         )
-    cut = len(pairs) > MOST_ROWS
-    if cut:
-        pairs = sorted(pairs, key=lambda pair: -pair.values[0])[:MOST_ROWS]
-    pairs.sort(key=lambda pair: pair.group)
-    more = sum(epochs > time for epochs, time in (pair.values for pair in pairs))
+    return pairs, left_out
+
+
+def _epochs_figure(
+    pairs: Sequence[figures.Row], left_out: Sequence[tuple[str, str]], cut: bool
+) -> Figure | None:
+    """Draws the variation of epochs beside that of the time per epoch; `cut` if not of all."""
+    if not pairs:
+        return None
     sentences = "; ".join(
         f"{pair.group} {pair.label}: epochs {words.percent(pair.values[0])}, time per "
         f"epoch {words.percent(pair.values[1])}"
         for pair in pairs
     )
-    blocks = []
-    if pairs:
-        blocks.append(
-            Figure(
-                name="epochs",
-                title="Variation of the epochs, and of the time per epoch",
-                summary=sentences + ".",
-                caption=(
-                    "Coefficients of variation over the trials that reached. At the right: the "
-                    "first over the second."
-                    + (f" The {MOST_ROWS} entries whose epochs vary most." if cut else "")
-                ),
-                draw=lambda width: figures.draw_pairs(
-                    pairs,
-                    ("epochs to the target", "time per epoch"),
-                    "coefficient of variation (%)",
-                    words.percent,
-                    width,
-                ),
-                left_out=tuple(left_out),
-                tables=("epochs",),
-            )
-        )
-    blocks.append(
-        view(
-            table,
-            ["reached", "epochs_mean", "epochs_std", "seconds_per_epoch_mean"]
-            + ["seconds_per_epoch_std", "ratio_of_cvs"],
-            entries=by_key(entries),
-            why=why_null,
-            caption="Entries of which two trials or more reached",
-            keep=lambda record: (record["reached"] or 0) > 1,
-        )
-    )
-    return Section(
+    names = ("epochs to the target", "time per epoch")
+    axis = svg.Axis("coefficient of variation (%)", words.percent, zero=True)
+    return Figure(
         name="epochs",
-        title="Epochs against time per epoch",
-        lead=(
-            "Time to accuracy is epochs to the target times time per epoch. In "
-            f"{more} of {len(pairs)} entries shown here the number of epochs varies more than "
-            "the time per epoch: there the mathematics makes times differ, not the machine.",
+        title="Variation of the epochs, and of the time per epoch",
+        summary=sentences + ".",
+        caption=(
+            "Coefficients of variation over the trials that reached. At the right: the "
+            "first over the second."
+            + (f" The {MOST_ROWS} entries whose epochs vary most." if cut else "")
         ),
-        blocks=tuple(blocks),
-        tables=(table,),
+        draw=lambda width: figures.draw_pairs(pairs, names, axis, width),
+        left_out=tuple(left_out),
+        tables=("epochs",),
     )
 
 

@@ -4,6 +4,8 @@ Tables keep the exact numbers; these texts are for the page alone.
 """
 
 import math
+import os.path
+from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 
 NOT_KNOWN = "not known"
@@ -101,3 +103,27 @@ def squeezed(text: str, length: int) -> str:
         return text
     end = max(length - 1, 0) * 2 // 5
     return text[: max(length - 1 - end, 0)] + "…" + (text[-end:] if end else "")
+
+
+def squeezed_apart(names: Sequence[str], length: int) -> list[str]:
+    """Squeezes names to a length; names that would become equal are cut where they are equal."""
+    short = [squeezed(name, length) for name in names]
+    alike: dict[str, set[str]] = {}
+    for name, cut in zip(names, short, strict=True):
+        alike.setdefault(cut, set()).add(name)
+    return [
+        _squeezed_from(name, len(os.path.commonprefix([*alike[cut]])), length)
+        if len(alike[cut]) > 1
+        else cut
+        for name, cut in zip(names, short, strict=True)
+    ]
+
+
+def _squeezed_from(name: str, place: int, length: int) -> str:
+    """Cuts a name so that what stands from a place on is seen as far as there is room."""
+    rest = name[place:]
+    if len(rest) >= length - 4:
+        return "…" + shortened(rest, max(length - 1, 1))
+    head = max(length - 1 - len(rest), 0) * 2 // 3
+    middle = max(length - 1 - len(rest) - head, 0)
+    return f"{name[:head]}…{name[place - middle : place]}{rest}"

@@ -72,7 +72,11 @@ def _script(program: str, argv: Sequence[str], trial: str) -> str:
       trial: Its number, and flags of its own.
     """
     run = f"{program} study {shlex.join(argv)} --trial={trial}"
-    return f"{run}; status=$?; case $status in 3|4) exit 0;; esac; exit $status"
+    # A pod's first process, this shell, alone hears of a stop (SIGTERM); that ends its first wait.
+    hand_on = 'trap \'kill -TERM "$pid"\' TERM; wait "$pid"; status=$?'
+    wait = 'while kill -0 "$pid" 2>/dev/null; do wait "$pid"; status=$?; done'
+    end = "case $status in 3|4) exit 0;; esac; exit $status"
+    return f"{run} & pid=$!; {hand_on}; {wait}; {end}"
 
 
 def _number(value: str) -> int | str:
@@ -113,7 +117,9 @@ def kubernetes_manifest(
     if "namespace" in settings:
         metadata["namespace"] = settings["namespace"]
     if int(hosts) == 1:
-        spec = _job(_pod(argv, settings, '"$JOB_COMPLETION_INDEX"'), trials)
+        # The other pods of the job have other trials: they are no companions of this one.
+        trial = '"$JOB_COMPLETION_INDEX" --processes.mode=off'
+        spec = _job(_pod(argv, settings, trial), trials)
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
     coordinator = f'{name}-trial-"$DAWNJAX_TRIAL"-0.{name}:{COORDINATOR_PORT}'
     flags = f" --processes.mode=on --processes.coordinator_address={coordinator}"

@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files  # pyright: ignore[reportMissingI
 
 from dawnjax.__main__ import COMMANDS
 from dawnjax.config.command_line import HelpRequested
-from dawnjax.config.experiment_flags import attribute_docs
+from dawnjax.config.flag_tree import attribute_docs
 from dawnjax.errors import ExitStatus
 from dawnjax.runs.summary import RunResult
 

@@ -91,3 +91,101 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     count.textContent = all ? "" : shown + " of " + original.length + " shown";
   }
 }
+
+// Charts say the value under the pointer, under a finger or at the arrow keys. Without this, the
+// title of each mark does.
+const tip = document.createElement("div");
+tip.className = "tip";
+tip.setAttribute("role", "status");
+document.body.append(tip);
+
+for (const chart of document.querySelectorAll("figure svg")) {
+  const marks = [...chart.querySelectorAll("title")].map(title => {
+    const shape = title.parentNode, text = title.textContent;
+    title.remove();
+    return {shape, text, series: text.split("\n")[0]};
+  });
+  if (!marks.length) continue;
+  let at = -1, boxes = null;
+
+  const hide = () => {
+    if (at >= 0) marks[at].shape.classList.remove("at");
+    at = -1;
+    tip.textContent = "";
+  };
+  const show = place => {
+    if (place === at && tip.textContent) return;
+    hide();
+    at = place;
+    marks[at].shape.classList.add("at");
+    tip.textContent = marks[at].text;
+    const mark = marks[at].shape.getBoundingClientRect(), own = tip.getBoundingClientRect();
+    const wide = document.documentElement.clientWidth;
+    const left = Math.max(8, Math.min(mark.x + mark.width / 2 - own.width / 2, wide - own.width - 8));
+    const above = mark.y - own.height - 10;
+    tip.style.left = left + scrollX + "px";
+    tip.style.top = (above > 0 ? above : mark.bottom + 10) + scrollY + "px";
+  };
+
+  // The nearest mark to a place on the screen within some pixels; the smallest of several there.
+  const nearest = (event, reach) => {
+    boxes ??= marks.map(({shape}) => shape.getBBox());
+    const frame = chart.getBoundingClientRect();
+    const scale = chart.viewBox.baseVal.width / frame.width;
+    const x = (event.clientX - frame.x) * scale, y = (event.clientY - frame.y) * scale;
+    let found = -1, least = [reach * scale, Infinity];
+    boxes.forEach((box, place) => {
+      const dx = Math.max(box.x - x, 0, x - box.x - box.width);
+      const dy = Math.max(box.y - y, 0, y - box.y - box.height);
+      const far = Math.hypot(dx, dy), size = box.width * box.height;
+      if (far < least[0] || far === least[0] && size < least[1]) [found, least] = [place, [far, size]];
+    });
+    return found;
+  };
+  const point = event => {
+    const found = nearest(event, event.pointerType === "touch" ? 36 : 24);
+    if (found < 0) hide(); else show(found);
+  };
+  chart.addEventListener("pointerdown", point);
+  chart.addEventListener("pointermove", point);
+  chart.addEventListener("pointerleave", event => { if (event.pointerType !== "touch") hide(); });
+
+  // Left and right go from mark to mark, up and down to the nearest mark of the next series.
+  const series = [...new Set(marks.map(mark => mark.series))];
+  const middle = place => {
+    const box = marks[place].shape.getBBox();
+    return box.x + box.width / 2;
+  };
+  const ofSeries = step => {
+    const wanted = series[series.indexOf(marks[at].series) + step];
+    if (wanted === undefined) return at;
+    const x = middle(at);
+    const far = place => Math.abs(middle(place) - x);
+    return marks.map((_, place) => place).filter(place => marks[place].series === wanted)
+      .reduce((one, other) => far(other) < far(one) ? other : one);
+  };
+  const last = marks.length - 1;
+  const keys = {
+    ArrowRight: () => Math.min(at + 1, last), ArrowLeft: () => Math.max(at - 1, 0),
+    ArrowDown: () => ofSeries(1), ArrowUp: () => ofSeries(-1), Home: () => 0, End: () => last,
+  };
+  chart.tabIndex = 0;
+  chart.setAttribute("role", "application");
+  chart.setAttribute("aria-roledescription", "chart");
+  chart.setAttribute("aria-label", chart.getAttribute("aria-label") + "; arrow keys tell its values");
+  chart.addEventListener("focus", () => { if (at < 0 && chart.matches(":focus-visible")) show(0); });
+  chart.addEventListener("blur", hide);
+  chart.addEventListener("keydown", event => {
+    if (event.key === "Escape") hide();
+    if (!Object.hasOwn(keys, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    show(at < 0 ? 0 : keys[event.key]());
+  });
+}
+
+// A page is printed whole, and a wide one begins with its contents open.
+const folded = () => [...document.querySelectorAll("details:not([open])")];
+let opened = [];
+addEventListener("beforeprint", () => { opened = folded(); for (const part of opened) part.open = true; });
+addEventListener("afterprint", () => { for (const part of opened) part.open = false; });
+if (matchMedia("(min-width: 60rem)").matches) document.querySelector(".contents").open = true;

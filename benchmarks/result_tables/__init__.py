@@ -1,0 +1,1 @@
+"""Rows of the docs' tables, by what was measured."""

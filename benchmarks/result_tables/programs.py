@@ -1,0 +1,62 @@
+"""Compiled programs, and predictions made of them."""
+
+from collections.abc import Iterator
+
+from benchmarks.result_tables.cells import when
+from benchmarks.result_tables.result_files import Record, Rows
+
+H100_BYTES_PER_SECOND = 3.35e12
+"""Memory bandwidth of an H100 SXM. Source: NVIDIA H100 Tensor Core GPU data sheet."""
+
+
+def compilation(_: str, record: Record) -> Iterator[list[str]]:
+    """Each compiled step, or why there is none."""
+    for row in record["rows"]:
+        first = [f"`{row['experiment']}`", row["target"]]
+        if "reason" in row:
+            yield [*first, "", "", "", row["reason"], "", "", when(record, "jax")]
+            continue
+        is_text = "transformer" in row["experiment"]
+        yield [
+            *first,
+            str(row["devices"]),
+            f"{row['batch_per_device']}{' rows' if is_text else ''}",
+            "" if is_text else str(row["crop_pixels"] or 32),  # CIFAR-10's images are not cropped
+            f"{row['compile_seconds']:.1f}",
+            f"{row['peak_bytes'] / 1e9:.2f}",
+            str(sum(row["collectives"].values())),
+            when(record, "jax"),
+        ]
+
+
+def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
+    """What a compiled step reads and writes."""
+    for row in record["rows"]:
+        moved, batch = row["moved_bytes"], row["batch_per_device"]
+        is_h100 = row["target"] == "h100"
+        seconds = moved / H100_BYTES_PER_SECOND
+        yield [
+            f"`{row['experiment']}`, {row['variant']}",
+            f"{row['devices']} x {row['target']}",
+            str(batch),
+            f"{moved / 1e9:.1f}",
+            f"{seconds * 1e3:.1f}" if is_h100 else "",
+            f"{batch / seconds:,.0f}" if is_h100 else "",
+            f"{row['peak_bytes'] / 1e9:.2f}",
+            when(record, "jax"),
+        ]
+
+
+def plan_validation(_: list[tuple[str, Record]]) -> Rows:
+    """Each official result beside its prediction, computed anew from what plans learn from."""
+    from dawnjax.plan import validation
+
+    checks = validation.checks()
+    rows = [["result", "quantity", "predicted, s", "published, s", "error"]]
+    for check in checks:
+        figures = (f"{check.predicted:.4g}", f"{check.published:.4g}")
+        rows.append([check.name, check.quantity, *figures, f"{100 * check.error:+.0f} %"])
+    for bound in (0.15, 0.30):
+        near = sum(check.is_within(bound) for check in checks)
+        rows.append([f"within {100 * bound:.0f} %", f"{near} of {len(checks)}"])
+    return rows

@@ -1,0 +1,49 @@
+"""Result files, and the tables that are made of them."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent.parent / "results"
+Record = dict[str, Any]
+Rows = list[list[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of what some result files hold.
+
+    Attributes:
+      patterns: Globs of the files, in the order of their rows.
+      rows: Makes all rows, the head first, from the files' names and contents; a short row is
+        filled up with empty cells.
+    """
+
+    patterns: tuple[str, ...]
+    rows: Callable[[list[tuple[str, Record]]], Rows]
+
+    def files(self) -> list[Path]:
+        """The result files, in the order of `patterns` and then by name."""
+        return [file for pattern in self.patterns for file in sorted(RESULTS.glob(pattern))]
+
+    def text(self) -> str:
+        """The table as Markdown, and below it the files that it is made from."""
+        files = self.files()
+        records = [(file.stem, json.loads(file.read_text())) for file in files]
+        rows = self.rows(records)
+        width = len(rows[0])
+        head, *body = ["| " + " | ".join(row + [""] * (width - len(row))) + " |" for row in rows]
+        lines = [head, "|" + "---|" * width, *body]
+        if files:
+            remarks = [f"`{name}`: {r['note']}" for name, r in records if "note" in r]
+            names = ", ".join(f"`{file.name}`" for file in files)
+            lines += ["", " ".join([f"From {names}.", *remarks])]
+        return "\n".join(lines)
+
+
+def each(head: str, rows: Callable[[str, Record], Iterator[list[str]]]) -> Callable:
+    """Rows of all files below a head, whose cells stand between bars."""
+    cells = head.split(" | ")
+    return lambda files: [cells, *(row for name, record in files for row in rows(name, record))]

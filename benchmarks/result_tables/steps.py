@@ -1,0 +1,89 @@
+"""Steps of training beside PyTorch's."""
+
+from collections.abc import Iterator
+
+from benchmarks.result_tables.cells import earlier, interval, machine, when
+from benchmarks.result_tables.result_files import Record
+
+NOT_ITS_BEST = "not its best settings"
+"""Says of an older file that neither PyTorch's other modes nor cuDNN's search were tried."""
+
+STEPS_HEAD = (
+    "step | PyTorch | hardware | date; versions | rounds | DawnJAX | PyTorch's | "
+    "times as fast (95 %) | MFU"
+)
+
+
+def pytorch_settings(record: Record) -> str:
+    """How PyTorch ran: the fastest of the ways that were tried, or the one way of older files."""
+    pytorch = record.get("pytorch", {})
+    fastest = record.get("pytorch_settings") or pytorch.get("fastest")
+    mode = record.get("pytorch_mode") or pytorch.get("mode")
+    if fastest or not mode:
+        return fastest or "none"
+    return f"{'compiled' if mode in ('default', 'compile') else mode}, {NOT_ITS_BEST}"
+
+
+def pytorch_ways(name: str, record: Record) -> Iterator[list[str]]:
+    """Each way in which PyTorch was tried, beside the fastest before it."""
+    tried = record.get("tried") or record.get("pytorch", {}).get("tried", {})
+    network = record.get("network") or record.get("pytorch", {}).get("model")
+    title = f"`{network or record.get('experiment', 'digits')}`"
+    for way, facts in tried.items():
+        cells = [title, way]
+        if "failed" in facts:
+            cells.append("failed: " + str(facts["failed"])[:80])
+        elif "seconds_an_epoch" in facts:
+            cells.append(f"{facts['seconds_an_epoch']:.3f} s an epoch")
+        elif "against" in facts:
+            low, high = facts["ratio_interval_95"]
+            ratio = f"{facts['ratio_median']:.3f} ({interval(low, high)})"
+            cells.append(f"{ratio} of the time of: {facts['against']}")
+        else:
+            cells.append("the first")
+        is_fastest = way == pytorch_settings(record)
+        yield [*cells, "**compared with ours**" if is_fastest else ""]
+        title = ""
+
+
+def steps(name: str, record: Record) -> Iterator[list[str]]:
+    """Each variant of a step, also one that failed or was not run."""
+    where = [machine(name, record), when(record, "jax", "torch")]
+    if "network" in record:
+        times = record["float32"]
+        low, high = record["float32"]["ratio_interval_95"]
+        yield [
+            f"`{record['network']}` network, {record['batch_size']:,} images, float32, "
+            f"{record.get('dawnjax', {}).get('fastest', 'memory kept where large')}",
+            pytorch_settings(record),
+            *where,
+            str(len(times["first"])),
+            f"{times['first_median']:,.1f} ms",
+            f"{times['second_median']:,.1f} ms",
+            f"{1 / times['ratio_median']:.3f} ({interval(1 / high, 1 / low)})",
+        ]
+        return
+    for variant, facts in record["variants"].items():
+        if "units_per_second" not in facts:
+            reason = facts.get("failed") or f"not run: {facts['not_run']}"
+            model = record.get("pytorch", {}).get("model", name)
+            yield [f"`{model}`, {variant}{earlier(name)}", "", *where, "0", reason]
+            continue
+        pytorch, against = record.get("pytorch", {}), facts.get("against_pytorch", {})
+        label = ("" if variant == "base" else f", {variant}") + earlier(name)
+        examples = "images" if record["unit"] == "images" else "rows"
+        ratio = ""
+        if "ratio_median" in against:
+            low, high = against["ratio_interval_95"]
+            ratio = f"{against['ratio_median']:.3f} ({interval(low, high)})"
+        yield [
+            f"`{facts['model']}`{label}, {facts['batch']} {examples}, {facts['dtype']}",
+            pytorch.get("failed") or pytorch_settings(record),
+            *where,
+            str(len(facts["rounds"])),
+            f"{facts['units_per_second']:,.0f} {record['unit']}/s "
+            f"({interval(min(facts['rounds']), max(facts['rounds']), 0)})",
+            f"{against['second_median']:,.0f} {record['unit']}/s" if ratio else "",
+            ratio or against.get("not_the_same", ""),
+            "" if facts["mfu"] is None else f"{facts['mfu']:.3f}",
+        ]

@@ -1,0 +1,85 @@
+"""Many trials of one question: studies, protocols of evaluation, fine-tuning, faults."""
+
+import statistics
+from collections.abc import Iterator
+
+from benchmarks.result_tables.cells import interval, machine, mean_with_interval, when
+from benchmarks.result_tables.result_files import Record
+
+
+def evaluation_negatives(name: str, record: Record) -> Iterator[list[str]]:
+    """Each protocol and metric: how it spreads over draws and over seeds."""
+    titles = {"hit_rate_at_10": "HR@10", "ndcg_at_10": "NDCG@10"}
+    where = f"{record['num_seeds']} seeds, {record['draws']} draws; {when(record, 'jax')}"
+    for row in record["protocols"]:
+        yield [
+            f"{titles[row['metric']]} among {row['num_negatives']}",
+            f"{row['mean']:.4f}",
+            f"{row['std_over_draws']:.4f}",
+            f"{row['std_over_seeds']:.4f}",
+            interval(*row["least_and_most_draw_mean"], digits=4),
+            where,
+        ]
+        where = ""
+    for metric, values in record["all_items"].items():
+        mean, deviation = statistics.fmean(values), statistics.pstdev(values)
+        yield [f"{titles[metric]} among all items", f"{mean:.4f}", "none", f"{deviation:.4f}"]
+    trials = record["trials"]
+    reached = [trial["epochs"] for trial in trials if trial["reached"]]
+    yield [
+        "epochs to the target, seed 0",
+        f"{statistics.fmean(reached):.1f}",
+        f"{statistics.pstdev(reached):.1f}",
+        "one seed",
+        interval(min(reached), max(reached), digits=0),
+        f"{len(reached)} of {len(trials)} draws reach it",
+    ]
+
+
+def study_stopping(_: str, record: Record) -> Iterator[list[str]]:
+    """Each case and way of looking: what was told apart, and after how many trials."""
+    for row in record["rows"]:
+        share = f"{100 * row['told_apart']:.1f} % (± {100 * row['half_interval_95']:.1f})"
+        truth = "equal" if row["ratio"] == 1 else f"B takes {row['ratio']:g} of A's time"
+        cells = [f"{row['cv']:g}", f"{row['reach']:g}", truth, row["way"], share]
+        yield [*cells, f"{row['trials_mean']:g} of {record['seeds']}"]
+
+
+def study_trials(name: str, record: Record) -> Iterator[list[str]]:
+    """A step in a study and alone, and how long all trials took."""
+    where = [machine(name, record), when(record, "jax"), str(record["trials"])]
+    steps = record["step_milliseconds"]
+    low, high = steps["ratio_interval_95"]
+    ratio = f"{steps['ratio_median']:.3f} ({interval(low, high)})"
+    sides = [f"{steps[side]:.2f} ms" for side in ("first_median", "second_median")]
+    yield [*where, "a step", *sides, ratio]
+    study, loop = record["study_seconds"], record["loop_seconds"]
+    yield ["", "", "", "all trials", f"{study:.1f} s", f"{loop:.1f} s", f"{study / loop:.3f}"]
+
+
+def fine_tuning(name: str, record: Record) -> Iterator[list[str]]:
+    """Accuracy on classes that the source has not seen: from anew, fine-tuned, the difference."""
+    rows = record["rows"]
+    sides = [[row[f"{side}_accuracy"] for row in rows] for side in ("source", "anew", "tuned")]
+    gains = [tuned - anew for tuned, anew in zip(sides[2], sides[1], strict=True)]
+    yield [
+        record["experiment"],
+        machine(name, record),
+        when(record, "jax"),
+        f"{len(rows)} seeds, epochs: {record['epochs']:g}",
+        *(_changed(flags) for flags in (record["flags"], record["tuned_flags"].split())),
+        *(mean_with_interval(side) for side in [*sides, gains]),
+    ]
+
+
+def _changed(flags: list[str]) -> str:
+    return ", ".join(f"`{flag.removeprefix('--')}`" for flag in flags) or "-"
+
+
+def faults(name: str, record: Record) -> Iterator[list[str]]:
+    """A campaign of tests/campaign.py: what was tried, and how often its promise held."""
+    tried, held = record["tried"], record["held"]
+    count = f"{held:,} of {tried:,}" if held == tried else f"**{held:,}** of {tried:,}"
+    largest = ", ".join(f"{value:,.3g} {unit}" for unit, value in record["largest"].items())
+    where = [machine(name, record), when(record, "jax")]
+    yield [record["what"], record["promise"], count, largest, *where]

@@ -1,0 +1,112 @@
+"""Whole trials: to the target, beside PyTorch's, and in record mode."""
+
+import statistics
+from collections.abc import Iterator
+
+from benchmarks.result_tables.cells import earlier, interval, machine, present, spread, when
+from benchmarks.result_tables.result_files import Record, Rows
+
+
+def trials(files: list[tuple[str, Record]]) -> Rows:
+    """A column for each file of `benchmarks/seeds.py`."""
+    rows: Rows = [
+        ["experiment"],
+        ["hardware"],
+        ["date; versions"],
+        ["trials that reached the target"],
+        ["time to accuracy, s"],
+        ["total from the program's start to the target, s"],
+        ["epochs"],
+        ["accuracy at the end"],
+        ["training, s"],
+        ["evaluations, s"],
+        ["run start to the last evaluation, s"],
+        ["compilation, s: first trial; median of the others"],
+        ["examples a second"],
+    ]
+    for name, record in files:
+        all_trials = record["trials"]
+        times = [t["time_to_accuracy_seconds"] for t in all_trials if t["reached"]]
+        cv = f", CV {record['time_to_accuracy_cv']:.2f}" if times else ""
+        compilation = present(all_trials, "compile_seconds")
+        wanted = record["trials_wanted"]
+        short = "" if len(all_trials) == wanted else f"; {wanted} were wanted"
+        cells = [
+            f"`{record['experiment']}`",
+            machine(name, record),
+            when(record, "python", "jax"),
+            f"{record['num_reached']} of {record['num_trials']}{short}",
+            spread(times, 3) + cv,
+            spread(present(all_trials, "total_seconds_to_accuracy"), 2),
+            spread(present(all_trials, "epochs"), 1),
+            spread(present(all_trials, "last"), 4),
+            spread(present(all_trials, "train_seconds"), 3),
+            spread(present(all_trials, "eval_seconds"), 3),
+            spread(present(all_trials, "run_seconds"), 3),
+            "; ".join(
+                f"{statistics.median(part):.1f}"
+                for part in (compilation[:1], compilation[1:])
+                if part
+            ),
+            spread(present(all_trials, "examples_per_second"), 0),
+        ]
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+    return rows
+
+
+def digits_pytorch(name: str, record: Record) -> Iterator[list[str]]:
+    """Each ratio of means, or why there is none."""
+    sides = ("dawnjax", "pytorch")
+    reached = [f"{record[side]['num_reached']} of {record[side]['num_trials']}" for side in sides]
+    where = [machine(name, record), when(record, "jax", "torch"), " and ".join(reached)]
+    if not record["ratios"]:
+        yield [*where, "no ratio: a trial did not reach"]
+    for quantity, ratio in record["ratios"].items():
+        yield [
+            *where,
+            quantity,
+            f"{ratio['dawnjax_mean']:.3f}",
+            f"{ratio['pytorch_mean']:.3f}",
+            f"{ratio['ratio']:.3f}",
+            interval(*ratio["interval_95"]),
+        ]
+        where = [""] * 3
+
+
+def record_mode(name: str, record: Record) -> Iterator[list[str]]:
+    """Our seeds, then each peer of the same job."""
+    parts = record.get("dawnjax", [record])
+    seeds = [seed for part in parts for seed in part.get("seeds", [])]
+    failed = "".join(f"; {part['failed']}" for part in parts if "failed" in part)
+    experiment = next((part["experiment"]["name"] for part in parts if "experiment" in part), name)
+    where = [machine(name, record), when(record, "jax", "torch")]
+    compilation = "; ".join(
+        f"{part['compile_seconds']:.1f} ({part['compile_cache']})"
+        for part in parts
+        if "compile_seconds" in part
+    )
+    accuracies = [seed["metrics"]["top_1_accuracy"] for seed in seeds]
+    times = [seed["time_seconds"] for seed in seeds]
+    program = f"`{experiment}`{earlier(name)}{failed}"
+    figures = [spread(times, 4), spread(accuracies, 4), compilation]
+    yield [program, *where, str(len(seeds)), *figures]
+    for peer in record.get("peers", {}).values():
+        compared = record.get("comparisons", {}).get(peer["script"].removesuffix(".py"), {})
+        ratio, difference = "", ""
+        if compared:
+            ratio = f"{compared['ratio_of_means']:.3f} ({interval(*compared['ratio_interval_95'])})"
+            error = compared["accuracy_difference_standard_error"]
+            difference = f"{compared['accuracy_difference']:+.4f} ({error:.4f})"
+        failed = f": {peer['failed']}" if "failed" in peer else ""
+        yield [
+            f"`{peer['script']}`{failed}",
+            "the same job",
+            "",
+            str(len(peer["runs"])),
+            spread(present(peer["runs"], "time_seconds"), 4),
+            spread(present(peer["runs"], "top_1_accuracy"), 4),
+            "",
+            ratio,
+            difference,
+        ]

@@ -1,0 +1,157 @@
+"""An experiment by its name, or from a file that defines `EXPERIMENT`.
+
+The run code finds experiments here alone, and imports none.
+"""
+
+import dataclasses
+import importlib
+import pkgutil
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax.config import command_line, own_files
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.flag_tree import FIXED_FIELDS, LEAF_TYPES
+from dawnjax.config.techniques import Technique
+from dawnjax.errors import ConfigError
+from dawnjax.runs.directory import flatten, names_a_file
+
+
+def experiment_names() -> list[str]:
+    """The names of the built-in experiments, sorted."""
+    package = importlib.import_module("dawnjax.experiments")
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
+    """Loads an experiment by its name, or from a Python file that defines `EXPERIMENT`.
+
+    Args:
+      name: Name or path.
+      is_tiny: Whether to give its variant `TINY`, which takes two steps.
+
+    Raises:
+      ConfigError: There is none of that name (with the nearest), or the file does not define one.
+    """
+    module = _module_of(name)
+    constant = "TINY" if is_tiny else "EXPERIMENT"
+    experiment = getattr(module, constant, None)
+    if not isinstance(experiment, Experiment):
+        if is_tiny:
+            raise ConfigError(f"{name} has no tiny variant: its module defines no {constant}")
+        raise ConfigError(f"{name} does not define {constant} = Experiment(...)")
+    if not is_file(name):
+        return experiment
+    own_files.check_classes(experiment)
+    _refuse_other_values(name, experiment)
+    if not names_a_file(experiment.name):
+        raise ConfigError(
+            f"{name}: name={experiment.name!r} must be up to 80 letters, digits, '_', '.' and '-', "
+            "and begin with a letter or digit: it names run directories"
+        )
+    # A file may make its experiment from a built-in one, and what was said of that one with it.
+    return with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
+
+
+def load_techniques(name: str) -> tuple[Technique, ...]:
+    """Loads the techniques that an experiment's module declares; none where it declares none.
+
+    Args:
+      name: Name or path of the experiment.
+
+    Raises:
+      ConfigError: There is none of that name, or what it declares are no techniques.
+    """
+    techniques = getattr(_module_of(name), "TECHNIQUES", ())
+    if not isinstance(techniques, tuple) or not all(isinstance(t, Technique) for t in techniques):
+        raise ConfigError(f"{name}: TECHNIQUES must be a tuple of Technique(name, without)")
+    return techniques
+
+
+def _module_of(name: str) -> types.ModuleType:
+    """The module of an experiment, by its name or path."""
+    if is_file(name):
+        return own_files.module_of_file(Path(name))
+    if name in experiment_names():
+        return importlib.import_module(f"dawnjax.experiments.{name}")
+    near = command_line.closest(name, experiment_names())
+    hint = f"did you mean {near!r}?" if near else f"known: {', '.join(experiment_names())}"
+    raise ConfigError(
+        f"no experiment {name!r}; {hint} (or give a path to a .py file that defines EXPERIMENT)"
+    )
+
+
+def _refuse_other_values(file: str, experiment: Experiment) -> None:
+    """Refuses a field that no log could hold, such as a function.
+
+    Raises:
+      ConfigError: Names the file, the field and the type.
+    """
+    try:
+        fields = flatten(to_json(experiment))
+    except (TypeError, NameError) as error:  # an annotation that is none
+        raise ConfigError(f"{file}: a field of EXPERIMENT: {error}; {LEAF_TYPES}") from None
+    for name, value in fields.items():
+        values = value if isinstance(value, list) else [value]
+        for item in values:
+            allowed = bool | int | float | str | None
+            if name in FIXED_FIELDS and name != "observations":
+                allowed = str
+            if not isinstance(item, allowed):
+                kind = type(item).__name__
+                raise ConfigError(f"{file}: {name} holds a value of type {kind}; {LEAF_TYPES}")
+
+
+def classes_of_file(name: str) -> dict[str, list[type]]:
+    """The classes that the experiments of a file chose, by field.
+
+    Raises:
+      ConfigError: The file cannot be executed, or defines no experiment.
+    """
+    module = own_files.module_of_file(Path(name))
+    experiments = [getattr(module, constant, None) for constant in ("EXPERIMENT", "TINY")]
+    experiments = [item for item in experiments if isinstance(item, Experiment)]
+    if not experiments:
+        raise ConfigError(f"{name} does not define EXPERIMENT = Experiment(...)")
+    return own_files.classes_of(*experiments)
+
+
+def is_file(name: str) -> bool:
+    """Says whether the name of an experiment is a path to a file."""
+    return name.endswith(".py") or "/" in name
+
+
+def with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Experiment:
+    """Drops from a changed experiment what was said of the one it was made from.
+
+    Observations were made with one recipe; how a target was chosen is said of it and of its data.
+    """
+
+    def targets(one: Experiment) -> Any:
+        return one.targets, one.data.TAG, getattr(one.data, "kept_classes", ())
+
+    recipe = experiment.recipe_fields()
+    sources = [other for other in others if other.observations == experiment.observations]
+    if sources and all(other.recipe_fields() != recipe for other in sources):
+        experiment = dataclasses.replace(experiment, observations=())
+    sources = [other for other in others if other.target_note == experiment.target_note]
+    if sources and all(targets(other) != targets(experiment) for other in sources):
+        experiment = dataclasses.replace(experiment, target_note="")
+    return experiment
+
+
+def differences(experiment: Experiment, *, is_tiny: bool) -> dict[str, Any]:
+    """Finds the fields in which a file's experiment differs from the built-in one of its name."""
+    name = experiment.name.removesuffix("_tiny") if is_tiny else experiment.name
+    if name not in experiment_names():
+        return {}
+    built_in = flatten(load_experiment(name, is_tiny=is_tiny).recipe_fields())
+    fields = flatten(experiment.recipe_fields())
+    return {
+        field.removesuffix(".tag"): fields.get(field)
+        for field in sorted(fields.keys() | built_in.keys())
+        if fields.get(field) != built_in.get(field)
+    }

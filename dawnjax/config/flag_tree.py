@@ -1,0 +1,280 @@
+"""A config whose leaf fields are absl flags of their type.
+
+`--optimizer.base_learning_rate=0.2` sets that field; `--optimizer=muon` chooses another variant,
+whose own fields become the flags.
+"""
+
+import dataclasses
+import functools
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from dawnjax.config.choices import CHOICES, choice_of
+from dawnjax.config.experiment import Experiment
+from dawnjax.errors import ConfigError
+
+FIXED_FIELDS = ("name", "observations", "target_note", "mlperf_benchmark", "initial_state")
+"""Fields of an experiment that say what it is and cannot be overridden. What they say of a recipe
+and a target ends where those are."""
+
+LEAF_TYPES = (
+    "a field is a bool, int, float, str, Literal, a tuple of one of these, such as "
+    "tuple[int, ...], or a dataclass"
+)
+
+
+class FlagTree:
+    """A config whose leaves become flags, and which is made again from their values."""
+
+    def __init__(
+        self,
+        cls: type,
+        default: Any,
+        argv: list[str],
+        prefix: str = "",
+        only: tuple[str, ...] | None = None,
+    ):
+        """Reads the class's fields.
+
+        Args:
+          cls: A dataclass.
+          default: An instance, or None where a variant was chosen that the experiment has not; its
+            fields then have the class's defaults, and those without one must be given.
+          argv: The command line, for the variants that it chooses.
+          prefix: What the flags' names begin with.
+          only: The fields that become flags; the others keep their default. None takes all.
+        """
+        self._cls, self._prefix = cls, prefix
+        self._leaves: dict[str, tuple[str, Any, Any, str]] = {}
+        self._children: dict[str, Any] = {}
+        self._tags: dict[str, tuple[str, list[str], str]] = {}
+        self._fixed: dict[str, Any] = {}
+        helps = attribute_docs(cls)
+        hints = typing.get_type_hints(cls)
+        marked = typing.get_type_hints(cls, include_extras=True)
+        for name in (field.name for field in dataclasses.fields(cls)):
+            hint = hints[name]
+            if (cls is Experiment and name in FIXED_FIELDS) or (
+                only is not None and name not in only
+            ):
+                self._fixed[name] = getattr(default, name)
+                continue
+            value = getattr(default, name) if default is not None else _class_default(cls, name)
+            flag = prefix + name
+            variants, choice = variants_of(hint), choice_of(marked[name])
+            if choice is not None or len(variants) > 1:
+                loaders: dict[str, Callable[[], type]] = {
+                    variant.TAG: functools.partial(typing.cast, type, variant)
+                    for variant in variants
+                }
+                if choice is not None:
+                    loaders = {
+                        tag: functools.partial(choice.load, tag) for tag in CHOICES[choice.field]
+                    }
+                chosen = self._choose(flag, name, loaders, value, argv)
+                kept = value if type(value) is chosen else None
+                self._children[name] = FlagTree(chosen, kept, argv, flag + ".")
+            elif variants:
+                if value is not None and type(value) is not variants[0]:
+                    raise ConfigError(
+                        f"{flag} must be a {variants[0].__name__}, not a {type(value).__name__}"
+                    )
+                self._children[name] = FlagTree(variants[0], value, argv, flag + ".")
+            elif typing.get_origin(hint) is tuple and dataclasses.is_dataclass(_item(hint)):
+                self._children[name] = [
+                    FlagTree(_item(hint), item, argv, f"{flag}.{index}.")
+                    for index, item in enumerate(value)
+                ]
+            else:
+                self._leaves[name] = (flag, hint, value, helps.get(name, ""))
+
+    def _choose(
+        self,
+        flag: str,
+        name: str,
+        loaders: dict[str, Callable[[], type]],
+        value: Any,
+        argv: list[str],
+    ) -> type:
+        """The class that the command line names, or that of the experiment's value."""
+        current = str(getattr(value, "TAG", None))
+        if value is not None and value is not dataclasses.MISSING:
+            _refuse_ambiguous(flag, type(value), loaders)
+            loaders = {**loaders, current: lambda: type(value)}
+        tag = value_in(argv, flag) or current
+        if tag not in loaders:
+            raise ConfigError(f"--{flag}={tag} is unknown; choose one of {', '.join(loaders)}")
+        self._tags[name] = (flag, list(loaders), current)
+        return loaders[tag]()
+
+    def define(self, flag_values: flags.FlagValues) -> None:
+        """Defines a flag for each leaf and each choice."""
+        for flag, tags, current in self._tags.values():
+            flags.DEFINE_enum(
+                flag, current, tags, "The variant; its fields follow.", flag_values=flag_values
+            )
+        for flag, hint, default, doc in self._leaves.values():
+            define_leaf(flag, hint, default, doc, flag_values)
+        for child in self._all_children():
+            child.define(flag_values)
+
+    def flag_names(self) -> list[str]:
+        """The names of all flags below."""
+        names = [flag for flag, *_ in self._tags.values()]
+        names += [flag for flag, *_ in self._leaves.values()]
+        return names + [name for child in self._all_children() for name in child.flag_names()]
+
+    def value(self, flag_values: flags.FlagValues) -> Any:
+        """Builds the config from the values of the flags."""
+        fields = dict(self._fixed)
+        for name, (flag, hint, default, _) in self._leaves.items():
+            value: Any = flag_values[flag].value
+            if value is None and default is dataclasses.MISSING:
+                raise ConfigError(f"--{flag} is missing: {self._cls.TAG} has no default for it")
+            refuse_unusable_number(flag, value)
+            is_tuple = typing.get_origin(hint) is tuple
+            fields[name] = tuple(typing.cast(Any, value)) if is_tuple else value
+        for name, child in self._children.items():
+            is_list = isinstance(child, list)
+            fields[name] = (
+                tuple(item.value(flag_values) for item in child)
+                if is_list
+                else child.value(flag_values)
+            )
+        try:
+            return self._cls(**fields)
+        except (ValueError, TypeError) as error:  # a config that checks its own fields
+            raise ConfigError(f"{self._prefix}{error}") from None
+
+    def _all_children(self) -> list["FlagTree"]:
+        children = []
+        for child in self._children.values():
+            children += child if isinstance(child, list) else [child]
+        return children
+
+
+class _TupleParser(flags.ArgumentParser):
+    """Reads `1,2,3` as a tuple of one type."""
+
+    def __init__(self, item: type):
+        self._item = item
+        self.syntactic_help = f"{item.__name__}s separated by commas"
+
+    def parse(self, argument: Any) -> tuple:
+        if not isinstance(argument, str):
+            return tuple(argument)
+        try:
+            return tuple(self._item(part) for part in argument.split(",") if part.strip())
+        except ValueError:
+            raise ValueError(f"expected {self.syntactic_help}") from None
+
+    def flag_type(self) -> str:
+        return f"{self._item.__name__},..."
+
+
+class _TupleSerializer(flags.ArgumentSerializer):
+    def serialize(self, value: Any) -> str:
+        return ",".join(map(str, value))
+
+
+def define_leaf(flag: str, hint: Any, default: Any, doc: str, values: flags.FlagValues) -> None:
+    default = None if default is dataclasses.MISSING else default
+    optional = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType) and len(optional) == 1:
+        hint = optional[0]
+    if typing.get_origin(hint) is typing.Literal:
+        flags.DEFINE_enum(flag, default, list(typing.get_args(hint)), doc, flag_values=values)
+    elif typing.get_origin(hint) is tuple:
+        parser = _TupleParser(_item(hint))
+        flags.DEFINE(parser, flag, default, doc, values, _TupleSerializer())
+    else:
+        known = {
+            bool: flags.DEFINE_boolean,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+            str: flags.DEFINE_string,
+        }
+        define = known.get(hint) if isinstance(hint, type) else None
+        if define is None:
+            shown = getattr(hint, "__name__", hint)
+            raise ConfigError(f"{flag} has the type {shown}; {LEAF_TYPES}")
+        define(flag, default, doc, flag_values=values)
+
+
+def refuse_unusable_number(flag: str, value: Any) -> None:
+    for number in value if isinstance(value, tuple | list) else [value]:
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ConfigError(f"--{flag}={number} must be a finite number")
+        if isinstance(number, int) and abs(number) >= 2**63:
+            raise ConfigError(f"--{flag} must lie below 2**63")
+
+
+def variants_of(hint: Any) -> list[type]:
+    """The dataclasses that a field may hold: several for a choice, none for a leaf."""
+    if dataclasses.is_dataclass(hint):
+        return [typing.cast(type, hint)]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        arguments = typing.get_args(hint)
+        return [typing.cast(type, arg) for arg in arguments if dataclasses.is_dataclass(arg)]
+    return []
+
+
+def _refuse_ambiguous(flag: str, cls: type, loaders: Mapping[str, Callable[[], type]]) -> None:
+    """Refuses a class of an experiment's own file that could be taken for another.
+
+    Raises:
+      ConfigError: It has no tag of its own, or one that another class has.
+    """
+    tag = cls.__dict__.get("TAG")
+    is_shipped = tag is not None and tag in loaders and loaders[tag]() is cls
+    if not is_shipped and (not dataclasses.is_dataclass(cls) or tag is None or tag in loaders):
+        raise ConfigError(
+            f"{flag} is a {cls.__name__}, a class of the experiment's own: make it a dataclass "
+            'with a TAG = "..." of its own'
+        )
+
+
+def _item(hint: Any) -> Any:
+    return typing.get_args(hint)[0]
+
+
+def _class_default(cls: type, name: str) -> Any:
+    field = next(field for field in dataclasses.fields(cls) if field.name == name)
+    return field.default
+
+
+def value_in(argv: Sequence[str], name: str) -> str | None:
+    """Finds the last value of `--name=value` or `--name value` on a command line."""
+    value = None
+    for index, argument in enumerate(argv):
+        if argument == "--":
+            break
+        text = argument.lstrip("-") if argument.startswith("-") else ""
+        if text.startswith(name + "="):
+            value = text[len(name) + 1 :]
+        elif text == name and index + 1 < len(argv):
+            value = argv[index + 1]
+    return value
+
+
+def attribute_docs(cls: type) -> dict[str, str]:
+    """Reads each field's text from the `Attributes:` section of a class."""
+    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    docs: dict[str, str] = {}
+    name, inside = "", False
+    for line in lines:
+        if line and not line.startswith(" "):
+            inside = line == "Attributes:"
+        elif inside and (match := re.match(r"  (\w+): (.*)", line)):
+            name = match[1]
+            docs[name] = match[2]
+        elif inside and name and line.strip():
+            docs[name] += " " + line.strip()
+    return docs

@@ -1,0 +1,198 @@
+"""Tests of checkpoints in a bucket, against a server of Google Cloud Storage's API on this machine.
+
+Every run is a process of its own: the clients of a bucket keep what they were first told.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from object_store import ObjectStore, Stored
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("gcsfs") is None, reason="gcsfs is not installed: dawnjax[gcs]"
+)
+
+DIRECTORY = "gs://runs/digits/checkpoints"
+
+
+@pytest.fixture
+def store() -> Iterator[ObjectStore]:
+    with ObjectStore({"runs": {}}).serving() as serving:
+        yield serving
+
+
+def start(store: ObjectStore, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Starts a command whose clients of Google Cloud Storage ask the store."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env={**os.environ, **store.environment(), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(store: ObjectStore, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Runs `dawnjax` to its end; returns its status and what it printed."""
+    child = start(store, "-m", "dawnjax", *arguments, **environment)
+    output, _ = child.communicate(timeout=300)
+    return child.returncode, output
+
+
+def training(run_dir: Path, compile_cache: str, directory: str = DIRECTORY) -> list[str]:
+    return [
+        "train",
+        "--experiment=digits",
+        f"--run_dir={run_dir}",
+        f"--checkpoint.directory={directory}",
+        "--checkpoint.every_steps=20",
+        "--profile.after_run=false",
+        compile_cache,
+    ]
+
+
+def steps_in(store: ObjectStore) -> list[int]:
+    """The steps that have a manifest."""
+    names = [name.split("/") for name in store.buckets["runs"]]
+    return sorted(int(name[-2]) for name in names if name[-1] == "manifest.json")
+
+
+def wait_until(holds: Callable[[], bool], child: subprocess.Popen[str]) -> None:
+    while not holds():
+        assert child.poll() is None, child.communicate()[0]
+        time.sleep(0.01)
+
+
+def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    command = training(run_dir, compile_cache)
+    child = start(store, "-m", "dawnjax", *command)
+    wait_until(lambda: len(steps_in(store)) == 2, child)
+    child.kill()
+    child.communicate()
+
+    older, newer = steps_in(store)
+    bucket = store.buckets["runs"]
+    prefix = f"digits/checkpoints/{newer}/"
+    name = max((n for n in bucket if n.startswith(prefix)), key=lambda n: len(bucket[n].data))
+    data = bucket[name].data
+    bucket[name] = Stored(data[:-1] + bytes([data[-1] ^ 1]), 1, "application/octet-stream")
+
+    status, output = run(store, *command)
+    assert status == 0, output
+    assert f"{DIRECTORY}/{newer} is not used: " in output and "its hash differs" in output
+    events = [json.loads(line) for line in (run_dir / "log/process_00000.jsonl").open()]
+    assert [event["step"] for event in events if event["event"] == "restored"] == [older]
+    result = json.loads((run_dir / "result.json").read_text())
+    assert result["reached"] and result["interruptions"] == 1
+    kept = steps_in(store)
+    assert len(kept) == 2, "older ones are deleted"
+    assert {int(name.split("/")[2]) for name in bucket} == set(kept)
+    assert not (run_dir / "checkpoints").exists()
+
+    status, output = run(store, "evaluate", str(run_dir), f"--checkpoint.directory={DIRECTORY}")
+    assert status == 0, output
+    evaluated = json.loads(output.splitlines()[-1])
+    assert evaluated["step"] == kept[-1] and evaluated["reached"]
+    last = [event for event in events if event["event"] == "evaluation"][-1]
+    assert evaluated["top_1_accuracy"] == pytest.approx(last["metrics"]["top_1_accuracy"], abs=1e-6)
+    status, output = run(store, "evaluate", str(run_dir))
+    assert status == 2 and "--checkpoint.directory" in output
+    status, output = run(store, "report", str(run_dir), f"--out={tmp_path / 'page'}")
+    assert status == 0 and (tmp_path / "page" / "index.html").exists(), output
+
+
+def test_two_processes_save_into_one_bucket(store, tmp_path, compile_cache):
+    launch = ["launch", "--processes=2", "--", *training(tmp_path / "run", compile_cache)]
+    launch += ["--mesh.data=2", "--num_epochs=6"]
+    status, output = run(store, *launch)
+    assert status == 3, output
+    assert "could not be saved" not in output
+    assert len(steps_in(store)) == 2
+    kept = steps_in(store)[-1]
+    names = [name for name in store.buckets["runs"] if f"/{kept}/ocdbt.process_" in name]
+    assert {name.split("/ocdbt.process_")[1][0] for name in names} >= {"0"}
+    status, output = run(
+        store, "evaluate", str(tmp_path / "run"), f"--checkpoint.directory={DIRECTORY}"
+    )
+    assert json.loads(output.splitlines()[-1])["step"] == kept, output
+
+
+def test_a_bucket_that_cannot_be_written_is_refused_in_one_line(store, tmp_path, compile_cache):
+    store.buckets["closed"] = {}
+    store.refuses["closed"] = 403
+    unreachable = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9"}
+    cases = {
+        "missing": ({}, "there is no bucket missing"),
+        "closed": ({}, "the caller has no access to the bucket closed"),
+        "runs": (unreachable, "Connect call failed"),  # asked for half a minute
+    }
+    children = {
+        bucket: start(
+            store,
+            "-m",
+            "dawnjax",
+            *training(tmp_path / bucket, compile_cache, f"gs://{bucket}/x"),
+            **environment,
+        )
+        for bucket, (environment, _) in cases.items()
+    }
+    for bucket, (_, reason) in cases.items():
+        output, _ = children[bucket].communicate(timeout=200)
+        lines = [line for line in output.splitlines() if line]
+        assert children[bucket].returncode == 2, output
+        assert len(lines) == 1 and f"written to gs://{bucket}/x: " in lines[0], output
+        assert reason in lines[0] and lines[0].endswith("choose another --checkpoint.directory")
+    assert list(store.buckets) == ["runs", "closed"], "none is made"
+
+
+def test_a_bucket_that_is_lost_costs_saves_and_not_the_run(store, tmp_path, compile_cache):
+    run_dir = tmp_path / "run"
+    child = start(store, "-m", "dawnjax", *training(run_dir, compile_cache))
+
+    def lose() -> None:
+        wait_until(lambda: bool(steps_in(store)), child)
+        store.refuses["runs"] = 403
+
+    threading.Thread(target=lose).start()
+    output, _ = child.communicate(timeout=200)
+    assert child.returncode == 0, output
+    assert "could not be saved: Forbidden" in output and "Traceback" not in output
+    result = json.loads((run_dir / "result.json").read_text())
+    newest = steps_in(store)[-1]
+    assert result["reached"]
+    assert any(f"the newest checkpoint is of step {newest}" in w for w in result["warnings"])
+
+
+def test_a_listing_holds_what_another_client_wrote(store):
+    script = """
+import tensorstore
+from dawnjax.checkpoints.bucket import folder_at
+folder = folder_at("gs://runs/a")
+(folder / "by_gcsfs").write_bytes(b"1")
+before = sorted(path.name for path in folder.iterdir())
+client = tensorstore.KvStore.open("gs://runs/a/").result()
+for name in "bcdef":
+    client.write(name + "/by_tensorstore", b"2").result()
+after = sorted(path.name for path in folder.iterdir())
+print(before, after, (folder / "f").is_dir(), (folder / "f" / "by_tensorstore").read_bytes())
+"""
+    output, _ = start(store, "-c", script).communicate(timeout=60)
+    shown = "['by_gcsfs'] ['b', 'by_gcsfs', 'c', 'd', 'e', 'f'] True b'2'"
+    assert output.splitlines()[-1] == shown
+
+
+def test_a_run_directory_in_a_bucket_is_refused(store, tmp_path, compile_cache):
+    command = training(tmp_path, compile_cache)
+    command[2] = "--run_dir=gs://runs/digits"
+    status, output = run(store, *command)
+    assert status == 2 and output.count("\n") == 1
+    assert "run_dir='gs://runs/digits' must be a local path" in output

@@ -1,0 +1,376 @@
+"""A server of the Google Cloud Storage JSON API on this machine, with its objects in memory.
+
+It answers what gcsfs, google-cloud-storage and TensorStore ask: objects written whole, in parts
+and resumably, read whole and in ranges, listed in pages, copied, deleted alone and in batches, with
+preconditions on their generation. Buckets are given at the start; one can be set to refuse.
+
+Source: Cloud Storage, "JSON API reference": Objects, Buckets, "Batch requests", "Resumable
+uploads"; "Request preconditions".
+"""
+
+import base64
+import contextlib
+import email
+import email.policy
+import hashlib
+import http.server
+import itertools
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An object: its bytes, and the number of the write that made it."""
+
+    data: bytes
+    generation: int
+    content_type: str
+    written: float = field(default_factory=time.time)
+
+
+class RefusalError(Exception):
+    """A request is answered with a status and a reason."""
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+@dataclass
+class ObjectStore:
+    """Buckets and their objects.
+
+    Attributes:
+      buckets: By name, each with its objects by name.
+      refuses: Buckets whose requests are answered with this status instead.
+      requests: Method and path of each request, in order.
+      page: Most entries of a page of a listing: small, so that every listing has several.
+      url: Where the server listens, while it does.
+    """
+
+    buckets: dict[str, dict[str, Stored]]
+    refuses: dict[str, int] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    page: int = 3
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        self._lock = threading.RLock()
+        self._generations = itertools.count(int(time.time() * 1e6))
+        self._uploads: dict[str, tuple[str, dict[str, Any], bytearray]] = {}
+
+    def environment(self) -> dict[str, str]:
+        """The variables that send gcsfs, google-cloud-storage and TensorStore here."""
+        return {
+            "STORAGE_EMULATOR_HOST": self.url,
+            "TENSORSTORE_GCS_HTTP_URL": self.url,
+            "NO_PROXY": "127.0.0.1",
+            # Without credentials, and with no look for those of a cloud machine.
+            "NO_GCE_CHECK": "true",
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+        }
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator["ObjectStore"]:
+        """Listens on a free port of the loopback interface until the block ends."""
+        handler = type("Handler", (_Handler,), {"store": self})
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            yield self
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def answer(self, method: str, target: str, headers: Any, body: bytes) -> "Answer":
+        """The answer to one request; raises RefusalError for one that is not granted."""
+        parts = urlsplit(target)
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        path = re.sub("^/(upload/|download/)?", "/", parts.path)
+        with self._lock:
+            self.requests.append(f"{method} {parts.path}")
+            if parts.path.startswith("/batch"):
+                return self._batch(headers, body)
+            pieces = path.removeprefix("/storage/v1/b").strip("/").split("/")
+            if not path.startswith("/storage/v1/b/") or not pieces[0]:
+                raise RefusalError(404, f"Not Found: {method} {path}")
+            bucket, rest = unquote(pieces[0]), [unquote(piece) for piece in pieces[1:]]
+            if status := self.refuses.get(bucket):
+                raise RefusalError(status, f"the caller has no access to the bucket {bucket}")
+            if bucket not in self.buckets:
+                raise RefusalError(404, "The specified bucket does not exist.")
+            if parts.path.startswith("/upload/"):
+                return self._upload(method, bucket, query, headers, body)
+            if not rest:
+                return json_answer({"kind": "storage#bucket", "name": bucket, "id": bucket})
+            if rest == ["o"]:
+                return json_answer(self._list(bucket, query))
+            if rest == ["storageLayout"]:
+                flat = {"hierarchicalNamespace": {"enabled": False}}
+                return json_answer({"kind": "storage#storageLayout", "bucket": bucket, **flat})
+            if rest[0] == "o" and len(rest) == 2:
+                return self._object(method, bucket, rest[1], query, headers)
+            if rest[0] == "o" and len(rest) == 7 and rest[2] in ("rewriteTo", "copyTo"):
+                return self._copy(bucket, rest, query)
+            raise RefusalError(404, f"Not Found: {method} {path}")
+
+    def _object(
+        self, method: str, bucket: str, name: str, query: dict[str, str], headers: Any
+    ) -> "Answer":
+        stored = self.buckets[bucket].get(name)
+        self._check_generation(stored, query)
+        if stored is None:
+            raise RefusalError(404, f"No such object: {bucket}/{name}")
+        if method == "DELETE":
+            del self.buckets[bucket][name]
+            return Answer(204)
+        if method in ("GET", "HEAD") and query.get("alt") == "media":
+            return _media(stored, headers.get("Range", ""))
+        return json_answer(_description(bucket, name, stored))
+
+    def _check_generation(self, stored: Stored | None, query: dict[str, str]) -> None:
+        """Holds a request to its preconditions; generation 0 is that of an absent object."""
+        generation = stored.generation if stored else 0
+        if int(query.get("ifGenerationMatch", generation)) != generation:
+            raise RefusalError(
+                412, "At least one of the pre-conditions you specified did not hold."
+            )
+        if int(query.get("ifGenerationNotMatch", -1)) == generation:
+            raise RefusalError(304, "Not Modified")
+
+    def _list(self, bucket: str, query: dict[str, str]) -> dict[str, Any]:
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        first, last = query.get("startOffset", ""), query.get("endOffset", "")
+        entries: dict[str, Any] = {}
+        for name, stored in sorted(self.buckets[bucket].items()):
+            if not name.startswith(prefix) or name < first or (last and name >= last):
+                continue
+            head, found, tail = name[len(prefix) :].partition(delimiter or "\0")
+            if delimiter and found and not (query.get("includeTrailingDelimiter") and not tail):
+                entries[prefix + head + found] = None
+            else:
+                entries[name] = _description(bucket, name, stored)
+        after = query.get("pageToken", "")
+        names = sorted(name for name in entries if name > after)
+        shown = names[: min(self.page, int(query.get("maxResults") or self.page))]
+        listing: dict[str, Any] = {
+            "kind": "storage#objects",
+            "items": [entries[name] for name in shown if entries[name]],
+            "prefixes": [name for name in shown if not entries[name]],
+        }
+        if len(shown) < len(names):
+            listing["nextPageToken"] = shown[-1]
+        return listing
+
+    def _upload(
+        self, method: str, bucket: str, query: dict[str, str], headers: Any, body: bytes
+    ) -> "Answer":
+        kind = query.get("uploadType")
+        if kind == "resumable":
+            if "upload_id" not in query:
+                return self._begin_upload(bucket, query, body)
+            return self._continue_upload(query["upload_id"], headers, body)
+        about: dict[str, Any] = {"contentType": headers.get("Content-Type", "")}
+        if kind == "multipart":
+            about, body = _parts_of_upload(headers["Content-Type"], body)
+        name = str(about.get("name") or query.get("name", ""))
+        return self._write(bucket, {**query, **about, "name": name}, body)
+
+    def _begin_upload(self, bucket: str, query: dict[str, str], body: bytes) -> "Answer":
+        upload_id = f"upload{next(self._generations)}"
+        self._uploads[upload_id] = (bucket, {**query, **json.loads(body or b"{}")}, bytearray())
+        location = f"{self.url}/upload/storage/v1/b/{bucket}/o?uploadType=resumable"
+        return Answer(200, headers={"Location": f"{location}&upload_id={upload_id}"})
+
+    def _continue_upload(self, upload_id: str, headers: Any, body: bytes) -> "Answer":
+        bucket, about, received = self._uploads[upload_id]
+        span = re.fullmatch(
+            r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", headers.get("Content-Range", "bytes */*")
+        )
+        if span is None or int(span[1] or 0) > len(received):
+            raise RefusalError(400, "Invalid Content-Range")
+        if span[1]:
+            received[int(span[1]) :] = body
+        elif "Content-Range" not in headers:
+            received[:] = body
+        is_last = "Content-Range" not in headers or span[2] == str(len(received))
+        if not is_last:
+            sent = {"Range": f"bytes=0-{len(received) - 1}"} if received else {}
+            return Answer(308, headers=sent)
+        del self._uploads[upload_id]
+        return self._write(bucket, about, bytes(received))
+
+    def _write(self, bucket: str, about: dict[str, Any], data: bytes) -> "Answer":
+        name = str(about["name"])
+        self._check_generation(self.buckets[bucket].get(name), about)
+        kind = str(about.get("contentType") or "application/octet-stream")
+        stored = Stored(data, next(self._generations), kind)
+        self.buckets[bucket][name] = stored
+        return json_answer(_description(bucket, name, stored))
+
+    def _copy(self, bucket: str, rest: list[str], query: dict[str, str]) -> "Answer":
+        _, name, action, _, to_bucket, _, to_name = rest
+        source = self.buckets[bucket].get(name)
+        if source is None or to_bucket not in self.buckets:
+            raise RefusalError(404, f"No such object: {bucket}/{name}")
+        about = {**query, "name": to_name, "contentType": source.content_type}
+        written = self._write(to_bucket, about, source.data)
+        if action == "copyTo":
+            return written
+        size = str(len(source.data))
+        resource = json.loads(written.body)
+        done = {"done": True, "objectSize": size, "totalBytesRewritten": size}
+        return json_answer({"kind": "storage#rewriteResponse", "resource": resource, **done})
+
+    def _batch(self, headers: Any, body: bytes) -> "Answer":
+        """Several requests in one, as the parts of a message, and the answers likewise."""
+        answers = []
+        for part in _parts_of(headers["Content-Type"], body):
+            head, _, rest = part.get_content().lstrip().partition(b"\n")
+            method, target, *_ = head.decode().split()
+            inner = email.message_from_bytes(rest, policy=email.policy.HTTP)
+            payload = inner.get_payload(decode=True)
+            assert isinstance(payload, bytes | None)
+            try:
+                answer = self.answer(method, target, inner, payload or b"")
+            except RefusalError as error:
+                answer = _refusal(error)
+            identity = str(part["Content-ID"] or "<>").strip("<>")
+            answers.append(
+                b"--batch\r\nContent-Type: application/http\r\n"
+                + f"Content-ID: <response-{identity}>\r\n\r\n".encode()
+                + f"HTTP/1.1 {answer.status} X\r\nContent-Type: {answer.content_type}\r\n".encode()
+                + f"Content-Length: {len(answer.body)}\r\n\r\n".encode()
+                + answer.body
+                + b"\r\n"
+            )
+        return Answer(200, b"".join(answers) + b"--batch--\r\n", "multipart/mixed; boundary=batch")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is sent back."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def json_answer(content: Any, status: int = 200) -> Answer:
+    return Answer(status, json.dumps(content).encode())
+
+
+def _refusal(error: RefusalError) -> Answer:
+    content = {"code": error.status, "message": error.reason, "errors": [{"message": error.reason}]}
+    return json_answer({"error": content}, error.status)
+
+
+def _media(stored: Stored, span: str) -> Answer:
+    headers = {
+        "x-goog-generation": str(stored.generation),
+        "x-goog-metageneration": "1",
+        "x-goog-stored-content-length": str(len(stored.data)),
+        "ETag": str(stored.generation),
+    }
+    size = len(stored.data)
+    if not (asked := re.fullmatch(r"bytes=(\d*)-(\d*)", span)):
+        return Answer(200, stored.data, stored.content_type, headers)
+    first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
+    end = min(size, int(asked[2]) + 1) if asked[1] and asked[2] else size
+    if first >= size:
+        raise RefusalError(416, "Requested range not satisfiable")
+    headers["Content-Range"] = f"bytes {first}-{end - 1}/{size}"
+    return Answer(206, stored.data[first:end], stored.content_type, headers)
+
+
+def _description(bucket: str, name: str, stored: Stored) -> dict[str, Any]:
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(stored.written))
+    return {
+        "kind": "storage#object",
+        "id": f"{bucket}/{name}/{stored.generation}",
+        "name": name,
+        "bucket": bucket,
+        "generation": str(stored.generation),
+        "metageneration": "1",
+        "contentType": stored.content_type,
+        "size": str(len(stored.data)),
+        "md5Hash": base64.b64encode(hashlib.md5(stored.data).digest()).decode(),
+        "timeCreated": moment,
+        "updated": moment,
+        "etag": str(stored.generation),
+    }
+
+
+def _parts_of(content_type: str, body: bytes) -> list[Any]:
+    head = f"Content-Type: {content_type}\r\nMIME-Version: 1.0\r\n\r\n".encode()
+    message = email.message_from_bytes(head + body, policy=email.policy.HTTP)
+    return list(message.iter_parts())  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _parts_of_upload(content_type: str, body: bytes) -> tuple[dict[str, Any], bytes]:
+    """The description and the bytes of an object that were sent together.
+
+    The bytes are cut out by hand: a message's parser changes the ends of lines.
+    """
+    found = re.search(r'boundary="?([^";]+)', content_type)
+    assert found is not None
+    mark = b"--" + found[1].encode()
+    _, first, second, _ = re.split(re.escape(mark) + rb"(?:--)?\r?\n?", body, maxsplit=3)
+    about = json.loads(re.split(rb"\r?\n\r?\n", first, maxsplit=1)[1])
+    data = re.split(rb"\r?\n\r?\n", second, maxsplit=1)[1]
+    return about, re.sub(rb"\r?\n\Z", b"", data)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """One connection; its store answers."""
+
+    store: ObjectStore
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def handle(self) -> None:
+        """Serves a connection until it ends, in order or not."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
+    def _handle(self) -> None:
+        body = self._body()
+        try:
+            answer = self.store.answer(self.command, self.path, self.headers, body)
+        except RefusalError as error:
+            answer = _refusal(error)
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD" and answer.status not in (204, 304):
+            self.wfile.write(answer.body)
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _handle
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing: the store keeps the requests."""
