@@ -299,12 +299,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="trials")
     parser.add_argument("--first_seed", type=int, default=0)
     parser.add_argument("--target", type=float, help="bits a byte, in place of the experiment's")
+    parser.add_argument("--max_steps", type=int, help="in place of the experiment's")
     parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, default="eager")
     options = parser.parse_args()
     experiment = EXPERIMENT
     if options.target is not None:
         target = dataclasses.replace(EXPERIMENT.targets[0], value=options.target)
         experiment = dataclasses.replace(experiment, targets=(target,))
+    if options.max_steps is not None:
+        experiment = dataclasses.replace(experiment, max_steps=options.max_steps)
     config, plain = experiment.model, LanguageModel()
     sizes = {name: getattr(config, name) for name in ("num_layers", "width", "num_heads")}
     has_other_parts = config != dataclasses.replace(plain, **sizes)

@@ -83,25 +83,18 @@ _COMPARED = "hardware | date; versions | rounds | ours | theirs | ratio (95 %)"
 _WHERE = "hardware | date; versions"
 _NOTES = ("notes.json",)
 _COMPILED = "flagship_compile_"
+_TRIALS = ("digits", "recommendation", "language_model")
+"""Benchmarks of trials to a target against PyTorch."""
+
+_AGAINST_PYTORCH = each(
+    f"{_WHERE} | reached, of both sides | mean of the trials | DawnJAX | PyTorch | ratio | 95 %",
+    digits_pytorch,
+)
+
 TABLES = {
     "goals": Table((), goals),
     "trials": Table(("seeds_*.json",), trials),
-    "digits_pytorch": Table(
-        ("digits_pytorch*.json",),
-        each(
-            f"{_WHERE} | reached, of both sides | mean of the trials | DawnJAX | PyTorch | ratio | "
-            "95 %",
-            digits_pytorch,
-        ),
-    ),
-    "recommendation_pytorch": Table(
-        ("recommendation_pytorch*.json",),
-        each(
-            f"{_WHERE} | reached, of both sides | mean of the trials | DawnJAX | PyTorch | ratio | "
-            "95 %",
-            digits_pytorch,
-        ),
-    ),
+    **{f"{name}_pytorch": Table((f"{name}_pytorch*.json",), _AGAINST_PYTORCH) for name in _TRIALS},
     "evaluation_negatives": Table(
         ("evaluation_negatives*.json",),
         each(
@@ -113,7 +106,7 @@ TABLES = {
     "pytorch_ways": Table(
         (
             *("convolution_steps_*.json", "steps_*_cpu*.json"),
-            *("digits_pytorch*.json", "recommendation_pytorch*.json"),
+            *(f"{name}_pytorch*.json" for name in _TRIALS),
         ),
         each("benchmark | PyTorch | measured | ", pytorch_ways),
     ),

@@ -48,6 +48,7 @@ EXPERIMENT = Experiment(
     stages=Stages(boundary_epochs=(0.1, 0.2)),
     num_epochs=0.3,
     global_batch_size=512,
+    accumulation_steps=8,
     compute_dtype="bfloat16",
     targets=(Target(metric="loss", value=3.28, direction="at_most"),),
     evaluation=Evaluation(every_steps=128, global_batch_size=64),

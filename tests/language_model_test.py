@@ -120,6 +120,8 @@ def test_gpt2_small_has_its_published_parameters():
     assert count(gpt2) == 124_439_808  # 124M, of the released checkpoint
     # Two tables of 50,257 x 768, 12 x 12 x 768**2 in the blocks, 6 skip weights.
     assert count(LanguageModel()) == 2 * 38_597_376 + 84_934_656 + 6
+    # Three more tables, and two weights in each of the six layers that have them.
+    assert count(LanguageModel(value_embeddings=3)) == 5 * 38_597_376 + 84_934_656 + 6 + 12
 
 
 @pytest.mark.parametrize(

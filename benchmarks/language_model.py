@@ -1,0 +1,32 @@
+"""The small language model as a user starts it, against PyTorch: time to accuracy and total.
+
+    DAWNJAX_DATA=data python -m benchmarks language_model --rounds=5
+
+It needs the prepared `squad_text` in $DAWNJAX_DATA or in `./data`. Sides, rounds, clock and ratios
+are those of `benchmarks/digits.py`; PyTorch's side is `pytorch_language_model.py`, whose fastest
+way is found by runs of 60 steps. The target was fixed by PyTorch's seeds 1000 to 1002, which no
+round has.
+"""
+
+import argparse
+import sys
+
+from benchmarks import digits, pytorch_settings
+
+
+def main() -> int:
+    """Runs the rounds, prints a table and writes `results/language_model_pytorch.json`."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    digits.add_flags(parser, "language_model_pytorch")
+    return digits.compare(
+        "wikipedia_bytes_small",
+        [digits.NOTHING_CACHED],
+        "pytorch_language_model",
+        pytorch_settings.CPU,
+        parser.parse_args(),
+        screening=["--max_steps=60"],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
