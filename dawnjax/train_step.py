@@ -21,7 +21,13 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.config.own_files import own_code
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.dataset import Split
-from dawnjax.machine.mesh import BATCH_AXES, batch_shards, replicated, update_sharding
+from dawnjax.machine.mesh import (
+    BATCH_AXES,
+    batch_sharding,
+    batch_shards,
+    replicated,
+    update_sharding,
+)
 from dawnjax.models.dtypes import ComputeDtype
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.pure_model import PureModel, Tree, named_layers
@@ -240,11 +246,13 @@ class Recipe:
             gradients, sums = gradient(params, (*held[:-1], moment), rows)
             return jax.tree.map(jnp.add, total, gradients), sums
 
-        def all_parts(params: Tree, batch: Arrays) -> tuple[Tree, _Sums]:
+        def all_parts(params: Tree, batch: Arrays, place: Any = None) -> tuple[Tree, _Sums]:
             split = {
                 name: array.reshape(parts, len(array) // parts, *array.shape[1:])
                 for name, array in batch.items()
             }
+            if place is not None:
+                split = jax.lax.with_sharding_constraint(split, place)
             zeros = jax.tree.map(jnp.zeros_like, params)
             gradients, sums = jax.lax.scan(add, zeros, (jnp.arange(parts), split))
             losses = sums.losses.reshape(-1)
@@ -257,6 +265,9 @@ class Recipe:
             return gradients, _Sums(losses, sums.count, stats)
 
         shards = batch_shards(self.mesh)
+        # A part is a run of rows, which lies on few devices: without this, all would compute it.
+        divides = self.experiment.global_batch_size % (parts * shards) == 0
+        spread = batch_sharding(self.mesh, 1) if shards > 1 and divides else None
         is_split = shards > 1 and self.mesh.shape["fsdp"] == 1
         groups = self.experiment.global_batch_size // group if group else 0
         # Where normalization has other groups, or random numbers follow a row's place, a device's
@@ -264,7 +275,7 @@ class Recipe:
         is_local = getattr(self.setting.model, "has_batch_norm_groups", False)
         is_local = is_local and not self.model.has_streams
         if not is_split or not groups or groups % (shards * parts) or not is_local:
-            return all_parts(params, batch)
+            return all_parts(params, batch, spread)
 
         # Each device adds up its own parts, and the sums are reduced once: left to itself, XLA
         # reduces the gradients of every part.

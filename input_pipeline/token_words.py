@@ -63,9 +63,7 @@ def read_words(directory: pathlib.Path) -> Words:
     separator = fields.get("separator")
     if type(separator) is not int or not 0 <= separator < len(counts):
         raise DataError(f"{path}: separator must be a token from 0 to {len(counts) - 1}")
-    return Words(
-        name="file", size=len(counts), separator=separator, bytes_of_token=tuple(counts)
-    )
+    return Words(name="file", size=len(counts), separator=separator, bytes_of_token=tuple(counts))
 
 
 def words_file(separator: int, bytes_of_token: list[int]) -> bytes:

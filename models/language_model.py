@@ -149,9 +149,7 @@ class LanguageModelModule(nnx.Module):
         hidden = self.embedding[...][tokens]
         if config.positions == "learned":
             hidden = hidden + self.position_embedding[...][:length]
-        documents = (
-            jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
-        )
+        documents = jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
         skips = []
         half = config.num_layers // 2
         for layer, block in enumerate(self.blocks):

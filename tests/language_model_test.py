@@ -365,6 +365,13 @@ def test_devices_and_a_split_update_do_not_change_the_mathematics():
         np.testing.assert_allclose(losses, alone, atol=2e-3)
 
 
+def test_devices_share_each_part_of_a_batch():
+    """A part of a batch of 16 rows has 8; each of four devices computes two of them."""
+    losses, program = losses_of_steps(4, "--accumulation_steps=2")
+    assert "f32[2,32,257]" in program and "f32[8,32,257]" not in program
+    np.testing.assert_allclose(losses, losses_of_steps(1)[0], atol=2e-3)
+
+
 def test_devices_share_the_matrices_of_a_split_update():
     """Two layers have eight kernels of 128 x 128: of a stack of eight each device has two."""
     wide = "--model.width=128"
