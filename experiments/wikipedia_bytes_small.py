@@ -27,7 +27,7 @@ EXPERIMENT = Experiment(
     data=TokenShards(corpus="squad_text", sequence_length=256, max_eval_tokens=65_536),
     optimizer=MuonAdam(base_learning_rate=0.01, adam_learning_rate=1e-2),
     schedule=WarmupLinear(),
-    max_steps=600,
+    max_steps=400,
     global_batch_size=8,
     targets=(Target(metric="bits_per_byte", value=2.2, direction="at_most"),),
     evaluation=Evaluation(every_steps=50, global_batch_size=32),

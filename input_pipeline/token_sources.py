@@ -149,8 +149,8 @@ PREPARATION = Preparation(
         "--from=train.txt --validation=valid.txt --out=DIR\n"
         "[--documents=blank_lines] [--vocabulary_size=N] [--overwrite]",
     ),
-    takes="""--from and --validation name texts in UTF-8, plain or as .gz. A document is a whole text,
-or each part between blank lines. A token is a byte, or one of a SentencePiece vocabulary of N
+    takes="""--from and --validation name texts in UTF-8, plain or as .gz. A document is a whole
+text, or each part between blank lines. A token is a byte, or one of a SentencePiece vocabulary of N
 tokens that is trained on --from. Shards of tokens, such as FineWeb's .bin files, need no
 preparation.""",
     flags=(
