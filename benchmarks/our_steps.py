@@ -95,7 +95,7 @@ class Step:
       recipe: The pure functions.
       compile_seconds: What the step took to compile.
       flops: Model FLOPs of a step.
-      units: Images, or real target tokens, of a step.
+      units: Images, real target tokens, or tokens to predict, of a step.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class Step:
         variant: step_settings.Variant,
         text: step_settings.Text | None,
     ):
-        if text is None:
+        if "--data=synthetic" in flags:
             flags = [*flags, f"--batch_norm_group_size={batch_size}"]
             flags.append(f"--data.num_train_examples={batch_size}")
         experiment = parse_request("train", flags)[0].experiment
         if text is None:
-            spec, batch = made_images(experiment, batch_size)
+            spec, batch = made_examples(experiment, batch_size)
         else:
             spec, batch = made_text(text, batch_size)
         if variant.keeps_memory:
@@ -139,7 +139,11 @@ class Step:
         self._initialize = jax.jit(self.recipe.initial_state)
         self._state: Any = None
         self.flops = _flops(self.recipe, batch)
-        self.units = batch_size if text is None else int((batch["target_segments"] > 0).sum())
+        self.units = batch_size
+        if text is not None:
+            self.units = int((batch["target_segments"] > 0).sum())
+        elif "tokens" in batch:
+            self.units = batch_size * spec.sequence_length
 
     def start(self) -> None:
         """Makes a fresh state."""
@@ -165,7 +169,9 @@ class Step:
         self.start()
         if folder:
             leaves = jax.tree_util.tree_leaves_with_path(self._state.params)
-            arrays = {"/".join(entry.key for entry in path): np.asarray(a) for path, a in leaves}
+            arrays = {
+                "/".join(str(entry.key) for entry in path): np.asarray(a) for path, a in leaves
+            }
             np.savez(Path(folder) / "params.npz", **arrays)  # pyright: ignore[reportArgumentType]
             batch = {name: np.asarray(array) for name, array in self._batch.items()}
             np.savez(Path(folder) / "batch.npz", **batch)  # pyright: ignore[reportArgumentType]
@@ -177,10 +183,10 @@ class Step:
         return losses
 
 
-def made_images(experiment: Experiment, batch_size: int) -> tuple[AnySpec, dict[str, np.ndarray]]:
-    """Makes a batch of an experiment's images, and their specification."""
-    examples = {name: np.asarray(a) for name, a in experiment.data.load("train").items()}
+def made_examples(experiment: Experiment, batch_size: int) -> tuple[AnySpec, dict[str, np.ndarray]]:
+    """Makes a batch of an experiment's made-up examples, and their specification."""
     index = np.arange(batch_size, dtype=np.int32)
+    examples = {name: np.asarray(a[index]) for name, a in experiment.data.load("train").items()}
     batch = {**examples, "index": index, "epoch": np.zeros_like(index)}
     return experiment.data.spec(), batch
 
@@ -214,7 +220,7 @@ def made_text(text: step_settings.Text, rows: int) -> tuple[AnySpec, dict[str, n
 
 def _flops(recipe: Recipe, batch: dict[str, Any]) -> float:
     """Model FLOPs of a step: those of real products, whatever computes them here."""
-    if "image" in batch:
+    if "target_segments" not in batch:
         return recipe.train_flops_per_example() * len(batch["index"])
     lengths = pair_lengths(batch["source_segments"], batch["target_segments"])
     return train_flops(recipe.experiment.model, *lengths, recipe.spec.vocabulary_size)

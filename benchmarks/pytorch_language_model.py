@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import program_start, pytorch_settings
-from dawnjax.config.experiment import Experiment, MuonAdam
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment import MuonAdam as Config
 from dawnjax.experiments.wikipedia_bytes_small import EXPERIMENT
 from dawnjax.models.language_model import INITIAL_STD, ROTARY_BASE, LanguageModel
 from dawnjax.optim.muon_adam import polynomials
@@ -54,13 +55,17 @@ class Attention(nn.Module):
         self.register_buffer("cos", angles.cos()[:, None], persistent=False)
         self.register_buffer("sin", angles.sin()[:, None], persistent=False)
 
-    def forward(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         rows, length, width = hidden.shape
         merged = F.linear(hidden, self.query_key_value.flatten(0, 1))
         query, key, value = merged.view(rows, length, 3, self.num_heads, -1).unbind(2)
         query, key = self.rotated(normalized(query)), self.rotated(normalized(key))
         mixed = F.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            attn_mask=mask,
+            is_causal=mask is None,
         )
         return F.linear(mixed.transpose(1, 2).reshape(rows, length, width), self.projection)
 
@@ -79,7 +84,7 @@ class Block(nn.Module):
         self.mlp = nn.Parameter(torch.empty(config.mlp_factor * config.width, config.width))
         self.mlp_projection = nn.Parameter(torch.empty(config.width, len(self.mlp)))
 
-    def forward(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         hidden = hidden + self.attention(normalized(hidden), mask)
         middle = F.relu(F.linear(normalized(hidden), self.mlp)).square()
         return hidden + F.linear(middle, self.mlp_projection)
@@ -109,8 +114,10 @@ class Network(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """The losses, in nats, of the tokens [batch, 1 + length] but the first."""
         seen = tokens[:, :-1]
-        documents = (seen == self.separator).cumsum(1)
-        mask = (self.causal & (documents[:, :, None] == documents[:, None]))[:, None]
+        mask = None
+        if self.config.masks_documents:
+            documents = (seen == self.separator).cumsum(1)
+            mask = (self.causal & (documents[:, :, None] == documents[:, None]))[:, None]
         hidden = self.embedding(seen)
         half, count = len(self.blocks) // 2, len(self.blocks)
         skips = []
@@ -132,14 +139,14 @@ def normalized(hidden: torch.Tensor) -> torch.Tensor:
 class Muon:
     """Muon for matrices; those of one shape are orthogonalized in one chain of products."""
 
-    def __init__(self, matrices: list[torch.Tensor], config: MuonAdam, is_compiled: bool):
+    def __init__(self, matrices: list[nn.Parameter], config: Config, is_compiled: bool):
         self.config = config
         shapes = defaultdict(list)
         for matrix in matrices:
             shapes[tuple(matrix.shape[-2:])].append(matrix)
         self.groups = list(shapes.values())
         self.momenta = [
-            torch.zeros(sum(m.numel() for m in group) // (rows * columns), rows, columns)
+            group[0].new_zeros(sum(m.numel() for m in group) // (rows * columns), rows, columns)
             for (rows, columns), group in shapes.items()
         ]
         self.quintics = polynomials(config)
@@ -169,13 +176,63 @@ class Muon:
             torch._foreach_add_(group, moved, alpha=-rate)
 
 
+class MuonAdam:
+    """Muon for the blocks' matrices, a fused Adam for the rest."""
+
+    def __init__(self, model: nn.Module, config: Config, is_compiled: bool):
+        self.config = config
+        hidden = [p for name, p in model.named_parameters() if name.startswith("blocks.")]
+        rest = [p for name, p in model.named_parameters() if not name.startswith("blocks.")]
+        self.parameters = [*hidden, *rest]
+        self.muon = Muon(hidden, config, is_compiled)
+        self.adam = torch.optim.Adam(
+            rest,
+            lr=config.adam_learning_rate,
+            betas=(config.beta_1, config.beta_2),
+            eps=config.epsilon,
+            fused=True,
+        )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops the gradients."""
+        assert set_to_none
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def step(self, rate: float = 1.0) -> None:
+        """Updates all parameters, at a fraction of the peak rates."""
+        self.muon.step(self.config.base_learning_rate * rate)
+        self.adam.param_groups[0]["lr"] = self.config.adam_learning_rate * rate
+        self.adam.step()
+
+    def forget(self) -> None:
+        """Sets the running means to zero, in their memory."""
+        for momentum in self.muon.momenta:
+            momentum.zero_()
+        self.adam.state.clear()
+
+
+def renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """DawnJAX's parameters, by path, as those of `Network`: matrices [outputs, inputs]."""
+    given = {}
+    for path, array in arrays.items():
+        name = path.removesuffix("/kernel").replace("/", ".")
+        given[name] = array.T if path.endswith("/kernel") else array
+    for prefix in {name.rpartition(".")[0] for name in given if name.endswith(".query")}:
+        parts = [given.pop(f"{prefix}.{name}") for name in ("query", "key", "value")]
+        given[f"{prefix}.attention.query_key_value"] = np.stack(parts)
+        given[f"{prefix}.attention.projection"] = given.pop(f"{prefix}.attention_projection")
+    given["embedding.weight"] = given.pop("embedding")
+    return given
+
+
 class Trainer:
     """Model, optimizers and the functions that may be compiled."""
 
     def __init__(self, experiment: Experiment, settings: pytorch_settings.Settings):
         self.experiment, self.spec = experiment, experiment.data.spec()
-        self.is_compiled = bool(settings.mode)
         self.model = Network(experiment, self.spec)
+        self.optimizer = MuonAdam(self.model, experiment.optimizer, bool(settings.mode))
         self.losses = self.model
         if settings.mode:
             self.losses = torch.compile(self.model, mode=settings.mode, dynamic=False)
@@ -185,29 +242,13 @@ class Trainer:
         """Draws a fresh state in the memory of the old one."""
         torch.manual_seed(seed)
         self.model.load_state_dict(Network(self.experiment, self.spec).state_dict())
-        config = self.experiment.optimizer
-        hidden = [p for name, p in self.model.named_parameters() if name.startswith("blocks.")]
-        rest = [p for name, p in self.model.named_parameters() if not name.startswith("blocks.")]
-        if not hasattr(self, "muon"):
-            self.muon = Muon(hidden, config, self.is_compiled)
-        for momentum in self.muon.momenta:
-            momentum.zero_()
-        self.adam = torch.optim.Adam(
-            rest,
-            lr=config.adam_learning_rate,
-            betas=(config.beta_1, config.beta_2),
-            eps=config.epsilon,
-            fused=True,
-        )
+        self.optimizer.forget()
 
     def train(self, tokens: torch.Tensor, rate: float) -> None:
         """Trains one step."""
-        self.model.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         self.losses(tokens).mean().backward()
-        config = self.experiment.optimizer
-        self.muon.step(config.base_learning_rate * rate)
-        self.adam.param_groups[0]["lr"] = config.adam_learning_rate * rate
-        self.adam.step()
+        self.optimizer.step(rate)
 
     @torch.no_grad()
     def bits_per_byte(self, rows: torch.Tensor, counts: np.ndarray) -> float:
@@ -311,7 +352,7 @@ def main() -> int:
     config, plain = experiment.model, LanguageModel()
     sizes = {name: getattr(config, name) for name in ("num_layers", "width", "num_heads")}
     has_other_parts = config != dataclasses.replace(plain, **sizes)
-    if has_other_parts or not isinstance(experiment.optimizer, MuonAdam) or experiment.task.window:
+    if has_other_parts or not isinstance(experiment.optimizer, Config) or experiment.task.window:
         sys.exit("pytorch_language_model: only the experiment's own parts are written here")
     trainer = Trainer(experiment, pytorch_settings.SETTINGS[options.settings])
     trainer.warm_up()

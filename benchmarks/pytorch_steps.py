@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, pytorch_settings, step_settings
+from benchmarks import harness, pytorch_language_model, pytorch_settings, step_settings
 from dawnjax.config.experiment_flags import parse_request
 
 try:
@@ -203,6 +203,16 @@ class Transformer(nn.Module):
         )
 
 
+class LanguageModel(pytorch_language_model.Network):
+    """The language model, with the mean loss of a batch."""
+
+    def __init__(self, experiment: Any):
+        super().__init__(experiment, experiment.data.spec())
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return super().forward(batch["tokens"]).mean()
+
+
 _LEAVES = {
     "kernel": ("", "weight"),
     "scale": ("", "weight"),
@@ -222,8 +232,12 @@ def load(model: nn.Module, arrays: dict[str, np.ndarray]) -> None:
     Raises:
       KeyError: A parameter of this model is not there.
     """
-    given = {}
-    for path, array in arrays.items():
+    is_final = isinstance(model, LanguageModel)
+    given = {
+        name: torch.from_numpy(np.ascontiguousarray(array))
+        for name, array in (pytorch_language_model.renamed(arrays) if is_final else {}).items()
+    }
+    for path, array in ({} if is_final else arrays).items():
         *modules, leaf = path.split("/")
         if modules:
             inner, attribute = _LEAVES[leaf]
@@ -252,6 +266,9 @@ class Trainer:
         if "image" in batch:
             model: nn.Module = ResNet(experiment)
             batch = {"image": batch["image"].permute(0, 3, 1, 2), "label": batch["label"].long()}
+        elif "tokens" in batch:
+            model = LanguageModel(experiment)
+            batch = {"tokens": batch["tokens"].to(torch.int64)}
         else:
             batch = {name: array.to(torch.int64) for name, array in batch.items()}
             flagship = step_settings.FLAGSHIPS[options.model]
@@ -266,7 +283,8 @@ class Trainer:
         self.forward = self.model
         if settings.mode:
             self.forward = torch.compile(self.model, mode=settings.mode)
-        self.optimizer = optimizer_of(experiment, self.model)
+        is_compiled = bool(settings.mode)
+        self.optimizer = optimizer_of(experiment, self.model, is_compiled)
         self.mixed = experiment.compute_dtype == "bfloat16"
 
     def step(self) -> torch.Tensor:
@@ -287,9 +305,11 @@ class Trainer:
             torch.cuda.synchronize()
 
 
-def optimizer_of(experiment: Any, model: nn.Module) -> Any:
+def optimizer_of(experiment: Any, model: nn.Module, is_compiled: bool) -> Any:
     """The experiment's optimizer at a constant rate."""
     config, params = experiment.optimizer, list(model.parameters())
+    if config.TAG == "muon_adam":
+        return pytorch_language_model.MuonAdam(model, config, is_compiled)
     if config.TAG == "adam":
         return torch.optim.Adam(
             params,
@@ -351,6 +371,8 @@ def main() -> int:
     first = next(iter(timed.batch.values()))
     segments = timed.batch.get("target_segments")
     units = len(first) if segments is None else int((segments > 0).sum())
+    if "tokens" in timed.batch:
+        units = first[:, 1:].numel()
 
     def one_round() -> dict[str, Any]:
         begun = time.perf_counter()

@@ -117,7 +117,41 @@ _MULTI30K = Flagship(
     tiny_text=_TINY_TEXT,
 )
 
+_GPT2_SMALL = Flagship(
+    flags=(
+        "--experiment=fineweb_gpt2_small",
+        "--data=synthetic_tokens",
+        "--data.vocabulary=gpt2",
+        "--data.sequence_length=1024",
+        "--data.num_train_tokens=65536",
+        "--model.value_embeddings=0",
+        "--model.masks_documents=false",
+        "--task.window=0",
+        "--stages.boundary_epochs=",
+        "--schedule=constant",
+        "--num_epochs=1000",
+        "--accumulation_steps=1",
+    ),
+    batch=32,
+    tiny_flags=(
+        "--data.vocabulary=bytes",
+        "--task.target_vocabulary=bytes",
+        "--data.sequence_length=32",
+        "--model.num_layers=2",
+        "--model.width=32",
+        "--model.num_heads=2",
+        "--compute_dtype=float32",
+    ),
+    tiny_batch=4,
+    unit="tokens",
+    limit_per_second=None,
+    goal="as fast as PyTorch with flash attention and batched Muon",
+    pytorch=True,
+    variants=("base", "fused_attention", "latency_hiding", "no_triton_gemm"),
+)
+
 FLAGSHIPS = {
+    "gpt2_small": _GPT2_SMALL,
     "resnet50": Flagship(
         flags=(
             "--experiment=imagenet_resnet50",

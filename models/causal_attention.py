@@ -1,6 +1,7 @@
 """Attention to a window of earlier tokens of the same document."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,10 +37,10 @@ def causal_attention(
     length = query.shape[1]
     window = window or length
     if execution.attention == "fused" and query.shape[-1] % 8 == 0 and length % 2 == 0:
-        mask = visible(documents, 0, length, 0, length, window)
-        attended = jax.nn.dot_product_attention(
-            query, key, value, mask=mask[:, None], implementation="cudnn"
-        )
+        how: dict[str, Any] = {"is_causal": True, "local_window_size": (window - 1, 0)}
+        if documents is not None:
+            how = {"mask": visible(documents, 0, length, 0, length, window)[:, None]}
+        attended = jax.nn.dot_product_attention(query, key, value, implementation="cudnn", **how)
         return attended.astype(jnp.float32)
     block = max(_BLOCK, -(-length // _MOST_BLOCKS))
     attended = []
