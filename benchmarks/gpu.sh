@@ -12,6 +12,7 @@
 #   resnet50           train steps: every variant, against PyTorch
 #   amoebanet_d        train steps: every variant
 #   transformer_big    train steps: every variant, against PyTorch
+#   gpt2_small         the same of a language model, with Muon on both sides
 #   cifar10_resnet18   ten seeds to the target
 #   cifar10_wide_resnet34
 #   cifar10_record     ten seeds to the target: time to accuracy, by the ordinary loop
@@ -81,7 +82,7 @@ run_part() {
         --peer_seconds="$((seconds * 3 / (5 * (${#peers[@]} > 1 ? ${#peers[@]} : 1))))" \
         ${peers[@]+"${peers[@]}"}
       ;;
-    resnet50 | amoebanet_d | transformer_big)
+    resnet50 | amoebanet_d | transformer_big | gpt2_small)
       local how=(--seconds="$seconds")
       [ -n "$tiny" ] && how+=(--tiny --settings=eager --variants=base --rounds=1 --steps=2)
       run "$python" -m benchmarks steps --model="$1" "${how[@]}"
@@ -130,7 +131,7 @@ run_part() {
 }
 
 mkdir -p "$out"
-parts=(record speedrun resnet50 amoebanet_d transformer_big cifar10_resnet18 cifar10_wide_resnet34
+parts=(record speedrun resnet50 amoebanet_d transformer_big gpt2_small cifar10_resnet18 cifar10_wide_resnet34
   cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d)
 if [ "$part" = plan ]; then
   kind=DEVICE

@@ -15,6 +15,7 @@ from dawnjax.config.experiment import (
     WarmupLinear,
 )
 from dawnjax.config.tiny import tiny
+from dawnjax.experiments import fineweb_gpt2_small
 from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.token_shards import TokenShards
 from dawnjax.models.language_model import LanguageModel
@@ -31,6 +32,12 @@ EXPERIMENT = Experiment(
     global_batch_size=8,
     targets=(Target(metric="bits_per_byte", value=2.2, direction="at_most"),),
     evaluation=Evaluation(every_steps=50, global_batch_size=32),
+)
+
+TECHNIQUES = tuple(
+    technique
+    for technique in fineweb_gpt2_small.TECHNIQUES
+    if technique.name not in ("value_embeddings", "growing_window")
 )
 
 TINY = tiny(
