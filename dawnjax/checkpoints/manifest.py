@@ -44,6 +44,9 @@ class UnfinishedError(DamageError):
 
 def files_of(path: "epath.Path", prefix: str = "") -> Iterator[str]:
     """Yields the names of all files under a folder, with `/`, except its manifest."""
+    if _is_in_bucket(path):
+        yield from _objects_of(path)
+        return
     if prefix.count("/") > _DEEPEST:
         raise DamageError(f"{prefix[:40]}... is more than {_DEEPEST} folders deep")
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
@@ -52,6 +55,33 @@ def files_of(path: "epath.Path", prefix: str = "") -> Iterator[str]:
             yield from files_of(entry, name + "/")
         elif name != MANIFEST:
             yield name
+
+
+def _is_in_bucket(path: "epath.Path") -> bool:
+    return "://" in os.fspath(path)
+
+
+def _objects_of(path: "epath.Path") -> list[str]:
+    """The same of a bucket, which is asked once for each folder and not for each entry."""
+    names: list[str] = []
+    top = None
+    for folder, _, files in path.walk():
+        top = top or folder
+        names += [(folder.relative_to(top) / name).as_posix() for name in files if name]
+    return sorted(name for name in names if name != MANIFEST)
+
+
+def fingerprints(path: "epath.Path") -> dict[str, dict[str, Any]]:
+    """Size and hash of each file of a folder, once local ones are on disk.
+
+    Beside a run that trains: a local folder is hashed by one thread, and a bucket, which takes
+    time to answer and not the processor's, is asked for several objects at once.
+    """
+    names = list(files_of(path))
+    threads = 8 if _is_in_bucket(path) else 1
+    with ThreadPoolExecutor(threads) as pool:
+        found = pool.map(lambda name: fingerprint(path / name, sync=True), names)
+        return dict(zip(names, found, strict=True))
 
 
 def fingerprint(path: "epath.Path", *, sync: bool = False) -> dict[str, Any]:

@@ -48,8 +48,7 @@ from dawnjax.checkpoints.manifest import (
     DamageError,
     UnfinishedError,
     delete,
-    files_of,
-    fingerprint,
+    fingerprints,
     one_line,
     steps_of,
     verified_manifest,
@@ -400,8 +399,8 @@ class Checkpoints:
             self._before_manifest()
             if jax.process_index() == 0:
                 self._read_back(path, content["arrays"])
-                files = {name: fingerprint(path / name, sync=True) for name in files_of(path)}
-                write_manifest(path, {**content, "files": files}, remote=self._remote)
+                whole = {**content, "files": fingerprints(path)}
+                write_manifest(path, whole, remote=self._remote)
             self._assent.give()
         except Exception as error:  # As in save().
             self._save_failed(step, error)
