@@ -5,6 +5,16 @@
     dawnjax prepare --dataset=token_shards --documents=blank_lines \\
         --from=train.txt --validation=valid.txt --out=data/squad_text
     dawnjax train --experiment=wikipedia_bytes_small --data.data_dir=data/squad_text
+
+4 layers of width 128 with rotary positions, normalized queries and keys, squared ReLU, zero
+projections, a soft cap, U-net skips and document masks: 852,226 parameters. Muon for the kernels,
+Adam for the rest; 400 steps of 8 rows of 256 bytes. The loss is that of the first 65,536 tokens to
+predict.
+
+The target is PyTorch's, fixed before DawnJAX was trained to one: three seeds of a script with the
+same network, recipe and evaluations (`benchmarks/pytorch_language_model.py`, seeds 1000 to 1002)
+came to 2.371 to 2.380 bits a byte. Muon's rate of 0.01 was better there than 0.02; more was not
+searched.
 """
 
 from dawnjax.config.experiment import (
@@ -30,7 +40,8 @@ EXPERIMENT = Experiment(
     schedule=WarmupLinear(),
     max_steps=400,
     global_batch_size=8,
-    targets=(Target(metric="bits_per_byte", value=2.2, direction="at_most"),),
+    targets=(Target(metric="bits_per_byte", value=2.4, direction="at_most"),),
+    target_note="what three seeds of a PyTorch script of the same network all reached",
     evaluation=Evaluation(every_steps=50, global_batch_size=32),
 )
 
