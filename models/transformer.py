@@ -118,6 +118,12 @@ class Cache(NamedTuple):
     keys: list[jax.Array]
     values: list[jax.Array]
 
+    def reordered(self, rows: jax.Array) -> "Cache":
+        """The cache in which each beam continues the past of a row, int [batch x beams]."""
+        return self._replace(
+            keys=[past[rows] for past in self.keys], values=[past[rows] for past in self.values]
+        )
+
 
 class TransformerModule(nnx.Module):
     """Embedding, encoder, decoder, and the embedding again as the classifier."""

@@ -22,6 +22,7 @@ CHOICES = {
         "record_net": "models.record_net.RecordNet",
         "amoebanet_d": "models.amoebanet.AmoebaNetD",
         "transformer": "models.transformer.Transformer",
+        "gnmt": "models.gnmt.GNMT",
         "neumf": "models.neumf.NeuMF",
     },
     "data": {

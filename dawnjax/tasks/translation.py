@@ -43,12 +43,17 @@ class Decoding:
     Attributes:
       num_beams: Hypotheses kept by the beam search; 1 is greedy search.
       length_penalty: The exponent alpha of the length penalty; no use to greedy search.
+      coverage_penalty: The factor beta of the coverage penalty, for models that keep the sum of
+        their attention; no use to greedy search.
       max_extra_tokens: A translation ends this many tokens past its source's length at the latest
         (Vaswani et al. 2017, section 6.1, has 50).
     """
 
     num_beams: Annotated[int, Limit(lambda value: 1 <= value <= 64, "lie in 1 to 64")] = 1
     length_penalty: Annotated[float, Limit(lambda value: 0 <= value <= 10, "lie in 0 to 10")] = 0.6
+    coverage_penalty: Annotated[float, Limit(lambda value: 0 <= value <= 10, "lie in 0 to 10")] = (
+        0.0
+    )
     max_extra_tokens: Annotated[
         int, Limit(lambda value: 0 <= value <= 1000, "lie in 0 to 1000")
     ] = 50
@@ -90,17 +95,23 @@ class Translation(Task):
     decoding: Decoding = Decoding()
 
     def validate(self, model: Any, spec: Any) -> None:
-        """Refuses a machine without sacreBLEU."""
-        del model, spec
+        """Refuses a machine without sacreBLEU, and a coverage penalty that nothing can count."""
+        del spec
         bleu.require_sacrebleu()
+        if self.decoding.coverage_penalty and not getattr(model, "has_coverage", False):
+            raise ConfigError(
+                f"task.decoding.coverage_penalty={self.decoding.coverage_penalty:g} needs a model "
+                f"that sums its attention, such as gnmt, and model={model.TAG} does not: give 0"
+            )
 
     def validate_evaluation(self, changed: Mapping[str, Any]) -> None:
-        """Refuses a length penalty without a beam."""
-        if "decoding.length_penalty" in changed and self.decoding.num_beams == 1:
-            raise ConfigError(
-                "--task.decoding.length_penalty is for beam search, and this is greedy: give "
-                "--task.decoding.num_beams too"
-            )
+        """Refuses a penalty without a beam."""
+        for name in ("decoding.length_penalty", "decoding.coverage_penalty"):
+            if name in changed and self.decoding.num_beams == 1:
+                raise ConfigError(
+                    f"--task.{name} is for beam search, and this is greedy: give "
+                    "--task.decoding.num_beams too"
+                )
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
         """Refuses a BLEU that was written as a fraction."""
@@ -192,7 +203,8 @@ class Translation(Task):
         }
         if config.num_beams == 1:
             return greedy_search(module.decode_next, cache, limits, **search)
-        return beam_search(module.decode_next, cache, limits, num_beams=config.num_beams, **search)
+        search |= {"num_beams": config.num_beams, "beta": config.coverage_penalty}
+        return beam_search(module.decode_next, cache, limits, **search)
 
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
