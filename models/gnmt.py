@@ -24,7 +24,7 @@ from flax import nnx
 
 from dawnjax.limits import FractionBelowOne, Limit, OneOrMore, check_fields
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
-from dawnjax.models.cross_entropy import token_losses
+from dawnjax.models.cross_entropy import sum_of_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.lstm import LSTM, BidirectionalLSTM, State, uniform
@@ -183,9 +183,7 @@ class GNMTModule(nnx.Module):
           label_smoothing: The probability that is spread evenly over the vocabulary.
         """
         logits = self.logits(hidden)
-        losses: jax.Array = token_losses(logits, targets, label_smoothing, self.execution.platform)
-        sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
-        return sums.sum((1, 2))  # one reduction over devices, for both
+        return sum_of_losses(logits, targets, real, label_smoothing, self.execution)
 
     def embed(self, tokens: jax.Array) -> jax.Array:
         """Embeddings, [..., width]."""

@@ -25,7 +25,8 @@ def loud():
     module = build()
     for _, param in nnx.iter_graph(module):
         if isinstance(param, nnx.Param):
-            param[...] = param[...] * 12
+            param[...] = param[...] * 30
+    module.classifier_bias[...] = jnp.zeros(VOCABULARY)
     return module
 
 

@@ -71,7 +71,8 @@ def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(model):
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
     # Images large enough for each of them.
     images = {"image_shape": (136, 136, 3), "num_classes": 10}
-    others = {"transformer": {"vocabulary_size": 20}, "neumf": {"num_users": 3, "num_items": 4}}
+    text = {"vocabulary_size": 20}
+    others = {"transformer": text, "gnmt": text, "neumf": {"num_users": 3, "num_items": 4}}
     data: dict[str, Any] = others.get(model.TAG, images)
 
     def build():

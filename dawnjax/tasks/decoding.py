@@ -28,7 +28,10 @@ class DecodingCache(Protocol):
 
 
 DecodeNext = Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
-"""From `(cache, tokens [batch, beams], position)` to `(logits [batch, beams, vocabulary], cache)`."""
+"""From `(cache, tokens [batch, beams], position)` to `(logits, cache)`.
+
+Logits are float32 [batch, beams, vocabulary].
+"""
 
 
 class Decoded(NamedTuple):
