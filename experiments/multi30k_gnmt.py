@@ -13,7 +13,9 @@ from dawnjax.config.experiment import (
     Target,
     WarmupLinear,
 )
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.synthetic_text import SyntheticText
 from dawnjax.models.gnmt import GNMT
 from dawnjax.tasks.translation import Translation
 
@@ -30,4 +32,10 @@ EXPERIMENT = Experiment(
     ema_decay=0.99,
     targets=(Target(metric="bleu", value=30.0),),
     evaluation=Evaluation(weights="ema", first_epoch=2.0, global_batch_size=250),
+)
+
+TINY = tiny(
+    EXPERIMENT,
+    data=SyntheticText(num_train_examples=32, num_eval_examples=20),
+    model=GNMT(num_layers=2, width=16),
 )

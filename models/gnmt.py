@@ -22,7 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from dawnjax.limits import FractionBelowOne, Limit, OneOrMore, check_fields
+from dawnjax.limits import (
+    FractionBelowOne,
+    Limit,
+    NonNegative,
+    OneOrMore,
+    Positive,
+    check_fields,
+)
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
 from dawnjax.models.cross_entropy import sum_of_losses
 from dawnjax.models.dropout import Dropout
@@ -42,6 +49,11 @@ class GNMT:
       num_layers: Layers of the encoder, and of the decoder.
       width: Channels of the embedding and of each layer, a direction.
       dropout_rate: Dropout of each layer's input.
+      initial_bound: All parameters but the attention's length and bias start uniform between plus
+        and minus this. A gate's input deviates by about the square of it times the root of the
+        width: a narrower network needs a larger one. MLPerf's reference has 0.1 (`init_lstm_`).
+      attention_length: The length with which the attention's score vector starts, the largest
+        difference of scores being a few times that; 0 takes 1 / sqrt(width), as MLPerf's reference.
     """
 
     TAG: ClassVar[str] = "gnmt"
@@ -50,6 +62,8 @@ class GNMT:
     num_layers: Annotated[int, Limit(lambda value: value >= 2, "be 2 or more")] = 4
     width: OneOrMore[int] = 1024
     dropout_rate: FractionBelowOne = 0.2
+    initial_bound: Positive[float] = 0.1
+    attention_length: NonNegative[float] = 0.0
 
     def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "GNMTModule":
         """Makes the network for a joint vocabulary."""
@@ -119,23 +133,24 @@ class GNMTModule(nnx.Module):
     def __init__(self, config: GNMT, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs):
         self.config = config
         self.execution, self.arithmetic = execution, arithmetic_of(execution)
-        width, arithmetic = config.width, self.arithmetic
-        self.embedding = uniform((vocabulary_size, width), rngs)
+        width, bound = config.width, config.initial_bound
+        self.embedding = uniform((vocabulary_size, width), bound, rngs)
+
+        def layer(in_width: int) -> LSTM:
+            return LSTM(in_width, width, self.arithmetic, bound, rngs)
 
         def layers(first: int, in_width: int) -> nnx.Dict:
             numbers = range(first, config.num_layers + 1)
-            return nnx.Dict(
-                {f"layer_{n}": LSTM(in_width, width, arithmetic, rngs) for n in numbers}
-            )
+            return nnx.Dict({f"layer_{number}": layer(in_width) for number in numbers})
 
-        self.encoder_first = BidirectionalLSTM(width, width, arithmetic, rngs)
-        self.encoder_second = LSTM(2 * width, width, arithmetic, rngs)
+        self.encoder_first = BidirectionalLSTM(width, width, self.arithmetic, bound, rngs)
+        self.encoder_second = layer(2 * width)
         self.encoder = layers(3, width)
-        self.decoder_first = LSTM(width, width, arithmetic, rngs)
-        self.attention = Attention(width, arithmetic, rngs)
+        self.decoder_first = layer(width)
+        self.attention = Attention(config, self.arithmetic, rngs)
         self.decoder = layers(2, 2 * width)
-        self.classifier = uniform((vocabulary_size, width), rngs)
-        self.classifier_bias = uniform((vocabulary_size,), rngs)
+        self.classifier = uniform((vocabulary_size, width), bound, rngs)
+        self.classifier_bias = uniform((vocabulary_size,), bound, rngs)
 
     def __call__(
         self,
@@ -201,7 +216,8 @@ class GNMTModule(nnx.Module):
     def logits(self, hidden: jax.Array) -> jax.Array:
         """float32 logits [..., vocabulary]."""
         kernel, float32 = self.classifier[...], jnp.dtype("float32")
-        return linear(hidden, kernel, self.arithmetic, "oi", float32) + self.classifier_bias[...]
+        product: jax.Array = linear(hidden, kernel, self.arithmetic, "oi", float32)
+        return product + self.classifier_bias[...]
 
     def start_cache(
         self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int
@@ -253,16 +269,17 @@ class Attention(nnx.Module):
     """Additive attention whose score vector has a learned length.
 
     Source: Bahdanau et al. 2015, appendix A.1.2; the length as in Salimans and Kingma 2016, "Weight
-    Normalization" (arXiv 1602.07868), equation 2, and starting at 1 / sqrt(width) as in the MLPerf
-    reference.
+    Normalization" (arXiv 1602.07868), equation 2.
     """
 
-    def __init__(self, width: int, arithmetic: Arithmetic, rngs: nnx.Rngs):
+    def __init__(self, config: GNMT, arithmetic: Arithmetic, rngs: nnx.Rngs):
         self.arithmetic = arithmetic
-        self.query_kernel = uniform((width, width), rngs)
-        self.key_kernel = uniform((width, width), rngs)
-        self.direction = uniform((width,), rngs)
-        self.length = nnx.Param(jnp.full((), 1 / math.sqrt(width), jnp.float32))
+        width, bound = config.width, config.initial_bound
+        self.query_kernel = uniform((width, width), bound, rngs)
+        self.key_kernel = uniform((width, width), bound, rngs)
+        self.direction = uniform((width,), bound, rngs)
+        length = config.attention_length or 1 / math.sqrt(width)
+        self.length = nnx.Param(jnp.full((), length, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
 
     def keys(self, encoded: jax.Array) -> jax.Array:
@@ -286,8 +303,8 @@ class Attention(nnx.Module):
         """
         direction = self.direction[...]
         vector = direction * (self.length[...] / jnp.linalg.norm(direction))
-        query = linear(queried, self.query_kernel[...], self.arithmetic)
-        query = query + self.bias[...].astype(query.dtype)
+        query: jax.Array = linear(queried, self.query_kernel[...], self.arithmetic)
+        query += self.bias[...].astype(query.dtype)
         scores = jnp.where(visible, _scores(query, keys, vector), MASKED)
         weights = jax.nn.softmax(scores, axis=-1)
         products = self.arithmetic.products

@@ -21,9 +21,6 @@ from flax import nnx
 
 from dawnjax.models.arithmetic import Arithmetic, linear
 
-INITIAL_BOUND = 0.1
-"""Kernels and biases start uniform in [-0.1, 0.1]. Source: `init_lstm_` of MLPerf's GNMT."""
-
 
 class State(NamedTuple):
     """What an LSTM keeps from one time to the next.
@@ -40,11 +37,25 @@ class State(NamedTuple):
 class LSTM(nnx.Module):
     """One layer in one direction: from [batch, length, in] to [batch, length, width]."""
 
-    def __init__(self, in_width: int, width: int, arithmetic: Arithmetic, rngs: nnx.Rngs):
+    def __init__(
+        self,
+        in_width: int,
+        width: int,
+        arithmetic: Arithmetic,
+        initial_bound: float,
+        rngs: nnx.Rngs,
+    ):
+        """Args:
+        in_width: Channels of the inputs.
+        width: Channels of the state.
+        arithmetic: The dtypes.
+        initial_bound: Kernels and biases start uniform between plus and minus this.
+        rngs: The source of that.
+        """
         self.width, self.arithmetic = width, arithmetic
-        self.input_kernel = uniform((in_width, 4 * width), rngs)
-        self.state_kernel = uniform((width, 4 * width), rngs)
-        self.bias = uniform((4 * width,), rngs)
+        self.input_kernel = uniform((in_width, 4 * width), initial_bound, rngs)
+        self.state_kernel = uniform((width, 4 * width), initial_bound, rngs)
+        self.bias = uniform((4 * width,), initial_bound, rngs)
 
     def __call__(
         self, inputs: jax.Array, segments: jax.Array, *, is_reversed: bool = False
@@ -60,7 +71,7 @@ class LSTM(nnx.Module):
         before = jnp.pad(segments[:, kept], ((0, 0), sides))
         real = segments > 0
         starts = real & (segments != before)
-        outputs = _recur(
+        outputs: jax.Array = _recur(
             self.project(inputs).swapaxes(0, 1),
             self.state_kernel[...],
             starts.T[..., None],
@@ -96,9 +107,17 @@ class LSTM(nnx.Module):
 class BidirectionalLSTM(nnx.Module):
     """Two layers over the same inputs, one in each direction, side by side."""
 
-    def __init__(self, in_width: int, width: int, arithmetic: Arithmetic, rngs: nnx.Rngs):
-        self.forward = LSTM(in_width, width, arithmetic, rngs)
-        self.backward = LSTM(in_width, width, arithmetic, rngs)
+    def __init__(
+        self,
+        in_width: int,
+        width: int,
+        arithmetic: Arithmetic,
+        initial_bound: float,
+        rngs: nnx.Rngs,
+    ):
+        """As `LSTM`."""
+        self.forward = LSTM(in_width, width, arithmetic, initial_bound, rngs)
+        self.backward = LSTM(in_width, width, arithmetic, initial_bound, rngs)
 
     def __call__(self, inputs: jax.Array, segments: jax.Array) -> jax.Array:
         """Maps [batch, length, in] to [batch, length, 2 x width]."""
@@ -109,17 +128,17 @@ class BidirectionalLSTM(nnx.Module):
         return jnp.concatenate(directions, axis=-1)
 
 
-def uniform(shape: tuple[int, ...], rngs: nnx.Rngs) -> nnx.Param:
-    """A float32 parameter, uniform in [-0.1, 0.1]."""
-    bounds = {"minval": -INITIAL_BOUND, "maxval": INITIAL_BOUND}
-    return nnx.Param(jax.random.uniform(rngs.params(), shape, jnp.float32, **bounds))
+def uniform(shape: tuple[int, ...], bound: float, rngs: nnx.Rngs) -> nnx.Param:
+    """A float32 parameter, uniform in [-bound, bound]."""
+    values = jax.random.uniform(rngs.params(), shape, jnp.float32, minval=-bound, maxval=bound)
+    return nnx.Param(values)
 
 
 def _gates(
     projected: jax.Array, hidden: jax.Array, kernel: jax.Array, arithmetic: Arithmetic
 ) -> tuple[jax.Array, ...]:
     """Input, forget, cell and output gates, float32 [rows, width] each."""
-    product = linear(hidden, kernel, arithmetic, "io", jnp.dtype("float32"))
+    product: jax.Array = linear(hidden, kernel, arithmetic, "io", jnp.dtype("float32"))
     parts = jnp.split(projected.astype(jnp.float32) + product, 4, axis=-1)
     sigmoid = jax.nn.sigmoid
     return sigmoid(parts[0]), sigmoid(parts[1]), jnp.tanh(parts[2]), sigmoid(parts[3])
@@ -196,7 +215,7 @@ def _recur_backward(arithmetic, is_reversed, saved, gradient):
             ],
             axis=-1,
         ).astype(dtype)
-        back = linear(to_gates, rounded, arithmetic, "oi", float32)
+        back: jax.Array = linear(to_gates, rounded, arithmetic, "oi", float32)
         # Padding hands the state on as it is; a start takes none.
         to_hidden = jnp.where(is_real, back, to_hidden)
         to_cell = jnp.where(is_real, to_next * keep, to_cell)

@@ -8,6 +8,7 @@ import pytest
 from flax import nnx
 
 from dawnjax.models.arithmetic import arithmetic_of
+from dawnjax.models.dtypes import ComputeDtype
 from dawnjax.models.execution import Execution
 from dawnjax.models.lstm import LSTM, BidirectionalLSTM
 from dawnjax.profile.model_flops import product_flops
@@ -16,7 +17,7 @@ IN, WIDTH = 5, 3
 SEGMENTS = jnp.array([[1, 1, 1, 2, 2, 0], [1, 0, 0, 0, 0, 0], [1, 1, 2, 2, 2, 2]])
 
 
-def arithmetic(dtype="float32"):
+def arithmetic(dtype: ComputeDtype = "float32"):
     return arithmetic_of(Execution(platform="cpu", compute_dtype=dtype, batch_norm_group_size=0))
 
 
@@ -39,7 +40,7 @@ def by_hand(layer, values, is_reversed=False):
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_each_segment_of_a_row_gives_what_it_gives_alone(is_reversed):
-    layer, values = LSTM(IN, WIDTH, arithmetic(), nnx.Rngs(0)), inputs()
+    layer, values = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0)), inputs()
     outputs = np.array(layer(values, SEGMENTS, is_reversed=is_reversed))
     for row in range(3):
         for segment in (1, 2):
@@ -51,7 +52,7 @@ def test_each_segment_of_a_row_gives_what_it_gives_alone(is_reversed):
 
 
 def test_steps_give_the_outputs_of_the_scan():
-    layer, values = LSTM(IN, WIDTH, arithmetic(), nnx.Rngs(0)), inputs()[:1]
+    layer, values = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0)), inputs()[:1]
     state = layer.start(1)
     for time in range(6):
         state = layer.step(values[:, time], state)
@@ -62,7 +63,7 @@ def test_steps_give_the_outputs_of_the_scan():
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_gradients_are_those_of_pytorch(is_reversed):
     torch = pytest.importorskip("torch")
-    layer, values = LSTM(IN, WIDTH, arithmetic(), nnx.Rngs(1)), inputs(2)
+    layer, values = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(1)), inputs(2)
     weights = jnp.array(np.random.default_rng(3).normal(size=(3, 6, WIDTH)), jnp.float32)
     graph, params = nnx.split(layer)
 
@@ -90,7 +91,7 @@ def test_gradients_are_those_of_pytorch(is_reversed):
 
 
 def test_gradients_across_segments_and_padding_are_the_finite_differences():
-    layer, values = BidirectionalLSTM(IN, WIDTH, arithmetic(), nnx.Rngs(1)), inputs(2)
+    layer, values = BidirectionalLSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(1)), inputs(2)
     graph, params = nnx.split(layer)
 
     def total(params, values):
@@ -103,15 +104,14 @@ def test_gradients_across_segments_and_padding_are_the_finite_differences():
 
 def test_bfloat16_is_float32_to_three_digits():
     values = inputs()
-    exact, rounded = (
-        LSTM(IN, WIDTH, arithmetic(dtype), nnx.Rngs(0))(values, SEGMENTS)
-        for dtype in ("float32", "bfloat16")
-    )
+    exact = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0))(values, SEGMENTS)
+    rounded = LSTM(IN, WIDTH, arithmetic("bfloat16"), 0.1, nnx.Rngs(0))(values, SEGMENTS)
     np.testing.assert_allclose(rounded, exact, atol=5e-3)
+    assert not np.array_equal(rounded, exact)
 
 
 def test_the_products_of_a_scan_count_once_a_time():
-    layer = BidirectionalLSTM(IN, WIDTH, arithmetic(), nnx.Rngs(0))
+    layer = BidirectionalLSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0))
     graph, params = nnx.split(layer)
     jaxpr = jax.make_jaxpr(lambda p, v: nnx.merge(graph, p)(v, SEGMENTS))(params, inputs()).jaxpr
     # Two directions, 18 tokens, [5 + 3, 12] kernels, two FLOPs a multiply-add.

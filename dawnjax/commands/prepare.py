@@ -19,6 +19,7 @@ from dawnjax.input_pipeline import (
     photograph_preparation,
     synthetic,
     synthetic_ratings,
+    synthetic_text,
 )
 from dawnjax.input_pipeline.preparation import FlagError, Preparation, Progress, Request
 
@@ -36,6 +37,7 @@ WITHOUT_PREPARATION = {
     "digits": digits.WITHOUT_PREPARATION,
     "synthetic": synthetic.WITHOUT_PREPARATION,
     "synthetic_ratings": synthetic_ratings.WITHOUT_PREPARATION,
+    "synthetic_text": synthetic_text.WITHOUT_PREPARATION,
 }
 
 DESCRIPTION = """

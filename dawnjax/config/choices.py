@@ -32,6 +32,7 @@ CHOICES = {
         "images": "input_pipeline.images.Images",
         "synthetic": "input_pipeline.synthetic.Synthetic",
         "parallel_text": "input_pipeline.parallel_text.ParallelText",
+        "synthetic_text": "input_pipeline.synthetic_text.SyntheticText",
         "movielens": "input_pipeline.movielens.MovieLens",
         "synthetic_ratings": "input_pipeline.synthetic_ratings.SyntheticRatings",
     },

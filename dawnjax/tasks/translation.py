@@ -79,13 +79,14 @@ class Translation(Task):
     Attributes:
       label_smoothing: Probability spread evenly over the vocabulary.
       decoding: How a translation is searched for in an evaluation.
+      scoring: How BLEU is computed.
     """
 
     TAG: ClassVar[str] = "translation"
     metrics: ClassVar = (BLEU, loss_metric("nats a target token"))
     arrays: ClassVar = ("source", "source_segments", "target", "target_segments")
     example_unit: ClassVar[str] = "packed rows"
-    evaluation_fields: ClassVar = ("decoding",)
+    evaluation_fields: ClassVar = ("decoding", "scoring")
     other_set_flags: ClassVar = {
         "data.source": "Another set to translate: a file of sentences.",
         "data.target": "The file of their reference translations.",
@@ -93,6 +94,7 @@ class Translation(Task):
 
     label_smoothing: FractionBelowOne = 0.0
     decoding: Decoding = Decoding()
+    scoring: bleu.Scoring = bleu.CUSTOMARY
 
     def validate(self, model: Any, spec: Any) -> None:
         """Refuses a machine without sacreBLEU, and a coverage penalty that nothing can count."""
@@ -211,7 +213,7 @@ class Translation(Task):
     ) -> dict[str, float | str]:
         """BLEU from 0 to 100, the mean loss, and the signature that says how BLEU was computed."""
         texts = setting.data.vocabulary().decode(totals["translations"])
-        score, signature = bleu.corpus_bleu(texts, setting.data.references())
+        score, signature = bleu.corpus_bleu(texts, setting.data.references(), self.scoring)
         loss = totals["loss"].item() / totals["target_tokens"].item()
         return {"bleu": score, "loss": loss, "bleu_signature": signature}
 
@@ -241,7 +243,7 @@ class Translation(Task):
 
         def quality(answers: list[str], positions: list[int]) -> dict[str, Any]:
             wanted = [references[position] for position in positions]
-            score, signature = bleu.corpus_bleu(answers, wanted)
+            score, signature = bleu.corpus_bleu(answers, wanted, self.scoring)
             return {"bleu": score, "bleu_signature": signature}
 
         timed = (
