@@ -46,6 +46,7 @@ SETTINGS = {
     "eager, memory kept": Settings(keeps_memory=True),
     "eager, NCHW, memory kept": Settings(is_channels_last=False, keeps_memory=True),
     "eager, bfloat16, memory kept": Settings(keeps_memory=True, is_mixed=True),
+    "eager, bfloat16, one thread": Settings(threads=1, keeps_memory=True, is_mixed=True),
     "eager, one thread": Settings(threads=1, keeps_memory=True),
     "compiled": Settings("default"),
     "compiled, memory kept": Settings("default", keeps_memory=True),
@@ -66,7 +67,10 @@ CPU = ("eager", "eager, memory kept", "compiled, memory kept", "max-autotune, me
 CPU_VECTORS = (*CPU, "eager, one thread", "compiled, one thread")
 """Tried on a CPU for small networks of vectors, which have no layout of images."""
 
-CPU_RECURRENT = ("eager", "eager, memory kept", "eager, bfloat16, memory kept")
+CPU_RECURRENT = (
+    *("eager, memory kept", "eager, one thread"),
+    *("eager, bfloat16, memory kept", "eager, bfloat16, one thread"),
+)
 """Tried on a CPU for `nn.LSTM`, which `torch.compile` leaves as it is."""
 
 CPU_IMAGES = (*CPU, "eager, NCHW, memory kept", "compiled, NCHW, memory kept")

@@ -44,7 +44,7 @@ FLOAT32 = "--compute_dtype=float32"
 LEARNS = [
     *("--num_epochs=40", "--model.width=48", "--model.dropout_rate=0", "--evaluation.weights=raw"),
     *("--optimizer.base_learning_rate=1e-2", "--schedule.warmup_epochs=2"),
-    *("--model.initial_bound=0.4", "--model.num_layers=2"),
+    *("--model.initial_bound=0.3", "--model.num_layers=2", "--model.attention_length=1.5"),
 ]
 """What lets the small translator say something: 320 steps."""
 
