@@ -59,7 +59,7 @@ def compare(
     script: str,
     ways: Sequence[str],
     arguments: argparse.Namespace,
-    screening: Sequence[str] = (),
+    screening_flags: Sequence[str] = (),
 ) -> int:
     """Runs trials of an experiment and of PyTorch's script in turn; prints and writes the ratios.
 
@@ -69,9 +69,9 @@ def compare(
       script: The benchmark that is PyTorch's side.
       ways: Settings of PyTorch that are tried first.
       arguments: What `add_flags` added.
-      screening: Flags of the script for the trials that find PyTorch's fastest way.
+      screening_flags: Of the script while ways are tried, such as shorter trials.
     """
-    tried = _screen(script, ways, screening)
+    tried = _screen(script, ways, screening_flags)
     seconds = {name: way["seconds_an_epoch"] for name, way in tried.items() if "failed" not in way}
     if not seconds:
         sys.exit(f"{script}: PyTorch failed in every way: {tried}")

@@ -24,7 +24,7 @@ def main() -> int:
         "pytorch_language_model",
         pytorch_settings.CPU,
         parser.parse_args(),
-        screening=["--max_steps=60"],
+        screening_flags=["--max_steps=60"],
     )
 
 

@@ -26,12 +26,14 @@ class Settings:
       is_channels_last: Whether images and kernels are NHWC in memory.
       keeps_memory: Whether glibc keeps what the process frees.
       threads: Of a CPU; 0 for PyTorch's own choice, a thread a core.
+      is_mixed: Whether autocast rounds factors to bfloat16, where the benchmark leaves a choice.
     """
 
     mode: str = ""
     is_channels_last: bool = True
     keeps_memory: bool = False
     threads: int = 0
+    is_mixed: bool = False
 
     def environment(self) -> dict[str, str]:
         """The variables of the process."""
@@ -43,6 +45,8 @@ SETTINGS = {
     "eager": Settings(),
     "eager, memory kept": Settings(keeps_memory=True),
     "eager, NCHW, memory kept": Settings(is_channels_last=False, keeps_memory=True),
+    "eager, bfloat16, memory kept": Settings(keeps_memory=True, is_mixed=True),
+    "eager, bfloat16, one thread": Settings(threads=1, keeps_memory=True, is_mixed=True),
     "eager, one thread": Settings(threads=1, keeps_memory=True),
     "compiled": Settings("default"),
     "compiled, memory kept": Settings("default", keeps_memory=True),
@@ -62,6 +66,12 @@ CPU = ("eager", "eager, memory kept", "compiled, memory kept", "max-autotune, me
 
 CPU_VECTORS = (*CPU, "eager, one thread", "compiled, one thread")
 """Tried on a CPU for small networks of vectors, which have no layout of images."""
+
+CPU_RECURRENT = (
+    *("eager, memory kept", "eager, one thread"),
+    *("eager, bfloat16, memory kept", "eager, bfloat16, one thread"),
+)
+"""Tried on a CPU for `nn.LSTM`, which `torch.compile` leaves as it is."""
 
 CPU_IMAGES = (*CPU, "eager, NCHW, memory kept", "compiled, NCHW, memory kept")
 """Tried on a CPU for convolutions."""

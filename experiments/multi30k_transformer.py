@@ -23,7 +23,9 @@ from dawnjax.config.experiment import (
     Target,
     WarmupLinear,
 )
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.synthetic_text import SyntheticText
 from dawnjax.models.transformer import Transformer
 from dawnjax.tasks.translation import Translation
 
@@ -59,4 +61,10 @@ EXPERIMENT = Experiment(
             date="2026-11-21",
         ),
     ),
+)
+
+TINY = tiny(
+    EXPERIMENT,
+    data=SyntheticText(num_train_examples=32, num_eval_examples=20),
+    model=Transformer(num_layers=1, width=16, hidden_width=16, num_heads=2),
 )

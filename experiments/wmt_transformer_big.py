@@ -23,7 +23,9 @@ from dawnjax.config.experiment import (
     InverseSquareRoot,
     Target,
 )
+from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.synthetic_text import SyntheticText
 from dawnjax.models.transformer import Transformer
 from dawnjax.tasks.translation import Decoding, Translation
 
@@ -43,4 +45,10 @@ EXPERIMENT = Experiment(
     evaluation=Evaluation(
         global_batch_size=256,
     ),
+)
+
+TINY = tiny(
+    EXPERIMENT,
+    data=SyntheticText(num_train_examples=32, num_eval_examples=20),
+    model=Transformer(num_layers=1, width=16, hidden_width=16, num_heads=2),
 )

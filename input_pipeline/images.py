@@ -21,7 +21,7 @@ SIDES = range(8, 1025)
 
 TAKEN = (
     *("cifar10", "digits", "image_arrays", "images", "imagenet", "movielens", "parallel_text"),
-    *("synthetic", "synthetic_ratings", "synthetic_tokens", "token_shards"),
+    *("synthetic", "synthetic_ratings", "synthetic_text", "synthetic_tokens", "token_shards"),
 )
 """Names of other datasets: a person's images are never taken for them."""
 

@@ -8,7 +8,28 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dawnjax.models.execution import Platform
+from dawnjax.models.execution import Execution, Platform
+
+
+def sum_of_losses(
+    logits: jax.Array,
+    targets: jax.Array,
+    real: jax.Array,
+    label_smoothing: float,
+    execution: Execution,
+) -> jax.Array:
+    """Summed loss of real tokens, in nats, and their number: float32 [2].
+
+    Args:
+      logits: float32 [batch, length, vocabulary].
+      targets: int32 [batch, length].
+      real: bool [batch, length]; padding counts nothing.
+      label_smoothing: The probability that is spread evenly over the vocabulary.
+      execution: Says the platform.
+    """
+    losses: jax.Array = token_losses(logits, targets, label_smoothing, execution.platform)
+    sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
+    return sums.sum((1, 2))  # one reduction over devices, for both
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))

@@ -24,7 +24,7 @@ from flax import nnx
 from dawnjax.limits import FractionBelowOne, OneOrMore, check_fields, require
 from dawnjax.models.activations import relu_of_sum
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
-from dawnjax.models.cross_entropy import token_losses
+from dawnjax.models.cross_entropy import sum_of_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 
@@ -118,6 +118,12 @@ class Cache(NamedTuple):
     keys: list[jax.Array]
     values: list[jax.Array]
 
+    def reordered(self, rows: jax.Array) -> "Cache":
+        """The cache in which each beam continues the past of a row, int [batch x beams]."""
+        return self._replace(
+            keys=[past[rows] for past in self.keys], values=[past[rows] for past in self.values]
+        )
+
 
 class TransformerModule(nnx.Module):
     """Embedding, encoder, decoder, and the embedding again as the classifier."""
@@ -180,9 +186,7 @@ class TransformerModule(nnx.Module):
           label_smoothing: The probability that is spread evenly over the vocabulary.
         """
         logits = self.logits(hidden)
-        losses: jax.Array = token_losses(logits, targets, label_smoothing, self.execution.platform)
-        sums = jnp.stack([jnp.where(real, losses, 0.0), real.astype(jnp.float32)])
-        return sums.sum((1, 2))  # one reduction over devices, for both
+        return sum_of_losses(logits, targets, real, label_smoothing, self.execution)
 
     def embed(self, tokens: jax.Array, positions: jax.Array, length: int) -> jax.Array:
         """Scaled embeddings plus encodings of positions below `length`: [..., width]."""

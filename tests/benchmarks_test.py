@@ -208,3 +208,70 @@ def test_both_sides_of_recommendation_have_one_network_and_metric():
     np.testing.assert_allclose(ours, logits, atol=2e-5)
     hits = measures(ranks_of_first(ours, held_out["items"]))["hit_rate_at_10"]
     assert trainer.evaluate(users, items) == pytest.approx(float(hits.mean()))
+
+
+def test_both_sides_of_gnmt_have_one_loss_and_one_search():
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+    from benchmarks import pytorch_gnmt as theirs
+    from dawnjax.input_pipeline.synthetic_text import SyntheticText
+    from dawnjax.models.gnmt import GNMT
+    from dawnjax.tasks.decoding import greedy_search
+    from dawnjax.tasks.translation import decoder_inputs
+
+    data = SyntheticText(num_train_examples=3)
+    model = GNMT(num_layers=3, width=8, dropout_rate=0.0, initial_bound=1.5)
+    task = dataclasses.replace(theirs.EXPERIMENT.task, label_smoothing=0.1)
+    experiment = dataclasses.replace(theirs.EXPERIMENT, data=data, model=model, task=task)
+    spec, arrays = data.spec(), data.load("train")
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    made = pure_model(
+        lambda rngs: model.build(
+            vocabulary_size=spec.vocabulary_size, execution=execution, rngs=rngs
+        )
+    )
+    params, _ = made.init(jax.random.key(0))
+    module = made.bind(params, {})
+    segments = jax.numpy.asarray(arrays["target_segments"], "int32")
+    targets = jax.numpy.asarray(arrays["target"], "int32")
+    sources = arrays["source"].astype("int32"), arrays["source_segments"].astype("int32")
+    hidden = module(*sources, decoder_inputs(targets, segments), segments)
+    total, count = module.loss_and_count(hidden, targets, segments > 0, 0.1)
+    trainer = theirs.Trainer(experiment, False)
+    trainer.average.load_state_dict(_as_pytorch(params, torch))
+    # Pairs out of their rows, padded one by one.
+    pairs = theirs.read_pairs(experiment)
+    padded = [theirs.padded(list(side)) for side in zip(*pairs, strict=True)]
+    with torch.inference_mode():
+        assert float(trainer.average(*padded)) == pytest.approx(float(total / count), abs=1e-5)
+    source = padded[0].numpy().astype("int32")
+    real = (source > 0).astype("int32")
+    cache = module.start_cache(source, real, 1, 12)
+    search = {"max_length": source.shape[1] + 4, "end": spec.end}
+    ours = greedy_search(module.decode_next, cache, real.sum(1) + 4, **search).tokens
+    with torch.inference_mode():
+        written = trainer.average.translate(padded[0], 4, spec.end).numpy()
+    np.testing.assert_array_equal(np.array(ours)[:, : written.shape[1]], written)
+    assert len(np.unique(written, axis=0)) > 3
+
+
+def _as_pytorch(params: Any, torch: Any) -> dict[str, Any]:
+    """GNMT's parameters under PyTorch's names; the second bias of a layer is 0."""
+    layers = {f"encoder_{side}": params["encoder_first"][side] for side in ("forward", "backward")}
+    encoder = [params["encoder_second"], *params["encoder"].values()]
+    decoder = [params["decoder_first"], *params["decoder"].values()]
+    for name, stack in (("encoder", encoder), ("decoder", decoder)):
+        layers |= {f"{name}.{number}": layer for number, layer in enumerate(stack)}
+    named = {"embedding.weight": params["embedding"], "classifier.weight": params["classifier"]}
+    named["classifier.bias"] = params["classifier_bias"]
+    attention = params["attention"]
+    for kind in ("query", "key"):
+        named[f"{kind}.weight"] = attention[f"{kind}_kernel"].T
+    named |= {"query.bias": attention["bias"], "direction": attention["direction"]}
+    named["length"] = attention["length"]
+    for name, layer in layers.items():
+        named[f"{name}.weight_ih_l0"] = layer["input_kernel"].T
+        named[f"{name}.weight_hh_l0"] = layer["state_kernel"].T
+        named[f"{name}.bias_ih_l0"] = layer["bias"]
+        named[f"{name}.bias_hh_l0"] = layer["bias"] * 0
+    return {name: torch.tensor(np.array(array)) for name, array in named.items()}

@@ -5,7 +5,7 @@ import math
 import pytest
 
 pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
-from dawnjax.tasks.bleu import corpus_bleu
+from dawnjax.tasks.bleu import Scoring, corpus_bleu
 
 
 def test_a_value_by_hand():
@@ -37,6 +37,16 @@ def test_the_signature_says_how():
     _, signature = corpus_bleu(["a"], ["a"])
     for part in ("nrefs:1", "case:mixed", "tok:13a", "smooth:exp", "version:"):
         assert part in signature
+
+
+def test_case_and_tokenizer_are_chosen_and_stated():
+    pair = (["ein Hund läuft gern—oft"], ["Ein Hund läuft gern — oft"])
+    uncased = Scoring(is_cased=False, tokenizer="intl")  # 13a does not split at a dash
+    score, signature = corpus_bleu(*pair, uncased)
+    assert score == pytest.approx(100)
+    assert "case:lc" in signature and "tok:intl" in signature
+    assert corpus_bleu(*pair, Scoring(is_cased=False))[0] < 99
+    assert corpus_bleu(*pair, Scoring(tokenizer="intl"))[0] < 99
 
 
 def test_nothing_written_scores_nothing():

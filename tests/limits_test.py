@@ -71,10 +71,12 @@ def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(model):
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
     # Images large enough for each of them.
     images = {"image_shape": (136, 136, 3), "num_classes": 10}
+    text = {"vocabulary_size": 20}
     others = {
-        "transformer": {"vocabulary_size": 20},
+        "transformer": text,
+        "gnmt": text,
         "neumf": {"num_users": 3, "num_items": 4},
-        "language_model": {"vocabulary_size": 20, "sequence_length": 8, "separator": 19},
+        "language_model": {**text, "sequence_length": 8, "separator": 19},
     }
     data: dict[str, Any] = others.get(model.TAG, images)
 

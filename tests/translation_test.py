@@ -331,9 +331,9 @@ def test_a_translator_learns_and_bleu_is_that_of_its_sentences(
     seen = {}
     real = bleu.corpus_bleu
 
-    def record(hypotheses, references):
+    def record(hypotheses, references, scoring):
         seen["pairs"] = list(zip(hypotheses, references, strict=True))
-        return real(hypotheses, references)
+        return real(hypotheses, references, scoring)
 
     monkeypatch.setattr(bleu, "corpus_bleu", record)
     losses, metrics = run_steps(text, 1, *LEARNS, f"--compute_dtype={dtype}", steps=160)

@@ -21,6 +21,7 @@ from dawnjax.input_pipeline import (
     synthetic_ratings,
     synthetic_tokens,
     token_sources,
+    synthetic_text,
 )
 from dawnjax.input_pipeline.preparation import FlagError, Preparation, Progress, Request
 
@@ -40,6 +41,7 @@ WITHOUT_PREPARATION = {
     "synthetic": synthetic.WITHOUT_PREPARATION,
     "synthetic_ratings": synthetic_ratings.WITHOUT_PREPARATION,
     "synthetic_tokens": synthetic_tokens.WITHOUT_PREPARATION,
+    "synthetic_text": synthetic_text.WITHOUT_PREPARATION,
 }
 
 DESCRIPTION = """

@@ -214,7 +214,7 @@ def make_optimizer(
                 ),
             )
         case Adam():
-            return optax.adamw(
+            adam = optax.adamw(
                 rate,
                 b1=config.beta_1,
                 b2=config.beta_2,
@@ -222,6 +222,8 @@ def make_optimizer(
                 weight_decay=config.weight_decay,
                 mask=_is_matrix,
             )
+            clip = config.clip_global_norm
+            return optax.chain(optax.clip_by_global_norm(clip), adam) if clip else adam
         case Muon():
             return muon.muon(
                 config,

@@ -386,6 +386,7 @@ class Adam:
       beta_2: Decay of the mean squared gradient.
       epsilon: Added to the root of the mean square.
       weight_decay: Times the learning rate and the parameter; 0 is plain Adam.
+      clip_global_norm: The gradient is scaled down to this norm; 0 clips nothing.
 
     Source: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; the decay, Loshchilov and Hutter 2019
     (arXiv 1711.05101). The defaults of beta_2 and epsilon are those of Vaswani et al. 2017, section
@@ -398,6 +399,7 @@ class Adam:
     beta_2: FractionBelowOne = 0.98
     epsilon: NonNegative[float] = 1e-9
     weight_decay: NonNegative[float] = 0.0
+    clip_global_norm: NonNegative[float] = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,25 +1,45 @@
-"""BLEU as everybody can compare it: sacreBLEU on detokenized, cased text, with its signature."""
+"""BLEU as everybody can compare it: sacreBLEU on detokenized text, with its signature."""
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from dawnjax.errors import ConfigError
 
 
-def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How BLEU is computed. BLEU of one scoring says nothing of another's.
+
+    Attributes:
+      is_cased: Whether `Hund` and `hund` are two words.
+      tokenizer: sacreBLEU's. `intl` splits at every punctuation and symbol of Unicode.
+    """
+
+    is_cased: bool = True
+    tokenizer: Literal["13a", "intl"] = "13a"
+
+
+CUSTOMARY = Scoring()
+
+
+def corpus_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], scoring: Scoring = CUSTOMARY
+) -> tuple[float, str]:
     """Computes BLEU, from 0 to 100, and the signature that says how.
 
     Args:
       hypotheses: Detokenized translations.
       references: One reference for each.
+      scoring: Case and tokenizer; smoothing is exponential.
 
     Raises:
       ConfigError: sacreBLEU is not installed.
 
     Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores" (arXiv 1804.08771). The
-    settings are its own defaults: tokenizer 13a, cased, exponential smoothing.
+    defaults are sacreBLEU's own.
     """
-    metric = _sacrebleu().metrics.BLEU()
+    metric = _sacrebleu().metrics.BLEU(lowercase=not scoring.is_cased, tokenize=scoring.tokenizer)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return float(score.score), str(metric.get_signature())
 

@@ -1,4 +1,4 @@
-"""Search for the best translation with a cache: greedy, and beam search with a length penalty.
+"""Search for the best translation with a cache: greedy, and beam search with penalties.
 
 Each is one `lax.while_loop` over positions for a whole padded batch, so it compiles into one
 program of fixed shapes; it ends when the last row has ended. Both work with any model that maps a
@@ -16,20 +16,22 @@ PAD = 0
 
 
 class DecodingCache(Protocol):
-    """What a model keeps between positions; the search sees the beams' own part alone."""
+    """What a model keeps between positions.
 
-    @property
-    def keys(self) -> list[jax.Array]: ...
+    A cache may have `coverage()` too: float32 [batch, beams], 0 or less, the sum over source tokens
+    of the logarithm of their attention weights so far, each sum at most 1.
+    """
 
-    @property
-    def values(self) -> list[jax.Array]: ...
-
-    def _replace(self, **fields: Any) -> Any: ...
+    def reordered(self, rows: jax.Array) -> Any:
+        """The cache in which each beam continues the past of a row, int [batch x beams]."""
+        ...
 
 
 DecodeNext = Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
-"""From `(cache, tokens [batch, beams], position)` to `(logits [batch, beams, vocabulary], cache)`;
-the cache's `keys` and `values` are lists of [batch x beams, ...]."""
+"""From `(cache, tokens [batch, beams], position)` to `(logits, cache)`.
+
+Logits are float32 [batch, beams, vocabulary].
+"""
 
 
 class Decoded(NamedTuple):
@@ -37,7 +39,8 @@ class Decoded(NamedTuple):
 
     Attributes:
       tokens: int32 [batch, length]; padding follows the end token, or the row's limit.
-      scores: float32 [batch], log probability (in nats) over the length penalty.
+      scores: float32 [batch], log probability (in nats) over the length penalty, plus the coverage
+        penalty.
     """
 
     tokens: jax.Array
@@ -52,7 +55,7 @@ def length_penalty(length: jax.Array, alpha: float) -> jax.Array:
       alpha: 0 prefers short translations; 0.6 is what Vaswani et al. 2017 chose.
 
     Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609.08144),
-    equation 14, without its coverage penalty.
+    equation 14, without the coverage penalty.
     """
     return ((5.0 + length) / 6.0) ** alpha
 
@@ -128,13 +131,14 @@ def beam_search(
     max_length: int,
     end: int,
     alpha: float,
+    beta: float = 0.0,
 ) -> Decoded:
     """Keeps the `num_beams` likeliest hypotheses at each position; returns the best that ended.
 
     A hypothesis ends when the end token is among its row's `num_beams` likeliest continuations, or
     at the row's limit. A row ends after `num_beams` of them, or as soon as no live one can still
-    score better: its log probability only falls, and the penalty is largest at the limit. With one
-    beam this is greedy search.
+    score better: its log probability only falls, the length penalty is largest at the limit, and
+    that of coverage adds nothing above 0. With one beam this is greedy search.
 
     Args:
       decode_next: The model.
@@ -144,6 +148,10 @@ def beam_search(
       max_length: The largest limit: the length of the result.
       end: The token that ends a translation.
       alpha: Exponent of the length penalty, 0 or more.
+      beta: Factor of the coverage penalty, which ranks ended hypotheses; 0 or more, and 0 for a
+        cache without `coverage`.
+
+    Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
     """
     batch = limits.shape[0]
 
@@ -169,6 +177,8 @@ def beam_search(
         # Ended hypotheses: only those that rank among the first `num_beams`.
         ending = ends & is_real & (jnp.arange(count) < num_beams) & beams.live[:, None]
         scores = candidates / length_penalty(position + 1, alpha)
+        if beta:
+            scores += beta * jnp.take_along_axis(new_cache.coverage(), origin, axis=1)
         scores = jnp.where(ending, scores, -jnp.inf)
         best = jnp.argmax(scores, axis=1)
         best_score = jnp.take_along_axis(scores, best[:, None], axis=1)[:, 0]
@@ -238,6 +248,4 @@ def _reorder(cache: Any, origin: jax.Array) -> Any:
 
     batch, num_beams = origin.shape
     rows = (jnp.arange(batch)[:, None] * num_beams + origin).reshape(-1)
-    return cache._replace(
-        keys=[past[rows] for past in cache.keys], values=[past[rows] for past in cache.values]
-    )
+    return cache.reordered(rows)

@@ -43,12 +43,17 @@ class Decoding:
     Attributes:
       num_beams: Hypotheses kept by the beam search; 1 is greedy search.
       length_penalty: The exponent alpha of the length penalty; no use to greedy search.
+      coverage_penalty: The factor beta of the coverage penalty, for models that keep the sum of
+        their attention; no use to greedy search.
       max_extra_tokens: A translation ends this many tokens past its source's length at the latest
         (Vaswani et al. 2017, section 6.1, has 50).
     """
 
     num_beams: Annotated[int, Limit(lambda value: 1 <= value <= 64, "lie in 1 to 64")] = 1
     length_penalty: Annotated[float, Limit(lambda value: 0 <= value <= 10, "lie in 0 to 10")] = 0.6
+    coverage_penalty: Annotated[float, Limit(lambda value: 0 <= value <= 10, "lie in 0 to 10")] = (
+        0.0
+    )
     max_extra_tokens: Annotated[
         int, Limit(lambda value: 0 <= value <= 1000, "lie in 0 to 1000")
     ] = 50
@@ -74,13 +79,14 @@ class Translation(Task):
     Attributes:
       label_smoothing: Probability spread evenly over the vocabulary.
       decoding: How a translation is searched for in an evaluation.
+      scoring: How BLEU is computed.
     """
 
     TAG: ClassVar[str] = "translation"
     metrics: ClassVar = (BLEU, loss_metric("nats a target token"))
     arrays: ClassVar = ("source", "source_segments", "target", "target_segments")
     example_unit: ClassVar[str] = "packed rows"
-    evaluation_fields: ClassVar = ("decoding",)
+    evaluation_fields: ClassVar = ("decoding", "scoring")
     other_set_flags: ClassVar = {
         "data.source": "Another set to translate: a file of sentences.",
         "data.target": "The file of their reference translations.",
@@ -88,19 +94,26 @@ class Translation(Task):
 
     label_smoothing: FractionBelowOne = 0.0
     decoding: Decoding = Decoding()
+    scoring: bleu.Scoring = bleu.CUSTOMARY
 
     def validate(self, model: Any, spec: Any) -> None:
-        """Refuses a machine without sacreBLEU."""
-        del model, spec
+        """Refuses a machine without sacreBLEU, and a coverage penalty that nothing can count."""
+        del spec
         bleu.require_sacrebleu()
+        if self.decoding.coverage_penalty and not getattr(model, "has_coverage", False):
+            raise ConfigError(
+                f"task.decoding.coverage_penalty={self.decoding.coverage_penalty:g} needs a model "
+                f"that sums its attention, such as gnmt, and model={model.TAG} does not: give 0"
+            )
 
     def validate_evaluation(self, changed: Mapping[str, Any]) -> None:
-        """Refuses a length penalty without a beam."""
-        if "decoding.length_penalty" in changed and self.decoding.num_beams == 1:
-            raise ConfigError(
-                "--task.decoding.length_penalty is for beam search, and this is greedy: give "
-                "--task.decoding.num_beams too"
-            )
+        """Refuses a penalty without a beam."""
+        for name in ("decoding.length_penalty", "decoding.coverage_penalty"):
+            if name in changed and self.decoding.num_beams == 1:
+                raise ConfigError(
+                    f"--task.{name} is for beam search, and this is greedy: give "
+                    "--task.decoding.num_beams too"
+                )
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
         """Refuses a BLEU that was written as a fraction."""
@@ -192,14 +205,15 @@ class Translation(Task):
         }
         if config.num_beams == 1:
             return greedy_search(module.decode_next, cache, limits, **search)
-        return beam_search(module.decode_next, cache, limits, num_beams=config.num_beams, **search)
+        search |= {"num_beams": config.num_beams, "beta": config.coverage_penalty}
+        return beam_search(module.decode_next, cache, limits, **search)
 
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, float | str]:
         """BLEU from 0 to 100, the mean loss, and the signature that says how BLEU was computed."""
         texts = setting.data.vocabulary().decode(totals["translations"])
-        score, signature = bleu.corpus_bleu(texts, setting.data.references())
+        score, signature = bleu.corpus_bleu(texts, setting.data.references(), self.scoring)
         loss = totals["loss"].item() / totals["target_tokens"].item()
         return {"bleu": score, "loss": loss, "bleu_signature": signature}
 
@@ -229,7 +243,7 @@ class Translation(Task):
 
         def quality(answers: list[str], positions: list[int]) -> dict[str, Any]:
             wanted = [references[position] for position in positions]
-            score, signature = bleu.corpus_bleu(answers, wanted)
+            score, signature = bleu.corpus_bleu(answers, wanted, self.scoring)
             return {"bleu": score, "bleu_signature": signature}
 
         timed = (

@@ -1,0 +1,328 @@
+"""Google's translator of LSTM layers with attention, as in MLPerf v0.5 to v0.7.
+
+The encoder's first layer reads in both directions. From the third layer on, a layer's input is
+added to its output. The decoder's first layer asks the attention, and all later layers read its
+answer beside the output of the layer before. Nothing flows back into the first layer, so each layer
+runs over a whole target as one scan, and the attention of all positions is one product.
+
+Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609.08144), section 3,
+in the form of the MLPerf reference (mlcommons/training, `rnn_translator/pytorch`): 4 + 4 layers,
+the attention of Bahdanau et al. 2015 (arXiv 1409.0473), normalized as by Luong et al. 2017 (the
+`normed_bahdanau` of TensorFlow's NMT tutorial), and a classifier of its own.
+
+Several sentences may share a row: see `dawnjax.models.lstm` and `dawnjax.models.transformer`.
+"""
+
+import dataclasses
+import math
+from typing import Annotated, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from dawnjax.limits import (
+    FractionBelowOne,
+    Limit,
+    NonNegative,
+    OneOrMore,
+    Positive,
+    check_fields,
+)
+from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
+from dawnjax.models.cross_entropy import sum_of_losses
+from dawnjax.models.dropout import Dropout
+from dawnjax.models.execution import Execution
+from dawnjax.models.lstm import LSTM, BidirectionalLSTM, State, uniform
+from dawnjax.models.transformer import MASKED, same_segment
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GNMT:
+    """An encoder and a decoder of LSTM layers.
+
+    The defaults are MLPerf's: 160,634,433 parameters with a vocabulary of 32,320. PyTorch's layers
+    have a second bias each, 36,864 parameters more, which is only ever added to the first.
+
+    Attributes:
+      num_layers: Layers of the encoder, and of the decoder.
+      width: Channels of the embedding and of each layer, a direction.
+      dropout_rate: Dropout of each layer's input.
+      initial_bound: All parameters but the attention's length and bias start uniform between plus
+        and minus this. A gate's input deviates by about the square of it times the root of the
+        width: a narrower network needs a larger one. MLPerf's reference has 0.1 (`init_lstm_`).
+      attention_length: The length with which the attention's score vector starts, the largest
+        difference of scores being a few times that; 0 takes 1 / sqrt(width), as MLPerf's reference.
+    """
+
+    TAG: ClassVar[str] = "gnmt"
+    has_coverage: ClassVar[bool] = True
+
+    num_layers: Annotated[int, Limit(lambda value: value >= 2, "be 2 or more")] = 4
+    width: OneOrMore[int] = 1024
+    dropout_rate: FractionBelowOne = 0.2
+    initial_bound: Positive[float] = 0.1
+    attention_length: NonNegative[float] = 0.0
+
+    def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "GNMTModule":
+        """Makes the network for a joint vocabulary."""
+        check_fields(self, "model.")
+        return GNMTModule(self, vocabulary_size, execution, rngs)
+
+    def multiply_adds(
+        self, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int
+    ) -> int:
+        """Multiply-adds of the forward pass's matrix products over sentence pairs.
+
+        Each pair counts as if it were alone and unpadded. An LSTM multiplies its input and its
+        state by kernels of four gates. Each pair of tokens has a score and a part of a weighted
+        sum.
+
+        Args:
+          source_lengths: int [pairs], tokens.
+          target_lengths: int [pairs], tokens.
+          vocabulary_size: Tokens of the joint vocabulary.
+        """
+        sources, targets = source_lengths.astype(np.int64), target_lengths.astype(np.int64)
+        square, rest = self.width**2, self.num_layers - 2
+        # By widths of input and state: both directions, the second layer, those after it.
+        encoder = 4 * square * (2 * 2 + 3 + 2 * rest) + square
+        decoder = 4 * square * (2 + 3 * (self.num_layers - 1)) + square
+        decoder += self.width * vocabulary_size
+        attention = 2 * self.width * int((sources * targets).sum())
+        return int(sources.sum()) * encoder + int(targets.sum()) * decoder + attention
+
+
+class Cache(NamedTuple):
+    """The encoded source, and what each beam has read and seen so far.
+
+    Attributes:
+      source_visible: bool [batch, source length].
+      encoded: [batch, source length, width].
+      keys: [batch, source length, width], the attention's.
+      states: The decoder's layers', of [batch x beams, width].
+      seen: float32 [batch x beams, source length], the sum of attention weights.
+    """
+
+    source_visible: jax.Array
+    encoded: jax.Array
+    keys: jax.Array
+    states: list[State]
+    seen: jax.Array
+
+    def reordered(self, rows: jax.Array) -> "Cache":
+        """The cache in which each beam continues the past of a row, int [batch x beams]."""
+        states = [State(*(part[rows] for part in state)) for state in self.states]
+        return self._replace(states=states, seen=self.seen[rows])
+
+    def coverage(self) -> jax.Array:
+        """Sum over source tokens of log(min(weights so far, 1)), float32 [batch, beams].
+
+        Source: Wu et al. 2016, equation 14, the coverage penalty without its factor.
+        """
+        batch, length = self.source_visible.shape
+        least = np.finfo(np.float32).tiny
+        logs = jnp.log(jnp.clip(self.seen.reshape(batch, -1, length), least, 1.0))
+        return jnp.where(self.source_visible[:, None], logs, 0.0).sum(-1)
+
+
+class GNMTModule(nnx.Module):
+    """Embedding, encoder, decoder with attention, and classifier."""
+
+    def __init__(self, config: GNMT, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs):
+        self.config = config
+        self.execution, self.arithmetic = execution, arithmetic_of(execution)
+        width, bound = config.width, config.initial_bound
+        self.embedding = uniform((vocabulary_size, width), bound, rngs)
+
+        def layer(in_width: int) -> LSTM:
+            return LSTM(in_width, width, self.arithmetic, bound, rngs)
+
+        def layers(first: int, in_width: int) -> nnx.Dict:
+            numbers = range(first, config.num_layers + 1)
+            return nnx.Dict({f"layer_{number}": layer(in_width) for number in numbers})
+
+        self.encoder_first = BidirectionalLSTM(width, width, self.arithmetic, bound, rngs)
+        self.encoder_second = layer(2 * width)
+        self.encoder = layers(3, width)
+        self.decoder_first = layer(width)
+        self.attention = Attention(config, self.arithmetic, rngs)
+        self.decoder = layers(2, 2 * width)
+        self.classifier = uniform((vocabulary_size, width), bound, rngs)
+        self.classifier_bias = uniform((vocabulary_size,), bound, rngs)
+
+    def __call__(
+        self,
+        source: jax.Array,
+        source_segments: jax.Array,
+        target_inputs: jax.Array,
+        target_segments: jax.Array,
+        *,
+        dropout_key: jax.Array | None = None,
+    ) -> jax.Array:
+        """Computes the decoder's output, from which `logits` makes those of every next token.
+
+        Args:
+          source: int [batch, source length] tokens.
+          source_segments: int [batch, source length], 0 for padding.
+          target_inputs: int [batch, target length]: each segment's tokens, moved on by one.
+          target_segments: int [batch, target length]; a segment sees the source segment of its
+            number.
+          dropout_key: The step's key in training, else None.
+
+        Returns:
+          [batch, target length, width].
+        """
+        dropout = Dropout(dropout_key)
+        encoded = self.encode(source, source_segments, dropout)
+        hidden = dropout(self.embed(target_inputs), self.config.dropout_rate)
+        hidden = self.decoder_first(hidden, target_segments)
+        visible = same_segment(target_segments, source_segments)
+        attended, _ = self.attention(hidden, encoded, self.attention.keys(encoded), visible)
+        for number, layer in enumerate(self.decoder.values()):
+            joined = jnp.concatenate([hidden, attended], axis=-1)
+            output = layer(dropout(joined, self.config.dropout_rate), target_segments)
+            hidden = output if number == 0 else hidden + output
+        return hidden
+
+    def loss_and_count(
+        self, hidden: jax.Array, targets: jax.Array, real: jax.Array, label_smoothing: float
+    ) -> jax.Array:
+        """Summed loss of real tokens and their number, float32 [2].
+
+        Args:
+          hidden: The decoder's output, [batch, target length, width].
+          targets: int32 [batch, target length].
+          real: bool [batch, target length]; padding counts nothing.
+          label_smoothing: The probability that is spread evenly over the vocabulary.
+        """
+        logits = self.logits(hidden)
+        return sum_of_losses(logits, targets, real, label_smoothing, self.execution)
+
+    def embed(self, tokens: jax.Array) -> jax.Array:
+        """Embeddings, [..., width]."""
+        return self.embedding[...][tokens].astype(self.arithmetic.activations)
+
+    def encode(self, source: jax.Array, segments: jax.Array, dropout: Dropout) -> jax.Array:
+        """The encoder's output, [batch, source length, width]."""
+        rate = self.config.dropout_rate
+        hidden = self.encoder_first(dropout(self.embed(source), rate), segments)
+        hidden = self.encoder_second(dropout(hidden, rate), segments)
+        for layer in self.encoder.values():
+            hidden = hidden + layer(dropout(hidden, rate), segments)
+        return hidden
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """float32 logits [..., vocabulary]."""
+        kernel, float32 = self.classifier[...], jnp.dtype("float32")
+        product: jax.Array = linear(hidden, kernel, self.arithmetic, "oi", float32)
+        return product + self.classifier_bias[...]
+
+    def start_cache(
+        self, source: jax.Array, source_segments: jax.Array, num_beams: int, length: int
+    ) -> Cache:
+        """Encodes sources, one a row, into a cache for targets of any length."""
+        del length
+        encoded = self.encode(source, source_segments, Dropout(None))
+        rows = len(source) * num_beams
+        return Cache(
+            source_visible=source_segments > 0,
+            encoded=encoded,
+            keys=self.attention.keys(encoded),
+            states=[layer.start(rows) for layer in (self.decoder_first, *self.decoder.values())],
+            seen=jnp.zeros((rows, source.shape[1]), jnp.float32),
+        )
+
+    def decode_next(
+        self, cache: Cache, tokens: jax.Array, position: jax.Array
+    ) -> tuple[jax.Array, Cache]:
+        """Computes the logits of the next token.
+
+        Args:
+          cache: Holds the earlier positions.
+          tokens: int [batch, beams], the decoder's input.
+          position: Of no use here.
+
+        Returns:
+          float32 [batch, beams, vocabulary], and the cache with this position in it.
+        """
+        del position
+        embedded = self.embed(tokens.reshape(-1))
+        states = [self.decoder_first.step(embedded, cache.states[0])]
+        hidden = states[0].hidden
+        queried = hidden.reshape(*tokens.shape, -1)
+        visible = cache.source_visible[:, None]
+        attended, weights = self.attention(queried, cache.encoded, cache.keys, visible)
+        attended = attended.reshape(hidden.shape)
+        for number, layer in enumerate(self.decoder.values()):
+            joined = jnp.concatenate([hidden, attended], axis=-1)
+            states.append(layer.step(joined, cache.states[number + 1]))
+            output = states[-1].hidden
+            hidden = output if number == 0 else hidden + output
+        logits = self.logits(hidden.reshape(queried.shape))
+        seen = cache.seen + weights.reshape(cache.seen.shape)
+        return logits, cache._replace(states=states, seen=seen)
+
+
+class Attention(nnx.Module):
+    """Additive attention whose score vector has a learned length.
+
+    Source: Bahdanau et al. 2015, appendix A.1.2; the length as in Salimans and Kingma 2016, "Weight
+    Normalization" (arXiv 1602.07868), equation 2.
+    """
+
+    def __init__(self, config: GNMT, arithmetic: Arithmetic, rngs: nnx.Rngs):
+        self.arithmetic = arithmetic
+        width, bound = config.width, config.initial_bound
+        self.query_kernel = uniform((width, width), bound, rngs)
+        self.key_kernel = uniform((width, width), bound, rngs)
+        self.direction = uniform((width,), bound, rngs)
+        length = config.attention_length or 1 / math.sqrt(width)
+        self.length = nnx.Param(jnp.full((), length, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
+
+    def keys(self, encoded: jax.Array) -> jax.Array:
+        """The source's part of the scores: [batch, source length, width] to the same."""
+        product: jax.Array = linear(encoded, self.key_kernel[...], self.arithmetic)
+        return product
+
+    def __call__(
+        self, queried: jax.Array, encoded: jax.Array, keys: jax.Array, visible: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Computes each query's weighted sum of the source, and its weights.
+
+        Args:
+          queried: [batch, queries, width].
+          encoded: [batch, source length, width].
+          keys: [batch, source length, width].
+          visible: bool, broadcast to [batch, queries, source length].
+
+        Returns:
+          [batch, queries, width], and float32 [batch, queries, source length].
+        """
+        direction = self.direction[...]
+        vector = direction * (self.length[...] / jnp.linalg.norm(direction))
+        query: jax.Array = linear(queried, self.query_kernel[...], self.arithmetic)
+        query += self.bias[...].astype(query.dtype)
+        scores = jnp.where(visible, _scores(query, keys, vector), MASKED)
+        weights = jax.nn.softmax(scores, axis=-1)
+        products = self.arithmetic.products
+        attended = jnp.einsum(
+            "bqk,bkc->bqc",
+            weights.astype(products),
+            encoded.astype(products),
+            preferred_element_type=jnp.float32,
+        )
+        return attended.astype(self.arithmetic.activations), weights
+
+
+@jax.checkpoint
+def _scores(query: jax.Array, keys: jax.Array, vector: jax.Array) -> jax.Array:
+    """float32 [batch, queries, keys]: sum over channels of the vector times tanh(query + key).
+
+    A sum and no product with the vector, so that XLA adds up each score without writing
+    [batch, queries, keys, channels]; the gradient computes the tangents anew for the same reason.
+    """
+    tangents = jnp.tanh(query[:, :, None] + keys[:, None])
+    return (tangents.astype(jnp.float32) * vector).sum(-1)

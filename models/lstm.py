@@ -1,0 +1,232 @@
+"""LSTM layers that run over packed rows as one scan.
+
+The products of the inputs of all times are one matrix product before the scan; the scan holds the
+product of the state alone. The gradient of the recurrent kernel is one product after the backward
+scan, and not a sum over its rounds.
+
+Several sequences may share a row. Each token has a segment, counted from 1; 0 marks padding. The
+state starts from zero in each segment, and padding leaves it as it is.
+
+Source: Hochreiter and Schmidhuber 1997, "Long Short-Term Memory", with the forget gate of Gers et
+al. 2000, "Learning to Forget"; the gates stand in the order input, forget, cell, output, as in
+PyTorch's `torch.nn.LSTM`, whose two biases are one here.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from dawnjax.models.arithmetic import Arithmetic, linear
+
+
+class State(NamedTuple):
+    """What an LSTM keeps from one time to the next.
+
+    Attributes:
+      hidden: [rows, width], the last output.
+      cell: float32 [rows, width].
+    """
+
+    hidden: jax.Array
+    cell: jax.Array
+
+
+class LSTM(nnx.Module):
+    """One layer in one direction: from [batch, length, in] to [batch, length, width]."""
+
+    def __init__(
+        self,
+        in_width: int,
+        width: int,
+        arithmetic: Arithmetic,
+        initial_bound: float,
+        rngs: nnx.Rngs,
+    ):
+        """Args:
+        in_width: Channels of the inputs.
+        width: Channels of the state.
+        arithmetic: The dtypes.
+        initial_bound: Kernels and biases start uniform between plus and minus this.
+        rngs: The source of that.
+        """
+        self.width, self.arithmetic = width, arithmetic
+        self.input_kernel = uniform((in_width, 4 * width), initial_bound, rngs)
+        self.state_kernel = uniform((width, 4 * width), initial_bound, rngs)
+        self.bias = uniform((4 * width,), initial_bound, rngs)
+
+    def __call__(
+        self, inputs: jax.Array, segments: jax.Array, *, is_reversed: bool = False
+    ) -> jax.Array:
+        """Computes the outputs of all times; those of padding are 0.
+
+        Args:
+          inputs: [batch, length, in].
+          segments: int [batch, length], 0 for padding.
+          is_reversed: Whether each segment is read from its last token to its first.
+        """
+        sides, kept = ((0, 1), slice(1, None)) if is_reversed else ((1, 0), slice(-1))
+        before = jnp.pad(segments[:, kept], ((0, 0), sides))
+        real = segments > 0
+        starts = real & (segments != before)
+        outputs: jax.Array = _recur(
+            self.project(inputs).swapaxes(0, 1),
+            self.state_kernel[...],
+            starts.T[..., None],
+            real.T[..., None],
+            self.arithmetic,
+            is_reversed,
+        )
+        return outputs.swapaxes(0, 1)
+
+    def project(self, inputs: jax.Array) -> jax.Array:
+        """The inputs' part of the gates: [..., in] to [..., 4 x width]."""
+        product: jax.Array = linear(inputs, self.input_kernel[...], self.arithmetic)
+        return product + self.bias[...].astype(product.dtype)
+
+    def start(self, rows: int) -> State:
+        """The state before the first time, of a number of rows."""
+        shape = (rows, self.width)
+        return State(jnp.zeros(shape, self.arithmetic.activations), jnp.zeros(shape, jnp.float32))
+
+    def step(self, inputs: jax.Array, state: State) -> State:
+        """The state after one more time, whose `hidden` is the output.
+
+        Args:
+          inputs: [rows, in].
+          state: Of the same rows.
+        """
+        kernel = self.state_kernel[...]
+        gates = _gates(self.project(inputs), state.hidden, kernel, self.arithmetic)
+        hidden, cell = _outputs(gates, state.cell)
+        return State(hidden.astype(state.hidden.dtype), cell)
+
+
+class BidirectionalLSTM(nnx.Module):
+    """Two layers over the same inputs, one in each direction, side by side."""
+
+    def __init__(
+        self,
+        in_width: int,
+        width: int,
+        arithmetic: Arithmetic,
+        initial_bound: float,
+        rngs: nnx.Rngs,
+    ):
+        """As `LSTM`."""
+        self.forward = LSTM(in_width, width, arithmetic, initial_bound, rngs)
+        self.backward = LSTM(in_width, width, arithmetic, initial_bound, rngs)
+
+    def __call__(self, inputs: jax.Array, segments: jax.Array) -> jax.Array:
+        """Maps [batch, length, in] to [batch, length, 2 x width]."""
+        directions = (
+            self.forward(inputs, segments),
+            self.backward(inputs, segments, is_reversed=True),
+        )
+        return jnp.concatenate(directions, axis=-1)
+
+
+def uniform(shape: tuple[int, ...], bound: float, rngs: nnx.Rngs) -> nnx.Param:
+    """A float32 parameter, uniform in [-bound, bound]."""
+    values = jax.random.uniform(rngs.params(), shape, jnp.float32, minval=-bound, maxval=bound)
+    return nnx.Param(values)
+
+
+def _gates(
+    projected: jax.Array, hidden: jax.Array, kernel: jax.Array, arithmetic: Arithmetic
+) -> tuple[jax.Array, ...]:
+    """Input, forget, cell and output gates, float32 [rows, width] each."""
+    product: jax.Array = linear(hidden, kernel, arithmetic, "io", jnp.dtype("float32"))
+    parts = jnp.split(projected.astype(jnp.float32) + product, 4, axis=-1)
+    sigmoid = jax.nn.sigmoid
+    return sigmoid(parts[0]), sigmoid(parts[1]), jnp.tanh(parts[2]), sigmoid(parts[3])
+
+
+def _outputs(gates: tuple[jax.Array, ...], cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The output and the next cell, float32."""
+    write, keep, value, read = gates
+    cell = keep * cell + write * value
+    return read * jnp.tanh(cell), cell
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _recur(
+    projected: jax.Array,
+    kernel: jax.Array,
+    starts: jax.Array,
+    real: jax.Array,
+    arithmetic: Arithmetic,
+    is_reversed: bool,
+) -> jax.Array:
+    """Outputs [length, batch, width] in the dtype of activations.
+
+    Args:
+      projected: [length, batch, 4 x width], the inputs' part of the gates.
+      kernel: float32 [width, 4 x width], the state's.
+      starts: bool [length, batch, 1], where the state is zero before the token.
+      real: bool [length, batch, 1].
+      arithmetic: The dtypes.
+      is_reversed: Whether the scan begins at the end.
+    """
+    return _recur_forward(projected, kernel, starts, real, arithmetic, is_reversed)[0]
+
+
+def _recur_forward(projected, kernel, starts, real, arithmetic, is_reversed):
+    rounded = kernel.astype(arithmetic.products)
+    dtype = arithmetic.activations
+
+    def advance(state, now):
+        projected, start, is_real = now
+        hidden, cell = (jnp.where(start, jnp.zeros((), part.dtype), part) for part in state)
+        gates = _gates(projected, hidden, rounded, arithmetic)
+        output, next_cell = _outputs(gates, cell)
+        output = output.astype(dtype)
+        following = State(jnp.where(is_real, output, hidden), jnp.where(is_real, next_cell, cell))
+        kept = jnp.concatenate(gates, axis=-1).astype(dtype), hidden, cell
+        return following, (jnp.where(is_real, output, 0), kept)
+
+    shape = (*projected.shape[1:-1], kernel.shape[0])
+    state = State(jnp.zeros(shape, dtype), jnp.zeros(shape, jnp.float32))
+    _, (outputs, kept) = jax.lax.scan(
+        advance, state, (projected, starts, real), reverse=is_reversed
+    )
+    return outputs, (kernel, starts, real, kept)
+
+
+def _recur_backward(arithmetic, is_reversed, saved, gradient):
+    kernel, starts, real, (gates, hidden, cells) = saved
+    rounded, dtype, float32 = kernel.astype(arithmetic.products), gates.dtype, jnp.dtype("float32")
+
+    def retreat(ahead, now):
+        to_hidden, to_cell = ahead
+        gradient, gates, cell, start, is_real = now
+        write, keep, value, read = parts = jnp.split(gates.astype(jnp.float32), 4, axis=-1)
+        squashed = jnp.tanh(_outputs(tuple(parts), cell)[1])
+        to_output = jnp.where(is_real, to_hidden + gradient.astype(jnp.float32), 0)
+        to_next = jnp.where(is_real, to_cell, 0) + to_output * read * (1 - jnp.square(squashed))
+        to_gates = jnp.concatenate(
+            [
+                to_next * value * write * (1 - write),
+                to_next * cell * keep * (1 - keep),
+                to_next * write * (1 - jnp.square(value)),
+                to_output * squashed * read * (1 - read),
+            ],
+            axis=-1,
+        ).astype(dtype)
+        back: jax.Array = linear(to_gates, rounded, arithmetic, "oi", float32)
+        # Padding hands the state on as it is; a start takes none.
+        to_hidden = jnp.where(is_real, back, to_hidden)
+        to_cell = jnp.where(is_real, to_next * keep, to_cell)
+        return (jnp.where(start, 0, to_hidden), jnp.where(start, 0, to_cell)), to_gates
+
+    nothing = jnp.zeros(cells.shape[1:], jnp.float32)
+    _, to_gates = jax.lax.scan(
+        retreat, (nothing, nothing), (gradient, gates, cells, starts, real), reverse=not is_reversed
+    )
+    _, pull = jax.vjp(lambda kernel: linear(hidden, kernel, arithmetic), kernel)
+    return to_gates, pull(to_gates)[0], None, None
+
+
+_recur.defvjp(_recur_forward, _recur_backward)

@@ -1,0 +1,128 @@
+"""GNMT: its size, its products, packing, search, and the coverage penalty."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from dawnjax.models.execution import Execution
+from dawnjax.models.gnmt import GNMT, Cache
+from dawnjax.profile.model_flops import product_flops
+from dawnjax.tasks.decoding import beam_search, greedy_search
+
+SMALL = GNMT(num_layers=3, width=8, dropout_rate=0.3)
+VOCABULARY, END = 11, 1
+
+
+def build(config=SMALL, vocabulary=VOCABULARY):
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    return config.build(vocabulary_size=vocabulary, execution=execution, rngs=nnx.Rngs(2))
+
+
+def loud():
+    """A module whose layers differ enough that translations do not all repeat one token."""
+    module = build()
+    for _, param in nnx.iter_graph(module):
+        if isinstance(param, nnx.Param):
+            param[...] = param[...] * 30
+    module.classifier_bias[...] = jnp.zeros(VOCABULARY)
+    return module
+
+
+def test_the_published_size_has_the_counted_parameters():
+    module = nnx.eval_shape(lambda: build(GNMT(), 32_320))
+    count = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(module, nnx.Param)))
+    layer = 4 * 1024 * (1024 + 1024 + 1)  # input, state, bias
+    wide = 4 * 1024 * (2048 + 1024 + 1)
+    encoder = 2 * layer + wide + 2 * layer
+    decoder = layer + 3 * wide + 2 * 1024**2 + 2 * 1024 + 1
+    words = 32_320 * 1024 + 32_320 * (1024 + 1)
+    assert count == encoder + decoder + words == 160_634_433
+
+
+def test_multiply_adds_are_those_of_the_program():
+    module = build()
+    graph, params = nnx.split(module)
+    source, target = jnp.ones((1, 5), jnp.int32), jnp.ones((1, 7), jnp.int32)
+    jaxpr = jax.make_jaxpr(
+        lambda params: (m := nnx.merge(graph, params)).logits(m(source, source, target, target))
+    )(params).jaxpr
+    # The scores are sums and no products for XLA: 5 x 7 of 8 channels.
+    counted = SMALL.multiply_adds(np.array([5]), np.array([7]), VOCABULARY)
+    assert product_flops(jaxpr) + 2 * 5 * 7 * 8 == 2 * counted
+
+
+def test_pairs_in_one_row_give_what_they_give_alone():
+    module, random = loud(), np.random.default_rng(0)
+    source, target = random.integers(2, VOCABULARY, (1, 9)), random.integers(2, VOCABULARY, (1, 8))
+    source_segments = jnp.array([[1, 1, 1, 1, 2, 2, 2, 0, 0]])
+    target_segments = jnp.array([[1, 1, 2, 2, 2, 2, 2, 0]])
+    packed = module(jnp.array(source), source_segments, jnp.array(target), target_segments)
+    for number in (1, 2):
+        sees, writes = source_segments[0] == number, target_segments[0] == number
+        parts = jnp.array(source[:, sees]), jnp.array(target[:, writes])
+        alone = module(parts[0], jnp.ones_like(parts[0]), parts[1], jnp.ones_like(parts[1]))
+        np.testing.assert_allclose(packed[:, writes], alone, atol=1e-5)
+
+
+def search(module, source, limits, num_beams=None, **penalties):
+    cache = module.start_cache(source, (source > 0).astype(int), num_beams or 1, 9)
+    arguments = {"max_length": 9, "end": END, "alpha": 0.6} | penalties
+    if num_beams is None:
+        return greedy_search(module.decode_next, cache, limits, **arguments)
+    return beam_search(module.decode_next, cache, limits, num_beams=num_beams, **arguments)
+
+
+def test_a_search_scores_what_the_whole_decoder_does():
+    module = loud()
+    source = jnp.array([[3, 4, 5, 6, 0], [7, 2, 0, 0, 0], [9, 10, 8, 2, 3]])
+    limits = jnp.array([9, 4, 7])
+    for decoded in (search(module, source, limits), search(module, source, limits, 4)):
+        tokens = decoded.tokens
+        real = (tokens != 0).astype(int)
+        inputs = jnp.pad(tokens[:, :-1], ((0, 0), (1, 0)))
+        hidden = module(source, (source > 0).astype(int), inputs, real)
+        logs = jax.nn.log_softmax(module.logits(hidden))
+        logs = jnp.take_along_axis(logs, tokens[..., None], -1)[..., 0]
+        lengths = real.sum(1)
+        wanted = (logs * real).sum(1) / ((5 + lengths) / 6) ** 0.6
+        np.testing.assert_allclose(decoded.scores, wanted, atol=1e-4)
+        assert len({tuple(row) for row in np.array(tokens).tolist()}) == 3
+
+
+def test_coverage_is_the_published_one():
+    visible = jnp.array([[True, True, True, False]])
+    seen = jnp.array([[0.5, 2.0, 0.1, 0.0], [1.0, 1.0, 1.0, 0.0]])
+    cache = Cache(visible, visible, visible, [], seen)
+    # log(0.5) + log(1) + log(0.1); a source that was seen whole costs nothing.
+    np.testing.assert_allclose(cache.coverage(), [[-2.995732, 0.0]], atol=1e-6)
+
+
+def test_a_coverage_penalty_lowers_scores_by_its_factor():
+    module = loud()
+    source, limits = jnp.array([[3, 4, 5, 6, 2]]), jnp.array([6])
+    plain, penalized = (search(module, source, limits, 1, beta=beta) for beta in (0.0, 0.5))
+    np.testing.assert_array_equal(plain.tokens, penalized.tokens)  # one beam has no choice
+    hidden_tokens = plain.tokens[:, : int((plain.tokens != 0).sum())]
+    cache = module.start_cache(source, jnp.ones_like(source), 1, 9)
+    for position, token in enumerate([0, *hidden_tokens[0, :-1].tolist()]):
+        _, cache = module.decode_next(cache, jnp.array([[token]]), jnp.array(position))
+    lowered = 0.5 * cache.coverage()[0, 0]
+    assert lowered < -1e-3
+    np.testing.assert_allclose(penalized.scores[0] - plain.scores[0], lowered, atol=1e-4)
+
+
+def test_dropout_follows_its_key():
+    module, tokens = build(), jnp.ones((2, 4), jnp.int32)
+    outputs = [
+        module(tokens, tokens, tokens, tokens, dropout_key=key)
+        for key in (None, jax.random.key(1), jax.random.key(1), jax.random.key(2))
+    ]
+    np.testing.assert_array_equal(outputs[1], outputs[2])
+    assert not np.allclose(outputs[0], outputs[1]) and not np.allclose(outputs[1], outputs[3])
+
+
+def test_one_layer_is_refused():
+    with pytest.raises(Exception, match="num_layers=1 must be 2 or more"):
+        build(GNMT(num_layers=1))

@@ -1,0 +1,118 @@
+"""LSTM layers against PyTorch, on packed rows, in both directions, with gradients."""
+
+import jax
+import jax.numpy as jnp
+import jax.test_util
+import numpy as np
+import pytest
+from flax import nnx
+
+from dawnjax.models.arithmetic import arithmetic_of
+from dawnjax.models.dtypes import ComputeDtype
+from dawnjax.models.execution import Execution
+from dawnjax.models.lstm import LSTM, BidirectionalLSTM
+from dawnjax.profile.model_flops import product_flops
+
+IN, WIDTH = 5, 3
+SEGMENTS = jnp.array([[1, 1, 1, 2, 2, 0], [1, 0, 0, 0, 0, 0], [1, 1, 2, 2, 2, 2]])
+
+
+def arithmetic(dtype: ComputeDtype = "float32"):
+    return arithmetic_of(Execution(platform="cpu", compute_dtype=dtype, batch_norm_group_size=0))
+
+
+def inputs(seed=0):
+    return jnp.array(np.random.default_rng(seed).normal(size=(3, 6, IN)), jnp.float32)
+
+
+def by_hand(layer, values, is_reversed=False):
+    """One sequence [length, in] through the published equations, in NumPy."""
+    kernels = (layer.input_kernel, layer.state_kernel, layer.bias)
+    to_gates, to_state, bias = (np.array(kernel[...], np.float64) for kernel in kernels)
+    hidden, cell, outputs = np.zeros(WIDTH), np.zeros(WIDTH), []
+    for value in values[::-1] if is_reversed else values:
+        i, f, g, o = np.split(value @ to_gates + hidden @ to_state + bias, 4)
+        cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        hidden = np.tanh(cell) / (1 + np.exp(-o))
+        outputs.append(hidden)
+    return np.array(outputs[::-1] if is_reversed else outputs)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_each_segment_of_a_row_gives_what_it_gives_alone(is_reversed):
+    layer, values = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0)), inputs()
+    outputs = np.array(layer(values, SEGMENTS, is_reversed=is_reversed))
+    for row in range(3):
+        for segment in (1, 2):
+            place = np.array(SEGMENTS[row] == segment)
+            if place.any():
+                wanted = by_hand(layer, np.array(values[row])[place], is_reversed)
+                np.testing.assert_allclose(outputs[row][place], wanted, atol=1e-6)
+    assert (outputs[np.array(SEGMENTS) == 0] == 0).all()
+
+
+def test_steps_give_the_outputs_of_the_scan():
+    layer, values = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0)), inputs()[:1]
+    state = layer.start(1)
+    for time in range(6):
+        state = layer.step(values[:, time], state)
+    whole = layer(values, jnp.ones((1, 6), jnp.int32))
+    np.testing.assert_allclose(whole[:, -1], state.hidden, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_gradients_are_those_of_pytorch(is_reversed):
+    torch = pytest.importorskip("torch")
+    layer, values = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(1)), inputs(2)
+    weights = jnp.array(np.random.default_rng(3).normal(size=(3, 6, WIDTH)), jnp.float32)
+    graph, params = nnx.split(layer)
+
+    def total(params, values):
+        outputs = nnx.merge(graph, params)(values, jnp.ones((3, 6), int), is_reversed=is_reversed)
+        return (outputs * weights).sum()
+
+    ours, to_values = jax.grad(total, argnums=(0, 1))(params, values)
+    theirs = torch.nn.LSTM(IN, WIDTH, batch_first=True)
+    with torch.no_grad():
+        theirs.weight_ih_l0.copy_(torch.tensor(np.array(layer.input_kernel[...]).T))
+        theirs.weight_hh_l0.copy_(torch.tensor(np.array(layer.state_kernel[...]).T))
+        theirs.bias_ih_l0.copy_(torch.tensor(np.array(layer.bias[...])))
+        theirs.bias_hh_l0.zero_()
+    order = slice(None, None, -1) if is_reversed else slice(None)
+    read = torch.tensor(np.array(values)[:, order].copy(), requires_grad=True)
+    (theirs(read)[0] * torch.tensor(np.array(weights)[:, order].copy())).sum().backward()
+    for name, gradient in (
+        ("input_kernel", theirs.weight_ih_l0.grad.T),
+        ("state_kernel", theirs.weight_hh_l0.grad.T),
+        ("bias", theirs.bias_ih_l0.grad),
+    ):
+        np.testing.assert_allclose(ours[name][...], gradient, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(np.array(to_values)[:, order], read.grad, atol=1e-5)
+
+
+def test_gradients_across_segments_and_padding_are_the_finite_differences():
+    layer, values = BidirectionalLSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(1)), inputs(2)
+    graph, params = nnx.split(layer)
+
+    def total(params, values):
+        return jnp.square(nnx.merge(graph, params)(values, SEGMENTS)).sum()
+
+    jax.test_util.check_grads(total, (params, values), order=1, modes=["rev"], atol=2e-2, rtol=2e-2)
+    to_values = np.array(jax.grad(total, argnums=1)(params, values))
+    assert (to_values[np.array(SEGMENTS) == 0] == 0).all()
+
+
+def test_bfloat16_is_float32_to_three_digits():
+    values = inputs()
+    exact = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0))(values, SEGMENTS)
+    rounded = LSTM(IN, WIDTH, arithmetic("bfloat16"), 0.1, nnx.Rngs(0))(values, SEGMENTS)
+    np.testing.assert_allclose(rounded, exact, atol=5e-3)
+    assert not np.array_equal(rounded, exact)
+
+
+def test_the_products_of_a_scan_count_once_a_time():
+    layer = BidirectionalLSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0))
+    graph, params = nnx.split(layer)
+    jaxpr = jax.make_jaxpr(lambda p, v: nnx.merge(graph, p)(v, SEGMENTS))(params, inputs()).jaxpr
+    # Two directions, 18 tokens, [5 + 3, 12] kernels, two FLOPs a multiply-add.
+    assert product_flops(jaxpr) == 2 * 2 * 18 * (IN + WIDTH) * 4 * WIDTH
