@@ -17,7 +17,9 @@ from dawnjax.input_pipeline import (
     movielens_sources,
     parallel_text_sources,
     photograph_preparation,
+    squad_sources,
     synthetic,
+    synthetic_questions,
     synthetic_ratings,
 )
 from dawnjax.input_pipeline.preparation import FlagError, Preparation, Progress, Request
@@ -30,12 +32,14 @@ PREPARATIONS = {
         photograph_preparation.IMAGES,
         parallel_text_sources.PREPARATION,
         movielens_sources.PREPARATION,
+        squad_sources.PREPARATION,
     )
 }
 WITHOUT_PREPARATION = {
     "digits": digits.WITHOUT_PREPARATION,
     "synthetic": synthetic.WITHOUT_PREPARATION,
     "synthetic_ratings": synthetic_ratings.WITHOUT_PREPARATION,
+    "synthetic_questions": synthetic_questions.WITHOUT_PREPARATION,
 }
 
 DESCRIPTION = """

@@ -13,6 +13,7 @@ CHOICES = {
         "classification": "tasks.classification.Classification",
         "translation": "tasks.translation.Translation",
         "recommendation": "tasks.recommendation.Recommendation",
+        "span_answering": "tasks.span_answering.SpanAnswering",
     },
     "model": {
         "resnet": "models.resnet.ResNet",
@@ -24,6 +25,8 @@ CHOICES = {
         "transformer": "models.transformer.Transformer",
         "gnmt": "models.gnmt.GNMT",
         "neumf": "models.neumf.NeuMF",
+        "bidaf": "models.bidaf.BiDAF",
+        "qanet": "models.qanet.QANet",
     },
     "data": {
         "digits": "input_pipeline.digits.Digits",
@@ -34,6 +37,8 @@ CHOICES = {
         "parallel_text": "input_pipeline.parallel_text.ParallelText",
         "movielens": "input_pipeline.movielens.MovieLens",
         "synthetic_ratings": "input_pipeline.synthetic_ratings.SyntheticRatings",
+        "squad": "input_pipeline.squad.Squad",
+        "synthetic_questions": "input_pipeline.synthetic_questions.SyntheticQuestions",
     },
 }
 """Each field's choices: a tag, and the class in `dawnjax`."""
