@@ -106,8 +106,8 @@ def read_description(directory: pathlib.Path, dataset: str, schema_version: int)
         files = body["files"].items()
     except FileNotFoundError:
         raise MissingDataError(
-            f"{directory}: no prepared {dataset} there; `dawnjax prepare --dataset={dataset}` makes "
-            "it (--data.data_dir names another place)"
+            f"{directory}: no prepared {dataset} there; `dawnjax prepare --dataset={dataset}` "
+            "makes it (--data.data_dir names another place)"
         ) from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None

@@ -15,7 +15,6 @@ first character, so what is padding shows in the characters.
 import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,12 +121,12 @@ class EvaluatedTexts:
       references: The reference answers of each.
     """
 
-    contexts: Sequence[str]
+    contexts: tuple[str, ...]
     passage: np.ndarray
     offsets: np.ndarray
     starts: np.ndarray
-    questions: Sequence[str]
-    references: Sequence[Sequence[str]]
+    questions: tuple[str, ...]
+    references: tuple[tuple[str, ...], ...]
 
     def answer(self, question: int, start: int, end: int) -> str | None:
         """The text from one token of a question's passage to another; None for no span."""

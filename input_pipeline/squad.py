@@ -22,7 +22,7 @@ import numpy as np
 
 from dawnjax import bounded
 from dawnjax.input_pipeline import file_set
-from dawnjax.input_pipeline.dataset import DataError, Declaration, MissingDataError, Split
+from dawnjax.input_pipeline.dataset import DataError, Declaration, Split
 from dawnjax.input_pipeline.prepared import directory_of
 from dawnjax.input_pipeline.questions import (
     NUM_SPECIAL,
@@ -179,9 +179,7 @@ class Squad:
 
 def _encoded(directory: pathlib.Path, body: dict[str, Any]) -> Encoded:
     names = [name for name in body["files"] if name.endswith(".npy")]
-    return {
-        name.removesuffix(".npy"): file_set.read_array(directory, body, name) for name in names
-    }
+    return {name.removesuffix(".npy"): file_set.read_array(directory, body, name) for name in names}
 
 
 @functools.lru_cache(maxsize=2)

@@ -122,12 +122,10 @@ def _load(path: pathlib.Path) -> Any:
         with bounded.open_plain(path) as file:
             start = file.read(len(_XZ))
             file.seek(0)
-            if start == _XZ:
-                content = lzma.LZMAFile(file).read(MOST_BYTES + 1)
-            elif start.startswith(_GZIP):
-                content = gzip.GzipFile(fileobj=file).read(MOST_BYTES + 1)
-            else:
-                content = file.read(MOST_BYTES + 1)
+            kind = lzma.LZMAFile if start == _XZ else gzip.GzipFile
+            is_packed = start == _XZ or start.startswith(_GZIP)
+            with kind(file) if is_packed else file as unpacked:
+                content = unpacked.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes")
         if not content.strip():

@@ -62,9 +62,7 @@ class BiDAF:
     num_modelling_layers: OneOrMore[int] = 2
     dropout_rate: FractionBelowOne = 0.2
 
-    def build(
-        self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs
-    ) -> "BiDAFModule":
+    def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "BiDAFModule":
         """Makes the network; a vocabulary of 0 says that words come as vectors."""
         check_fields(self, "model.")
         return BiDAFModule(self, vocabulary_size, execution, rngs)
@@ -97,9 +95,7 @@ class BiDAF:
 class BiDAFModule(nnx.Module):
     """The six layers."""
 
-    def __init__(
-        self, config: BiDAF, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs
-    ):
+    def __init__(self, config: BiDAF, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs):
         self.config = config
         self.arithmetic = arithmetic = arithmetic_of(execution)
         d = config.hidden_width

@@ -126,10 +126,10 @@ class WordEmbedding(nnx.Module):
         arithmetic: Arithmetic,
         rngs: nnx.Rngs,
     ):
-        self.arithmetic, self.characters, self.words = arithmetic, character_cnn, None
-        if vocabulary_size:
-            values = jax.random.normal(rngs.params(), (vocabulary_size, word_width), jnp.float32)
-            self.words = nnx.Param(0.1 * values)
+        self.arithmetic, self.characters = arithmetic, character_cnn
+        shape = (vocabulary_size, word_width)
+        values = 0.1 * jax.random.normal(rngs.params(), shape, jnp.float32)
+        self.words = nnx.Param(values) if vocabulary_size else None
 
     def __call__(
         self, tokens: Tokens, dropout: Dropout, word_rate: float, character_rate: float
@@ -158,8 +158,11 @@ class Trilinear(nnx.Module):
     def __call__(self, passage: jax.Array, question: jax.Array) -> jax.Array:
         """Maps [batch, T, width] and [batch, J, width] to float32 [batch, T, J]."""
         float32 = jnp.dtype("float32")
-        of_passage = linear(passage, self.passage_kernel[...], self.arithmetic, "io", float32)
-        of_question = linear(question, self.question_kernel[...], self.arithmetic, "io", float32)
+        sides = ((passage, self.passage_kernel), (question, self.question_kernel))
+        of_passage, of_question = (
+            jnp.asarray(linear(side, kernel[...], self.arithmetic, "io", float32))
+            for side, kernel in sides
+        )
         weighted = passage * self.product_kernel[...][:, 0].astype(passage.dtype)
         products = multiply("btw,bjw->btj", weighted, question, self.arithmetic)
         return products + of_passage + of_question.swapaxes(1, 2)

@@ -113,7 +113,7 @@ class SpanAnswering(Task):
         """F1 and exact match over all questions of the split."""
         texts = setting.data.evaluated_texts()
         spans = np.asarray(totals["spans"]).tolist()
-        answers = [texts.answer(row, *span) for row, span in enumerate(spans)]
+        answers = [texts.answer(row, start, end) for row, (start, end) in enumerate(spans)]
         return _metrics(answers, texts.references)
 
     def answering(
@@ -142,12 +142,15 @@ class SpanAnswering(Task):
     def train_flops_per_example(self, setting: Setting) -> float:
         """Model FLOPs of the mean question in a train step, at its own length."""
         lengths = setting.data.train_lengths()
-        forward = 2 * setting.model.multiply_adds(*lengths)
+        forward = 2 * setting.model.multiply_adds(
+            lengths.contexts, lengths.questions, lengths.words
+        )
         return TRAINING_FACTOR * forward / len(lengths.contexts)
 
 
 def _passage_and_question(batch: Arrays) -> tuple[Tokens, Tokens]:
-    return tuple(Tokens(batch[n], batch[f"{n}_characters"]) for n in ("context", "question"))
+    passage = Tokens(batch["context"], batch["context_characters"])
+    return passage, Tokens(batch["question"], batch["question_characters"])
 
 
 def _cross_entropy(scores: jax.Array, places: jax.Array) -> jax.Array:
@@ -179,9 +182,7 @@ def best_spans(starts: jax.Array, ends: jax.Array, max_tokens: int) -> jax.Array
     )
     end = jnp.argmax(best + ends, axis=1)
     distance = end[:, None] - jnp.arange(length)
-    start = jnp.argmax(
-        jnp.where((distance >= 0) & (distance < width), starts, -jnp.inf), axis=1
-    )
+    start = jnp.argmax(jnp.where((distance >= 0) & (distance < width), starts, -jnp.inf), axis=1)
     are_numbers = jnp.isfinite(starts).all(1) & jnp.isfinite(ends).all(1)
     spans = jnp.stack([start, end], axis=1).astype(jnp.int32)
     return jnp.where(are_numbers[:, None], spans, NO_ANSWER)
