@@ -14,8 +14,8 @@ not been trained at full size here; what was run stands in `docs/span_answering.
 
 Source: Yu et al. 2018 (arXiv 1804.09541), section 4.1.1: the network, batches of 32, Adam with
 betas 0.8 and 0.999 and epsilon 1e-7, 1,000 steps of warm-up to a constant 0.001, a moving average
-of 0.9999, answers of 30 tokens or fewer. The paper's warm-up is logarithmic and this one linear; its
-L2 decay of 3e-7 is left out; gradients are clipped to a norm of 5, of which it does not speak.
+of 0.9999, answers of 30 tokens or fewer. The paper's warm-up is logarithmic and this one linear;
+its L2 decay of 3e-7 is left out; gradients are clipped to a norm of 5, of which it does not speak.
 """
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target

@@ -14,18 +14,18 @@ EXPERIMENT = Experiment(
         word_width=48, filters=16, hidden_width=32, num_modelling_layers=1, dropout_rate=0.1
     ),
     data=Squad(
-        vocabulary_size=10_000,
-        context_length=160,
-        question_length=24,
+        vocabulary_size=8_000,
+        context_length=96,
+        question_length=20,
         eval_context_length=256,
         eval_articles=8,
     ),
     optimizer=Adam(base_learning_rate=4e-3, beta_2=0.999, epsilon=1e-8, clip_global_norm=5.0),
     schedule=WarmupLinear(warmup_epochs=0.05),
-    num_epochs=2,
-    global_batch_size=64,
+    num_epochs=6,
+    global_batch_size=32,
     targets=(Target(metric="f1_score", value=0.75),),
-    evaluation=Evaluation(every_epochs=0.2, global_batch_size=200),
+    evaluation=Evaluation(every_epochs=0.5, global_batch_size=200),
 )
 
 TINY = tiny(

@@ -9,6 +9,7 @@ Source: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehens
 1606.05250); the form is that of `train-v1.1.json`.
 """
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -122,10 +123,12 @@ def _load(path: pathlib.Path) -> Any:
         with bounded.open_plain(path) as file:
             start = file.read(len(_XZ))
             file.seek(0)
-            kind = lzma.LZMAFile if start == _XZ else gzip.GzipFile
-            is_packed = start == _XZ or start.startswith(_GZIP)
-            with kind(file) if is_packed else file as unpacked:
-                content = unpacked.read(MOST_BYTES + 1)
+            with contextlib.ExitStack() as opened:
+                if start == _XZ:
+                    file = opened.enter_context(lzma.LZMAFile(file))
+                elif start.startswith(_GZIP):
+                    file = opened.enter_context(gzip.GzipFile(fileobj=file))
+                content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes")
         if not content.strip():

@@ -7,7 +7,8 @@ as in BiDAF, and projections of the attention have no biases.
 """
 
 import dataclasses
-from typing import ClassVar
+import functools
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from dawnjax.limits import Fraction, FractionBelowOne, OneOrMore, check_fields
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import split_module
 from dawnjax.models.spans import (
     CharacterCNN,
     Dense,
@@ -49,8 +51,9 @@ NUM_HIGHWAY_LAYERS = 2
 NUM_PASSES = 3
 """How often the blocks after the attention are passed, with the same weights."""
 
-_LAYER_DROPOUT = 7
-"""Folded into the step's key for whole sublayers that are left out."""
+_PARTS, _LAYER_DROPOUT = 10**6, 2 * 10**6
+"""Folded into a key for the parts of the network, and for whole sublayers that are left out; masks
+have smaller numbers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ class QANet:
       width: Values of a token between layers.
       num_heads: Heads of each attention.
       num_model_blocks: Blocks after the attention.
-      dropout_rate: Dropout of words and of each sublayer's input; characters have half of it.
+      dropout_rate: Dropout of words and of each sublayer's result; characters have half of it.
       layer_survival: Probability that the last sublayer of a stack takes part in a training step;
         that of earlier ones is nearer to 1 (Huang et al. 2016, arXiv 1603.09382, equation 4).
     """
@@ -109,8 +112,6 @@ class QANet:
         contexts, questions = (x.astype(np.int64) for x in (context_lengths, question_lengths))
         passage, question = int(contexts.sum()), int(questions.sum())
         pairs = int((contexts * questions).sum())
-        # From passage to passage, by way of the question: the smaller product first.
-        both_ways = pairs
         embedded, w = self.word_width + self.filters, self.width
 
         def block(lengths: np.ndarray, convolutions: int, taps: int) -> int:
@@ -124,7 +125,7 @@ class QANet:
         total = (passage + question) * (2 * NUM_HIGHWAY_LAYERS * embedded**2 + embedded * w)
         for lengths in (contexts, questions):
             total += block(lengths, EMBEDDING_CONVOLUTIONS, EMBEDDING_TAPS)
-        total += w * (passage + question + 2 * pairs + 2 * both_ways) + passage * 4 * w * w
+        total += w * (passage + question + 4 * pairs) + passage * 4 * w**2
         blocks = NUM_PASSES * self.num_model_blocks
         total += blocks * block(contexts, MODEL_CONVOLUTIONS, MODEL_TAPS) + passage * 4 * w
         characters = (CHARACTER_TAPS, self.character_width, self.filters)
@@ -168,24 +169,30 @@ class QANetModule(nnx.Module):
           Two arrays float32 [batch, T]; padding has -1e9.
         """
         dropout, rate, real = Dropout(dropout_key), self.config.dropout_rate, passage.real
-        survival = Survival(dropout_key, self.config.layer_survival)
-        c, q = (self._read(tokens, dropout, survival) for tokens in (passage, question))
+        training = Training(dropout_key, self.config.layer_survival)
+        c, q = (
+            self._read(tokens, dropout, training.at(_PARTS + number))
+            for number, tokens in enumerate((passage, question))
+        )
         hidden = self.join(dropout(self._attend(c, q, real, question.real), rate))
-        passes = []
-        for _ in range(NUM_PASSES):
-            hidden = self.model(hidden, real, dropout, survival)
-            passes.append(dropout(hidden, rate))
-        float32 = jnp.dtype("float32")
-        starts = self.start_score(jnp.concatenate(passes[:2], axis=-1), float32)
-        ends = self.end_score(jnp.concatenate(passes[::2], axis=-1), float32)
+        arrays, model_of = split_module(self.model)
+
+        def one_pass(hidden: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+            hidden = model_of(arrays)(hidden, real, training.at(_PARTS + 2 + number))
+            return hidden, hidden
+
+        _, passes = jax.lax.scan(one_pass, hidden, jnp.arange(NUM_PASSES))
+        passes, float32 = dropout(passes, rate), jnp.dtype("float32")
+        starts = self.start_score(jnp.concatenate([passes[0], passes[1]], axis=-1), float32)
+        ends = self.end_score(jnp.concatenate([passes[0], passes[2]], axis=-1), float32)
         return end_scores(starts, real), end_scores(ends, real)
 
-    def _read(self, tokens: Tokens, dropout: Dropout, survival: "Survival") -> jax.Array:
+    def _read(self, tokens: Tokens, dropout: Dropout, training: "Training") -> jax.Array:
         """Embeds tokens and reads them: [batch, length, width]."""
         rate = self.config.dropout_rate
         embedded = self.embedding(tokens, dropout, rate, rate / 2)
         hidden = self.narrow(dropout(self.highway(embedded, dropout, rate), rate))
-        return self.reader(hidden, tokens.real, dropout, survival)
+        return self.reader(hidden, tokens.real, training)
 
     def _attend(
         self, c: jax.Array, q: jax.Array, real: jax.Array, question_real: jax.Array
@@ -200,32 +207,37 @@ class QANetModule(nnx.Module):
         return jnp.concatenate([c, attended, c * attended, c * back], axis=-1)
 
 
-class Survival:
-    """Says which sublayers take part in a step: one draw each for the whole batch."""
+class Training(NamedTuple):
+    """What is random in a training step.
 
-    def __init__(self, key: jax.Array | None, last: float):
-        """Args:
-        key: The step's key; None takes all.
-        last: Probability of the last sublayer of a stack.
-        """
-        self._key = None if key is None else jax.random.fold_in(key, 2**31 + _LAYER_DROPOUT)
-        self._last, self._count = last, 0
+    Attributes:
+      key: The step's; None in evaluation.
+      survival: Probability that the last sublayer of a stack takes part.
+    """
 
-    def __call__(self, result: jax.Array, place: int, places: int) -> jax.Array:
-        """A sublayer's result, or zeros; `place` counts from 1 to `places`."""
-        probability = 1 - place / places * (1 - self._last)
-        if self._key is None or probability == 1:
+    key: jax.Array | None
+    survival: float
+
+    def at(self, number: jax.Array | int) -> "Training":
+        """The same for one of several uses."""
+        key = None if self.key is None else jax.random.fold_in(self.key, number)
+        return self._replace(key=key)
+
+    def kept(self, result: jax.Array, place: jax.Array, places: int) -> jax.Array:
+        """A sublayer's result, or zeros, for the whole batch; `place` is 1 to `places`."""
+        if self.key is None or self.survival == 1:
             return result
-        key = jax.random.fold_in(self._key, self._count)
-        self._count += 1
+        probability = 1 - place / places * (1 - self.survival)
+        key = jax.random.fold_in(jax.random.fold_in(self.key, _LAYER_DROPOUT), place)
         survives = jax.random.bernoulli(key, probability)
         return jnp.where(survives, result, jnp.zeros((), result.dtype))
 
 
 class Stack(nnx.Module):
-    """Blocks one after the other: convolutions, self-attention, a feed-forward layer.
+    """Blocks of one shape, one after the other.
 
-    Each sublayer takes normalized values, and its result is added to the values themselves.
+    Their parameters lie side by side in one array each, and one scan passes all blocks: XLA
+    compiles one block, and not each of them.
     """
 
     def __init__(
@@ -237,40 +249,84 @@ class Stack(nnx.Module):
         arithmetic: Arithmetic,
         rngs: nnx.Rngs,
     ):
+        self.num_blocks = num_blocks
+
+        @nnx.split_rngs(splits=num_blocks)
+        @nnx.vmap(in_axes=(0,), out_axes=0)
+        def blocks(rngs: nnx.Rngs) -> Block:
+            return Block(config, num_convolutions, taps, arithmetic, rngs)
+
+        self.blocks = blocks(rngs)
+        self.last_norm = LayerNorm(config.width, arithmetic)
+
+    def __call__(self, hidden: jax.Array, real: jax.Array, training: Training) -> jax.Array:
+        """Maps [batch, length, width] to the same; `real` is bool [batch, length]."""
+        arrays, block_of = split_module(self.blocks)
+
+        def step(hidden: jax.Array, now: tuple[jax.Array, Any]) -> tuple[jax.Array, None]:
+            number, arrays = now
+            return block_of(arrays)(
+                hidden, real, training.at(number), number, self.num_blocks
+            ), None
+
+        numbers = jnp.arange(self.num_blocks)
+        hidden, _ = jax.lax.scan(step, hidden, (numbers, arrays))
+        return self.last_norm(hidden)
+
+
+class Block(nnx.Module):
+    """Positions, convolutions, self-attention and a feed-forward layer.
+
+    Each sublayer takes normalized values, and its result is added to the values themselves.
+    """
+
+    def __init__(
+        self,
+        config: QANet,
+        num_convolutions: int,
+        taps: int,
+        arithmetic: Arithmetic,
+        rngs: nnx.Rngs,
+    ):
         self.dropout_rate, width = config.dropout_rate, config.width
-
-        def layers(block: int) -> list[nnx.Module]:
-            del block
-            convolutions = [
-                SeparableConvolution(width, taps, arithmetic, rngs) for _ in range(num_convolutions)
-            ]
-            attention = Attention(config.attention, arithmetic, rngs)
-            return [*convolutions, attention, FeedForward(config.attention, arithmetic, rngs)]
-
-        self.in_block = num_convolutions + 2
-        self.layers = nnx.List([layer for n in range(num_blocks) for layer in layers(n)])
-        self.norms = nnx.List([LayerNorm(width, arithmetic) for _ in self.layers])
-        self.last_norm = LayerNorm(width, arithmetic)
+        self.convolutions = nnx.List(
+            [SeparableConvolution(width, taps, arithmetic, rngs) for _ in range(num_convolutions)]
+        )
+        self.attention = Attention(config.attention, arithmetic, rngs)
+        self.feed_forward = FeedForward(config.attention, arithmetic, rngs)
+        self.norms = nnx.List([LayerNorm(width, arithmetic) for _ in range(num_convolutions + 2)])
 
     def __call__(
-        self, hidden: jax.Array, real: jax.Array, dropout: Dropout, survival: Survival
+        self,
+        hidden: jax.Array,
+        real: jax.Array,
+        training: Training,
+        number: jax.Array,
+        num_blocks: int,
     ) -> jax.Array:
-        """Maps [batch, length, width] to the same; `real` is bool [batch, length]."""
-        positions = jnp.asarray(position_encoding(*hidden.shape[1:])).astype(hidden.dtype)
-        pairs = zip(self.layers, self.norms, strict=True)
-        for place, (layer, norm) in enumerate(pairs):
-            if place % self.in_block == 0:
-                hidden = hidden + positions
-            normed = dropout(norm(hidden), self.dropout_rate)
-            if isinstance(layer, SeparableConvolution):
-                result = layer(normed, real)
-            elif isinstance(layer, Attention):
-                result = layer(normed, normed, real[:, None], dropout)
-            else:
-                result = layer(normed, dropout)
-            result = dropout(result, self.dropout_rate)
-            hidden = hidden + survival(result, place + 1, len(self.layers))
-        return self.last_norm(hidden)
+        """Maps [batch, length, width] to the same.
+
+        Args:
+          hidden: The output of the block before.
+          real: bool [batch, length], what is no padding.
+          training: What is random.
+          number: int, the blocks before this one.
+          num_blocks: Blocks of the stack.
+        """
+        dropout = Dropout(training.key)
+        positions = position_encoding(*hidden.shape[1:])
+        hidden = hidden + jnp.asarray(positions).astype(hidden.dtype)
+        sublayers = [
+            *(functools.partial(convolution, real=real) for convolution in self.convolutions),
+            lambda normed: self.attention(normed, normed, real[:, None], dropout),
+            lambda normed: self.feed_forward(normed, dropout),
+        ]
+        for place, (sublayer, norm) in enumerate(zip(sublayers, self.norms, strict=True), 1):
+            result = dropout(sublayer(norm(hidden)), self.dropout_rate)
+            place_in_stack = number * len(sublayers) + place
+            places = num_blocks * len(sublayers)
+            hidden = hidden + training.kept(result, place_in_stack, places)
+        return hidden
 
 
 class SeparableConvolution(nnx.Module):

@@ -105,7 +105,8 @@ class SpanAnswering(Task):
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """The spans: int32 [batch, 2], first and last token; -1 where a score is no number."""
         del setting
-        return best_spans(*module(*_passage_and_question(inputs)), self.max_answer_tokens)
+        starts, ends = module(*_passage_and_question(inputs))
+        return best_spans(starts, ends, self.max_answer_tokens)
 
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting
