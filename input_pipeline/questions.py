@@ -26,6 +26,9 @@ from dawnjax.input_pipeline.tokens import covering, spans_of
 PADDING, UNKNOWN = 0, 1
 NUM_SPECIAL = 2
 
+NO_RANK = 2**31 - 1
+"""Of a word that the training split does not have."""
+
 WORD_LENGTH = 16
 """Characters of a token that are kept. Source: QANet (arXiv 1804.09541), section 4.1.1."""
 
@@ -166,7 +169,7 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
     Returns:
       The types, in their order, and arrays:
         `ranks`: int32 [types], the place of a type's lower case among those of the training split,
-          most frequent first; the number of these where it has none.
+          most frequent first; NO_RANK where it is not among them.
         `characters`: uint8 [types, WORD_LENGTH].
         Of each split, with its name before them: `contexts` and `questions`, int32 [tokens], all in
         a row, with the end of each, int64, in `context_ends` and `question_ends`; `passage` and
@@ -220,7 +223,7 @@ def _ranks(words: list[str], counts: np.ndarray) -> np.ndarray:
     # Those of equal counts in the order of their text, so that nothing hangs on the articles'.
     frequent = sorted((w for w in lower if lower[w]), key=lambda word: (-lower[word], word))
     places = {word: place for place, word in enumerate(frequent)}
-    return np.array([places.get(word.lower(), len(places)) for word in words], np.int32)
+    return np.array([places.get(word.lower(), NO_RANK) for word in words], np.int32)
 
 
 def _characters(words: list[str], counts: np.ndarray) -> np.ndarray:
@@ -313,7 +316,7 @@ class Selection:
         """
         rows = self.rows(encoded, split)
         known = encoded["ranks"] < self.vocabulary_size - NUM_SPECIAL
-        words = np.where(known, encoded["ranks"] + NUM_SPECIAL, UNKNOWN).astype(np.int32)
+        words = np.where(known, encoded["ranks"], UNKNOWN - NUM_SPECIAL) + np.int32(NUM_SPECIAL)
         words[0] = PADDING
         values = words if vectors is None else vectors
         passages = encoded[f"{split}_passage"][rows]
