@@ -59,6 +59,7 @@ def compare(
     script: str,
     ways: Sequence[str],
     arguments: argparse.Namespace,
+    screening: Sequence[str] = (),
 ) -> int:
     """Runs trials of an experiment and of PyTorch's script in turn; prints and writes the ratios.
 
@@ -68,8 +69,9 @@ def compare(
       script: The benchmark that is PyTorch's side.
       ways: Settings of PyTorch that are tried first.
       arguments: What `add_flags` added.
+      screening: Arguments of the script that shorten the trials which choose the settings.
     """
-    tried = _screen(script, ways)
+    tried = _screen(script, ways, screening)
     seconds = {name: way["seconds_an_epoch"] for name, way in tried.items() if "failed" not in way}
     if not seconds:
         sys.exit(f"{script}: PyTorch failed in every way: {tried}")
@@ -111,10 +113,12 @@ def compare(
     return 0
 
 
-def run_pytorch(seed: int, settings: str, script: str = "pytorch_digits") -> dict[str, Any]:
+def run_pytorch(
+    seed: int, settings: str, script: str = "pytorch_digits", more: Sequence[str] = ()
+) -> dict[str, Any]:
     """Runs one trial of PyTorch's side in a process of its own; a crash is a row too."""
     command = [sys.executable, "-m", "benchmarks", script, f"--first_seed={seed}"]
-    command += [f"--settings={settings}"]
+    command += [f"--settings={settings}", *more]
     variables = {**os.environ, **pytorch_settings.SETTINGS[settings].environment()}
     done = subprocess.run(command, capture_output=True, text=True, env=variables)
     if done.returncode:
@@ -124,13 +128,15 @@ def run_pytorch(seed: int, settings: str, script: str = "pytorch_digits") -> dic
     return {**trial, "total_seconds_to_accuracy": reached_total}
 
 
-def _screen(script: str, names: Sequence[str], seeds: int = 3) -> dict[str, Any]:
+def _screen(
+    script: str, names: Sequence[str], more: Sequence[str] = (), seeds: int = 3
+) -> dict[str, Any]:
     """Seconds an epoch of each way to run PyTorch, which take turns; of seeds that no round has."""
     tried: dict[str, Any] = {name: {"trials": []} for name in names}
     for number in range(seeds):
         for name in names:
             if "failed" not in tried[name]:
-                trial = run_pytorch(SCREENING_SEED + number, name, script)
+                trial = run_pytorch(SCREENING_SEED + number, name, script, more)
                 tried[name]["trials"].append(trial)
                 if "error" in trial:
                     tried[name]["failed"] = trial["error"]

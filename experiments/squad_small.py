@@ -11,21 +11,21 @@ EXPERIMENT = Experiment(
     name="squad_small",
     task=SpanAnswering(max_answer_tokens=20),
     model=BiDAF(
-        word_width=48, filters=16, hidden_width=32, num_modelling_layers=1, dropout_rate=0.1
+        word_width=48, filters=16, hidden_width=32, num_modelling_layers=1, dropout_rate=0.0
     ),
     data=Squad(
-        vocabulary_size=8_000,
-        context_length=96,
-        question_length=20,
+        vocabulary_size=10_000,
+        context_length=128,
+        question_length=24,
         eval_context_length=256,
-        eval_articles=8,
+        eval_articles=6,
     ),
     optimizer=Adam(base_learning_rate=4e-3, beta_2=0.999, epsilon=1e-8, clip_global_norm=5.0),
     schedule=WarmupLinear(warmup_epochs=0.05),
-    num_epochs=6,
+    num_epochs=1,
     global_batch_size=32,
     targets=(Target(metric="f1_score", value=0.75),),
-    evaluation=Evaluation(every_epochs=0.5, global_batch_size=200),
+    evaluation=Evaluation(every_epochs=0.25, first_epoch=0.5, global_batch_size=200),
 )
 
 TINY = tiny(

@@ -16,6 +16,10 @@ from dawnjax.models.dropout import Dropout
 NUM_CHARACTERS = 200
 """Rows of an embedding of characters; `input_pipeline.questions` numbers them."""
 
+WORD_STD = 0.5
+"""Deviation of trained vectors at the start: about that of GloVe's values, so that equal words of
+passage and question stand out before anything is learnt."""
+
 MASKED = -1e9
 """Score of padding; finite, so that a row of padding alone has no NaN."""
 
@@ -128,7 +132,7 @@ class WordEmbedding(nnx.Module):
     ):
         self.arithmetic, self.characters = arithmetic, character_cnn
         shape = (vocabulary_size, word_width)
-        values = 0.1 * jax.random.normal(rngs.params(), shape, jnp.float32)
+        values = WORD_STD * jax.random.normal(rngs.params(), shape, jnp.float32)
         self.words = nnx.Param(values) if vocabulary_size else None
 
     def __call__(
