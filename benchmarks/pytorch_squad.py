@@ -95,6 +95,7 @@ class BiDAF(nn.Module):
                     nn.init.zeros_(module.bias)
         for gate in self.gates:
             nn.init.constant_(gate.bias, -1.0)
+        nn.init.ones_(self.of_product.weight)
 
     def forward(
         self,

@@ -14,7 +14,7 @@ import sys
 from benchmarks import digits
 
 WAYS = ("eager", "eager, memory kept", "eager, one thread", "compiled, memory kept")
-"""Tried on a CPU. `max-autotune` searches for minutes, and finds no other LSTM."""
+"""Tried on a CPU; `max-autotune` is left out for its long search."""
 
 SCREENING_STEPS = 30
 

@@ -20,12 +20,12 @@ EXPERIMENT = Experiment(
         eval_context_length=256,
         eval_articles=6,
     ),
-    optimizer=Adam(base_learning_rate=4e-3, beta_2=0.999, epsilon=1e-8, clip_global_norm=5.0),
+    optimizer=Adam(base_learning_rate=5e-3, beta_2=0.999, epsilon=1e-8, clip_global_norm=5.0),
     schedule=WarmupLinear(warmup_epochs=0.05),
     num_epochs=1,
     global_batch_size=32,
     targets=(Target(metric="f1_score", value=0.75),),
-    evaluation=Evaluation(every_epochs=0.25, first_epoch=0.5, global_batch_size=200),
+    evaluation=Evaluation(every_epochs=0.25, first_epoch=0.75, global_batch_size=200),
 )
 
 TINY = tiny(

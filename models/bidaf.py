@@ -110,7 +110,7 @@ class BiDAFModule(nnx.Module):
         width = config.word_width + config.filters
         self.highway = Highway(width, NUM_HIGHWAY_LAYERS, arithmetic, rngs)
         self.contextual = lstm(width)
-        self.similarity = Trilinear(2 * d, arithmetic, rngs)
+        self.similarity = Trilinear(2 * d, 1.0, arithmetic, rngs)
         widths = [8 * d] + (config.num_modelling_layers - 1) * [2 * d]
         self.modelling = nnx.List(lstm(in_width) for in_width in widths)
         self.last_token = lstm(14 * d)

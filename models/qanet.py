@@ -148,7 +148,7 @@ class QANetModule(nnx.Module):
         self.highway = Highway(embedded, NUM_HIGHWAY_LAYERS, arithmetic, rngs)
         self.narrow = Dense(embedded, width, arithmetic, rngs)
         self.reader = Stack(config, 1, EMBEDDING_CONVOLUTIONS, EMBEDDING_TAPS, arithmetic, rngs)
-        self.similarity = Trilinear(width, arithmetic, rngs)
+        self.similarity = Trilinear(width, width**-0.5, arithmetic, rngs)
         self.join = Dense(4 * width, width, arithmetic, rngs)
         blocks = config.num_model_blocks
         self.model = Stack(config, blocks, MODEL_CONVOLUTIONS, MODEL_TAPS, arithmetic, rngs)

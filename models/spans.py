@@ -150,14 +150,16 @@ class Trilinear(nnx.Module):
     """Scores of each pair of a passage's and a question's token: w . [h; u; h * u].
 
     Source: Seo et al. 2017 (arXiv 1611.01603), equation 1. The three parts of w are applied apart,
-    so that no [length, question length, 3 x width] array is made.
+    so that no [length, question length, 3 x width] array is made. The part of the product starts as
+    a number, the same everywhere: the score is then a scaled dot product, which is greatest for
+    equal words before anything is learnt. (Papers do not say how it starts.)
     """
 
-    def __init__(self, width: int, arithmetic: Arithmetic, rngs: nnx.Rngs):
+    def __init__(self, width: int, start: float, arithmetic: Arithmetic, rngs: nnx.Rngs):
         self.arithmetic = arithmetic
         self.passage_kernel = nnx.Param(glorot(rngs.params(), (width, 1), jnp.float32))
         self.question_kernel = nnx.Param(glorot(rngs.params(), (width, 1), jnp.float32))
-        self.product_kernel = nnx.Param(glorot(rngs.params(), (width, 1), jnp.float32))
+        self.product_kernel = nnx.Param(jnp.full((width, 1), start, jnp.float32))
 
     def __call__(self, passage: jax.Array, question: jax.Array) -> jax.Array:
         """Maps [batch, T, width] and [batch, J, width] to float32 [batch, T, J]."""

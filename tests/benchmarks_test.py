@@ -208,3 +208,61 @@ def test_both_sides_of_recommendation_have_one_network_and_metric():
     np.testing.assert_allclose(ours, logits, atol=2e-5)
     hits = measures(ranks_of_first(ours, held_out["items"]))["hit_rate_at_10"]
     assert trainer.evaluate(users, items) == pytest.approx(float(hits.mean()))
+
+
+def test_both_sides_of_squad_have_one_network_and_metric():
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from benchmarks import pytorch_squad as theirs
+    from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
+    from dawnjax.models.spans import Tokens
+    from dawnjax.tasks.span_answering import best_spans
+
+    experiment = dataclasses.replace(theirs.EXPERIMENT, data=SyntheticQuestions())
+    spec, random = experiment.data.spec(), np.random.default_rng(0)
+    trainer = theirs.Trainer(experiment, theirs.pytorch_settings.SETTINGS["eager"])
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    model = pure_model(
+        lambda rngs: experiment.model.build(
+            vocabulary_size=spec.vocabulary_size, execution=execution, rngs=rngs
+        )
+    )
+    params, _ = model.init(jax.random.key(0))
+    params = jax.tree.map(lambda leaf: random.normal(0, 0.3, leaf.shape).astype("float32"), params)
+    embedding, similarity = params["embedding"], params["similarity"]
+    characters = embedding["characters"]
+    named = {
+        "words.weight": embedding["words"],
+        "characters.weight": characters["embedding"],
+        **{
+            f"of_{n}.weight": similarity[f"{n}_kernel"].T
+            for n in ("passage", "question", "product")
+        },
+    }
+    dense = {"convolution": characters["convolution"]}
+    dense |= {n: params[n] for n in ("start_score", "end_score")}
+    for kind in ("transforms", "gates"):
+        dense |= {f"{kind}.{n}": layer for n, layer in params["highway"][kind].items()}
+    for name, layer in dense.items():
+        named[f"{name}.weight"] = layer["kernel"].T
+        if "bias" in layer:
+            named[f"{name}.bias"] = layer["bias"]
+    layers = {n: params[n] for n in ("contextual", "last_token")}
+    layers |= {f"modelling.{n}": layer for n, layer in params["modelling"].items()}
+    for name, layer in layers.items():
+        for number, direction in enumerate(("forward", "backward")):
+            place, lstm = f"{name}.directions.{number}", layer[direction]
+            named[f"{place}.weight_ih_l0"] = lstm["input_kernel"].T
+            named[f"{place}.weight_hh_l0"] = lstm["state_kernel"].T
+            named[f"{place}.bias_ih_l0"] = lstm["bias"]
+            named[f"{place}.bias_hh_l0"] = np.zeros_like(lstm["bias"])
+    trainer.model.load_state_dict({name: torch.tensor(array) for name, array in named.items()})
+    arrays = {n: np.asarray(a)[:40] for n, a in experiment.data.load("eval").items()}
+    sides = [Tokens(arrays[n], arrays[f"{n}_characters"]) for n in ("context", "question")]
+    ours, _ = model.apply(params, {}, *sides)
+    inputs = [torch.from_numpy(arrays[name].astype("int64")) for name in theirs.INPUTS]
+    with torch.inference_mode():
+        scores = trainer.model.eval()(*inputs)
+    for mine, other in zip(ours, scores, strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), atol=1e-4)
+    found = theirs.best_spans(*scores, 3)
+    assert found.tolist() == np.asarray(best_spans(*ours, 3)).tolist()

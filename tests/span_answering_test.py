@@ -404,7 +404,7 @@ def test_questions_that_no_batch_answered_score_nothing():
 
 
 def test_a_run_on_squad_joins_the_official_entries(train, tmp_path, monkeypatch):
-    """A stand-in for data and answers that are not here: the names and scales are what is tested."""
+    """Names and scales, with a stand-in for data and answers."""
     spec_of = SyntheticQuestions.spec
     squad = Declaration(name="SQuAD v1.1", benchmark="SQuAD")
     with monkeypatch.context() as patch:
