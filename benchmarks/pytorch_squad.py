@@ -70,7 +70,8 @@ class BiDAF(nn.Module):
     def __init__(self, experiment: Experiment, spec: Any):
         super().__init__()
         config = experiment.model
-        d, width = config.hidden_width, config.word_width + config.filters
+        d, width = config.hidden_width, config.embedded_width
+        assert config.has_match, "a network without matches is not written here"
         self.rate = config.dropout_rate
         self.words = nn.Embedding(spec.vocabulary_size, config.word_width)
         self.characters = nn.Embedding(NUM_CHARACTERS, config.character_width)
@@ -107,8 +108,10 @@ class BiDAF(nn.Module):
         """The scores [batch, length] of each token as the first and as the last of the answer."""
         real, asked = context_characters[..., 0] > 0, question_characters[..., 0] > 0
         turned = _turned(real)
-        h = self.read(context, context_characters, real, turned)
-        u = self.read(question, question_characters, asked, _turned(asked))
+        same = (context_characters[:, :, None] == question_characters[:, None]).all(-1)
+        of_passage, of_question = (same & asked[:, None]).any(2), (same & real[:, :, None]).any(1)
+        h = self.read(context, context_characters, of_passage, real, turned)
+        u = self.read(question, question_characters, of_question, asked, _turned(asked))
         scores = torch.bmm(h * self.of_product.weight, u.transpose(1, 2))
         scores = scores + self.of_passage(h) + self.of_question(u).transpose(1, 2)
         attended = torch.bmm(scores.masked_fill(~asked[:, None], MASKED).softmax(2), u)
@@ -130,6 +133,7 @@ class BiDAF(nn.Module):
         self,
         words: torch.Tensor,
         characters: torch.Tensor,
+        matches: torch.Tensor,
         real: torch.Tensor,
         turned: torch.Tensor,
     ) -> torch.Tensor:
@@ -140,7 +144,8 @@ class BiDAF(nn.Module):
         places = characters.shape[-1]
         windows = torch.cat([padded[:, :, tap : tap + places] for tap in range(TAPS)], dim=-1)
         values = (F.relu(self.convolution(windows)) * is_character).amax(2)
-        hidden = torch.cat([self.words(words) * real[..., None], values], dim=-1)
+        parts = [self.words(words) * real[..., None], values, matches[..., None].float()]
+        hidden = torch.cat(parts, dim=-1)
         for transform, gate in zip(self.transforms, self.gates, strict=True):
             share = torch.sigmoid(gate(hidden))
             hidden = share * F.relu(transform(hidden)) + (1 - share) * hidden

@@ -11,7 +11,12 @@ EXPERIMENT = Experiment(
     name="squad_small",
     task=SpanAnswering(max_answer_tokens=20),
     model=BiDAF(
-        word_width=48, filters=16, hidden_width=32, num_modelling_layers=1, dropout_rate=0.0
+        word_width=48,
+        filters=16,
+        hidden_width=32,
+        num_modelling_layers=1,
+        has_match=True,
+        dropout_rate=0.0,
     ),
     data=Squad(
         vocabulary_size=10_000,

@@ -50,6 +50,8 @@ class BiDAF:
       filters: Values of a word from its characters.
       hidden_width: Values of an LSTM in one direction.
       num_modelling_layers: Layers of LSTMs after the attention.
+      has_match: Whether each token's embedding also says if the other text has that token, as it is
+        written. Not in the paper; Chen et al. 2017 (arXiv 1704.00051), section 3.2, "exact match".
       dropout_rate: Dropout of the inputs of every LSTM, of characters and of the last layers.
     """
 
@@ -60,7 +62,13 @@ class BiDAF:
     filters: OneOrMore[int] = 100
     hidden_width: OneOrMore[int] = 100
     num_modelling_layers: OneOrMore[int] = 2
+    has_match: bool = False
     dropout_rate: FractionBelowOne = 0.2
+
+    @property
+    def embedded_width(self) -> int:
+        """Values of a token before the LSTMs."""
+        return self.word_width + self.filters + self.has_match
 
     def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "BiDAFModule":
         """Makes the network; a vocabulary of 0 says that words come as vectors."""
@@ -79,7 +87,7 @@ class BiDAF:
         """
         passage, question = int(context_lengths.sum()), int(question_lengths.sum())
         pairs = int((context_lengths.astype(np.int64) * question_lengths).sum())
-        width, d = self.word_width + self.filters, self.hidden_width
+        width, d = self.embedded_width, self.hidden_width
 
         def lstm(in_width: int) -> int:
             return 2 * 4 * d * (in_width + d)
@@ -107,7 +115,7 @@ class BiDAFModule(nnx.Module):
         self.embedding = WordEmbedding(
             vocabulary_size, config.word_width, characters, arithmetic, rngs
         )
-        width = config.word_width + config.filters
+        width = config.embedded_width
         self.highway = Highway(width, NUM_HIGHWAY_LAYERS, arithmetic, rngs)
         self.contextual = lstm(width)
         self.similarity = Trilinear(2 * d, 1.0, arithmetic, rngs)
@@ -133,7 +141,7 @@ class BiDAFModule(nnx.Module):
         dropout, rate = Dropout(dropout_key), self.config.dropout_rate
         real = passage.real
         segments = real.astype(jnp.int32)
-        h, u = (self._read(tokens, dropout) for tokens in (passage, question))
+        h, u = self._read(passage, question, dropout), self._read(question, passage, dropout)
         joined = self._attend(h, u, real, question.real)
         modelled = joined
         for layer in self.modelling:
@@ -148,10 +156,13 @@ class BiDAFModule(nnx.Module):
         both = dropout(jnp.concatenate([joined, last], axis=-1), rate)
         return starts, end_scores(self.end_score(both, float32), real)
 
-    def _read(self, tokens: Tokens, dropout: Dropout) -> jax.Array:
+    def _read(self, tokens: Tokens, others: Tokens, dropout: Dropout) -> jax.Array:
         """Embeds tokens and reads them in both directions: [batch, length, 2d]."""
         rate = self.config.dropout_rate
         embedded = self.embedding(tokens, dropout, 0.0, rate)
+        if self.config.has_match:
+            matches = tokens.are_in(others)[..., None].astype(embedded.dtype)
+            embedded = jnp.concatenate([embedded, matches], axis=-1)
         hidden = self.highway(embedded, dropout, 0.0)
         return self.contextual(dropout(hidden, rate), tokens.real.astype(jnp.int32))
 

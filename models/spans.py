@@ -42,6 +42,11 @@ class Tokens(NamedTuple):
         """Which tokens are no padding, bool [batch, length]."""
         return self.characters[..., 0] > 0
 
+    def are_in(self, others: "Tokens") -> jax.Array:
+        """Which tokens the other text has, by their characters: bool [batch, length]."""
+        pairs = self.characters[:, :, None] == others.characters[:, None]
+        return (pairs.all(-1) & others.real[:, None]).any(-1)
+
 
 class Dense(nnx.Module):
     """A linear layer in an arithmetic: from [..., in] to [..., out]."""

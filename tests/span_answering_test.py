@@ -59,6 +59,7 @@ FLAGS = [
 SMALL_BIDAF = BiDAF(
     word_width=6, character_width=4, filters=5, hidden_width=3, num_modelling_layers=2
 )
+MATCHING = dataclasses.replace(SMALL_BIDAF, has_match=True)
 SMALL_QANET = QANet(
     word_width=6, character_width=4, filters=5, width=8, num_heads=2, num_model_blocks=2
 )
@@ -163,7 +164,7 @@ def tokens(random: np.random.Generator, lengths: list[int], room: int, width: in
     return Tokens(jnp.asarray(words, jnp.float32), jnp.asarray(characters, jnp.uint8))
 
 
-@pytest.mark.parametrize("config", [SMALL_BIDAF, SMALL_QANET])
+@pytest.mark.parametrize("config", [SMALL_BIDAF, MATCHING, SMALL_QANET])
 def test_padding_changes_no_score(config):
     random = np.random.default_rng(1)
     passage, question = tokens(random, [7, 4], 7), tokens(random, [3, 5], 5)
@@ -185,6 +186,16 @@ def test_padding_changes_no_score(config):
         assert (long[:, 7:] == -1e9).all() and (long[1, 4:] == -1e9).all()
         np.testing.assert_allclose(long[:, :7], short, atol=2e-5)
         assert np.ptp(short[0]) > 1e-3  # the scores are not all one
+
+
+def test_a_token_that_the_other_text_has():
+    def text(*words: str) -> Tokens:
+        characters = [[[ord(c) for c in word.ljust(4, "\0")] for word in words]]
+        return Tokens(jnp.zeros((1, len(words)), int), jnp.array(characters))
+
+    passage, question = text("the", "cat", "sat", "", ""), text("cat", "ca", "the", "")
+    assert passage.are_in(question).tolist() == [[True, True, False, False, False]]
+    assert question.are_in(passage).tolist() == [[True, False, True, False]]
 
 
 def test_bidaf_reads_as_its_equations_say():
