@@ -16,14 +16,16 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from dawnjax import bounded
 from dawnjax.input_pipeline import file_set
-from dawnjax.input_pipeline.dataset import DataError, Declaration, Split
+from dawnjax.input_pipeline.dataset import DataError, Declaration, MissingDataError, Split
 from dawnjax.input_pipeline.prepared import directory_of
+from dawnjax.input_pipeline.published import NO_FINGERPRINT
 from dawnjax.input_pipeline.questions import (
     NUM_SPECIAL,
     Encoded,
@@ -102,6 +104,32 @@ class Squad:
         encoded = _encoded(directory, body)
         fingerprint = digest.hexdigest()[:16]
         return self._selection.spec(encoded, width, fingerprint, self._declare(body))
+
+    def published_spec(self) -> QuestionsSpec:
+        """Counts and shapes of SQuAD v1.1 with the default lengths, without its files.
+
+        The width of vectors is that of the file's name, as in `glove.6B.100d.txt`.
+
+        Raises:
+          MissingDataError: Other lengths or articles, or a name without a width.
+        """
+        width = re.search(r"\.(\d+)d\b", self.word_vectors)
+        default = Squad(vocabulary_size=self.vocabulary_size)._selection
+        if self._selection != default or bool(self.word_vectors) != bool(width):
+            raise MissingDataError(
+                "what is left of SQuAD with these fields is known of prepared data alone: give "
+                "--data.data_dir"
+            )
+        return QuestionsSpec(
+            num_train_examples=87_352,
+            num_eval_examples=10_570,
+            context_length=self.context_length,
+            question_length=self.question_length,
+            eval_context_length=706,
+            vocabulary_size=0 if width else self.vocabulary_size,
+            vector_width=int(width[1]) if width else 0,
+            fingerprint=NO_FINGERPRINT,
+        )
 
     def load(self, split: Split) -> dict[str, Any]:
         """The arrays of a split, as `questions` says.

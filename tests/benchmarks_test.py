@@ -257,12 +257,13 @@ def test_both_sides_of_squad_have_one_network_and_metric():
             named[f"{place}.bias_hh_l0"] = np.zeros_like(lstm["bias"])
     trainer.model.load_state_dict({name: torch.tensor(array) for name, array in named.items()})
     arrays = {n: np.asarray(a)[:40] for n, a in experiment.data.load("eval").items()}
-    sides = [Tokens(arrays[n], arrays[f"{n}_characters"]) for n in ("context", "question")]
+    on_device = {name: jax.numpy.asarray(array) for name, array in arrays.items()}
+    sides = [Tokens(on_device[n], on_device[f"{n}_characters"]) for n in ("context", "question")]
     ours, _ = model.apply(params, {}, *sides)
     inputs = [torch.from_numpy(arrays[name].astype("int64")) for name in theirs.INPUTS]
     with torch.inference_mode():
         scores = trainer.model.eval()(*inputs)
     for mine, other in zip(ours, scores, strict=True):
         np.testing.assert_allclose(mine, other.numpy(), atol=1e-4)
-    found = theirs.best_spans(*scores, 3)
-    assert found.tolist() == np.asarray(best_spans(*ours, 3)).tolist()
+    found = theirs.best_spans(scores[0], scores[1], 3)
+    assert found.tolist() == np.asarray(best_spans(ours[0], ours[1], 3)).tolist()

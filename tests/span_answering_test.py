@@ -20,7 +20,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.evaluation import EvaluationFeed, evaluate
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.dataset import Declaration
-from dawnjax.input_pipeline.questions import Lengths, QuestionsSpec
+from dawnjax.input_pipeline.questions import Lengths
 from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.models.bidaf import BiDAF
@@ -171,9 +171,9 @@ def test_padding_changes_no_score(config):
     made = built(config)
     params, stats = made.init(jax.random.key(2))
 
-    def both(passage: Tokens, question: Tokens) -> tuple[np.ndarray, np.ndarray]:
+    def both(passage: Tokens, question: Tokens) -> list[np.ndarray]:
         arrays, _ = made.apply(params, stats, passage, question)
-        return tuple(np.asarray(array) for array in arrays)
+        return [np.asarray(array) for array in arrays]
 
     def longer(part: jax.Array) -> jax.Array:
         return jnp.pad(part, ((0, 0), (0, 4)) + ((0, 0),) * (part.ndim - 2))
@@ -234,8 +234,9 @@ def test_model_flops_are_those_of_the_products(config):
         return made.bind(params, stats)(passage, question)
 
     def shapes(length: int) -> Tokens:
-        words = jax.ShapeDtypeStruct((2, length, config.word_width), np.float32)
-        return Tokens(words, jax.ShapeDtypeStruct((2, length, 16), np.uint8))
+        words: Any = jax.ShapeDtypeStruct((2, length, config.word_width), np.float32)
+        characters: Any = jax.ShapeDtypeStruct((2, length, 16), np.uint8)
+        return Tokens(words, characters)
 
     traced = product_flops(jax.make_jaxpr(forward)(params, stats, shapes(30), shapes(9)).jaxpr)
     # Filters at a word's ends see places without characters: 6 of 80, which count nothing.
@@ -256,16 +257,8 @@ def test_model_flops_are_those_of_the_products(config):
 @pytest.mark.parametrize("name", ["bidaf", "qanet"])
 def test_full_sizes_by_shape_evaluation(name):
     experiment = load_experiment(f"squad_{name}")
-    spec = QuestionsSpec(
-        num_train_examples=87_352,
-        num_eval_examples=10_570,
-        context_length=400,
-        question_length=50,
-        eval_context_length=706,
-        vocabulary_size=0,
-        vector_width=experiment.model.word_width,
-        fingerprint="0" * 16,
-    )
+    spec = experiment.data.published_spec()
+    assert (spec.num_eval_examples, spec.vector_width) == (10_570, experiment.model.word_width)
     experiment.validate(spec)
     make_recipe(experiment, spec, make_mesh(RunOptions().mesh, jax.devices())).trace()
 

@@ -1,5 +1,6 @@
 """SQuAD's files: tokens, answers, what is kept, vectors, and what is refused, by article."""
 
+import dataclasses
 import gzip
 import json
 import lzma
@@ -11,7 +12,7 @@ from small_questions import EVAL, TRAIN, changed
 
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline import file_set
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.questions import PADDING, UNKNOWN
 from dawnjax.input_pipeline.squad import Squad
 from dawnjax.input_pipeline.squad_sources import prepare, read_passages
@@ -252,11 +253,15 @@ def test_the_whole_of_squad(test_data, tmp_path):
     files = [test_data / "squad" / f"{name}-v1.1.json.xz" for name in ("train", "dev")]
     if not files[0].exists():
         pytest.skip(f"{files[0]} is not here")
-    prepare(*files, tmp_path / "squad")
+    prepare(files[0], files[1], tmp_path / "squad")
     data = Squad(data_dir=str(tmp_path / "squad"))
     spec = data.spec()
     assert (spec.num_train_examples, spec.num_eval_examples) == (87_352, 10_570)
     assert spec.declaration is not None and spec.declaration.benchmark == "SQuAD"
+    published = dataclasses.replace(Squad().published_spec(), fingerprint=spec.fingerprint)
+    assert published == spec
+    with pytest.raises(MissingDataError, match="known of prepared data alone"):
+        Squad(context_length=100).published_spec()
     part = Squad(data_dir=str(tmp_path / "squad"), eval_articles=8).spec()
     assert part.declaration is not None and not part.declaration.benchmark
     texts = data.evaluated_texts()
@@ -269,6 +274,6 @@ def test_the_whole_of_squad(test_data, tmp_path):
     assert scores(nothing, texts.references) == (0.5, 0.5)
     # What spans of whole tokens can reach: an answer that is cut inside a token costs a little.
     spans = np.load(tmp_path / "squad" / "eval_spans.npy").tolist()
-    covered = [texts.answer(row, *span) for row, span in enumerate(spans)]
+    covered = [texts.answer(row, start, end) for row, (start, end) in enumerate(spans)]
     matches, f1 = scores(covered, texts.references)
     assert 0.998 < matches < f1 < 1
