@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,97 @@ def _as_pytorch(params: Any, torch: Any) -> dict[str, Any]:
         named[f"{name}.bias_ih_l0"] = layer["bias"]
         named[f"{name}.bias_hh_l0"] = layer["bias"] * 0
     return {name: torch.tensor(np.array(array)) for name, array in named.items()}
+
+
+def test_both_sides_of_squad_have_one_network_and_metric():
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from benchmarks import pytorch_squad as theirs
+    from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
+    from dawnjax.models.spans import Tokens
+    from dawnjax.tasks.span_answering import best_spans
+
+    experiment = dataclasses.replace(theirs.EXPERIMENT, data=SyntheticQuestions())
+    spec, random = experiment.data.spec(), np.random.default_rng(0)
+    trainer = theirs.Trainer(experiment, theirs.pytorch_settings.SETTINGS["eager"])
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    model = pure_model(
+        lambda rngs: experiment.model.build(
+            vocabulary_size=spec.vocabulary_size, execution=execution, rngs=rngs
+        )
+    )
+    params, _ = model.init(jax.random.key(0))
+    params = jax.tree.map(lambda leaf: random.normal(0, 0.3, leaf.shape).astype("float32"), params)
+    embedding, similarity = params["embedding"], params["similarity"]
+    characters = embedding["characters"]
+    named = {
+        "words.weight": embedding["words"],
+        "characters.weight": characters["embedding"],
+        **{
+            f"of_{n}.weight": similarity[f"{n}_kernel"].T
+            for n in ("passage", "question", "product")
+        },
+    }
+    dense = {"convolution": characters["convolution"]}
+    dense |= {n: params[n] for n in ("start_score", "end_score")}
+    for kind in ("transforms", "gates"):
+        dense |= {f"{kind}.{n}": layer for n, layer in params["highway"][kind].items()}
+    for name, layer in dense.items():
+        named[f"{name}.weight"] = layer["kernel"].T
+        if "bias" in layer:
+            named[f"{name}.bias"] = layer["bias"]
+    layers = {n: params[n] for n in ("contextual", "last_token")}
+    layers |= {f"modelling.{n}": layer for n, layer in params["modelling"].items()}
+    for name, layer in layers.items():
+        for number, direction in enumerate(("forward", "backward")):
+            place, lstm = f"{name}.directions.{number}", layer[direction]
+            named[f"{place}.weight_ih_l0"] = lstm["input_kernel"].T
+            named[f"{place}.weight_hh_l0"] = lstm["state_kernel"].T
+            named[f"{place}.bias_ih_l0"] = lstm["bias"]
+            named[f"{place}.bias_hh_l0"] = np.zeros_like(lstm["bias"])
+    trainer.model.load_state_dict({name: torch.tensor(array) for name, array in named.items()})
+    arrays = {n: np.asarray(a)[:40] for n, a in experiment.data.load("eval").items()}
+    on_device = {name: jax.numpy.asarray(array) for name, array in arrays.items()}
+    sides = [Tokens(on_device[n], on_device[f"{n}_characters"]) for n in ("context", "question")]
+    ours, _ = model.apply(params, {}, *sides)
+    inputs = [torch.from_numpy(arrays[name].astype("int64")) for name in theirs.INPUTS]
+    with torch.inference_mode():
+        scores = trainer.model.eval()(*inputs)
+    for mine, other in zip(ours, scores, strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), atol=1e-4)
+    found = theirs.best_spans(scores[0], scores[1], 3)
+    assert found.tolist() == np.asarray(best_spans(ours[0], ours[1], 3)).tolist()
+
+
+def test_both_sides_of_the_language_model_are_one_network():
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from benchmarks import pytorch_language_model as theirs
+    from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
+
+    data = SyntheticTokens(num_train_tokens=4 * 32)
+    experiment = dataclasses.replace(
+        theirs.EXPERIMENT,
+        data=data,
+        model=dataclasses.replace(theirs.EXPERIMENT.model, num_layers=3, width=16),
+    )
+    spec, rows = data.spec(), data.load("train")["tokens"][np.arange(4)].astype(np.int32)
+    rows[0, 7] = spec.separator  # a document that begins within a row
+    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+    arguments = experiment.task.model_arguments(spec)
+    model = pure_model(
+        lambda rngs: experiment.model.build(**arguments, execution=execution, rngs=rngs)
+    )
+    params, _ = model.init(jax.random.key(0))
+    # What begins at zero shows nothing.
+    random = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: leaf + 0.1 * random.normal(size=leaf.shape), params)
+    module = model.bind(params, {})
+    setting: Any = types.SimpleNamespace(execution=execution)
+    losses, count = experiment.task.loss(module, {"tokens": jax.numpy.asarray(rows)}, None, setting)
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    arrays = {"/".join(str(entry.key) for entry in path): np.asarray(a) for path, a in leaves}
+    network = theirs.Network(experiment, spec)
+    state = {name: torch.tensor(array) for name, array in theirs.renamed(arrays).items()}
+    network.load_state_dict(state)
+    with torch.inference_mode():
+        theirs_sum = network(torch.tensor(rows, dtype=torch.int64)).sum()
+    assert float(losses) / count == pytest.approx(float(theirs_sum) / count, rel=2e-6)

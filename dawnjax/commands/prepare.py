@@ -17,7 +17,9 @@ from dawnjax.input_pipeline import (
     movielens_sources,
     parallel_text_sources,
     photograph_preparation,
+    squad_sources,
     synthetic,
+    synthetic_questions,
     synthetic_ratings,
     synthetic_tokens,
     token_sources,
@@ -34,6 +36,7 @@ PREPARATIONS = {
         parallel_text_sources.PREPARATION,
         movielens_sources.PREPARATION,
         token_sources.PREPARATION,
+        squad_sources.PREPARATION,
     )
 }
 WITHOUT_PREPARATION = {
@@ -42,6 +45,7 @@ WITHOUT_PREPARATION = {
     "synthetic_ratings": synthetic_ratings.WITHOUT_PREPARATION,
     "synthetic_tokens": synthetic_tokens.WITHOUT_PREPARATION,
     "synthetic_text": synthetic_text.WITHOUT_PREPARATION,
+    "synthetic_questions": synthetic_questions.WITHOUT_PREPARATION,
 }
 
 DESCRIPTION = """

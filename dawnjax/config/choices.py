@@ -14,6 +14,7 @@ CHOICES = {
         "translation": "tasks.translation.Translation",
         "recommendation": "tasks.recommendation.Recommendation",
         "language_modelling": "tasks.language_modelling.LanguageModelling",
+        "span_answering": "tasks.span_answering.SpanAnswering",
     },
     "model": {
         "resnet": "models.resnet.ResNet",
@@ -26,6 +27,8 @@ CHOICES = {
         "gnmt": "models.gnmt.GNMT",
         "neumf": "models.neumf.NeuMF",
         "language_model": "models.language_model.LanguageModel",
+        "bidaf": "models.bidaf.BiDAF",
+        "qanet": "models.qanet.QANet",
     },
     "data": {
         "digits": "input_pipeline.digits.Digits",
@@ -39,6 +42,8 @@ CHOICES = {
         "synthetic_ratings": "input_pipeline.synthetic_ratings.SyntheticRatings",
         "token_shards": "input_pipeline.token_shards.TokenShards",
         "synthetic_tokens": "input_pipeline.synthetic_tokens.SyntheticTokens",
+        "squad": "input_pipeline.squad.Squad",
+        "synthetic_questions": "input_pipeline.synthetic_questions.SyntheticQuestions",
     },
 }
 """Each field's choices: a tag, and the class in `dawnjax`."""

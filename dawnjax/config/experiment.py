@@ -285,7 +285,8 @@ class Experiment:
         for name in ("name", "observations", "target_note", "mlperf_benchmark"):
             del fields[name]
         # What the data is, not where it lies.
-        fields["data"].pop("data_dir", None)
+        for name in ("data_dir", "word_vectors"):
+            fields["data"].pop(name, None)
         del fields["initialize_from"]
         for part, name in ((fields, "initial_state"), (fields["data"], "kept_classes")):
             if not part.get(name):  # identities from before these fields stay

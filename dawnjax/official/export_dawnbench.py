@@ -27,10 +27,11 @@ from dawnjax.official.outcome import printable
 from dawnjax.runs.directory import read_plain
 from dawnjax.tasks.metric import KNOWN_METRICS
 
-# The task of a published set, and the accuracies that its table has.
+# The task of a published set, and the metrics that its table has.
 _TASKS = {
     "CIFAR-10": ("CIFAR10", ("top1Accuracy",)),
     "ImageNet": ("ImageNet", ("top1Accuracy", "top5Accuracy")),
+    "SQuAD": ("SQuAD", ("f1Score",)),
 }
 
 
@@ -103,15 +104,19 @@ class _Entry(NamedTuple):
 
 
 def _task_of(data: Any, source: Path) -> tuple[dawnbench.Task, tuple[str, ...]]:
-    """Task of what a source says of its data, and the accuracies that its table has a column of."""
+    """Task of what a source says of its data, and the metrics that its table has a column of."""
     name, columns = _TASKS[benchmark_data(data, _TASKS, source)]
     return dawnbench.TASKS[name], columns
 
 
 def _scales(
-    columns: Sequence[str], declarations: Sequence[dict[str, Any]], source: Path
+    task: dawnbench.Task,
+    columns: Sequence[str],
+    declarations: Sequence[dict[str, Any]],
+    source: Path,
 ) -> dict[str, tuple[str, float]]:
-    """Our metric of each column, and what its values are multiplied by to be percent."""
+    """Our metric of each column, and what its values are multiplied by to be in the task's unit."""
+    full = 100.0 if task.unit == "percent" else 1.0
     declared = metrics_of(declarations, source)
     scales = {}
     for column in columns:
@@ -122,11 +127,11 @@ def _scales(
                 f"{source}: DAWNBench's table has {column}, and the run measures no {name} as a "
                 f"fraction or in percent (its unit: {unit})"
             )
-        scales[column] = name, 100.0 if unit == "fraction" else 1.0
+        scales[column] = name, full if unit == "fraction" else full / 100.0
     return scales
 
 
-def _percent(
+def _values(
     metrics: dict[str, Any], scales: dict[str, tuple[str, float]], source: Path
 ) -> dict[str, float]:
     for name, _ in scales.values():
@@ -147,10 +152,10 @@ def _check_threshold(best: float, task: dawnbench.Task, source: Path) -> None:
 def _training_entry(run: ExportedRun) -> _Entry:
     result, experiment = run.result, run.experiment
     task, columns = _task_of(result.data, run.path)
-    scales = _scales(columns, result.metrics, run.path)
+    scales = _scales(task, columns, result.metrics, run.path)
     lines, best = ["\t".join(["epoch", "hours", *columns])], 0.0
     for row in result.evaluations:
-        values, epoch = _percent(row, scales, run.path), row["epoch"]
+        values, epoch = _values(row, scales, run.path), row["epoch"]
         best = max(best, values[task.metric])
         cells = [f"{epoch:g}" if epoch == round(epoch, 4) else repr(epoch)]
         cells.append(repr(row["seconds_since_run_start"] / dawnbench.SECONDS_PER_HOUR))
@@ -214,7 +219,7 @@ def _inference_entry(file: Path) -> _Entry:
         raise ConfigError(
             f"{file}: not the whole evaluation split was answered, so that its quality is not known"
         )
-    values = _percent(quality, _scales(columns, declarations, file), file)
+    values = _values(quality, _scales(task, columns, declarations, file), file)
     _check_threshold(values[task.metric], task, file)
     parts = [f"{name} {versions[name]}" for name in ("jax", "flax") if name in versions]
     framework = f"DawnJAX {versions.get('dawnjax', '')} ({', '.join(parts)})"

@@ -97,7 +97,7 @@ def boards(entries: Sequence[Entry], until: str | None = None) -> list[Board]:
     return made
 
 
-_SAME_DATA = {"CIFAR10": "CIFAR-10", "ImageNet": "ImageNet"}
+_SAME_DATA = {"CIFAR10": "CIFAR-10", "ImageNet": "ImageNet", "SQuAD": "SQuAD"}
 """By DAWNBench's task, the published set that its entries train on."""
 
 

@@ -1,0 +1,189 @@
+"""Answers to questions as spans of a passage: first and last token, exact match and F1.
+
+The model scores every token as the first and as the last of the answer. In training the loss is the
+cross entropy of both. In evaluation the span with the greatest sum of both scores is the answer;
+the host turns it into the passage's own characters and compares it with all reference answers.
+
+Source: Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension" (arXiv
+1611.01603), section 2, "Training" and "Test"; `span_scores` for the metrics.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dawnjax.errors import ConfigError
+from dawnjax.limits import Limit
+from dawnjax.models.spans import Tokens
+from dawnjax.profile.model_flops import TRAINING_FACTOR
+from dawnjax.tasks import span_scores
+from dawnjax.tasks.metric import Metric
+from dawnjax.tasks.task import MODEL, Answering, Arrays, Compiled, Moment, Setting, Task
+
+F1 = Metric(name="f1_score", title="F1 score", unit="fraction", least=0.0, most=1.0)
+EXACT_MATCH = Metric(
+    name="exact_match",
+    title="exact match",
+    unit="fraction",
+    least=0.0,
+    most=1.0,
+    is_proportion=True,
+)
+
+NO_ANSWER = -1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanAnswering(Task):
+    """Spans of passages that answer questions.
+
+    Attributes:
+      max_answer_tokens: Tokens of the longest answer that an evaluation gives. Source of the
+        default: QANet (arXiv 1804.09541), section 4.1.1. BiDAF's paper has no limit.
+    """
+
+    TAG: ClassVar[str] = "span_answering"
+    metrics: ClassVar = (F1, EXACT_MATCH)
+    arrays: ClassVar = (
+        *("context", "context_characters", "question", "question_characters"),
+        *("start", "end"),
+    )
+    inputs: ClassVar = ("context", "context_characters", "question", "question_characters")
+    example_unit: ClassVar[str] = "questions"
+    evaluation_fields: ClassVar = ("max_answer_tokens",)
+
+    max_answer_tokens: Annotated[
+        int, Limit(lambda value: 1 <= value <= 10_000, "lie in 1 to 10000")
+    ] = 30
+
+    def validate(self, model: Any, spec: Any) -> None:
+        """Refuses vectors of another width than the model's words have."""
+        width = getattr(model, "word_width", spec.vector_width)
+        if spec.vector_width not in (0, width):
+            raise ConfigError(
+                f"model.word_width={width}, and the vectors of data.word_vectors have "
+                f"{spec.vector_width} values; give --model.word_width={spec.vector_width}"
+            )
+
+    def validate_target(self, name: str, target: Any, spec: Any) -> None:
+        """Refuses 0, which answers of any kind reach."""
+        del spec
+        if target.value == 0:
+            raise ConfigError(f"{name}.value=0 must be above 0: every network reaches it")
+
+    def model_arguments(self, spec: Any) -> dict[str, Any]:
+        """Rows of the embedding of words; 0 where words come as vectors."""
+        return {"vocabulary_size": spec.vocabulary_size}
+
+    def loss(
+        self, module: Any, batch: Arrays, moment: Moment, setting: Setting
+    ) -> tuple[jax.Array, int]:
+        """Each question's cross entropy of the first and of the last token, added, in nats."""
+        del setting
+        scores = module(*_passage_and_question(batch), dropout_key=moment.key(MODEL))
+        losses = [
+            _cross_entropy(of_end, batch[name].astype(jnp.int32))
+            for of_end, name in zip(scores, ("start", "end"), strict=True)
+        ]
+        return losses[0] + losses[1], len(batch["start"])
+
+    def zero_totals(self, setting: Setting) -> Arrays:
+        """A row for each question's span; one that no batch fills is no answer."""
+        return {"spans": jnp.full((setting.spec.num_eval_examples, 2), NO_ANSWER, jnp.int32)}
+
+    def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
+        """The totals with a batch added: each question's span at its place in the split."""
+        # Padding goes to a place out of range: nowhere.
+        place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
+        spans = self.answer(module, batch, setting)
+        return {"spans": totals["spans"].at[place].set(spans, mode="drop")}
+
+    def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
+        """The spans: int32 [batch, 2], first and last token; -1 where a score is no number."""
+        del setting
+        starts, ends = module(*_passage_and_question(inputs))
+        return best_spans(starts, ends, self.max_answer_tokens)
+
+    def metrics_of(
+        self, totals: Mapping[str, np.ndarray], setting: Setting
+    ) -> dict[str, float | str]:
+        """F1 and exact match over all questions of the split."""
+        texts = setting.data.evaluated_texts()
+        spans = np.asarray(totals["spans"]).tolist()
+        answers = [texts.answer(row, start, end) for row, (start, end) in enumerate(spans)]
+        return _metrics(answers, texts.references)
+
+    def answering(
+        self, compiled: Compiled, examples: Mapping[str, Any], setting: Setting
+    ) -> Answering:
+        """The model as one that answers single questions, from tokens to text."""
+        tokens = super().answering(compiled, examples, setting)
+        texts = setting.data.evaluated_texts()
+
+        def example(index: int) -> tuple[int, Any]:
+            return index, tokens.example(index)
+
+        def answer(example: tuple[int, Any]) -> str | None:
+            index, arrays = example
+            return texts.answer(index, *tokens.answer(arrays)[0].tolist())
+
+        def quality(answers: list[Any], positions: list[int]) -> dict[str, Any]:
+            return _metrics(answers, [texts.references[position] for position in positions])
+
+        timed = (
+            "from the tokens of a passage and a question on the host to the text of the answer; "
+            f"passages padded to {setting.spec.eval_context_length} tokens"
+        )
+        return Answering(example=example, answer=answer, quality=quality, timed=timed)
+
+    def train_flops_per_example(self, setting: Setting) -> float:
+        """Model FLOPs of the mean question in a train step, at its own length."""
+        lengths = setting.data.train_lengths()
+        forward = 2 * setting.model.multiply_adds(
+            lengths.contexts, lengths.questions, lengths.words
+        )
+        return TRAINING_FACTOR * forward / len(lengths.contexts)
+
+
+def _passage_and_question(batch: Arrays) -> tuple[Tokens, Tokens]:
+    passage = Tokens(batch["context"], batch["context_characters"])
+    return passage, Tokens(batch["question"], batch["question_characters"])
+
+
+def _cross_entropy(scores: jax.Array, places: jax.Array) -> jax.Array:
+    true = jnp.take_along_axis(scores, places[:, None], axis=-1)[:, 0]
+    return jax.nn.logsumexp(scores, axis=-1) - true
+
+
+def _metrics(answers: list[str | None], references: Any) -> dict[str, float | str]:
+    matches, f1 = span_scores.scores(answers, references)
+    return {F1.name: f1, EXACT_MATCH.name: matches}
+
+
+def best_spans(starts: jax.Array, ends: jax.Array, max_tokens: int) -> jax.Array:
+    """The spans with the greatest sum of scores of first and last token: int32 [batch, 2].
+
+    Of equal sums the one that ends first is taken, then the one that begins first. Where a score is
+    NaN there is no span: -1.
+
+    Args:
+      starts: float32 [batch, length], scores of each token as the first.
+      ends: float32 [batch, length], likewise as the last.
+      max_tokens: Tokens of the longest span.
+    """
+    length = starts.shape[1]
+    width = min(max_tokens, length)
+    # The best first token that each last token may have, among those before it and itself.
+    best = jax.lax.reduce_window(
+        starts, -jnp.inf, jax.lax.max, (1, width), (1, 1), ((0, 0), (width - 1, 0))
+    )
+    end = jnp.argmax(best + ends, axis=1)
+    distance = end[:, None] - jnp.arange(length)
+    start = jnp.argmax(jnp.where((distance >= 0) & (distance < width), starts, -jnp.inf), axis=1)
+    are_numbers = jnp.isfinite(starts).all(1) & jnp.isfinite(ends).all(1)
+    spans = jnp.stack([start, end], axis=1).astype(jnp.int32)
+    return jnp.where(are_numbers[:, None], spans, NO_ANSWER)

@@ -1,0 +1,47 @@
+"""SQuAD v1.1: BiDAF to F1 0.75 on the development set, the target of DAWNBench.
+
+    dawnjax prepare --dataset=squad --from=train-v1.1.json --eval_from=dev-v1.1.json \\
+      --out=data/squad
+    dawnjax train --experiment=squad_bidaf --data.data_dir=data/squad \\
+      --data.word_vectors=glove.6B.100d.txt
+
+2.6 million parameters and fixed GloVe vectors of 100 values; passages of 400 tokens or fewer in
+training, all questions of the development set in every evaluation.
+
+The paper reports F1 77.3 on the development and the test set, after 12 epochs of AdaDelta. It has
+not been trained at full size here; what was run stands in `docs/span_answering.md`.
+
+Source: Seo et al. 2017 (arXiv 1611.01603), section 4.1 for the network, its dropout and the moving
+average of the weights; batch of 40, Adam at 0.001 with betas of 0.9 and gradients clipped to a norm
+of 5 are those of AllenNLP's configuration of the same network (allenai/allennlp, `bidaf.jsonnet`).
+"""
+
+from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
+from dawnjax.config.tiny import tiny
+from dawnjax.input_pipeline.squad import Squad
+from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
+from dawnjax.models.bidaf import BiDAF
+from dawnjax.tasks.span_answering import SpanAnswering
+
+EXPERIMENT = Experiment(
+    name="squad_bidaf",
+    task=SpanAnswering(max_answer_tokens=30),
+    model=BiDAF(),
+    data=Squad(word_vectors="glove.6B.100d.txt", context_length=400, question_length=50),
+    optimizer=Adam(
+        base_learning_rate=1e-3, beta_1=0.9, beta_2=0.9, epsilon=1e-8, clip_global_norm=5.0
+    ),
+    schedule=Constant(),
+    num_epochs=20,
+    global_batch_size=40,
+    ema_decay=0.999,
+    targets=(Target(metric="f1_score", value=0.75),),
+    evaluation=Evaluation(weights="ema", global_batch_size=120),
+)
+
+TINY = tiny(
+    EXPERIMENT,
+    data=SyntheticQuestions(num_train_examples=32, num_eval_examples=20, vector_width=6),
+    model=BiDAF(word_width=6, character_width=4, filters=6, hidden_width=6),
+)
+"""Two steps on made-up questions."""

@@ -1,0 +1,179 @@
+"""BiDAF: a passage and a question read by LSTMs, with attention from each to the other.
+
+Source: Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension" (arXiv
+1611.01603), section 2, layers 1 to 6. In one place the paper's text and its 2.6 million parameters
+disagree: the LSTM before the score of the last token reads what the authors' code (allenai/
+bi-att-flow, `basic/model.py`) gives it, the attention's and the modelling layer's output, the mean
+of the latter under the first token's distribution, and that mean times the output.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from dawnjax.limits import FractionBelowOne, OneOrMore, check_fields
+from dawnjax.models.arithmetic import arithmetic_of
+from dawnjax.models.dropout import Dropout
+from dawnjax.models.execution import Execution
+from dawnjax.models.lstm import BidirectionalLSTM
+from dawnjax.models.spans import (
+    CharacterCNN,
+    Dense,
+    Highway,
+    Tokens,
+    Trilinear,
+    WordEmbedding,
+    character_multiply_adds,
+    end_scores,
+    masked_softmax,
+    multiply,
+)
+
+TAPS = 5
+"""Characters that a filter sees. Source: section 4.1 of the paper, "Model Details"."""
+
+NUM_HIGHWAY_LAYERS = 2
+"""Source: section 2, layer 2."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BiDAF:
+    """The size of the network; the defaults are the paper's, with 2.6 million parameters.
+
+    Attributes:
+      word_width: Values of a word's vector.
+      character_width: Values of a character. Source: the authors' code, `char_emb_size`.
+      filters: Values of a word from its characters.
+      hidden_width: Values of an LSTM in one direction.
+      num_modelling_layers: Layers of LSTMs after the attention.
+      has_match: Whether each token's embedding also says if the other text has that token, as it is
+        written. Not in the paper; Chen et al. 2017 (arXiv 1704.00051), section 3.2, "exact match".
+      dropout_rate: Dropout of the inputs of every LSTM, of characters and of the last layers.
+    """
+
+    TAG: ClassVar[str] = "bidaf"
+
+    word_width: OneOrMore[int] = 100
+    character_width: OneOrMore[int] = 8
+    filters: OneOrMore[int] = 100
+    hidden_width: OneOrMore[int] = 100
+    num_modelling_layers: OneOrMore[int] = 2
+    has_match: bool = False
+    dropout_rate: FractionBelowOne = 0.2
+
+    @property
+    def embedded_width(self) -> int:
+        """Values of a token before the LSTMs."""
+        return self.word_width + self.filters + self.has_match
+
+    def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "BiDAFModule":
+        """Makes the network; a vocabulary of 0 says that words come as vectors."""
+        check_fields(self, "model.")
+        return BiDAFModule(self, vocabulary_size, execution, rngs)
+
+    def multiply_adds(
+        self, context_lengths: np.ndarray, question_lengths: np.ndarray, words: np.ndarray
+    ) -> int:
+        """Multiply-adds of the forward pass's matrix products, padding left out.
+
+        Args:
+          context_lengths: int [questions], tokens of each passage.
+          question_lengths: int [questions], tokens of each question.
+          words: int [longest + 1], how many of all these tokens have so many characters.
+        """
+        passage, question = int(context_lengths.sum()), int(question_lengths.sum())
+        pairs = int((context_lengths.astype(np.int64) * question_lengths).sum())
+        width, d = self.embedded_width, self.hidden_width
+
+        def lstm(in_width: int) -> int:
+            return 2 * 4 * d * (in_width + d)
+
+        both = 2 * NUM_HIGHWAY_LAYERS * width**2 + lstm(width)
+        attention = 2 * d * (passage + question + 2 * pairs + passage)
+        modelling = lstm(8 * d) + (self.num_modelling_layers - 1) * lstm(2 * d)
+        last = 2 * d + lstm(14 * d) + 2 * 10 * d
+        total = (passage + question) * both + attention + passage * (modelling + last)
+        return total + character_multiply_adds(words, TAPS, self.character_width, self.filters)
+
+
+class BiDAFModule(nnx.Module):
+    """The six layers."""
+
+    def __init__(self, config: BiDAF, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs):
+        self.config = config
+        self.arithmetic = arithmetic = arithmetic_of(execution)
+        d = config.hidden_width
+
+        def lstm(in_width: int) -> BidirectionalLSTM:
+            return BidirectionalLSTM(in_width, d, arithmetic, rngs)
+
+        characters = CharacterCNN(config.character_width, config.filters, TAPS, arithmetic, rngs)
+        self.embedding = WordEmbedding(
+            vocabulary_size, config.word_width, characters, arithmetic, rngs
+        )
+        width = config.embedded_width
+        self.highway = Highway(width, NUM_HIGHWAY_LAYERS, arithmetic, rngs)
+        self.contextual = lstm(width)
+        self.similarity = Trilinear(2 * d, 1.0, arithmetic, rngs)
+        widths = [8 * d] + (config.num_modelling_layers - 1) * [2 * d]
+        self.modelling = nnx.List(lstm(in_width) for in_width in widths)
+        self.last_token = lstm(14 * d)
+        self.start_score = Dense(10 * d, 1, arithmetic, rngs, use_bias=False)
+        self.end_score = Dense(10 * d, 1, arithmetic, rngs, use_bias=False)
+
+    def __call__(
+        self, passage: Tokens, question: Tokens, *, dropout_key: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Scores every token of the passage as the first and as the last of the answer.
+
+        Args:
+          passage: Of [batch, T] tokens.
+          question: Of [batch, J] tokens.
+          dropout_key: The step's key in training, else None.
+
+        Returns:
+          Two arrays float32 [batch, T]; padding has -1e9.
+        """
+        dropout, rate = Dropout(dropout_key), self.config.dropout_rate
+        real = passage.real
+        segments = real.astype(jnp.int32)
+        h, u = self._read(passage, question, dropout), self._read(question, passage, dropout)
+        joined = self._attend(h, u, real, question.real)
+        modelled = joined
+        for layer in self.modelling:
+            modelled = layer(dropout(modelled, rate), segments)
+        float32 = jnp.dtype("float32")
+        both = dropout(jnp.concatenate([joined, modelled], axis=-1), rate)
+        starts = end_scores(self.start_score(both, float32), real)
+        chosen = multiply("bt,btw->bw", jax.nn.softmax(starts), modelled, self.arithmetic)
+        chosen = jnp.broadcast_to(chosen[:, None].astype(modelled.dtype), modelled.shape)
+        inputs = jnp.concatenate([joined, modelled, chosen, chosen * modelled], axis=-1)
+        last = self.last_token(dropout(inputs, rate), segments)
+        both = dropout(jnp.concatenate([joined, last], axis=-1), rate)
+        return starts, end_scores(self.end_score(both, float32), real)
+
+    def _read(self, tokens: Tokens, others: Tokens, dropout: Dropout) -> jax.Array:
+        """Embeds tokens and reads them in both directions: [batch, length, 2d]."""
+        rate = self.config.dropout_rate
+        embedded = self.embedding(tokens, dropout, 0.0, rate)
+        if self.config.has_match:
+            matches = tokens.are_in(others)[..., None].astype(embedded.dtype)
+            embedded = jnp.concatenate([embedded, matches], axis=-1)
+        hidden = self.highway(embedded, dropout, 0.0)
+        return self.contextual(dropout(hidden, rate), tokens.real.astype(jnp.int32))
+
+    def _attend(
+        self, h: jax.Array, u: jax.Array, real: jax.Array, question_real: jax.Array
+    ) -> jax.Array:
+        """Joins passage and question: [batch, T, 8d], equations 1 to 4 of the paper."""
+        scores = self.similarity(h, u)
+        to_question = masked_softmax(scores, question_real[:, None], axis=2)
+        attended = multiply("btj,bjw->btw", to_question, u, self.arithmetic).astype(h.dtype)
+        closest = jnp.where(question_real[:, None], scores, -jnp.inf).max(axis=2)
+        to_passage = masked_softmax(closest, real, axis=1)
+        summary = multiply("bt,btw->bw", to_passage, h, self.arithmetic)[:, None].astype(h.dtype)
+        return jnp.concatenate([h, attended, h * attended, h * summary], axis=-1)

@@ -1,0 +1,352 @@
+"""QANet: a passage and a question read by convolutions and self-attention, without recurrence.
+
+Source: Yu et al. 2018, "QANet: Combining Local Convolution with Global Self-Attention for Reading
+Comprehension" (arXiv 1804.09541), section 2.2, layers 1 to 5. Two choices are those of its later
+implementations: a word's vector from its characters comes from a convolution before the maximum,
+as in BiDAF, and projections of the attention have no biases.
+"""
+
+import dataclasses
+import functools
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from dawnjax.limits import Fraction, FractionBelowOne, OneOrMore, check_fields
+from dawnjax.models.arithmetic import Arithmetic, arithmetic_of
+from dawnjax.models.dropout import Dropout
+from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import split_module
+from dawnjax.models.spans import (
+    CharacterCNN,
+    Dense,
+    Highway,
+    Tokens,
+    Trilinear,
+    WordEmbedding,
+    character_multiply_adds,
+    end_scores,
+    masked_softmax,
+    multiply,
+)
+from dawnjax.models.transformer import (
+    Attention,
+    FeedForward,
+    LayerNorm,
+    Transformer,
+    position_encoding,
+)
+
+CHARACTER_TAPS = 5
+EMBEDDING_TAPS, MODEL_TAPS = 7, 5
+"""Tokens that a convolution sees. Source: section 4.1.1."""
+
+EMBEDDING_CONVOLUTIONS, MODEL_CONVOLUTIONS = 4, 2
+"""Convolutions of a block. Source: section 4.1.1."""
+
+NUM_HIGHWAY_LAYERS = 2
+NUM_PASSES = 3
+"""How often the blocks after the attention are passed, with the same weights."""
+
+_PARTS, _LAYER_DROPOUT = 10**6, 2 * 10**6
+"""Folded into a key for the parts of the network, and for whole sublayers that are left out; masks
+have smaller numbers."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QANet:
+    """The size of the network; the defaults are the paper's.
+
+    Attributes:
+      word_width: Values of a word's vector.
+      character_width: Values of a character.
+      filters: Values of a word from its characters.
+      width: Values of a token between layers.
+      num_heads: Heads of each attention.
+      num_model_blocks: Blocks after the attention.
+      dropout_rate: Dropout of words and of each sublayer's result; characters have half of it.
+      layer_survival: Probability that the last sublayer of a stack takes part in a training step;
+        that of earlier ones is nearer to 1 (Huang et al. 2016, arXiv 1603.09382, equation 4).
+    """
+
+    TAG: ClassVar[str] = "qanet"
+
+    word_width: OneOrMore[int] = 300
+    character_width: OneOrMore[int] = 64
+    filters: OneOrMore[int] = 200
+    width: OneOrMore[int] = 128
+    num_heads: OneOrMore[int] = 8
+    num_model_blocks: OneOrMore[int] = 7
+    dropout_rate: FractionBelowOne = 0.1
+    layer_survival: Fraction = 0.9
+
+    @property
+    def attention(self) -> Transformer:
+        """The attention and the feed-forward layer of a block, in the Transformer's words."""
+        return Transformer(
+            num_layers=1, width=self.width, hidden_width=self.width, num_heads=self.num_heads
+        )
+
+    def check_together(self, prefix: str) -> None:
+        """Refuses a width that the heads cannot share."""
+        self.attention.check_together(prefix)
+
+    def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "QANetModule":
+        """Makes the network; a vocabulary of 0 says that words come as vectors."""
+        check_fields(self, "model.")
+        return QANetModule(self, vocabulary_size, execution, rngs)
+
+    def multiply_adds(
+        self, context_lengths: np.ndarray, question_lengths: np.ndarray, words: np.ndarray
+    ) -> int:
+        """Multiply-adds of the forward pass's matrix products and convolutions, without padding.
+
+        Args:
+          context_lengths: int [questions], tokens of each passage.
+          question_lengths: int [questions], tokens of each question.
+          words: int [longest + 1], how many of all these tokens have so many characters.
+        """
+        contexts, questions = (x.astype(np.int64) for x in (context_lengths, question_lengths))
+        passage, question = int(contexts.sum()), int(questions.sum())
+        pairs = int((contexts * questions).sum())
+        embedded, w = self.word_width + self.filters, self.width
+
+        def block(lengths: np.ndarray, convolutions: int, taps: int) -> int:
+            windows = sum(
+                int(np.maximum(0, lengths - abs(t - taps // 2)).sum()) for t in range(taps)
+            )
+            tokens, squares = int(lengths.sum()), int((lengths**2).sum())
+            convolved = convolutions * (windows * w + tokens * w**2)
+            return convolved + tokens * 6 * w**2 + 2 * squares * w
+
+        total = (passage + question) * (2 * NUM_HIGHWAY_LAYERS * embedded**2 + embedded * w)
+        for lengths in (contexts, questions):
+            total += block(lengths, EMBEDDING_CONVOLUTIONS, EMBEDDING_TAPS)
+        total += w * (passage + question + 4 * pairs) + passage * 4 * w**2
+        blocks = NUM_PASSES * self.num_model_blocks
+        total += blocks * block(contexts, MODEL_CONVOLUTIONS, MODEL_TAPS) + passage * 4 * w
+        characters = (CHARACTER_TAPS, self.character_width, self.filters)
+        return total + character_multiply_adds(words, *characters)
+
+
+class QANetModule(nnx.Module):
+    """The five layers."""
+
+    def __init__(self, config: QANet, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs):
+        self.config = config
+        self.arithmetic = arithmetic = arithmetic_of(execution)
+        characters = CharacterCNN(
+            config.character_width, config.filters, CHARACTER_TAPS, arithmetic, rngs
+        )
+        self.embedding = WordEmbedding(
+            vocabulary_size, config.word_width, characters, arithmetic, rngs
+        )
+        embedded, width = config.word_width + config.filters, config.width
+        self.highway = Highway(embedded, NUM_HIGHWAY_LAYERS, arithmetic, rngs)
+        self.narrow = Dense(embedded, width, arithmetic, rngs)
+        self.reader = Stack(config, 1, EMBEDDING_CONVOLUTIONS, EMBEDDING_TAPS, arithmetic, rngs)
+        self.similarity = Trilinear(width, width**-0.5, arithmetic, rngs)
+        self.join = Dense(4 * width, width, arithmetic, rngs)
+        blocks = config.num_model_blocks
+        self.model = Stack(config, blocks, MODEL_CONVOLUTIONS, MODEL_TAPS, arithmetic, rngs)
+        self.start_score = Dense(2 * width, 1, arithmetic, rngs, use_bias=False)
+        self.end_score = Dense(2 * width, 1, arithmetic, rngs, use_bias=False)
+
+    def __call__(
+        self, passage: Tokens, question: Tokens, *, dropout_key: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Scores every token of the passage as the first and as the last of the answer.
+
+        Args:
+          passage: Of [batch, T] tokens.
+          question: Of [batch, J] tokens.
+          dropout_key: The step's key in training, else None.
+
+        Returns:
+          Two arrays float32 [batch, T]; padding has -1e9.
+        """
+        dropout, rate, real = Dropout(dropout_key), self.config.dropout_rate, passage.real
+        training = Training(dropout_key, self.config.layer_survival)
+        c, q = (
+            self._read(tokens, dropout, training.at(_PARTS + number))
+            for number, tokens in enumerate((passage, question))
+        )
+        hidden = self.join(dropout(self._attend(c, q, real, question.real), rate))
+        arrays, model_of = split_module(self.model)
+
+        def one_pass(hidden: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+            hidden = model_of(arrays)(hidden, real, training.at(_PARTS + 2 + number))
+            return hidden, hidden
+
+        _, passes = jax.lax.scan(one_pass, hidden, jnp.arange(NUM_PASSES))
+        passes, float32 = dropout(passes, rate), jnp.dtype("float32")
+        starts = self.start_score(jnp.concatenate([passes[0], passes[1]], axis=-1), float32)
+        ends = self.end_score(jnp.concatenate([passes[0], passes[2]], axis=-1), float32)
+        return end_scores(starts, real), end_scores(ends, real)
+
+    def _read(self, tokens: Tokens, dropout: Dropout, training: "Training") -> jax.Array:
+        """Embeds tokens and reads them: [batch, length, width]."""
+        rate = self.config.dropout_rate
+        embedded = self.embedding(tokens, dropout, rate, rate / 2)
+        hidden = self.narrow(dropout(self.highway(embedded, dropout, rate), rate))
+        return self.reader(hidden, tokens.real, training)
+
+    def _attend(
+        self, c: jax.Array, q: jax.Array, real: jax.Array, question_real: jax.Array
+    ) -> jax.Array:
+        """Joins passage and question: [batch, T, 4 x width], section 2.2, layer 3."""
+        scores, arithmetic = self.similarity(c, q), self.arithmetic
+        to_question = masked_softmax(scores, question_real[:, None], axis=2)
+        to_passage = masked_softmax(scores, real[..., None], axis=1)
+        attended = multiply("btj,bjw->btw", to_question, q, arithmetic).astype(c.dtype)
+        summaries = multiply("btj,btw->bjw", to_passage, c, arithmetic).astype(c.dtype)
+        back = multiply("btj,bjw->btw", to_question, summaries, arithmetic).astype(c.dtype)
+        return jnp.concatenate([c, attended, c * attended, c * back], axis=-1)
+
+
+class Training(NamedTuple):
+    """What is random in a training step.
+
+    Attributes:
+      key: The step's; None in evaluation.
+      survival: Probability that the last sublayer of a stack takes part.
+    """
+
+    key: jax.Array | None
+    survival: float
+
+    def at(self, number: jax.Array | int) -> "Training":
+        """The same for one of several uses."""
+        key = None if self.key is None else jax.random.fold_in(self.key, number)
+        return self._replace(key=key)
+
+    def kept(self, result: jax.Array, place: jax.Array, places: int) -> jax.Array:
+        """A sublayer's result, or zeros, for the whole batch; `place` is 1 to `places`."""
+        if self.key is None or self.survival == 1:
+            return result
+        probability = 1 - place / places * (1 - self.survival)
+        key = jax.random.fold_in(jax.random.fold_in(self.key, _LAYER_DROPOUT), place)
+        survives = jax.random.bernoulli(key, probability)
+        return jnp.where(survives, result, jnp.zeros((), result.dtype))
+
+
+class Stack(nnx.Module):
+    """Blocks of one shape, one after the other.
+
+    Their parameters lie side by side in one array each, and one scan passes all blocks: XLA
+    compiles one block, and not each of them.
+    """
+
+    def __init__(
+        self,
+        config: QANet,
+        num_blocks: int,
+        num_convolutions: int,
+        taps: int,
+        arithmetic: Arithmetic,
+        rngs: nnx.Rngs,
+    ):
+        self.num_blocks = num_blocks
+
+        @nnx.split_rngs(splits=num_blocks)
+        @nnx.vmap(in_axes=(0,), out_axes=0)
+        def blocks(rngs: nnx.Rngs) -> Block:
+            return Block(config, num_convolutions, taps, arithmetic, rngs)
+
+        self.blocks = blocks(rngs)
+        self.last_norm = LayerNorm(config.width, arithmetic)
+
+    def __call__(self, hidden: jax.Array, real: jax.Array, training: Training) -> jax.Array:
+        """Maps [batch, length, width] to the same; `real` is bool [batch, length]."""
+        arrays, block_of = split_module(self.blocks)
+
+        def step(hidden: jax.Array, now: tuple[jax.Array, Any]) -> tuple[jax.Array, None]:
+            number, arrays = now
+            return block_of(arrays)(
+                hidden, real, training.at(number), number, self.num_blocks
+            ), None
+
+        numbers = jnp.arange(self.num_blocks)
+        hidden, _ = jax.lax.scan(step, hidden, (numbers, arrays))
+        return self.last_norm(hidden)
+
+
+class Block(nnx.Module):
+    """Positions, convolutions, self-attention and a feed-forward layer.
+
+    Each sublayer takes normalized values, and its result is added to the values themselves.
+    """
+
+    def __init__(
+        self,
+        config: QANet,
+        num_convolutions: int,
+        taps: int,
+        arithmetic: Arithmetic,
+        rngs: nnx.Rngs,
+    ):
+        self.dropout_rate, width = config.dropout_rate, config.width
+        self.convolutions = nnx.List(
+            [SeparableConvolution(width, taps, arithmetic, rngs) for _ in range(num_convolutions)]
+        )
+        self.attention = Attention(config.attention, arithmetic, rngs)
+        self.feed_forward = FeedForward(config.attention, arithmetic, rngs)
+        self.norms = nnx.List([LayerNorm(width, arithmetic) for _ in range(num_convolutions + 2)])
+
+    def __call__(
+        self,
+        hidden: jax.Array,
+        real: jax.Array,
+        training: Training,
+        number: jax.Array,
+        num_blocks: int,
+    ) -> jax.Array:
+        """Maps [batch, length, width] to the same.
+
+        Args:
+          hidden: The output of the block before.
+          real: bool [batch, length], what is no padding.
+          training: What is random.
+          number: int, the blocks before this one.
+          num_blocks: Blocks of the stack.
+        """
+        dropout = Dropout(training.key)
+        positions = position_encoding(*hidden.shape[1:])
+        hidden = hidden + jnp.asarray(positions).astype(hidden.dtype)
+        sublayers = [
+            *(functools.partial(convolution, real=real) for convolution in self.convolutions),
+            lambda normed: self.attention(normed, normed, real[:, None], dropout),
+            lambda normed: self.feed_forward(normed, dropout),
+        ]
+        for place, (sublayer, norm) in enumerate(zip(sublayers, self.norms, strict=True), 1):
+            result = dropout(sublayer(norm(hidden)), self.dropout_rate)
+            place_in_stack = number * len(sublayers) + place
+            places = num_blocks * len(sublayers)
+            hidden = hidden + training.kept(result, place_in_stack, places)
+        return hidden
+
+
+class SeparableConvolution(nnx.Module):
+    """A convolution of each channel alone, then one over channels, and a ReLU.
+
+    Source: Chollet 2017, "Xception" (arXiv 1610.02357), section 1. The first is a sum of moved
+    copies, which XLA makes in one pass; padding counts as zeros.
+    """
+
+    def __init__(self, width: int, taps: int, arithmetic: Arithmetic, rngs: nnx.Rngs):
+        bound = (3 / taps) ** 0.5
+        kernel = jax.random.uniform(rngs.params(), (taps, width), jnp.float32, -bound, bound)
+        self.kernel = nnx.Param(kernel)
+        self.over_channels = Dense(width, width, arithmetic, rngs)
+
+    def __call__(self, hidden: jax.Array, real: jax.Array) -> jax.Array:
+        """Maps [batch, length, width] to the same; `real` is bool [batch, length]."""
+        kernel, (taps, _) = self.kernel[...].astype(hidden.dtype), self.kernel.shape
+        length, side = hidden.shape[1], taps // 2
+        hidden = jnp.where(real[..., None], hidden, 0)
+        padded = jnp.pad(hidden, ((0, 0), (side, taps - 1 - side), (0, 0)))
+        moved = (padded[:, tap : tap + length] * kernel[tap] for tap in range(taps))
+        return jax.nn.relu(self.over_channels(sum(moved, jnp.zeros_like(hidden))))

@@ -1,0 +1,440 @@
+"""Span answering: scores, the networks, and runs from a flag to a result."""
+
+import dataclasses
+import functools
+import json
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from trained import final_state_of, result_of
+
+from dawnjax.__main__ import main
+from dawnjax.analysis import our_runs
+from dawnjax.call_queue import CallQueue
+from dawnjax.config.experiment_flags import load_experiment, parse_request
+from dawnjax.config.run_options import RunOptions
+from dawnjax.evaluation import EvaluationFeed, evaluate
+from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.input_pipeline.dataset import Declaration
+from dawnjax.input_pipeline.questions import Lengths
+from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
+from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.models.bidaf import BiDAF
+from dawnjax.models.execution import Execution
+from dawnjax.models.pure_model import pure_model
+from dawnjax.models.qanet import QANet
+from dawnjax.models.spans import Tokens
+from dawnjax.official.dawnbench import TASKS
+from dawnjax.official.importer import import_results
+from dawnjax.profile.model_flops import product_flops
+from dawnjax.programs import compile_evaluation, compile_training
+from dawnjax.report import boards
+from dawnjax.tasks import span_answering
+from dawnjax.tasks.metric import KNOWN_METRICS
+from dawnjax.tasks.span_answering import F1, SpanAnswering, best_spans
+from dawnjax.tasks.span_scores import exact_match, f1_score, normalize, scores
+from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+
+PLAIN = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+
+FLAGS = [
+    "--experiment=squad_small",
+    "--data=synthetic_questions",
+    "--data.num_train_examples=256",
+    "--data.num_eval_examples=60",
+    "--model.word_width=16",
+    "--model.character_width=4",
+    "--model.filters=8",
+    "--model.hidden_width=12",
+    "--global_batch_size=32",
+    "--evaluation.global_batch_size=24",  # 60 questions: the last batch has padding
+    "--tensorboard=false",
+    "--profile.after_run=false",
+]
+
+SMALL_BIDAF = BiDAF(
+    word_width=6, character_width=4, filters=5, hidden_width=3, num_modelling_layers=2
+)
+MATCHING = dataclasses.replace(SMALL_BIDAF, has_match=True)
+SMALL_QANET = QANet(
+    word_width=6, character_width=4, filters=5, width=8, num_heads=2, num_model_blocks=2
+)
+
+
+@pytest.mark.parametrize(
+    "text, wanted",
+    [
+        ("The  Cat's\tmat.", "cats mat"),
+        ("a an the THE", ""),
+        ("another theme", "another theme"),
+        ("U.S.A. (1,000)", "usa 1000"),
+        ("\u201cquoted\u201d \u2013 caf\u00e9", "\u201cquoted\u201d \u2013 caf\u00e9"),
+    ],
+)
+def test_normalized_text(text, wanted):
+    assert normalize(text) == wanted
+
+
+def test_scores_by_hand():
+    assert exact_match("The Cat!", "cat") == 1 and exact_match("cats", "cat") == 0
+    # Two of three words and two of four: 2 x 2/3 x 1/2 / (2/3 + 1/2).
+    assert f1_score("big red house", "the red house on hill") == pytest.approx(4 / 7)
+    # A word counts as often as both have it.
+    assert f1_score("to to to", "to be to") == pytest.approx(2 / 3)
+    assert f1_score("dog", "cat") == 0 and f1_score("a", "the") == 0
+    assert exact_match("a", "the") == 1
+    # The best reference of each question, for both metrics by itself; no answer has 0.
+    references = [("x", "x y"), ("in May 1932", "1932"), ("z",), ("",)]
+    answers = ["x y", "May 1932", None, None]
+    assert scores(answers, references) == pytest.approx((1 / 4, (1 + 4 / 5) / 4))
+    with pytest.raises(ValueError, match="1 answers to 2 questions"):
+        scores(["x"], [("x",), ("y",)])
+
+
+def test_the_best_span_is_that_of_all_pairs():
+    random = np.random.default_rng(0)
+    starts, ends = random.normal(size=(2, 50, 9)).astype(np.float32)
+    for longest in (1, 3, 9, 30):
+        found = np.asarray(best_spans(jnp.asarray(starts), jnp.asarray(ends), longest))
+        for row in range(50):
+            pairs = [(i, j) for i in range(9) for j in range(i, min(9, i + longest))]
+            wanted = max(pairs, key=lambda pair: starts[row, pair[0]] + ends[row, pair[1]])
+            assert tuple(found[row].tolist()) == wanted
+    # A score that is no number gives no answer.
+    starts[0, 3] = math.nan
+    assert best_spans(jnp.asarray(starts), jnp.asarray(ends), 3)[0].tolist() == [-1, -1]
+
+
+def test_the_target_is_the_official_one():
+    task = TASKS["SQuAD"]
+    assert KNOWN_METRICS[task.metric] == F1
+    for name in ("squad_bidaf", "squad_qanet"):
+        experiment = load_experiment(name)
+        (target,) = experiment.targets
+        assert (target.metric, target.value) == (F1.name, task.threshold)
+        # All questions and passages of the development set, as they are.
+        assert (experiment.data.eval_context_length, experiment.data.eval_articles) == (0, 0)
+
+
+def built(config: Any, vocabulary_size: int = 0) -> Any:
+    return pure_model(
+        lambda rngs: config.build(vocabulary_size=vocabulary_size, execution=PLAIN, rngs=rngs)
+    )
+
+
+def num_params(config: Any, vocabulary_size: int = 0) -> int:
+    params, _ = jax.eval_shape(built(config, vocabulary_size).init, jax.random.key(0))
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+
+
+def test_published_sizes():
+    # BiDAF by the paper's numbers: d = 100, word and characters 100 + 100, filters over 5.
+    def lstm(in_width: int) -> int:
+        return 2 * 4 * (100 * (in_width + 100) + 100)
+
+    characters = 200 * 8 + 5 * 8 * 100 + 100
+    highway = 2 * 2 * (200 * 200 + 200)
+    modelling = lstm(800) + lstm(200)
+    total = characters + highway + lstm(200) + 3 * 200 + modelling + lstm(1400) + 2 * 1000
+    assert num_params(BiDAF()) == total == 2_572_300  # "about 2.6 million" (section 4.1)
+    assert num_params(BiDAF(), vocabulary_size=1000) == total + 100_000
+    # QANet: w = 128, word and characters 300 + 200, one block of 4 and seven of 2 convolutions.
+    w = 128
+    characters = 200 * 64 + 5 * 64 * 200 + 200
+    highway = 2 * 2 * (500 * 500 + 500) + 500 * w + w
+
+    def block(convolutions: int, taps: int) -> int:
+        convolution = taps * w + w * w + w
+        return convolutions * convolution + 4 * w * w + 2 * (w * w + w) + (convolutions + 2) * 2 * w
+
+    blocks = block(4, 7) + 7 * block(2, 5) + 2 * 2 * w
+    ends = 3 * w + 4 * w * w + w + 2 * 2 * w
+    assert num_params(QANet()) == characters + highway + blocks + ends
+
+
+def tokens(random: np.random.Generator, lengths: list[int], room: int, width: int = 6) -> Tokens:
+    """Rows of tokens with vectors, of some lengths; each token has 16 characters."""
+    real = np.arange(room) < np.array(lengths)[:, None]
+    characters = random.integers(2, 200, (*real.shape, 16)) * real[..., None]
+    words = random.normal(size=(*real.shape, width)) * real[..., None]
+    return Tokens(jnp.asarray(words, jnp.float32), jnp.asarray(characters, jnp.uint8))
+
+
+@pytest.mark.parametrize("config", [SMALL_BIDAF, MATCHING, SMALL_QANET])
+def test_padding_changes_no_score(config):
+    random = np.random.default_rng(1)
+    passage, question = tokens(random, [7, 4], 7), tokens(random, [3, 5], 5)
+    made = built(config)
+    params, stats = made.init(jax.random.key(2))
+
+    def both(passage: Tokens, question: Tokens) -> list[np.ndarray]:
+        arrays, _ = made.apply(params, stats, passage, question)
+        return [np.asarray(array) for array in arrays]
+
+    def longer(part: jax.Array) -> jax.Array:
+        return jnp.pad(part, ((0, 0), (0, 4)) + ((0, 0),) * (part.ndim - 2))
+
+    for short, long in zip(
+        both(passage, question),
+        both(Tokens(*map(longer, passage)), Tokens(*map(longer, question))),
+        strict=True,
+    ):
+        assert (long[:, 7:] == -1e9).all() and (long[1, 4:] == -1e9).all()
+        np.testing.assert_allclose(long[:, :7], short, atol=2e-5)
+        assert np.ptp(short[0]) > 1e-3  # the scores are not all one
+
+
+def test_a_token_that_the_other_text_has():
+    def text(*words: str) -> Tokens:
+        characters = [[[ord(c) for c in word.ljust(4, "\0")] for word in words]]
+        return Tokens(jnp.zeros((1, len(words)), int), jnp.array(characters))
+
+    passage, question = text("the", "cat", "sat", "", ""), text("cat", "ca", "the", "")
+    assert passage.are_in(question).tolist() == [[True, True, False, False, False]]
+    assert question.are_in(passage).tolist() == [[True, False, True, False]]
+
+
+def test_bidaf_reads_as_its_equations_say():
+    """Attention in NumPy, a token at a time; LSTM layers have a test of their own."""
+    random, d = np.random.default_rng(3), SMALL_BIDAF.hidden_width
+    made = built(SMALL_BIDAF)
+    module = made.bind(*made.init(jax.random.key(4)))
+    h, u = random.normal(size=(2, 2, 5, 2 * d)).astype(np.float32)
+    real, asked = np.array([[1] * 5, [1] * 3 + [0] * 2], bool), np.array([[1] * 4 + [0]] * 2, bool)
+    joined = np.asarray(module._attend(*map(jnp.asarray, (h, u, real, asked))))
+    kernels = [
+        np.asarray(getattr(module.similarity, f"{name}_kernel")[...])[:, 0]
+        for name in ("passage", "question", "product")
+    ]
+    weights = np.concatenate(kernels)
+    for row in range(2):
+        places, words = np.flatnonzero(real[row]), np.flatnonzero(asked[row])
+        pairs = [[(h[row, t], u[row, j]) for j in words] for t in places]
+        s = np.array([[weights @ np.concatenate([p, q, p * q]) for p, q in of] for of in pairs])
+        a = np.exp(s) / np.exp(s).sum(1, keepdims=True)
+        b = np.exp(s.max(1)) / np.exp(s.max(1)).sum()
+        summary = b @ h[row, places]
+        for t in places:
+            attended = a[t] @ u[row, words]
+            wanted = [h[row, t], attended, h[row, t] * attended, h[row, t] * summary]
+            np.testing.assert_allclose(joined[row, t], np.concatenate(wanted), atol=2e-5)
+
+
+@pytest.mark.parametrize("config", [BiDAF(), QANet()])
+def test_model_flops_are_those_of_the_products(config):
+    lengths = Lengths(np.array([30, 30]), np.array([9, 9]), np.array([0] * 16 + [2 * 39]))
+    made = built(config)
+    params, stats = jax.eval_shape(made.init, jax.random.key(0))
+
+    def forward(params: Any, stats: Any, passage: Tokens, question: Tokens) -> Any:
+        return made.bind(params, stats)(passage, question)
+
+    def shapes(length: int) -> Tokens:
+        words: Any = jax.ShapeDtypeStruct((2, length, config.word_width), np.float32)
+        characters: Any = jax.ShapeDtypeStruct((2, length, 16), np.uint8)
+        return Tokens(words, characters)
+
+    traced = product_flops(jax.make_jaxpr(forward)(params, stats, shapes(30), shapes(9)).jaxpr)
+    # Filters at a word's ends see places without characters: 6 of 80, which count nothing.
+    empty = 2 * 39 * 6 * config.character_width * config.filters
+    moved = 0
+    if isinstance(config, QANet):
+        # Convolutions of single channels are no matrix products; windows inside a sequence count.
+        at_ends = {7: 12, 5: 6}
+        windows = [
+            blocks * 2 * (taps * length - at_ends[taps])
+            for blocks, taps, length in ((4, 7, 30), (4, 7, 9), (3 * 7 * 2, 5, 30))
+        ]
+        moved = sum(windows) * config.width
+    counted = config.multiply_adds(lengths.contexts, lengths.questions, lengths.words)
+    assert traced == 2 * (counted + empty - moved)
+
+
+@pytest.mark.parametrize("name", ["bidaf", "qanet"])
+def test_full_sizes_by_shape_evaluation(name):
+    experiment = load_experiment(f"squad_{name}")
+    spec = experiment.data.published_spec()
+    assert (spec.num_eval_examples, spec.vector_width) == (10_570, experiment.model.word_width)
+    experiment.validate(spec)
+    make_recipe(experiment, spec, make_mesh(RunOptions().mesh, jax.devices())).trace()
+
+
+def build(num_devices: int, *flags: str):
+    request, _ = parse_request("train", [*FLAGS, *flags])
+    experiment = request.experiment
+    spec = experiment.data.spec()
+    experiment.validate(spec)
+    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
+    recipe = make_recipe(experiment, spec, mesh)
+    return recipe, input_shapes(experiment, spec, request.options, mesh)
+
+
+@functools.cache
+def run_steps(num_devices: int, *flags: str, steps: int = 6):
+    """Trains the first steps; returns their losses, and the metrics after them."""
+    recipe, shapes = build(num_devices, *flags)
+    programs = compile_training(recipe, shapes, 1, lambda *_: None)
+    evaluation = compile_evaluation(recipe, shapes, lambda *_: None)
+    mesh, data = recipe.mesh, recipe.experiment.data
+    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
+    feed = TrainFeed(shapes, mesh, data.load("train"), seed=3, steps_per_call=1)
+    feed.start([(step, 1) for step in range(steps)])
+    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
+    losses = []
+    for step in range(steps):
+        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
+        losses.append(float(metrics.losses[0]))
+    feed.close()
+    split = EvaluationFeed(shapes, mesh, data.load("eval"))
+    return losses, evaluate(recipe, evaluation, state, split, in_flight=2)
+
+
+def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics():
+    fast = "--optimizer.base_learning_rate=0.002"
+    alone, metrics = run_steps(1, fast)
+    assert len(set(alone)) == 6
+    for devices, flags in (
+        (1, ["--data_placement=host"]),
+        (4, ["--data_placement=host", "--mesh.fsdp=2"]),
+    ):
+        losses, sharded = run_steps(devices, fast, *flags)
+        np.testing.assert_allclose(losses, alone, atol=2e-5)
+        assert sharded == pytest.approx(metrics, abs=0.05)  # of 60 answers a few may be near ties
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_it_learns_to_find_the_word_that_is_asked_for(dtype):
+    flags = ["--optimizer.base_learning_rate=0.01", f"--compute_dtype={dtype}"]
+    flags += ["--data.num_train_examples=512", "--num_epochs=25"]
+    flags += ["--model.hidden_width=16", "--model.filters=16"]
+    losses, metrics = run_steps(1, *flags, steps=400)
+    # Without looking at the question, the right fact of 3.5 is found in 0.29 of the cases.
+    assert float(metrics["f1_score"]) > 0.6 and losses[-1] < 1.5
+
+
+def test_vectors_from_outside_take_the_place_of_trained_ones():
+    recipe, _ = build(1, "--data.vector_width=16")
+    assert "words" not in recipe.abstract_state.params["embedding"]
+    losses, _ = run_steps(1, "--data.vector_width=16")
+    assert len(set(losses)) == 6 and np.isfinite(losses).all()
+    assert "words" in build(1)[0].abstract_state.params["embedding"]
+
+
+@pytest.fixture
+def train(tmp_path, compile_cache):
+    """Runs `dawnjax train` on made-up questions; gives the exit status and the result."""
+
+    def run(*flags: str, run_dir: str = "run"):
+        directory = tmp_path / run_dir
+        status = main(["train", *FLAGS, f"--run_dir={directory}", compile_cache, *flags])
+        file = directory / "result.json"
+        return status, result_of(directory) if file.exists() else None
+
+    return run
+
+
+def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path, monkeypatch):
+    flags = ["--num_epochs=4", "--targets.0.value=1", "--checkpoint.every_steps=8"]
+    assert train(*flags, run_dir="whole")[0] == 3
+    real = CallQueue.add
+
+    def fail_late(queue, metrics, num_steps):
+        real(queue, metrics, num_steps)
+        failing["calls"] += 1
+        if failing["calls"] == 4:
+            raise RuntimeError("as if killed")
+
+    failing = {"calls": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(CallQueue, "add", fail_late)
+        assert train(*flags, "--steps_per_call=4", run_dir="cut")[0] == 1
+    status, result = train(*flags, run_dir="cut")
+    assert status == 3 and result["interruptions"] == 1
+    step, state = final_state_of(tmp_path / "whole")
+    resumed_step, resumed = final_state_of(tmp_path / "cut")
+    assert step == resumed_step == 32 and (state == resumed).all()
+
+
+def test_a_run_is_evaluated_answered_and_reported(train, tmp_path, capsys):
+    flags = ["--optimizer.base_learning_rate=0.01", "--num_epochs=3", "--targets.0.value=0.01"]
+    status, result = train(*flags)
+    assert status == 0 and result["reached"]
+    capsys.readouterr()
+    run = str(tmp_path / "run")
+    assert main(["infer", run, "--examples=60"]) == 0
+    answered = capsys.readouterr().out
+    last = result["evaluations"][-1]
+    assert f"f1_score {last['f1_score']:.4f}" in answered
+    assert "to the text of the answer" in answered
+    # Answers of one token: another number from the same network.
+    assert main(["evaluate", run, "--task.max_answer_tokens=1"]) == 0
+    record = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert record["evaluation_fields"] == {"max_answer_tokens": 1}
+    assert record["f1_score"] != last["f1_score"]
+    assert main(["report", run, f"--out={tmp_path / 'page'}"]) == 0
+    assert "F1 score" in (tmp_path / "page" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--targets.0.value=0"], "targets.0.value=0 must be above 0"),
+        (["--targets.0.value=75"], "must lie in 0 to 1"),
+        (["--task.max_answer_tokens=0"], "task.max_answer_tokens=0 must lie in 1 to 10000"),
+        (["--data.vocabulary_size=2"], "data.vocabulary_size=2 must be above 2"),
+        (["--model=qanet", "--model.width=12"], "be a multiple of twice the 8 heads"),
+    ],
+)
+def test_wrong_fields_are_one_line(flags, message, train, capsys):
+    wanted = [flag for flag in FLAGS if not flag.startswith("--model")]
+    assert main(["train", *wanted, *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
+
+
+def test_questions_that_no_batch_answered_score_nothing():
+    class Texts:
+        references = (("x",), ("y",))
+
+        def answer(self, row: int, start: int, end: int) -> str | None:
+            return None if start < 0 else "x"
+
+    class Data:
+        def evaluated_texts(self) -> Texts:
+            return Texts()
+
+    setting: Any = type("Setting", (), {"data": Data()})
+    totals = {"spans": np.array([[0, 0], [-1, -1]]), "examples": np.array(2)}
+    assert SpanAnswering().metrics_of(totals, setting) == {"f1_score": 0.5, "exact_match": 0.5}
+
+
+def test_a_run_on_squad_joins_the_official_entries(train, tmp_path, monkeypatch):
+    """Names and scales, with a stand-in for data and answers."""
+    spec_of = SyntheticQuestions.spec
+    squad = Declaration(name="SQuAD v1.1", benchmark="SQuAD")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            SyntheticQuestions,
+            "spec",
+            lambda data: dataclasses.replace(spec_of(data), declaration=squad),
+        )
+        patch.setattr(span_answering.span_scores, "scores", lambda *_: (0.625, 0.8125))
+        status, result = train("--targets.0.value=0.75", "--num_epochs=1")
+    assert status == 0 and result["reached"]
+    argv = ["--format=dawnbench", str(tmp_path / "run"), "--submitter=A", f"--out={tmp_path / 'o'}"]
+    assert main(["export", *argv]) == 0
+    table = (tmp_path / "o" / "SQuAD" / "train" / "dawnjax.tsv").read_text().splitlines()
+    assert table[0].split("\t") == ["epoch", "hours", "f1Score"]
+    assert table[1].split("\t")[2] == "0.8125"
+    (imported,) = import_results([tmp_path / "o"]).entries
+    assert (imported.benchmark, imported.trials[0].reached) == ("SQuAD", True)
+    ours = our_runs.entries_of([our_runs.read_run(tmp_path / "run")])
+    (board,) = (
+        b for b in boards.boards([imported, *ours]) if b.title.startswith("DAWNBench SQuAD")
+    )
+    sources = {row["source"] for row in board.by_time.records()}
+    assert sources == {imported.source, ours[0].source}

@@ -1,0 +1,279 @@
+"""SQuAD's files: tokens, answers, what is kept, vectors, and what is refused, by article."""
+
+import dataclasses
+import gzip
+import json
+import lzma
+
+import numpy as np
+import pytest
+import small_questions
+from small_questions import EVAL, TRAIN, changed
+
+from dawnjax.__main__ import main
+from dawnjax.input_pipeline import file_set
+from dawnjax.input_pipeline.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.questions import PADDING, UNKNOWN
+from dawnjax.input_pipeline.squad import Squad
+from dawnjax.input_pipeline.squad_sources import prepare, read_passages
+from dawnjax.input_pipeline.tokens import covering, spans_of
+from dawnjax.input_pipeline.word_vectors import read_vectors
+from dawnjax.tasks.span_scores import scores
+
+
+@pytest.mark.parametrize(
+    "text, tokens",
+    [
+        ("It cost $1,000.50, she said.", "It cost $ 1,000.50 , she said ."),
+        ("Didn't Bob's dog -- they\u2019ll know", "Did n't Bob 's dog - - they \u2019ll know"),
+        ("in 1970s (the U.S.)", "in 1970 s ( the U . S . )"),
+        ("caf\u00e9 \u4e2d\u6587\u00a02.5%", "caf\u00e9 \u4e2d\u6587 2.5 %"),
+        (" \n", ""),
+    ],
+)
+def test_tokens(text, tokens):
+    spans = spans_of(text)
+    assert [text[a:b] for a, b in spans] == tokens.split()
+    # Every character that is no white space is in one token.
+    assert sum(b - a for a, b in spans) == len("".join(text.split()))
+    assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+
+
+def test_an_answer_is_covered_by_whole_tokens():
+    spans = spans_of("the 1970s are over")  # the 1970 s are over
+    assert covering(spans, 4, 8) == (1, 1)
+    assert covering(spans, 5, 9) == (1, 2)  # begins inside 1970
+    assert covering(spans, 3, 9) == (1, 2)  # begins with a blank
+    assert covering(spans, 9, 10) is None
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """A prepared directory of the small questions; gives the dataset with other fields."""
+    train, evaluated = small_questions.write(tmp_path)
+    assert prepare(train, evaluated, tmp_path / "out")[1] == "written"
+    return lambda **fields: Squad(data_dir=str(tmp_path / "out"), **fields)
+
+
+def test_what_is_prepared(prepared, tmp_path):
+    data = prepared(context_length=20, question_length=8)
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples) == (3, 2)
+    assert spec.eval_context_length == 11
+    train = {name: np.asarray(array) for name, array in data.load("train").items()}
+    for name, (shape, dtype) in spec.example_shapes("train").items():
+        assert (train[name].shape, train[name].dtype.name) == ((3, *shape), dtype)
+    # Articles are sorted by title. In 1905 Ada did n't pay $ 1,000.50 for Bob 's house .
+    assert train["start"].tolist() == [1, 7, 2] and train["end"].tolist() == [1, 7, 2]
+    lengths = (train["context_characters"][..., 0] > 0).sum(1).tolist()
+    assert lengths == [13, 13, 6]
+    assert ((train["context"] > PADDING) == (train["context_characters"][..., 0] > 0)).all()
+    # "house" is in both passages, by one number, and once in no question.
+    assert train["context"][0, 11] == train["context"][2, 2] > UNKNOWN
+    texts = data.evaluated_texts()
+    assert texts.references == (("May 1932", "1932"), ("the king",))
+    assert [texts.answer(0, 5, 6), texts.answer(1, 8, 9)] == ["May 1932", "the king"]
+    assert texts.answer(0, -1, -1) is None
+    evaluated = np.asarray(data.load("eval")["context"])
+    # No training text has "bridge": it is the unknown word; "the" is none.
+    assert evaluated[0, 1] == UNKNOWN and evaluated[0, 0] > UNKNOWN
+    lengths = data.train_lengths()
+    assert lengths.contexts.tolist() == [13, 13, 6]
+    characters = train["context_characters"], train["question_characters"]
+    counts = np.bincount(np.concatenate([(c > 0).sum(-1).reshape(-1) for c in characters]))
+    assert (lengths.words[1 : len(counts)] == counts[1:]).all()
+    assert lengths.words[0] == 0 and lengths.words.sum() == counts[1:].sum()
+
+
+def test_what_is_left_out(prepared):
+    data = prepared(context_length=10, question_length=3)
+    assert data.spec().num_train_examples == 1  # both of article Ada are too long
+    data = prepared(context_length=20, question_length=3, train_articles=1)
+    assert data.spec().num_train_examples == 1  # one question is too long
+    data = prepared(context_length=20, question_length=3, eval_context_length=6)
+    spec, evaluated = data.spec(), data.load("eval")
+    # To evaluate, all questions stay; passages and questions are cut.
+    assert spec.num_eval_examples == 2 and evaluated["context"].shape == (2, 6)
+    assert np.asarray(evaluated["question_characters"])[..., 0].all()
+    with pytest.raises(ValueError, match="no question to train on is left"):
+        prepared(context_length=2).spec()
+    # The most frequent word alone has a row of its own.
+    context = np.asarray(prepared(vocabulary_size=3).load("train")["context"])
+    assert set(context.reshape(-1).tolist()) <= {0, 1, 2}
+    fingerprints = {prepared().spec().fingerprint, prepared(eval_articles=1).spec().fingerprint}
+    assert len(fingerprints) == 1  # the content is one; fields are part of the identity
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_packed_files_and_the_order_of_articles_give_the_same(pack, prepared, tmp_path):
+    reversed_articles = {**TRAIN, "data": TRAIN["data"][::-1]}
+    train, evaluated = small_questions.write(tmp_path, reversed_articles)
+    train.write_bytes(pack(train.read_bytes()))
+    assert prepare(train, evaluated, tmp_path / "out")[1] == "unchanged"
+    train.write_bytes(train.read_bytes()[:-9])
+    with pytest.raises(DataError, match="damaged or incomplete"):
+        read_passages(train)
+
+
+def test_another_content_is_not_replaced_unasked(prepared, tmp_path):
+    train, evaluated = small_questions.write(tmp_path, EVAL, EVAL)
+    with pytest.raises(DataError, match="give --overwrite"):
+        prepare(train, evaluated, tmp_path / "out")
+    assert prepare(train, evaluated, tmp_path / "out", overwrite=True)[1] == "written"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    with pytest.raises(DataError, match="holds something else"):
+        prepare(train, evaluated, tmp_path / "other", overwrite=True)
+
+
+QUESTION = ("data", 1, "paragraphs", 0, "qas", 1)
+ANSWER = (*QUESTION, "answers", 0)
+
+
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ({}, "the field 'data' is missing"),
+        ([], "is no object with a field 'data'"),
+        ({"data": []}, "holds no articles"),
+        (changed(TRAIN, "data", 1, title=None), "article 2: the field 'title' is missing"),
+        (changed(TRAIN, "data", 1, paragraphs={}), "article 'Ada': the field 'paragraphs' is {}"),
+        (changed(TRAIN, *QUESTION[:4], context=" "), "'Ada', paragraph 1: the context is empty"),
+        (changed(TRAIN, *QUESTION, id=7), "a question: the field 'id' is 7; wanted a text"),
+        (changed(TRAIN, *QUESTION, id="a1"), "article 'Ada': question 'a1' is there twice"),
+        (changed(TRAIN, *QUESTION, question=""), "question 'a2': the question is empty"),
+        (changed(TRAIN, *QUESTION, answers=[]), "question 'a2': has no answer"),
+        (changed(TRAIN, *QUESTION, answers=None), "question 'a2': the field 'answers' is missing"),
+        (changed(TRAIN, *ANSWER, text=None), "an answer: the field 'text' is missing"),
+        (changed(TRAIN, *ANSWER, answer_start="24"), "'24'; wanted a whole number"),
+        (changed(TRAIN, *ANSWER, answer_start=23), "not at answer_start=23 .* there is '\\$1,00'"),
+        (changed(TRAIN, *ANSWER, answer_start=900), "answer_start=900 .* of 49 characters"),
+        (changed(TRAIN, *ANSWER, answer_start=-1), "not at answer_start=-1"),
+        (changed(TRAIN, *ANSWER, text=""), "question 'a2': an answer is empty"),
+    ],
+)
+def test_a_bad_file_is_named_with_article_and_question(body, words, tmp_path):
+    train, _ = small_questions.write(tmp_path, body)
+    with pytest.raises(DataError, match=words) as caught:
+        read_passages(train)
+    assert str(caught.value).startswith(f"{train}: ") and "\n" not in str(caught.value)
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path, capsys):
+    train, evaluated = small_questions.write(tmp_path)
+    argv = ["prepare", "--dataset=squad", f"--from={train}", f"--out={tmp_path / 'out'}"]
+    assert main(argv) == 2
+    assert "--eval_from is missing" in capsys.readouterr().err
+    for content, words in (
+        (b"", "is empty"),
+        (b'{"data": [}', "dev.json:1: no JSON"),
+        (b"\xff{}", "is not UTF-8"),
+    ):
+        evaluated.write_bytes(content)
+        assert main([*argv, f"--eval_from={evaluated}"]) == 1
+        error = capsys.readouterr().err
+        assert str(evaluated) in error and words in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_damage_is_refused_before_a_run(prepared, tmp_path, capsys):
+    out = tmp_path / "out"
+    run = ["train", "--experiment=squad_small", f"--data.data_dir={out}"]
+    name = "train_contexts.npy"
+    array = np.load(out / name)
+    array[0] += 1
+    (out / name).write_bytes(file_set.array_bytes(array))
+    assert main(run) == 1
+    assert f"{out / name}: damaged (its hash does not fit)" in capsys.readouterr().err
+    (out / name).write_bytes(b"")
+    assert main(run) == 1
+    assert "truncated (0 of" in capsys.readouterr().err
+    assert main([*run[:2], f"--data.data_dir={tmp_path / 'nowhere'}"]) == 2
+    assert "dawnjax prepare --dataset=squad" in capsys.readouterr().err
+    body = json.loads((out / "dataset.json").read_text())
+    (out / "dataset.json").write_text(json.dumps({**body, "dataset": "movielens"}))
+    assert main(run) == 1
+    assert "describes movielens, not squad" in capsys.readouterr().err
+
+
+def test_vectors(prepared, tmp_path, monkeypatch):
+    file = tmp_path / "vectors.txt"
+    file.write_text("house 1 2\nbob 0.5 -3\nBob 4 5\nunused x y\nada 0.25 1e-3\n")
+    vectors, known = read_vectors(file, ["house", "Bob", "Ada", "pay"])
+    assert known == 3 and vectors.dtype == np.float16
+    assert vectors.tolist() == [[1, 2], [4, 5], [0.25, float(np.float16(1e-3))], [0, 0]]
+    data = prepared(word_vectors=str(file), context_length=20)
+    spec = data.spec()
+    assert (spec.vector_width, spec.vocabulary_size) == (2, 0)
+    context = np.asarray(data.load("train")["context"])
+    assert (context.shape, context.dtype.name) == ((3, 20, 2), "float16")
+    assert context[2, 2].tolist() == [1, 2]  # The old house
+    assert not context[2, 6:].any()
+    before = spec.fingerprint
+    file.write_text(file.read_text().replace("house 1 2", "house 1 3"))
+    assert data.spec().fingerprint != before
+    # A relative path is looked for where data sets are.
+    monkeypatch.setenv("DAWNJAX_DATA", str(tmp_path))
+    assert prepared(word_vectors="vectors.txt").spec().vector_width == 2
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("house 1 2\nbob 3\n", ":2: 1 values and 2 in line 1"),
+        ("400000 300\n\nhouse 1 2\n", ":2: 0 values and 1 in line 1"),
+        ("house 1 nan\n", ":1: a value is no number"),
+        ("house 1 x\n", ":1: a value is no number"),
+        ("house 1 1e9\n", ":1: a value is no number that float16 holds"),
+        ("nothing 1 2\n", "has a vector of none of"),
+        ("", "has a vector of none of"),
+    ],
+)
+def test_wrong_vectors_are_one_line_before_the_clock(text, words, prepared, tmp_path, capsys):
+    file = tmp_path / "vectors.txt"
+    file.write_text(text)
+    flags = [f"--data.data_dir={tmp_path / 'out'}", f"--data.word_vectors={file}"]
+    assert main(["train", "--experiment=squad_bidaf", *flags]) == 1
+    error = capsys.readouterr().err
+    assert words in error and str(file) in error and error.count("\n") == 1
+
+
+def test_missing_and_too_wide_vectors(prepared, tmp_path, capsys):
+    run = ["train", "--experiment=squad_bidaf", f"--data.data_dir={tmp_path / 'out'}"]
+    assert main([*run, "--data.word_vectors=glove.of.nobody.txt"]) == 2
+    assert "data.word_vectors: glove.of.nobody.txt: no such file" in capsys.readouterr().err
+    file = tmp_path / "vectors.txt"
+    file.write_text("house 1 2\n")
+    flags = [f"--data.word_vectors={file}", "--global_batch_size=2"]
+    assert main([*run, *flags]) == 2
+    assert "model.word_width=100" in capsys.readouterr().err
+
+
+def test_the_whole_of_squad(test_data, tmp_path):
+    files = [test_data / "squad" / f"{name}-v1.1.json.xz" for name in ("train", "dev")]
+    if not files[0].exists():
+        pytest.skip(f"{files[0]} is not here")
+    prepare(files[0], files[1], tmp_path / "squad")
+    data = Squad(data_dir=str(tmp_path / "squad"))
+    spec = data.spec()
+    assert (spec.num_train_examples, spec.num_eval_examples) == (87_352, 10_570)
+    assert spec.declaration is not None and spec.declaration.benchmark == "SQuAD"
+    published = dataclasses.replace(Squad().published_spec(), fingerprint=spec.fingerprint)
+    assert published == spec
+    with pytest.raises(MissingDataError, match="known of prepared data alone"):
+        Squad(context_length=100).published_spec()
+    part = Squad(data_dir=str(tmp_path / "squad"), eval_articles=8).spec()
+    assert part.declaration is not None and not part.declaration.benchmark
+    texts = data.evaluated_texts()
+    # The set's own answers score 100, and no answer scores 0.
+    first = [references[0] for references in texts.references]
+    assert scores(first, texts.references) == (1.0, 1.0)
+    longest = [max(references, key=len) for references in texts.references]
+    assert scores(longest, texts.references) == (1.0, 1.0)
+    nothing = [None if row % 2 else answer for row, answer in enumerate(first)]
+    assert scores(nothing, texts.references) == (0.5, 0.5)
+    # What spans of whole tokens can reach: an answer that is cut inside a token costs a little.
+    spans = np.load(tmp_path / "squad" / "eval_spans.npy").tolist()
+    covered = [texts.answer(row, start, end) for row, (start, end) in enumerate(spans)]
+    matches, f1 = scores(covered, texts.references)
+    assert 0.998 < matches < f1 < 1
