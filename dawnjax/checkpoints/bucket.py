@@ -94,5 +94,5 @@ def _prepare_clients() -> None:
         stores = importlib.import_module("orbax.checkpoint._src.serialization.tensorstore_utils")
         for context in (stores._BASE_TS_CONTEXT, stores._DEFAULT_OCDBT_TS_CONTEXT):
             context |= {"gcs_request_retries": _RETRIES, "s3_request_retries": _RETRIES}
-    for package in ("gcsfs", "fsspec"):
+    for package in ("gcsfs", "fsspec", "google.auth"):
         logging.getLogger(package).setLevel(logging.CRITICAL + 1)
