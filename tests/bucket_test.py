@@ -1,10 +1,11 @@
 """Tests of checkpoints in a bucket, against a server of Google Cloud Storage's API on this machine.
 
-Every run is a process of its own: the clients of a bucket keep what they were first told.
+A run is a process of its own: the clients of a bucket keep the address that they were first told.
 """
 
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from object_store import ObjectStore, Stored
+from saved_states import assert_exact, device_state, metadata_of, open_checkpoints, restore
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("gcsfs") is None, reason="gcsfs is not installed: dawnjax[gcs]"
@@ -43,7 +45,7 @@ def start(store: ObjectStore, *arguments: str, **environment: str) -> subprocess
 def run(store: ObjectStore, *arguments: str, **environment: str) -> tuple[int, str]:
     """Runs `dawnjax` to its end; returns its status and what it printed."""
     child = start(store, "-m", "dawnjax", *arguments, **environment)
-    output, _ = child.communicate(timeout=300)
+    output, _ = child.communicate(timeout=500)
     return child.returncode, output
 
 
@@ -146,7 +148,7 @@ def test_a_bucket_that_cannot_be_written_is_refused_in_one_line(store, tmp_path,
         for bucket, (environment, _) in cases.items()
     }
     for bucket, (_, reason) in cases.items():
-        output, _ = children[bucket].communicate(timeout=200)
+        output, _ = children[bucket].communicate(timeout=500)
         lines = [line for line in output.splitlines() if line]
         assert children[bucket].returncode == 2, output
         assert len(lines) == 1 and f"written to gs://{bucket}/x: " in lines[0], output
@@ -163,13 +165,70 @@ def test_a_bucket_that_is_lost_costs_saves_and_not_the_run(store, tmp_path, comp
         store.refuses["runs"] = 403
 
     threading.Thread(target=lose).start()
-    output, _ = child.communicate(timeout=200)
+    output, _ = child.communicate(timeout=500)
     assert child.returncode == 0, output
     assert "could not be saved: Forbidden" in output and "Traceback" not in output
     result = json.loads((run_dir / "result.json").read_text())
     newest = steps_in(store)[-1]
     assert result["reached"]
     assert any(f"the newest checkpoint is of step {newest}" in w for w in result["warnings"])
+
+
+def test_a_bucket_that_is_lost_at_any_request_costs_that_save_alone(store, monkeypatch):
+    """In this process, which has asked no other store: the clients keep its address."""
+    for name, value in store.environment().items():
+        monkeypatch.setenv(name, value)
+    granted, answer = math.inf, store.answer
+
+    def answer_until_lost(method, target, headers, body):
+        nonlocal granted
+        granted -= 1
+        if granted < 0:
+            store.refuses["runs"] = 403
+        return answer(method, target, headers, body)
+
+    store.answer = answer_until_lost
+    for until in range(0, 100, 12):
+        granted = math.inf
+        checkpoints, warnings = open_checkpoints(DIRECTORY)
+        checkpoints.save(1, device_state(1, 1), metadata_of(1))
+        checkpoints.wait()
+        assert warnings == [] and steps_in(store) == [1]
+        granted = until
+        checkpoints.save(2, device_state(2, 1), metadata_of(2))
+        checkpoints.wait()
+        assert len(warnings) == 1 and "2 could not be saved" in warnings[0], until
+        granted = math.inf
+        store.refuses.clear()
+        checkpoints.save(3, device_state(3, 1), metadata_of(3))
+        checkpoints.close()
+        assert len(warnings) == 1 and steps_in(store) == [1, 3], until
+        restored, _ = restore(DIRECTORY)
+        assert_exact(restored, 3, 1)
+        store.buckets["runs"].clear()
+
+
+@pytest.mark.faults
+def test_a_store_that_fails_in_the_middle_of_a_save_holds_it_for_minutes_at_most(store):
+    """TensorStore's own retries take a quarter of an hour."""
+    script = """
+import jax.numpy as jnp
+from dawnjax.checkpoints.store import Checkpoints
+checkpoints = Checkpoints("gs://runs/a", keep=2, warn=print)
+checkpoints.save(1, {"a": jnp.ones(3)}, {})
+checkpoints.close()
+"""
+    answer = store.answer
+
+    def answer_until_arrays_come(method, target, headers, body):
+        if method == "POST" and "ocdbt" in target:
+            store.refuses["runs"] = 503
+        return answer(method, target, headers, body)
+
+    store.answer = answer_until_arrays_come
+    output, _ = start(store, "-c", script).communicate(timeout=300)
+    assert "gs://runs/a/1 could not be saved" in output
+    assert steps_in(store) == []
 
 
 def test_a_listing_holds_what_another_client_wrote(store):

@@ -6,6 +6,7 @@ the package that it takes for the store (`gs://`: gcsfs).
 
 import contextlib
 import functools
+import importlib
 import logging
 import os
 import secrets
@@ -16,6 +17,9 @@ from dawnjax.errors import ConfigError
 
 if TYPE_CHECKING:  # With Orbax it takes 0.15 to 0.3 s to import.
     from etils import epath
+
+_RETRIES = {"max_retries": 5, "initial_delay": "1s", "max_delay": "8s"}
+"""TensorStore's own would hold a save, and the run at the next one, for a quarter of an hour."""
 
 _PACKAGES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs", "hf": "huggingface_hub"}
 """What etils needs for each store."""
@@ -74,7 +78,7 @@ def reason_of(error: Exception, directory: str) -> str:
 
 @functools.cache
 def _prepare_clients() -> None:
-    """Has every listing asked of the store, and says nothing of what is raised anyway.
+    """Has every listing asked of the store, bounds retries, and mutes what is raised anyway.
 
     gcsfs keeps listings, and does not learn what TensorStore or another host writes: a manifest
     that is made from one would lack files.
@@ -85,4 +89,10 @@ def _prepare_clients() -> None:
         for protocol in _PACKAGES:
             conf.setdefault(protocol, {})["use_listings_cache"] = False
         conf.setdefault("gcs", {})["use_listings_cache"] = False  # gcsfs's own name for gs
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL + 1)
+    # A version of Orbax that keeps them elsewhere waits longer.
+    with contextlib.suppress(ImportError, AttributeError):
+        stores = importlib.import_module("orbax.checkpoint._src.serialization.tensorstore_utils")
+        for context in (stores._BASE_TS_CONTEXT, stores._DEFAULT_OCDBT_TS_CONTEXT):
+            context |= {"gcs_request_retries": _RETRIES, "s3_request_retries": _RETRIES}
+    for package in ("gcsfs", "fsspec", "google.auth"):
+        logging.getLogger(package).setLevel(logging.CRITICAL + 1)
