@@ -40,6 +40,10 @@ NUM_HIGHWAY_LAYERS = 2
 """Source: section 2, layer 2."""
 
 
+LSTM_BOUND = 0.1
+"""Kernels and biases of the LSTMs start uniform between plus and minus this: our own choice."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BiDAF:
     """The size of the network; the defaults are the paper's, with 2.6 million parameters.
@@ -109,7 +113,7 @@ class BiDAFModule(nnx.Module):
         d = config.hidden_width
 
         def lstm(in_width: int) -> BidirectionalLSTM:
-            return BidirectionalLSTM(in_width, d, arithmetic, rngs)
+            return BidirectionalLSTM(in_width, d, arithmetic, LSTM_BOUND, rngs)
 
         characters = CharacterCNN(config.character_width, config.filters, TAPS, arithmetic, rngs)
         self.embedding = WordEmbedding(

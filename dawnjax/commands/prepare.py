@@ -21,9 +21,9 @@ from dawnjax.input_pipeline import (
     synthetic,
     synthetic_questions,
     synthetic_ratings,
+    synthetic_text,
     synthetic_tokens,
     token_sources,
-    synthetic_text,
 )
 from dawnjax.input_pipeline.preparation import FlagError, Preparation, Progress, Request
 

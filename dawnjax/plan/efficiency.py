@@ -71,6 +71,8 @@ def peak_flops(device: Device, dtype: str) -> float:
       RunError: The device's data sheet gives none.
     """
     name = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}.get(dtype, dtype)
+    if name == "pred":  # the matrix units take no bits: they are converted first
+        name = "bfloat16"
     if name == "float32":
         name = "bfloat16" if device.platform == "tpu" else "tensorfloat32"
     peak = device.peak(name) or (device.peak("float32") if name == "tensorfloat32" else None)
