@@ -131,9 +131,10 @@ LOOP = """
 """
 
 
-def loop(bound: str, config: str = ""):
+def loop(bound: str, config: str = "", start: str = "constant(0)"):
     body = f"""
-  %zero = s32[] constant(0)
+  %constant = s32[] constant(0)
+  %zero = s32[] {start}
   %x = f32[4,4]{{1,0}} parameter(0)
   %t0 = (s32[], f32[4,4]{{1,0}}) tuple(%zero, %x)
   ROOT %while.1 = (s32[], f32[4,4]{{1,0}}) while(%t0), condition=%condition, body=%body{config}"""
@@ -148,6 +149,8 @@ def test_a_loop_s_body_counts_as_often_as_it_runs():
     assert told.product_flops == 5 * iteration_flops
     counted = loop("constant(3)")
     assert counted.product_flops == 3 * iteration_flops
+    copied = loop("constant(3)", start="copy(%constant)")  # as compiled for TPUs
+    assert copied.product_flops == 3 * iteration_flops
     unknown = loop("parameter(1)")
     assert unknown.product_flops == iteration_flops and "while.1" not in unknown.ops
 

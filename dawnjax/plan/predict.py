@@ -186,6 +186,11 @@ def predict(
     step = dataclasses.replace(step, low=step.low * (1 - parts[COMMUNICATION] / whole))
     rate = last.examples_per_step
     mfu, why_no_mfu = _mfu(programs, target, whole)
+    if mfu is not None and mfu > 1:
+        raise RunError(
+            f"the compiled step holds fewer FLOPs than the model's own (MFU would be {mfu:.0%}): "
+            "a loop of it could not be counted"
+        )
     reasons = {} if mfu is not None else {"mfu": why_no_mfu}
     time = cost = None
     if epochs.mean is None:

@@ -327,7 +327,7 @@ class _Counter:
         sides = condition.operands(condition.root)
         if len(sides) != 2 or sides[0].opcode != "get-tuple-element":
             return None
-        bound = _literal(sides[1])
+        bound = _literal(condition, sides[1])
         index = sides[0].attribute("index")
         initial = computation.operands(loop)
         if bound is None or not initial or initial[0].opcode != "tuple" or not index.isdigit():
@@ -336,10 +336,10 @@ class _Counter:
         body = self._module.computations.get(loop.called("body"))
         if int(index) >= len(values) or body is None or body.root.opcode != "tuple":
             return None
-        start, updates = _literal(values[int(index)]), body.operands(body.root)
+        start, updates = _literal(computation, values[int(index)]), body.operands(body.root)
         if start is None or int(index) >= len(updates) or updates[int(index)].opcode != "add":
             return None
-        added = [_literal(operand) for operand in body.operands(updates[int(index)])]
+        added = [_literal(body, operand) for operand in body.operands(updates[int(index)])]
         return max(0, bound - start) if 1 in added else None
 
     def _largest_branch(self, instruction: Instruction) -> str:
@@ -556,7 +556,10 @@ def _producer_scope(computation: Computation, instruction: Instruction) -> str:
     return ""
 
 
-def _literal(instruction: Instruction) -> int | None:
+def _literal(computation: Computation, instruction: Instruction) -> int | None:
+    """The whole number that a constant is, or a copy of one; None of anything else."""
+    while instruction.opcode == "copy":
+        instruction = computation.operands(instruction)[0]
     text = instruction.attribute("literal") if instruction.opcode == "constant" else ""
     return int(text) if re.fullmatch(r"-?\d+", text) else None
 
