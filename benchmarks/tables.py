@@ -839,14 +839,6 @@ TABLES = {
             digits_pytorch,
         ),
     ),
-    "squad_pytorch": Table(
-        ("squad_pytorch*.json",),
-        each(
-            f"{_WHERE} | reached, of both sides | mean of the trials | DawnJAX | PyTorch | ratio | "
-            "95 %",
-            digits_pytorch,
-        ),
-    ),
     "evaluation_negatives": Table(
         ("evaluation_negatives*.json",),
         each(
