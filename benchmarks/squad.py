@@ -4,8 +4,7 @@
 
 It needs the prepared `squad` in $DAWNJAX_DATA or in `./data`. Sides, rounds, clock and ratios are
 those of `benchmarks/digits.py`; PyTorch's side is `pytorch_squad.py`. Its settings are chosen by
-trials of 30 steps with one evaluation. The target was fixed by PyTorch's seeds from 1000 on, which
-no round has.
+trials of 30 steps with one evaluation.
 """
 
 import argparse
