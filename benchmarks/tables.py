@@ -83,7 +83,7 @@ _COMPARED = "hardware | date; versions | rounds | ours | theirs | ratio (95 %)"
 _WHERE = "hardware | date; versions"
 _NOTES = ("notes.json",)
 _COMPILED = "flagship_compile_"
-_TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad")
+_TRIALS = ("digits", "recommendation", "language_model")
 """Benchmarks of trials to a target against PyTorch."""
 
 _AGAINST_PYTORCH = each(
