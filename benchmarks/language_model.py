@@ -13,7 +13,6 @@ import sys
 
 from benchmarks import digits
 
-
 WAYS = (
     "eager, memory kept",
     "eager, one thread",

@@ -143,7 +143,7 @@ class Step:
         if text is not None:
             self.units = int((batch["target_segments"] > 0).sum())
         elif "tokens" in batch:
-            self.units = batch_size * spec.sequence_length
+            self.units = batch["tokens"][:, 1:].size
 
     def start(self) -> None:
         """Makes a fresh state."""

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_
 SMALL = LanguageModel(num_layers=4, width=16, num_heads=2, zero_projections=False)
 
 
-def write(directory, vocabulary="bytes", **streams):
+def write(directory, vocabulary: Any = "bytes", **streams):
     for name, tokens in streams.items():
         (directory / f"{name}.bin").write_bytes(shard_of(np.asarray(tokens)))
     return TokenShards(data_dir=str(directory), sequence_length=4, vocabulary=vocabulary)
@@ -408,5 +409,5 @@ def test_a_run_is_answered_with_the_loss_of_its_evaluation(train, tmp_path, caps
     capsys.readouterr()
     assert main(["infer", str(tmp_path / "run"), "--examples=7"]) == 0
     loss = result["evaluations"][-1]["loss"]
-    found = float(re.search(r"loss ([0-9.]+)", capsys.readouterr().out)[1])
+    found = float(re.findall(r"loss ([0-9.]+)", capsys.readouterr().out)[0])
     assert found == pytest.approx(loss, abs=2e-3)

@@ -164,7 +164,7 @@ def stopped_in_a_pod(command: list[str], tmp_path) -> list[str]:
     pod.terminate()
     rest, _ = pod.communicate(timeout=60)
     assert "stops" in rest and pod.returncode == 5
-    return line.split()[1:]
+    return str(line).split()[1:]
 
 
 def test_a_pod_that_is_asked_to_stop_asks_its_trial(tmp_path):
