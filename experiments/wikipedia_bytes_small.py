@@ -16,8 +16,8 @@ same network, recipe and evaluations (`benchmarks/pytorch_language_model.py`, se
 came to 2.371 to 2.380 bits a byte. Muon's rate of 0.01 was better there than 0.02; more was not
 searched.
 
-Expected: on 2 cores of an Intel Xeon virtual machine 4 of 4 seeds reached it at the last step, after
-68 s; the PyTorch script took 40 s. `docs/language_model.md` has the spread.
+Expected: on 2 cores of an Intel Xeon virtual machine 4 of 4 seeds reached it at the last step,
+after 68 s; the PyTorch script took 40 s. `docs/language_model.md` has the spread.
 """
 
 from dawnjax.config.experiment import (
