@@ -10,7 +10,7 @@ passages of 128 tokens or fewer, and is evaluated on the first six articles of t
 1,341 questions, with passages cut to 256 tokens: its F1 is not comparable with published ones.
 
 The target was chosen after one run, a little below what that run had after three quarters of the
-epoch: F1 0.5616, and 0.5972 after all of it, in 194 and 254 s on 2 cores of an AMD EPYC virtual
+epoch: F1 0.5616, and 0.5972 after all of it, in 194 and 254 s on 2 cores of an Intel Xeon virtual
 machine that other jobs kept busy (2026-11-24, jax 0.10.2). It is not yet PyTorch's: the trials of
 `benchmarks/pytorch_squad.py` have still to be run on a quiet machine.
 

@@ -223,8 +223,11 @@ def test_a_translator_may_search_with_another_beam(text_run, capsys):
     assert "evaluation_fields" not in by_flags[0]
     # Each search finds other translations of this half-trained model.
     assert len({row["bleu"] for row in by_flags.values()}) == 3
-    decoding = {"num_beams": 3, "length_penalty": 3.0, "max_extra_tokens": 4}
-    assert by_flags[2]["evaluation_fields"] == {"decoding": decoding}
+    decoding = {"num_beams": 3, "length_penalty": 3.0, "coverage_penalty": 0.0}
+    assert by_flags[2]["evaluation_fields"] == {
+        "decoding": {**decoding, "max_extra_tokens": 4},
+        "scoring": {"is_cased": True, "tokenizer": "13a"},
+    }
     for row in (by_flags[1], by_flags[2]):
         assert row["reached"] is None and row["reached_reason"]
         assert row["loss"] == pytest.approx(evaluated_last["loss"], rel=1e-5)  # of the references
