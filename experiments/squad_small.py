@@ -1,4 +1,4 @@
-"""SQuAD in minutes on two cores: a small BiDAF with vectors of its own, to F1 0.55.
+"""SQuAD in minutes on two cores: a small BiDAF with vectors of its own, to F1 0.59.
 
     dawnjax prepare --dataset=squad --from=train-v1.1.json --eval_from=dev-v1.1.json \\
       --out=data/squad
@@ -9,16 +9,25 @@ vector each token tells whether the other text has it. It trains once on the 41,
 passages of 128 tokens or fewer, and is evaluated on the first six articles of the development set,
 1,341 questions, with passages cut to 256 tokens: its F1 is not comparable with published ones.
 
-The target was chosen after one run, a little below what that run had after three quarters of the
-epoch: F1 0.5616, and 0.5972 after all of it, in 194 and 254 s on 2 cores of an Intel Xeon virtual
-machine that other jobs kept busy (2026-11-24, jax 0.10.2). It is not yet PyTorch's: the trials of
-`benchmarks/pytorch_squad.py` have still to be run on a quiet machine.
+The target is below what two seeds of a PyTorch script of the same network and recipe had at the end
+of the epoch, 0.604 and 0.617 (`benchmarks/pytorch_squad.py`, seeds 1000 and 1001); one run of
+DawnJAX, with 0.597, was known before it was set.
+
+Expected: on 2 cores of an Intel Xeon virtual machine seed 0 reached it at the end of the epoch,
+after 100 s (F1 0.5972), one trial.
 
 Source: Seo et al. 2017 (arXiv 1611.01603) for the network; Chen et al. 2017 (arXiv 1704.00051),
 section 3.2, for the matches of tokens. Sizes, batch and rates are our own.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
+from dawnjax.config.experiment import (
+    Adam,
+    Evaluation,
+    Experiment,
+    Observation,
+    Target,
+    WarmupLinear,
+)
 from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.squad import Squad
 from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
@@ -47,9 +56,19 @@ EXPERIMENT = Experiment(
     schedule=WarmupLinear(warmup_epochs=0.05),
     num_epochs=1,
     global_batch_size=32,
-    targets=(Target(metric="f1_score", value=0.55),),
-    target_note="chosen after one run, on the questions that are evaluated",
+    targets=(Target(metric="f1_score", value=0.59),),
+    target_note="below what two seeds of a PyTorch script had; one run of DawnJAX was known before",
     evaluation=Evaluation(every_epochs=0.25, first_epoch=0.75, global_batch_size=200),
+    observations=(
+        Observation(
+            hardware="2 cores of an Intel Xeon virtual machine",
+            trials=1,
+            reached=1,
+            mean_time_to_accuracy_seconds=100.5,
+            quality=0.5972,
+            date="2026-11-24",
+        ),
+    ),
 )
 
 TINY = tiny(
