@@ -13,8 +13,8 @@ predict.
 
 The target is PyTorch's, fixed before DawnJAX was trained to one: three seeds of a script with the
 same network, recipe and evaluations (`benchmarks/pytorch_language_model.py`, seeds 1000 to 1002)
-came to 2.371 to 2.380 bits a byte. Muon's rate of 0.01 was better there than 0.02; more was not
-searched.
+came to 2.371 to 2.380 bits a byte. The rates were chosen from three trials of DawnJAX and two of
+the script.
 
 Expected: on 2 cores of an Intel Xeon virtual machine 4 of 4 seeds reached it at the last step,
 after 68 s; the PyTorch script took 40 s. `docs/language_model.md` has the spread.

@@ -301,6 +301,15 @@ def test_time_and_cost_of_a_run():
     assert found.examples_per_second.value == pytest.approx(100)
 
 
+def test_a_step_faster_than_the_peak_is_refused():
+    """Its program must hold the model's FLOPs: a loop that was counted once would not."""
+    plan = programs(flops=1e15)
+    step = dataclasses.replace(plan.stages[-1].train, work=(work(1e12, 3.35e12),))
+    stages = tuple(dataclasses.replace(stage, train=step) for stage in plan.stages)
+    with pytest.raises(RunError, match="fewer FLOPs than the model's own .MFU would be 2527%"):
+        prediction(programs=dataclasses.replace(plan, stages=stages))
+
+
 def test_a_run_goes_on_to_its_first_evaluation():
     when = Evaluation(every_epochs=1, first_epoch=4)
     time = prediction(evaluation=when).time_to_accuracy_seconds
