@@ -130,6 +130,15 @@ def test_the_readme_names_files_that_a_run_of_digits_loads():
     assert {file.replace("/", ".") for file in files} <= set(done.stdout.split()), done.stderr
 
 
+def test_no_text_keeps_both_sides_of_a_merge():
+    folders = ("dawnjax", "models", "input_pipeline", "experiments", "tests", "benchmarks", "docs")
+    kinds = {".py", ".md", ".sh", ".json", ".css", ".js", ".html"}
+    files = [file for folder in folders for file in (TOP / folder).rglob("*")]
+    for file in [*TOP.glob("*.*"), *files]:
+        if file.suffix in kinds:
+            assert not re.search(r"^(<{7}|>{7}) ", file.read_text(), re.MULTILINE), file
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_of_the_repository_that_a_page_names_exist(page):
     folders = "dawnjax|models|input_pipeline|experiments|benchmarks|tests"

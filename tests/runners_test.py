@@ -147,15 +147,26 @@ echo began "$@"
 sleep 100 > /dev/null & wait
 """
 
+STOPPED_AS_IT_STARTS = """#!/bin/sh
+trap 'exit 5' TERM
+kill -TERM "$PPID"
+sleep 100 > /dev/null & wait
+"""
+
+
+def a_pod(command: list[str], script: str, tmp_path) -> subprocess.Popen:
+    """A pod's first process, which finds a script in place of `dawnjax`."""
+    program = tmp_path / "bin" / "dawnjax"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(script)
+    program.chmod(0o755)
+    environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": "1"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
 
 def stopped_in_a_pod(command: list[str], tmp_path) -> list[str]:
     """Asks a pod's first process to stop; returns what its `dawnjax` was called with."""
-    program = tmp_path / "bin" / "dawnjax"
-    program.parent.mkdir()
-    program.write_text(STAND_IN)
-    program.chmod(0o755)
-    environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": "1"}
-    pod = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    pod = a_pod(command, STAND_IN, tmp_path)
     assert pod.stdout is not None
     line = ""
     while not line.startswith("began"):
@@ -171,6 +182,15 @@ def test_a_pod_that_is_asked_to_stop_asks_its_trial(tmp_path):
     job = manifest(tmp_path / "s")
     [container] = job["spec"]["template"]["spec"]["containers"]
     assert stopped_in_a_pod(container["command"], tmp_path)[0] == "study"
+
+
+def test_a_pod_that_is_stopped_as_its_trial_starts_leaves_no_trial_behind(tmp_path):
+    job = manifest(tmp_path / "s")
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    for _ in range(20):
+        pod = a_pod(container["command"], STOPPED_AS_IT_STARTS, tmp_path)
+        pod.communicate(timeout=60)  # it lasts as long as the trial, which has the same output
+        assert pod.returncode == 5
 
 
 @pytest.mark.faults

@@ -72,11 +72,16 @@ def _script(program: str, argv: Sequence[str], trial: str) -> str:
       trial: Its number, and flags of its own.
     """
     run = f"{program} study {shlex.join(argv)} --trial={trial}"
-    # A pod's first process, this shell, alone hears of a stop (SIGTERM); that ends its first wait.
-    hand_on = 'trap \'kill -TERM "$pid"\' TERM; wait "$pid"; status=$?'
-    wait = 'while kill -0 "$pid" 2>/dev/null; do wait "$pid"; status=$?; done'
+    # A pod's first process, this shell, alone hears of a stop (SIGTERM), which ends its first wait.
+    # It listens before the trial begins: a stop in between is handed on once the trial has a number.
+    hand_on = 'if [ -n "$pid" ]; then kill -TERM "$pid"; else stop=1; fi'
+    listen = f"pid=; stop=; trap '{hand_on}' TERM"
+    start = f'{run} & pid=$!; [ -z "$stop" ] || kill -TERM "$pid"'
+    wait = (
+        'wait "$pid"; status=$?; while kill -0 "$pid" 2>/dev/null; do wait "$pid"; status=$?; done'
+    )
     end = "case $status in 3|4) exit 0;; esac; exit $status"
-    return f"{run} & pid=$!; {hand_on}; {wait}; {end}"
+    return f"{listen}; {start}; {wait}; {end}"
 
 
 def _number(value: str) -> int | str:
