@@ -83,15 +83,8 @@ def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics()
     assert sharded["loss"] == pytest.approx(metrics["loss"], abs=2e-5)
 
 
-def test_a_batch_in_parts_has_the_same_loss():
-    flags = [FLOAT32, "--model.dropout_rate=0"]
-    parts, _ = run_steps(1, *flags, "--accumulation_steps=4")
-    np.testing.assert_allclose(parts, run_steps(1, *flags)[0], atol=2e-5)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_it_learns_to_translate_words_in_their_places(dtype):
-    losses, metrics = run_steps(1, *LEARNS, f"--compute_dtype={dtype}", steps=320)
+def test_it_learns_to_translate_words_in_their_places():
+    losses, metrics = run_steps(1, *LEARNS, "--compute_dtype=bfloat16", steps=320)
     # Nothing that ignores the source has a loss below the mean entropy of a word, about 2.5.
     assert float(metrics["loss"]) < 1.0 and losses[-1] < losses[0] - 1
     assert float(metrics["bleu"]) > 30
