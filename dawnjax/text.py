@@ -44,6 +44,11 @@ _NAME = re.compile(rf"(?i)(?:{_WORDS}|(?<![A-Za-z0-9])token)$")
 _NO_SECRET = re.compile(r"(?i)[\"']?(?:[+-]?[\d.]+(?:e[+-]?\d+)?|none|null|true|false)?[\"']?,?")
 
 
+def rounded(value: float, digits: int = 4) -> str:
+    """A number of so many significant digits, without a power of ten: `22,650`, `0.137`."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
+
+
 def escaped(text: str) -> str:
     r"""Shows a text's control characters, so that it cannot steer a terminal or turn a line around.
 

@@ -18,9 +18,23 @@ from dawnjax.report import inputs, page, writing
 from dawnjax.report.privacy import Redactor
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog
-from dawnjax.text import escaped, spreadsheet_cell, without_secrets
+from dawnjax.text import escaped, rounded, spreadsheet_cell, without_secrets
 
 SECRET, PATH, HOST = "[secret left out]", "[path left out]", "[host left out]"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (22652.7, "22,650"),
+        (0.13729, "0.1373"),
+        (3.0, "3"),
+        (-1234567, "-1,235,000"),
+        (99.996, "100"),
+    ],
+)
+def test_a_number_is_rounded_and_written_out(value, shown):
+    assert rounded(value) == shown
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from benchmarks.result_tables.cells import when
 from benchmarks.result_tables.result_files import Record, Rows
+from dawnjax.text import rounded
 
 H100_BYTES_PER_SECOND = 3.35e12
 """Memory bandwidth of an H100 SXM. Source: NVIDIA H100 Tensor Core GPU data sheet."""
@@ -54,7 +55,7 @@ def plan_validation(_: list[tuple[str, Record]]) -> Rows:
     checks = validation.checks()
     rows = [["result", "quantity", "predicted, s", "published, s", "error"]]
     for check in checks:
-        figures = (f"{check.predicted:.4g}", f"{check.published:.4g}")
+        figures = (rounded(check.predicted), rounded(check.published))
         rows.append([check.name, check.quantity, *figures, f"{100 * check.error:+.0f} %"])
     for bound in (0.15, 0.30):
         near = sum(check.is_within(bound) for check in checks)

@@ -8,7 +8,7 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.text import aligned
+from dawnjax.text import aligned, rounded
 
 if TYPE_CHECKING:
     from dawnjax.study.sides import Side
@@ -115,7 +115,7 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
     lines = []
     for name, side in (("A", told["a"]), ("B", told["b"])):
         expected = side["expected_seconds"]
-        time = "none reached" if expected is None else f"expected time {expected:.4g} s"
+        time = "none reached" if expected is None else f"expected time {rounded(expected)} s"
         lines.append(
             f"{name}  {side['source']} on {side['system']}: {side['reached']} of {side['trials']} "
             f"trials reached, {time}"
@@ -134,7 +134,7 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
         cells = [["ops that changed most, ms a step", "A", "B", "B - A"]]
         for op in told["ops"]:
             times = (op["first"], op["second"], op["second"] - op["first"])
-            cells.append([op["name"], *(f"{1e3 * seconds:.4g}" for seconds in times)])
+            cells.append([op["name"], *(rounded(1e3 * seconds) for seconds in times)])
         lines += ["", *aligned(cells)]
     if not first.runs or not second.runs:
         lines += ["", "Only our run directories say where their time went."]
@@ -154,6 +154,6 @@ def _verdict_line(judged: "Verdict") -> str:
 
 def _row(change: "dict[str, Any]") -> list[str]:
     figures = [change["first"], change["second"], change["ratio"]]
-    cells = ["-" if figure is None else f"{figure:.4g}" for figure in figures]
+    cells = ["-" if figure is None else rounded(figure) for figure in figures]
     ends = "" if change["low"] is None else f"{change['low']:.3f} to {change['high']:.3f}"
     return [change["name"], *cells, ends]

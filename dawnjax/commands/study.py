@@ -16,6 +16,7 @@ from dawnjax.config.flag_tree import FlagTree
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.limits import check_fields
 from dawnjax.study.design import Arm, Study, StudyFolder, Trial, arms_of, trials_of
+from dawnjax.text import rounded
 
 if TYPE_CHECKING:
     from dawnjax.study.figures import ArmFigures
@@ -265,7 +266,7 @@ def _line(done: int, total: int, trial: Trial, run: Any, why: str) -> str:
     said = f"failed: {why}"
     if run is not None and not why:
         seconds = run.result.time_to_accuracy_seconds
-        time_text = "" if seconds is None else f" in {seconds:.4g} s"
+        time_text = "" if seconds is None else f" in {rounded(seconds)} s"
         said = run.result.status.replace("_", " ") + time_text
     return f"{done:{len(str(total))}}/{total}  {trial.arm.name}, seed {trial.seed}: {said}"
 
@@ -274,8 +275,8 @@ def _estimate(row: "ArmFigures") -> str:
     """The expected time of an arm so far, with its interval once there is one."""
     if row.expected_seconds is None:
         return ""
-    ends = "" if row.low is None else f" ({row.low:.3g} to {row.high:.3g})"
-    return f", {row.reached} of {row.trials} reached, {row.expected_seconds:.3g} s{ends}"
+    ends = "" if row.low is None else f" ({rounded(row.low, 3)} to {rounded(row.high, 3)})"
+    return f", {row.reached} of {row.trials} reached, {rounded(row.expected_seconds, 3)} s{ends}"
 
 
 def _duration(seconds: float) -> str:
@@ -313,7 +314,7 @@ def _text(study: Study, rows: "list[ArmFigures]") -> str:
     head += ["/ first", "95 %", "verdict"] if compares else []
     table = [head]
     for row in rows:
-        ends = "" if row.low is None else f"{row.low:.4g} to {row.high:.4g}"
+        ends = "" if row.low is None else f"{rounded(row.low)} to {rounded(row.high)}"
         cells = [row.arm, f"{row.reached} of {row.trials}", _number(row.mean_seconds)]
         cells += [_number(row.cv, 2), _number(row.expected_seconds), ends]
         cells += [_number(row.epochs_mean), _number(row.examples_per_second)]
@@ -329,7 +330,7 @@ def _text(study: Study, rows: "list[ArmFigures]") -> str:
 
 
 def _number(value: float | None, digits: int = 4) -> str:
-    return "-" if value is None else f"{value:.{digits}g}"
+    return "-" if value is None else rounded(value, digits)
 
 
 def _verdict_cells(verdict: dict[str, Any] | None) -> list[str]:

@@ -73,7 +73,7 @@ def _script(program: str, argv: Sequence[str], trial: str) -> str:
     """
     run = f"{program} study {shlex.join(argv)} --trial={trial}"
     # A pod's first process, this shell, alone hears of a stop (SIGTERM), which ends its first wait.
-    # It listens before the trial begins: a stop in between is handed on once the trial has a number.
+    # It listens before the trial begins, and hands on what it heard before the trial had a number.
     hand_on = 'if [ -n "$pid" ]; then kill -TERM "$pid"; else stop=1; fi'
     listen = f"pid=; stop=; trap '{hand_on}' TERM"
     start = f'{run} & pid=$!; [ -z "$stop" ] || kill -TERM "$pid"'
