@@ -6,7 +6,10 @@ import runpy
 import sys
 from pathlib import Path
 
-_NOT_BENCHMARKS = ("__init__", "__main__", "harness", "step_settings", "our_steps", "pytorch_steps")
+_NOT_BENCHMARKS = (
+    *("__init__", "__main__", "harness", "step_settings", "our_steps", "pytorch_steps"),
+    *("pytorch_settings", "pytorch_optimizers", "pytorch_trial"),
+)
 
 
 def main() -> int:
@@ -27,7 +30,12 @@ def main() -> int:
     # would seem slow to start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.argv = [f"python -m benchmarks {name}", *sys.argv[2:]]
-    runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    try:
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        sys.exit(f"{name}: PyTorch is not installed: pip install torch")
     return 0
 
 

@@ -1,41 +1,28 @@
-"""The Multi30K GNMT experiment in PyTorch: same network, text, recipe, evaluations and clock.
+"""PyTorch's side of the Multi30K GNMT experiment; `pytorch_trial.py` runs its trials.
 
     python -m benchmarks pytorch_gnmt --seeds=3
 
-It finds the prepared text as `dawnjax train` does: `multi30k_en_de` in $DAWNJAX_DATA or in
-`./data`. Every number of the recipe is read from the experiment; the code is what a PyTorch user
-would write for speed. A batch holds as many sentence pairs as the experiment's rows do on average,
-of about one length each, so little of it is padding; `nn.LSTM` runs over whole sequences; losses
-are computed of real tokens alone; the optimizer is fused. Two things differ: `nn.LSTM` has two
-biases a layer, and pairs are drawn anew each epoch, while our rows keep theirs.
-
-One JSON line a seed. The clock is DawnJAX's: it starts when the shapes are warmed up (on a state
-that is thrown away) and stops at the end of the first evaluation that reaches the target; reading
-the text, batching and all evaluations count. Needs PyTorch, which DawnJAX itself does not.
+A batch holds as many sentence pairs as the experiment's rows do on average, of about one length
+each, so little of it is padding. `nn.LSTM` runs over whole sequences, and losses are computed of
+real tokens alone. Two things differ: `nn.LSTM` has two biases a layer, and pairs are drawn anew
+each epoch, while our rows keep theirs.
 """
 
-import argparse
 import contextlib
-import dataclasses
-import json
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-from benchmarks import program_start, pytorch_settings
-from dawnjax.config.experiment import Adam, Experiment, WarmupLinear
+from benchmarks import pytorch_optimizers, pytorch_trial
+from benchmarks.pytorch_settings import Settings
+from dawnjax.config.experiment import Experiment
 from dawnjax.experiments.multi30k_gnmt import EXPERIMENT
 from dawnjax.tasks import bleu
-
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-except ImportError:
-    sys.exit("pytorch_gnmt: PyTorch is not installed: pip install torch")
 
 BATCHES_A_POOL = 20
 """So many batches of pairs in random order are sorted by length, cut, and shuffled."""
@@ -182,10 +169,11 @@ def batches(
 class Trainer:
     """Model, its moving average, and the optimizer."""
 
-    def __init__(self, experiment: Experiment, is_mixed: bool):
+    def __init__(self, experiment: Experiment, settings: Settings):
+        if settings.mode:
+            sys.exit("pytorch_gnmt: only eager is written here")
         self.experiment, self.spec = experiment, experiment.data.spec()
-        self.is_mixed = is_mixed
-        self.num_steps = experiment.num_steps(self.spec)
+        self.is_mixed = settings.is_mixed
         self.model = GNMT(experiment, self.spec.vocabulary_size)
         self.average = GNMT(experiment, self.spec.vocabulary_size).eval()
 
@@ -200,39 +188,24 @@ class Trainer:
         state = GNMT(self.experiment, self.spec.vocabulary_size).state_dict()
         self.model.load_state_dict(state)
         self.average.load_state_dict(state)
-        config = self.experiment.optimizer
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            lr=config.base_learning_rate,
-            betas=(config.beta_1, config.beta_2),
-            eps=config.epsilon,
-            fused=True,
-        )
+        self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
 
-    def learning_rate(self, step: int) -> float:
-        """The rate of a step, counted from 0."""
-        config, peak = self.experiment.schedule, self.experiment.optimizer.base_learning_rate
-        warmup = round(config.warmup_epochs * self.experiment.steps_per_epoch(self.spec))
-        if step < warmup:
-            return peak * (config.initial_fraction + (1 - config.initial_fraction) * step / warmup)
-        left = 1 - (step - warmup) / max(1, self.num_steps - warmup)
-        return peak * (config.final_fraction + (1 - config.final_fraction) * left)
-
-    def train(self, source: torch.Tensor, target: torch.Tensor, step: int) -> torch.Tensor:
+    def train(self, batch: tuple[torch.Tensor, ...], rate: float) -> torch.Tensor:
         """Trains one step; gives its loss."""
+        config = self.experiment.optimizer
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():
-            loss = self.model(source, target)
+            loss = self.model(*batch)
         loss.backward()
-        parameters = list(self.model.parameters())
-        if self.experiment.optimizer.clip_global_norm:
-            nn.utils.clip_grad_norm_(parameters, self.experiment.optimizer.clip_global_norm)
-        self.optimizer.param_groups[0]["lr"] = self.learning_rate(step)
+        (group,) = self.optimizer.param_groups
+        if config.clip_global_norm:
+            nn.utils.clip_grad_norm_(group["params"], config.clip_global_norm)
+        group["lr"] = rate * config.base_learning_rate
         self.optimizer.step()
         with torch.no_grad():
             averages = list(self.average.parameters())
-            torch._foreach_lerp_(averages, parameters, 1 - self.experiment.ema_decay)
-        return loss.detach()
+            torch._foreach_lerp_(averages, group["params"], 1 - self.experiment.ema_decay)
+        return loss
 
     def translations(self, examples: Any, rows: int | None = None) -> list[np.ndarray]:
         """The averaged model's translations of the evaluated sentences, in their order."""
@@ -251,98 +224,31 @@ class Trainer:
         """Runs steps and one translated batch, of a state that is thrown away."""
         self.reset(0)
         tokens = torch.full((64, 16), 3)
-        for step in range(3):
-            self.train(tokens, tokens, step)
+        for _ in range(3):
+            self.train((tokens, tokens), 0.0)
         sentence = np.full((self.experiment.evaluation.global_batch_size, 16), 3)
         self.translations({"source": sentence})
 
-    def trial(self, seed: int, steps: int) -> dict[str, Any]:
-        """Trains one seed to the target, or for some steps; gives its record."""
-        experiment, spec = self.experiment, self.spec
-        self.reset(seed)
-        num_steps = min(steps or self.num_steps, self.num_steps)
-        evaluation_steps = set(experiment.evaluation_steps(spec))
-        target = np.float32(experiment.targets[0].value)
-        evaluations, losses, train_seconds, reached_seconds = [], [], 0.0, None
-        run_start = time.perf_counter()
-        pairs, examples = read_pairs(experiment), experiment.data.load("eval")
-        words, references = experiment.data.vocabulary(), experiment.data.references()
+    def load(self, seed: int) -> tuple[Iterator[tuple[torch.Tensor, ...]], tuple[Any, ...]]:
+        """Reads the pairs to train on, and the sentences to translate with their references."""
+        data, spec = self.experiment.data, self.spec
         pairs_a_row = spec.num_train_pairs / spec.num_train_examples
-        size = round(experiment.global_batch_size * pairs_a_row)
-        stream = batches(pairs, size, np.random.default_rng(seed))
-        stretch_start = time.perf_counter()
-        step = 0
-        while step < num_steps and reached_seconds is None:
-            loss = self.train(*next(stream), step)
-            step += 1
-            if step <= 10 or step % 100 == 0:
-                losses.append([step, float(loss)])
-            if step in evaluation_steps:
-                train_seconds += time.perf_counter() - stretch_start
-                texts = [
-                    text for part in self.translations(examples) for text in words.decode(part)
-                ]
-                score, signature = bleu.corpus_bleu(texts, references, experiment.task.scoring)
-                stretch_start = time.perf_counter()
-                evaluations.append(
-                    {
-                        "step": step,
-                        "epoch": experiment.epoch_of_step(step, spec),
-                        "seconds_since_run_start": stretch_start - run_start,
-                        "bleu": score,
-                        "bleu_signature": signature,
-                    }
-                )
-                print(json.dumps(evaluations[-1]), file=sys.stderr, flush=True)
-                if np.float32(score) >= target:
-                    reached_seconds = stretch_start - run_start
-        train_seconds += time.perf_counter() - stretch_start
-        return {
-            "seed": seed,
-            "reached": reached_seconds is not None,
-            "time_to_accuracy_seconds": reached_seconds,
-            "train_seconds": train_seconds,
-            "run_seconds": time.perf_counter() - run_start,
-            "best": max((entry["bleu"] for entry in evaluations), default=None),
-            "epochs": experiment.epoch_of_step(step, spec),
-            "steps": step,
-            "step_seconds": train_seconds / step,
-            "pairs_a_step": size,
-            "losses": losses,
-            "evaluations": evaluations,
-        }
+        size = round(self.experiment.global_batch_size * pairs_a_row)
+        stream = batches(read_pairs(self.experiment), size, np.random.default_rng(seed))
+        return stream, (data.load("eval"), data.vocabulary(), data.references())
+
+    def evaluate(self, examples: Any, words: Any, references: Any) -> dict[str, Any]:
+        """BLEU of the averaged model's translations."""
+        texts = [text for part in self.translations(examples) for text in words.decode(part)]
+        score, signature = bleu.corpus_bleu(texts, references, self.experiment.task.scoring)
+        return {"bleu": score, "bleu_signature": signature}
 
 
 def main() -> int:
     """Runs the seeds and prints a JSON line for each."""
-    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="trials")
-    parser.add_argument("--first_seed", type=int, default=0)
-    parser.add_argument("--target", type=float, help="BLEU, in place of the experiment's")
-    parser.add_argument("--steps", type=int, default=0, help="of a trial, to compare speeds")
-    parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, default="eager")
-    options = parser.parse_args()
-    experiment = EXPERIMENT
-    if options.target is not None:
-        target = dataclasses.replace(EXPERIMENT.targets[0], value=options.target)
-        experiment = dataclasses.replace(experiment, targets=(target,))
-    is_known = isinstance(experiment.optimizer, Adam) and not experiment.optimizer.weight_decay
-    is_known &= isinstance(experiment.schedule, WarmupLinear) and experiment.ema_decay > 0
-    settings = pytorch_settings.SETTINGS[options.settings]
-    if not is_known or settings.mode:
-        sys.exit("pytorch_gnmt: only Adam, a linear schedule, averaging and eager are written here")
-    trainer = Trainer(experiment, settings.is_mixed)
-    trainer.warm_up()
-    setup_seconds = time.perf_counter() - program_start
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        record = trainer.trial(seed, options.steps)
-        record["total_seconds"] = setup_seconds + record["run_seconds"]
-        record["setup_seconds"] = setup_seconds
-        record["settings"] = options.settings
-        record["threads"] = torch.get_num_threads()
-        record["torch"] = torch.__version__
-        print(json.dumps(record), flush=True)
-    return 0
+    if not EXPERIMENT.ema_decay:
+        sys.exit("pytorch_gnmt: only a recipe with averaged weights is written here")
+    return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
 
 
 if __name__ == "__main__":

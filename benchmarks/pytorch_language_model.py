@@ -1,43 +1,28 @@
-"""The small language model in PyTorch: same network, data, recipe, evaluations and clock.
+"""PyTorch's side of the small language model; `pytorch_trial.py` runs its trials.
 
     python -m benchmarks pytorch_language_model --seeds=3
 
-It finds the prepared data as `dawnjax train` does: `squad_text` in $DAWNJAX_DATA or in `./data`.
-Every number of the recipe is read from the experiment; the code is what a PyTorch user would write
-for speed: fused attention, one product for query, key and value, Muon's matrices of one shape in
-one chain of batched products, a fused Adam, and where it is compiled, network and loss as one
-program and the orthogonalization as another. One JSON line a seed. The clock is DawnJAX's: it
-starts when every shape is warmed up and compiled (on random data and a state that is thrown away)
-and stops at the end of the first evaluation that reaches the target; reading the data and all
-evaluations count. Needs PyTorch, which DawnJAX itself does not.
+It has fused attention, one product for query, key and value, and one batch of products for Muon's
+matrices of one shape. Where it is compiled, network and loss are one program and the
+orthogonalization is another.
 """
 
-import argparse
 import dataclasses
-import json
 import math
 import sys
-import time
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-from benchmarks import program_start, pytorch_settings
+from benchmarks import pytorch_optimizers, pytorch_trial
+from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
-from dawnjax.config.experiment import MuonAdam as Config
 from dawnjax.experiments.wikipedia_bytes_small import EXPERIMENT
 from dawnjax.models.language_model import INITIAL_STD, ROTARY_BASE, LanguageModel
-from dawnjax.optim.muon_adam import polynomials
-from dawnjax.optim.optimizers import relative_schedule
-
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-except ImportError:
-    sys.exit("pytorch_language_model: PyTorch is not installed: pip install torch")
 
 EPSILON = 1e-5
 
@@ -136,82 +121,6 @@ def normalized(hidden: torch.Tensor) -> torch.Tensor:
     return F.rms_norm(hidden, hidden.shape[-1:], eps=EPSILON)
 
 
-class Muon:
-    """Muon for matrices; those of one shape are orthogonalized in one chain of products."""
-
-    def __init__(self, matrices: list[nn.Parameter], config: Config, is_compiled: bool):
-        self.config = config
-        shapes = defaultdict(list)
-        for matrix in matrices:
-            shapes[tuple(matrix.shape[-2:])].append(matrix)
-        self.groups = list(shapes.values())
-        self.momenta = [
-            group[0].new_zeros(sum(m.numel() for m in group) // (rows * columns), rows, columns)
-            for (rows, columns), group in shapes.items()
-        ]
-        self.quintics = polynomials(config)
-        self.orthogonal = torch.compile(self.update) if is_compiled else self.update
-
-    def update(self, gradients: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
-        """What to subtract from the matrices, divided by the rate: [matrices, rows, columns]."""
-        momentum.mul_(self.config.momentum).add_(gradients)
-        x = gradients + self.config.momentum * momentum
-        is_tall = x.shape[1] > x.shape[2]
-        x = x.mT if is_tall else x
-        x = x / (x.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
-        for a, b, c in self.quintics:
-            gram = x @ x.mT
-            x = a * x + torch.baddbmm(b * gram, gram, gram, beta=1, alpha=c) @ x
-        x = x.mT if is_tall else x
-        return x * math.sqrt(max(1.0, x.shape[1] / x.shape[2]))
-
-    @torch.no_grad()
-    def step(self, rate: float) -> None:
-        """Moves the matrices by their gradients."""
-        for group, momentum in zip(self.groups, self.momenta, strict=True):
-            gradients = [matrix.grad.view(-1, *momentum.shape[1:]) for matrix in group]
-            update = self.orthogonal(torch.cat(gradients), momentum)
-            parts = update.split([len(gradient) for gradient in gradients])
-            moved = [part.reshape(m.shape) for part, m in zip(parts, group, strict=True)]
-            torch._foreach_add_(group, moved, alpha=-rate)
-
-
-class MuonAdam:
-    """Muon for the blocks' matrices, a fused Adam for the rest."""
-
-    def __init__(self, model: nn.Module, config: Config, is_compiled: bool):
-        self.config = config
-        hidden = [p for name, p in model.named_parameters() if name.startswith("blocks.")]
-        rest = [p for name, p in model.named_parameters() if not name.startswith("blocks.")]
-        self.parameters = [*hidden, *rest]
-        self.muon = Muon(hidden, config, is_compiled)
-        self.adam = torch.optim.Adam(
-            rest,
-            lr=config.adam_learning_rate,
-            betas=(config.beta_1, config.beta_2),
-            eps=config.epsilon,
-            fused=True,
-        )
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops the gradients."""
-        assert set_to_none
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def step(self, rate: float = 1.0) -> None:
-        """Updates all parameters, at a fraction of the peak rates."""
-        self.muon.step(self.config.base_learning_rate * rate)
-        self.adam.param_groups[0]["lr"] = self.config.adam_learning_rate * rate
-        self.adam.step()
-
-    def forget(self) -> None:
-        """Sets the running means to zero, in their memory."""
-        for momentum in self.muon.momenta:
-            momentum.zero_()
-        self.adam.state.clear()
-
-
 def renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """DawnJAX's parameters, by path, as those of `Network`: matrices [outputs, inputs]."""
     given = {}
@@ -229,14 +138,13 @@ def renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 class Trainer:
     """Model, optimizers and the functions that may be compiled."""
 
-    def __init__(self, experiment: Experiment, settings: pytorch_settings.Settings):
+    def __init__(self, experiment: Experiment, settings: Settings):
         self.experiment, self.spec = experiment, experiment.data.spec()
         self.model = Network(experiment, self.spec)
-        self.optimizer = MuonAdam(self.model, experiment.optimizer, bool(settings.mode))
-        self.losses = self.model
-        if settings.mode:
-            self.losses = torch.compile(self.model, mode=settings.mode, dynamic=False)
-        self.relative_rate = relative_schedule(experiment, self.spec)
+        self.optimizer = pytorch_optimizers.optimizer_of(
+            experiment.optimizer, self.model, bool(settings.mode)
+        )
+        self.losses = pytorch_trial.compiled(self.model, settings)
 
     def reset(self, seed: int) -> None:
         """Draws a fresh state in the memory of the old one."""
@@ -244,15 +152,36 @@ class Trainer:
         self.model.load_state_dict(Network(self.experiment, self.spec).state_dict())
         self.optimizer.forget()
 
-    def train(self, tokens: torch.Tensor, rate: float) -> None:
+    def warm_up(self) -> None:
+        """Runs every shape."""
+        self.reset(0)
+        length = self.spec.sequence_length + 1
+        for _ in range(5):
+            rows = torch.randint(256, (self.experiment.global_batch_size, length))
+            self.train((rows,), 1.0)
+            rows = torch.randint(256, (self.experiment.evaluation.global_batch_size, length))
+            self.evaluate(rows, np.full(len(rows), length - 1))
+
+    def load(self, seed: int) -> tuple[Iterator[tuple[torch.Tensor]], tuple[Any, ...]]:
+        """Reads rows [batch, 1 + length], each epoch in a new order, and the split to evaluate."""
+        rows = self.experiment.data.load("train")["tokens"]
+        order = pytorch_trial.endless_rows(len(rows), self.experiment.global_batch_size)
+        stream = ((torch.from_numpy(rows[index.numpy()].astype(np.int64)),) for index in order)
+        split = self.experiment.data.load("eval")
+        evaluated = split["tokens"][np.arange(self.spec.num_eval_examples)].astype(np.int64)
+        return stream, (torch.from_numpy(evaluated), split["num_targets"])
+
+    def train(self, batch: tuple[torch.Tensor], rate: float) -> torch.Tensor:
         """Trains one step."""
         self.optimizer.zero_grad()
-        self.losses(tokens).mean().backward()
+        loss = self.losses(*batch).mean()
+        loss.backward()
         self.optimizer.step(rate)
+        return loss
 
     @torch.no_grad()
-    def bits_per_byte(self, rows: torch.Tensor, counts: np.ndarray) -> float:
-        """Of the rows to evaluate; no separator counts as a byte."""
+    def evaluate(self, rows: torch.Tensor, counts: np.ndarray) -> dict[str, float]:
+        """Bits a byte of the rows to evaluate; no separator counts as a byte."""
         size = self.experiment.evaluation.global_batch_size
         nats, num_bytes = 0.0, 0
         for start in range(0, len(rows), size):
@@ -264,108 +193,16 @@ class Trainer:
             )
             nats += (losses.double() * is_real).sum().item()
             num_bytes += (is_real & (batch[:, 1:] != self.spec.separator)).sum().item()
-        return nats / math.log(2) / num_bytes
-
-    def warm_up(self) -> None:
-        """Runs every shape."""
-        self.reset(0)
-        length = self.spec.sequence_length + 1
-        for _ in range(5):
-            self.train(torch.randint(256, (self.experiment.global_batch_size, length)), 1.0)
-            rows = torch.randint(256, (self.experiment.evaluation.global_batch_size, length))
-            self.bits_per_byte(rows, np.full(len(rows), length - 1))
-
-    def trial(self, seed: int) -> dict[str, Any]:
-        """Trains one seed to the target and gives its record."""
-        experiment, spec = self.experiment, self.spec
-        self.reset(seed)
-        num_steps = experiment.num_steps(spec)
-        evaluation_steps = set(experiment.evaluation_steps(spec))
-        rates = np.asarray(self.relative_rate(np.arange(num_steps)), np.float64)
-        target = np.float32(experiment.targets[0].value)
-        evaluations, train_seconds, reached_seconds = [], 0.0, None
-        run_start = time.perf_counter()
-        stream = batches(experiment)
-        split = experiment.data.load("eval")
-        count = spec.num_eval_examples
-        evaluated = torch.from_numpy(split["tokens"][np.arange(count)].astype(np.int64))
-        stretch_start = time.perf_counter()
-        step = 0
-        while step < num_steps and reached_seconds is None:
-            self.train(next(stream), rates[step])
-            step += 1
-            if step in evaluation_steps:
-                train_seconds += time.perf_counter() - stretch_start
-                measured = self.bits_per_byte(evaluated, split["num_targets"])
-                stretch_start = time.perf_counter()
-                evaluations.append(
-                    {
-                        "step": step,
-                        "epoch": experiment.epoch_of_step(step, spec),
-                        "seconds_since_run_start": stretch_start - run_start,
-                        "bits_per_byte": measured,
-                    }
-                )
-                if np.float32(measured) <= target:
-                    reached_seconds = stretch_start - run_start
-        return {
-            "seed": seed,
-            "reached": reached_seconds is not None,
-            "time_to_accuracy_seconds": reached_seconds,
-            "train_seconds": train_seconds,
-            "run_seconds": time.perf_counter() - run_start,
-            "best": min(entry["bits_per_byte"] for entry in evaluations),
-            "epochs": experiment.epoch_of_step(step, spec),
-            "steps": step,
-            "step_seconds": train_seconds / step,
-            "evaluations": evaluations,
-        }
-
-
-def batches(experiment: Experiment) -> Iterator[torch.Tensor]:
-    """Yields rows [batch, 1 + length] of the endless stream of epochs, each in a new order."""
-    rows = experiment.data.load("train")["tokens"]
-    size = experiment.global_batch_size
-    left = np.empty(0, np.int64)
-    while True:
-        left = np.concatenate([left, torch.randperm(len(rows)).numpy()])
-        while len(left) >= size:
-            yield torch.from_numpy(rows[left[:size]].astype(np.int64))
-            left = left[size:]
+        return {"bits_per_byte": nats / math.log(2) / num_bytes}
 
 
 def main() -> int:
     """Runs the seeds and prints a JSON line for each."""
-    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="trials")
-    parser.add_argument("--first_seed", type=int, default=0)
-    parser.add_argument("--target", type=float, help="bits a byte, in place of the experiment's")
-    parser.add_argument("--max_steps", type=int, help="in place of the experiment's")
-    parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, default="eager")
-    options = parser.parse_args()
-    experiment = EXPERIMENT
-    if options.target is not None:
-        target = dataclasses.replace(EXPERIMENT.targets[0], value=options.target)
-        experiment = dataclasses.replace(experiment, targets=(target,))
-    if options.max_steps is not None:
-        experiment = dataclasses.replace(experiment, max_steps=options.max_steps)
-    config, plain = experiment.model, LanguageModel()
+    config, plain = EXPERIMENT.model, LanguageModel()
     sizes = {name: getattr(config, name) for name in ("num_layers", "width", "num_heads")}
-    has_other_parts = config != dataclasses.replace(plain, **sizes)
-    if has_other_parts or not isinstance(experiment.optimizer, Config) or experiment.task.window:
+    if config != dataclasses.replace(plain, **sizes) or EXPERIMENT.task.window:
         sys.exit("pytorch_language_model: only the experiment's own parts are written here")
-    trainer = Trainer(experiment, pytorch_settings.SETTINGS[options.settings])
-    trainer.warm_up()
-    setup_seconds = time.perf_counter() - program_start
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        record = trainer.trial(seed)
-        record["total_seconds"] = setup_seconds + record["run_seconds"]
-        record["setup_seconds"] = setup_seconds
-        record["settings"] = options.settings
-        record["threads"] = torch.get_num_threads()
-        record["torch"] = torch.__version__
-        print(json.dumps(record), flush=True)
-    return 0
+    return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
 
 
 if __name__ == "__main__":

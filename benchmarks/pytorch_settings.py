@@ -73,6 +73,15 @@ CPU_RECURRENT = (
 )
 """Tried on a CPU for `nn.LSTM`, which `torch.compile` leaves as it is."""
 
+CPU_ATTENTION = (
+    *("eager, memory kept", "eager, one thread"),
+    *("compiled, memory kept", "compiled, one thread"),
+)
+"""Tried on a CPU for a small decoder; `max-autotune` is left out for its long search."""
+
+CPU_SPANS = ("eager", "eager, memory kept", "eager, one thread", "compiled, memory kept")
+"""Tried on a CPU for `nn.LSTM` with attention; `max-autotune` is left out for its long search."""
+
 CPU_IMAGES = (*CPU, "eager, NCHW, memory kept", "compiled, NCHW, memory kept")
 """Tried on a CPU for convolutions."""
 

@@ -1,43 +1,32 @@
-"""The small SQuAD experiment in PyTorch: same network, data, recipe, evaluations and clock.
+"""PyTorch's side of the small SQuAD experiment; `pytorch_trial.py` runs its trials.
 
     python -m benchmarks pytorch_squad --seeds=2
 
-It finds the prepared data as `dawnjax train` does: `squad` in $DAWNJAX_DATA or in `./data`. Every
-number of the recipe is read from the experiment; the code is what a PyTorch user would write for
-speed. Each direction of an LSTM layer is `nn.LSTM` over whole padded rows, which oneDNN computes;
-rows are turned round within their own lengths for the backward direction, so that padding comes
-last and changes nothing. The two biases of `nn.LSTM` are one: the second stays zero. The optimizer
-is fused. One JSON line a seed.
-
-The clock is DawnJAX's: it starts when every shape is warmed up and compiled (on random data and a
-state that is thrown away) and stops at the end of the first evaluation that reaches the target;
-reading the data and all evaluations count. Needs PyTorch, which DawnJAX itself does not.
+Each direction of an LSTM layer is `nn.LSTM` over whole padded rows, which oneDNN computes. Rows are
+turned round within their own lengths for the backward direction, so that padding comes last and
+changes nothing. The two biases of `nn.LSTM` are one: the second stays zero.
 """
 
-import argparse
-import dataclasses
-import json
+import itertools
 import sys
-import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-from benchmarks import program_start, pytorch_settings
-from dawnjax.config.experiment import Adam, Experiment, WarmupLinear
+from benchmarks import pytorch_optimizers, pytorch_trial
+from benchmarks.pytorch_settings import Settings
+from dawnjax.config.experiment import Experiment
 from dawnjax.experiments.squad_small import EXPERIMENT
 from dawnjax.input_pipeline.batches import ExampleOrder
 from dawnjax.tasks import span_scores
 
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-except ImportError:
-    sys.exit("pytorch_squad: PyTorch is not installed: pip install torch")
-
 TAPS, NUM_CHARACTERS, MASKED = 5, 200, -1e9
 INPUTS = ("context", "context_characters", "question", "question_characters")
+TRAINED = (*INPUTS, "start", "end")
 
 
 class LSTM(nn.Module):
@@ -178,13 +167,11 @@ def best_spans(starts: torch.Tensor, ends: torch.Tensor, most: int) -> torch.Ten
 class Trainer:
     """Model, optimizer and the two functions that may be compiled."""
 
-    def __init__(self, experiment: Experiment, settings: pytorch_settings.Settings):
+    def __init__(self, experiment: Experiment, settings: Settings):
         self.experiment, self.spec = experiment, experiment.data.spec()
         self.model = BiDAF(experiment, self.spec)
-        self.forward, self.loss_of = self.model, self.loss
-        if settings.mode:
-            self.forward = torch.compile(self.model, mode=settings.mode, dynamic=False)
-            self.loss_of = torch.compile(self.loss, mode=settings.mode, dynamic=False)
+        self.forward = pytorch_trial.compiled(self.model, settings)
+        self.loss_of = pytorch_trial.compiled(self.loss, settings)
 
     def loss(self, *batch: torch.Tensor) -> torch.Tensor:
         *inputs, start, end = batch
@@ -195,34 +182,59 @@ class Trainer:
         """Draws a fresh state in the memory of the old one."""
         torch.manual_seed(seed)
         self.model.load_state_dict(BiDAF(self.experiment, self.spec).state_dict())
-        config, schedule = self.experiment.optimizer, self.experiment.schedule
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.Adam(
-            self.parameters,
-            lr=config.base_learning_rate,
-            betas=(config.beta_1, config.beta_2),
-            eps=config.epsilon,
-            fused=True,
-        )
-        last = self.experiment.num_steps(self.spec)
-        warm_up = schedule.warmup_epochs * self.experiment.steps_per_epoch(self.spec)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer,
-            lambda step: min(step / warm_up, (last - step) / (last - warm_up)),
-        )
+        self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
 
-    def train(self, *batch: torch.Tensor) -> None:
+    def warm_up(self) -> None:
+        """Runs every shape on made-up rows."""
+        self.reset(0)
+
+        def rows(split: str, count: int, names: tuple[str, ...]) -> list[torch.Tensor]:
+            shapes = self.spec.example_shapes(split)
+            return [torch.ones(count, *shapes[n][0], dtype=torch.int64) for n in names]
+
+        train = rows("train", self.experiment.global_batch_size, TRAINED)
+        for _ in range(3):
+            self.train(tuple(train), 0.0)
+        self.model.eval()
+        evaluated = rows("eval", self.experiment.evaluation.global_batch_size, INPUTS)
+        with torch.inference_mode():
+            best_spans(*self.forward(*evaluated), self.experiment.task.max_answer_tokens)
+
+    def load(self, seed: int) -> tuple[Iterator[tuple[torch.Tensor, ...]], tuple[Any, ...]]:
+        """Reads the questions to train on, in DawnJAX's order, and those to evaluate."""
+        train, evaluated = (
+            {
+                n: torch.from_numpy(np.asarray(a))
+                for n, a in self.experiment.data.load(split).items()
+            }
+            for split in ("train", "eval")
+        )
+        order = ExampleOrder(seed=seed, num_train_examples=self.spec.num_train_examples)
+
+        def stream() -> Iterator[tuple[torch.Tensor, ...]]:
+            for step in itertools.count():
+                rows = order.steps(step, 1, self.experiment.global_batch_size).index[0]
+                index = torch.from_numpy(rows).long()
+                yield tuple(train[name][index].long() for name in TRAINED)
+
+        inputs = [evaluated[name].long() for name in INPUTS]
+        return stream(), (inputs, self.experiment.data.evaluated_texts())
+
+    def train(self, batch: tuple[torch.Tensor, ...], rate: float) -> torch.Tensor:
         """Trains one step."""
+        config = self.experiment.optimizer
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
-        self.loss_of(*batch).backward()
-        clip = self.experiment.optimizer.clip_global_norm
-        torch.nn.utils.clip_grad_norm_(self.parameters, clip)
+        loss = self.loss_of(*batch)
+        loss.backward()
+        (group,) = self.optimizer.param_groups
+        nn.utils.clip_grad_norm_(group["params"], config.clip_global_norm)
+        group["lr"] = rate * config.base_learning_rate
         self.optimizer.step()
-        self.schedule.step()
+        return loss
 
     @torch.inference_mode()
-    def evaluate(self, arrays: list[torch.Tensor], texts: Any) -> float:
+    def evaluate(self, arrays: list[torch.Tensor], texts: Any) -> dict[str, float]:
         """F1 over all questions."""
         self.model.eval()
         rows, spans = self.experiment.evaluation.global_batch_size, []
@@ -236,107 +248,12 @@ class Trainer:
             found = best_spans(*self.forward(*batch), self.experiment.task.max_answer_tokens)
             spans += found[: rows - missing].tolist()
         answers = [texts.answer(row, first, last) for row, (first, last) in enumerate(spans)]
-        return span_scores.scores(answers, texts.references)[1]
-
-    def warm_up(self) -> None:
-        """Runs every shape on made-up rows."""
-        self.reset(0)
-        shapes = {split: self.spec.example_shapes(split) for split in ("train", "eval")}
-        rows = self.experiment.global_batch_size, self.experiment.evaluation.global_batch_size
-        train = [
-            torch.ones(rows[0], *shapes["train"][n][0], dtype=torch.int64)
-            for n in (*INPUTS, "start", "end")
-        ]
-        evaluated = [torch.ones(rows[1], *shapes["eval"][n][0], dtype=torch.int64) for n in INPUTS]
-        for _ in range(3):
-            self.train(*train)
-        self.model.eval()
-        with torch.inference_mode():
-            best_spans(*self.forward(*evaluated), self.experiment.task.max_answer_tokens)
-
-    def trial(self, seed: int) -> dict[str, Any]:
-        """Trains one seed to the target and gives its record."""
-        experiment, spec = self.experiment, self.spec
-        self.reset(seed)
-        num_steps, batch_size = experiment.num_steps(spec), experiment.global_batch_size
-        evaluation_steps = set(experiment.evaluation_steps(spec))
-        target = np.float32(experiment.targets[0].value)
-        evaluations, train_seconds, reached_seconds = [], 0.0, None
-        run_start = time.perf_counter()
-        train, evaluated = (
-            {n: torch.from_numpy(np.asarray(a)) for n, a in experiment.data.load(split).items()}
-            for split in ("train", "eval")
-        )
-        evaluated = [evaluated[name].long() for name in INPUTS]
-        texts = experiment.data.evaluated_texts()
-        order = ExampleOrder(seed=seed, num_train_examples=spec.num_train_examples)
-        stretch_start = time.perf_counter()
-        step = 0
-        while step < num_steps and reached_seconds is None:
-            index = torch.from_numpy(order.steps(step, 1, batch_size).index[0]).long()
-            self.train(*(train[name][index].long() for name in (*INPUTS, "start", "end")))
-            step += 1
-            if step in evaluation_steps:
-                train_seconds += time.perf_counter() - stretch_start
-                f1 = self.evaluate(evaluated, texts)
-                stretch_start = time.perf_counter()
-                evaluations.append(
-                    {
-                        "step": step,
-                        "epoch": experiment.epoch_of_step(step, spec),
-                        "seconds_since_run_start": stretch_start - run_start,
-                        "f1_score": f1,
-                    }
-                )
-                if np.float32(f1) >= target:
-                    reached_seconds = stretch_start - run_start
-        return {
-            "seed": seed,
-            "reached": reached_seconds is not None,
-            "time_to_accuracy_seconds": reached_seconds,
-            "train_seconds": train_seconds,
-            "run_seconds": time.perf_counter() - run_start,
-            "best": max(entry["f1_score"] for entry in evaluations),
-            "epochs": experiment.epoch_of_step(step, spec),
-            "steps": step,
-            "step_seconds": train_seconds / step,
-            "evaluations": evaluations,
-        }
+        return {"f1_score": span_scores.scores(answers, texts.references)[1]}
 
 
 def main() -> int:
     """Runs the seeds and prints a JSON line for each."""
-    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="trials")
-    parser.add_argument("--first_seed", type=int, default=0)
-    parser.add_argument("--target", type=float, help="F1, in place of the experiment's")
-    parser.add_argument("--steps", type=int, help="end after so many steps, to choose settings")
-    parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, default="eager")
-    options = parser.parse_args()
-    experiment = EXPERIMENT
-    if options.target is not None:
-        target = dataclasses.replace(EXPERIMENT.targets[0], value=options.target)
-        experiment = dataclasses.replace(experiment, targets=(target,))
-    is_known = isinstance(experiment.optimizer, Adam) and not experiment.optimizer.weight_decay
-    if not is_known or not isinstance(experiment.schedule, WarmupLinear) or experiment.ema_decay:
-        sys.exit("pytorch_squad: only plain Adam with warm-up and a straight line is written here")
-    trainer = Trainer(experiment, pytorch_settings.SETTINGS[options.settings])
-    trainer.warm_up()
-    if options.steps:
-        shorter = dataclasses.replace(experiment.evaluation, first_epoch=0.0)
-        trainer.experiment = dataclasses.replace(
-            experiment, num_epochs=0.0, max_steps=options.steps, evaluation=shorter
-        )
-    setup_seconds = time.perf_counter() - program_start
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        record = trainer.trial(seed)
-        record["total_seconds"] = setup_seconds + record["run_seconds"]
-        record["setup_seconds"] = setup_seconds
-        record["settings"] = options.settings
-        record["threads"] = torch.get_num_threads()
-        record["torch"] = torch.__version__
-        print(json.dumps(record), flush=True)
-    return 0
+    return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-from benchmarks import harness, pytorch_language_model, pytorch_settings, step_settings
+from benchmarks import (
+    harness,
+    pytorch_language_model,
+    pytorch_optimizers,
+    pytorch_settings,
+    step_settings,
+)
 from dawnjax.config.experiment_flags import parse_request
-
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-except ImportError:
-    sys.exit("pytorch_steps: PyTorch is not installed: pip install torch")
 
 
 class Bottleneck(nn.Module):
@@ -283,8 +285,9 @@ class Trainer:
         self.forward = self.model
         if settings.mode:
             self.forward = torch.compile(self.model, mode=settings.mode)
-        is_compiled = bool(settings.mode)
-        self.optimizer = optimizer_of(experiment, self.model, is_compiled)
+        self.optimizer = pytorch_optimizers.optimizer_of(
+            experiment.optimizer, self.model, bool(settings.mode)
+        )
         self.mixed = experiment.compute_dtype == "bfloat16"
 
     def step(self) -> torch.Tensor:
@@ -303,34 +306,6 @@ class Trainer:
     def wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-
-
-def optimizer_of(experiment: Any, model: nn.Module, is_compiled: bool) -> Any:
-    """The experiment's optimizer at a constant rate."""
-    config, params = experiment.optimizer, list(model.parameters())
-    if config.TAG == "muon_adam":
-        return pytorch_language_model.MuonAdam(model, config, is_compiled)
-    if config.TAG == "adam":
-        return torch.optim.Adam(
-            params,
-            lr=config.base_learning_rate,
-            betas=(config.beta_1, config.beta_2),
-            eps=config.epsilon,
-            fused=True,
-        )
-    matrices = [p for p in params if p.ndim > 1]
-    others = [p for p in params if p.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    return torch.optim.SGD(
-        groups,
-        lr=config.base_learning_rate,
-        momentum=config.momentum,
-        nesterov=config.nesterov,
-        fused=True,
-    )
 
 
 def main() -> int:

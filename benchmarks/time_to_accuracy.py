@@ -1,23 +1,29 @@
-"""The digits experiment as a user starts it, against PyTorch: time to accuracy and total.
+"""An experiment as a user starts it, against PyTorch: time to accuracy and total.
 
-    python -m benchmarks digits --rounds=20
+    python -m benchmarks time_to_accuracy --experiment=digits --rounds=20
+    python -m benchmarks time_to_accuracy --experiment=digits -- --batch_norm_group_size=64
+    DAWNJAX_DATA=data python -m benchmarks time_to_accuracy --experiment=multi30k_gnmt --rounds=3
 
-First PyTorch runs three seeds in each way that an expert would try (`pytorch_settings`). The way
-with the least time an epoch, evaluations included, is the one that DawnJAX is compared with.
+First PyTorch runs three seeds in each way that an expert would try (`pytorch_settings`), where a
+trial is long for some steps alone. The way with the least time an epoch is the one that DawnJAX is
+compared with.
 
 A round is one process of each side with one seed, one after the other; every other round PyTorch
 goes first. Both train the same network on the same data with the same recipe, evaluations and
-clock (`pytorch_digits.py`), save that PyTorch normalizes by whole batches; `--like_for_like` makes
-DawnJAX do so too. Both must reach the target: that is the check that they do the same work. The
-time to accuracy leaves compilation out on both sides; the total, from the start of the program,
-holds imports and all compilation: DawnJAX reads none of it from a cache of earlier runs, while
-`torch.compile` has its own, which the first seeds fill.
+clock (`pytorch_trial.py` and the script of the experiment), save that PyTorch's `digits` normalizes
+by whole batches, and ours by groups unless flags after `--` say otherwise. Both must reach the
+target: that is the check that they do the same work. The time to accuracy leaves compilation out on
+both sides; the total, from the start of the program, holds imports and all compilation. DawnJAX
+reads none of it from a cache of earlier runs, while `torch.compile` has its own, which the first
+seeds fill. PyTorch's total holds the import of JAX too, because its script reads the recipe from
+the experiment.
 
 Ratios are given only where every trial of both sides reached: means over those that did would
 flatter the side that fails.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -29,49 +35,50 @@ import numpy as np
 
 from benchmarks import harness, pytorch_settings, seeds
 
-LIKE_FOR_LIKE = "--batch_norm_group_size=64"
 SCREENING_SEED = 1_000_000
 """The first seed of the trials that choose how PyTorch runs."""
 
 NOTHING_CACHED = "--compile_cache_dir=none"
 
 
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """How PyTorch's side of an experiment is run.
+
+    Attributes:
+      name: Of the script `pytorch_NAME.py` and of the result.
+      ways: Settings of PyTorch that are tried first.
+      screening_steps: Of a trial while ways are tried; 0 for a whole trial.
+    """
+
+    name: str
+    ways: Sequence[str]
+    screening_steps: int = 0
+
+
+COMPARISONS = {
+    "digits": Comparison("digits", pytorch_settings.CPU_SMALL),
+    "movielens_ml100k_neumf": Comparison("recommendation", pytorch_settings.CPU_VECTORS),
+    "wikipedia_bytes_small": Comparison("language_model", pytorch_settings.CPU_ATTENTION, 50),
+    "multi30k_gnmt": Comparison("gnmt", pytorch_settings.CPU_RECURRENT, 60),
+    "squad_small": Comparison("squad", pytorch_settings.CPU_SPANS, 30),
+}
+"""By experiment. Data lie in $DAWNJAX_DATA or in `./data`, as `dawnjax train` finds them."""
+
+
 def main() -> int:
-    """Runs the rounds, prints a table and writes `results/digits_pytorch.json`."""
+    """Runs the rounds, prints a table and writes `results/NAME_pytorch.json`."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    add_flags(parser, "digits_pytorch")
-    parser.add_argument("--like_for_like", action="store_true")
-    arguments = parser.parse_args()
-    flags = [NOTHING_CACHED, *([LIKE_FOR_LIKE] if arguments.like_for_like else [])]
-    return compare("digits", flags, "pytorch_digits", pytorch_settings.CPU_SMALL, arguments)
-
-
-def add_flags(parser: argparse.ArgumentParser, name: str) -> None:
-    """Adds the flags that every such benchmark has; `name` is the default name of its result."""
+    parser.add_argument("--experiment", choices=COMPARISONS, required=True)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--first_seed", type=int, default=0)
-    parser.add_argument("--name", default=name, help="of the result file")
-
-
-def compare(
-    experiment: str,
-    flags: list[str],
-    script: str,
-    ways: Sequence[str],
-    arguments: argparse.Namespace,
-    screening_flags: Sequence[str] = (),
-) -> int:
-    """Runs trials of an experiment and of PyTorch's script in turn; prints and writes the ratios.
-
-    Args:
-      experiment: Its name.
-      flags: Of `dawnjax train`.
-      script: The benchmark that is PyTorch's side.
-      ways: Settings of PyTorch that are tried first.
-      arguments: What `add_flags` added.
-      screening_flags: Of the script while ways are tried, such as shorter trials.
-    """
-    tried = _screen(script, ways, screening_flags)
+    parser.add_argument("--name", help="of the result file; its NAME_pytorch if not given")
+    parser.add_argument("flags", nargs="*", help="more flags of `dawnjax train`, after --")
+    arguments = parser.parse_args()
+    compared = COMPARISONS[arguments.experiment]
+    script = f"pytorch_{compared.name}"
+    flags = [NOTHING_CACHED, *arguments.flags]
+    tried = _screen(script, compared)
     seconds = {name: way["seconds_an_epoch"] for name, way in tried.items() if "failed" not in way}
     if not seconds:
         sys.exit(f"{script}: PyTorch failed in every way: {tried}")
@@ -83,13 +90,13 @@ def compare(
         order = ["dawnjax", "pytorch"] if number % 2 == 0 else ["pytorch", "dawnjax"]
         for side in order:
             if side == "dawnjax":
-                trial = seeds.run_trial(experiment, seed, flags)
+                trial = seeds.run_trial(arguments.experiment, seed, flags)
             else:
-                trial = run_pytorch(seed, settings, script)
+                trial = _run_pytorch(script, seed, settings)
             sides[side].append(trial)
             print(f"{side:8} {_line(trial)}", flush=True)
     record = {
-        "experiment": experiment,
+        "experiment": arguments.experiment,
         "flags": flags,
         "pytorch_settings": settings,
         "tried": tried,
@@ -109,12 +116,12 @@ def compare(
         print("no ratios: a trial did not reach the target")
     for side in sides:
         print(f"{side}: {record[side]['num_reached']} of {record[side]['num_trials']} reached")
-    print(harness.write(arguments.name, record))
+    print(harness.write(arguments.name or f"{compared.name}_pytorch", record))
     return 0
 
 
-def run_pytorch(
-    seed: int, settings: str, script: str = "pytorch_digits", flags: Sequence[str] = ()
+def _run_pytorch(
+    script: str, seed: int, settings: str, flags: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Runs one trial of PyTorch's side in a process of its own; a crash is a row too."""
     command = [sys.executable, "-m", "benchmarks", script, f"--first_seed={seed}"]
@@ -128,15 +135,14 @@ def run_pytorch(
     return {**trial, "total_seconds_to_accuracy": reached_total}
 
 
-def _screen(
-    script: str, names: Sequence[str], flags: Sequence[str], seeds: int = 3
-) -> dict[str, Any]:
+def _screen(script: str, compared: Comparison, seeds: int = 3) -> dict[str, Any]:
     """Seconds an epoch of each way to run PyTorch, which take turns; of seeds that no round has."""
-    tried: dict[str, Any] = {name: {"trials": []} for name in names}
+    tried: dict[str, Any] = {name: {"trials": []} for name in compared.ways}
+    flags = [f"--steps={compared.screening_steps}"]
     for number in range(seeds):
-        for name in names:
+        for name in compared.ways:
             if "failed" not in tried[name]:
-                trial = run_pytorch(SCREENING_SEED + number, name, script, flags)
+                trial = _run_pytorch(script, SCREENING_SEED + number, name, flags)
                 tried[name]["trials"].append(trial)
                 if "error" in trial:
                     tried[name]["failed"] = trial["error"]

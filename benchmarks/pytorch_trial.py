@@ -1,0 +1,163 @@
+"""Trials of PyTorch's side of a comparison: flags, warm-up, clock, steps to the target, record.
+
+A file `pytorch_NAME.py` beside this one holds a `Side`: the network, the batches and the step of
+one experiment, as a PyTorch user would write them for speed. Every number of the recipe is read
+from the experiment. Prepared data are found as `dawnjax train` finds them, in $DAWNJAX_DATA or in
+`./data`.
+
+The clock is DawnJAX's. It starts when every shape is warmed up and compiled, on made-up data and a
+state that is thrown away. It stops at the end of the first evaluation that reaches the target.
+Reading the data, batching and all evaluations count. The setup before it holds the imports, also
+that of JAX, which the experiment needs.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from benchmarks import program_start, pytorch_settings
+from dawnjax.config.experiment import Experiment
+from dawnjax.evaluation import reaches
+from dawnjax.optim.optimizers import relative_schedule
+
+Batch = tuple[torch.Tensor, ...]
+
+
+class Side(Protocol):
+    """The network, the batches and the step of an experiment.
+
+    Attributes:
+      experiment: What is trained.
+      spec: Its data's.
+    """
+
+    experiment: Experiment
+    spec: Any
+
+    def warm_up(self) -> None:
+        """Runs every shape, on a state that is thrown away."""
+        ...
+
+    def reset(self, seed: int) -> None:
+        """Draws a fresh state in the memory of the old one."""
+        ...
+
+    def load(self, seed: int) -> tuple[Iterator[Batch], tuple[Any, ...]]:
+        """Reads the endless stream of training batches, and what `evaluate` takes."""
+        ...
+
+    def train(self, batch: Batch, rate: float) -> torch.Tensor:
+        """Trains one step at a fraction of the peak learning rate; gives its loss."""
+        ...
+
+    def evaluate(self, *evaluated: Any) -> dict[str, Any]:
+        """Measures the experiment's metrics."""
+        ...
+
+
+def run(
+    doc: str | None,
+    experiment: Experiment,
+    side_of: Callable[[Experiment, pytorch_settings.Settings], Side],
+) -> int:
+    """Runs the trials that the command line asks for, and prints a JSON line for each."""
+    (target,) = experiment.targets
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=doc)
+    parser.add_argument("--seeds", type=int, default=1, help="trials")
+    parser.add_argument("--first_seed", type=int, default=0)
+    parser.add_argument("--target", type=float, default=target.value, help=f"of {target.metric}")
+    parser.add_argument("--steps", type=int, default=0, help="of a trial, to compare speeds")
+    parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, default="eager")
+    options = parser.parse_args()
+    target = dataclasses.replace(target, value=options.target)
+    experiment = dataclasses.replace(experiment, targets=(target,))
+    side = side_of(experiment, pytorch_settings.SETTINGS[options.settings])
+    side.warm_up()
+    setup_seconds = time.perf_counter() - program_start
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        record = trial(side, seed, options.steps)
+        record["total_seconds"] = setup_seconds + record["run_seconds"]
+        record["setup_seconds"] = setup_seconds
+        record["settings"] = options.settings
+        record["threads"] = torch.get_num_threads()
+        record["torch"] = torch.__version__
+        print(json.dumps(record), flush=True)
+    return 0
+
+
+def trial(side: Side, seed: int, most_steps: int) -> dict[str, Any]:
+    """Trains one seed to the target and gives its record.
+
+    Args:
+      side: Warmed up.
+      seed: Of parameters and batches.
+      most_steps: Ends the trial before, with the experiment's evaluations alone; 0 for no limit.
+    """
+    experiment, spec = side.experiment, side.spec
+    (target,) = experiment.targets
+    side.reset(seed)
+    num_steps = experiment.num_steps(spec)
+    rates = relative_schedule(experiment, spec)(np.arange(num_steps))
+    rates = np.broadcast_to(np.asarray(rates, np.float64), num_steps)
+    num_steps = min(most_steps or num_steps, num_steps)
+    evaluation_steps = set(experiment.evaluation_steps(spec))
+    evaluations, losses, train_seconds, reached_seconds, step = [], [], 0.0, None, 0
+    run_start = time.perf_counter()
+    stream, evaluated = side.load(seed)
+    stretch_start = time.perf_counter()
+    while step < num_steps and reached_seconds is None:
+        loss = side.train(next(stream), rates[step])
+        step += 1
+        if step <= 10:
+            losses.append(loss.item())
+        if step in evaluation_steps:
+            train_seconds += time.perf_counter() - stretch_start
+            metrics = side.evaluate(*evaluated)
+            stretch_start = time.perf_counter()
+            seconds = stretch_start - run_start
+            epoch = experiment.epoch_of_step(step, spec)
+            evaluations.append(
+                {"step": step, "epoch": epoch, "seconds_since_run_start": seconds, **metrics}
+            )
+            print(json.dumps(evaluations[-1]), file=sys.stderr, flush=True)
+            if reaches(experiment.targets, metrics):
+                reached_seconds = seconds
+    train_seconds += time.perf_counter() - stretch_start
+    best = max if target.direction == "at_least" else min
+    return {
+        "seed": seed,
+        "reached": reached_seconds is not None,
+        "time_to_accuracy_seconds": reached_seconds,
+        "train_seconds": train_seconds,
+        "run_seconds": time.perf_counter() - run_start,
+        "best": best((entry[target.metric] for entry in evaluations), default=None),
+        "epochs": experiment.epoch_of_step(step, spec),
+        "steps": step,
+        "step_seconds": train_seconds / step,
+        "losses": losses,
+        "evaluations": evaluations,
+    }
+
+
+def compiled(function: Any, settings: pytorch_settings.Settings) -> Any:
+    """A function in the compiled form of the settings; itself where they are eager."""
+    if not settings.mode:
+        return function
+    return torch.compile(function, mode=settings.mode, dynamic=False)
+
+
+def endless_rows(count: int, size: int) -> Iterator[torch.Tensor]:
+    """Yields row numbers [size] of the endless stream of shuffled epochs; nothing is dropped."""
+    rows = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(rows) < size:
+            rows = torch.cat([rows, torch.randperm(count)])
+        yield rows[:size]
+        rows = rows[size:]
