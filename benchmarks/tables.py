@@ -31,7 +31,7 @@ from benchmarks.result_tables.studies import (
     study_stopping,
     study_trials,
 )
-from benchmarks.result_tables.trials import digits_pytorch, record_mode, trials
+from benchmarks.result_tables.trials import against_pytorch, record_mode, trials
 
 DOCS = Path(__file__).parent.parent / "docs"
 END = "<!-- end of table -->"
@@ -83,12 +83,12 @@ _COMPARED = "hardware | date; versions | rounds | ours | theirs | ratio (95 %)"
 _WHERE = "hardware | date; versions"
 _NOTES = ("notes.json",)
 _COMPILED = "flagship_compile_"
-_TRIALS = ("digits", "recommendation", "language_model")
+_TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad")
 """Benchmarks of trials to a target against PyTorch."""
 
 _AGAINST_PYTORCH = each(
     f"{_WHERE} | reached, of both sides | mean of the trials | DawnJAX | PyTorch | ratio | 95 %",
-    digits_pytorch,
+    against_pytorch,
 )
 
 TABLES = {
@@ -166,7 +166,10 @@ TABLES = {
             moved_bytes,
         ),
     ),
-    "single_runs": Table(_NOTES, each("what | seen | hardware | date", notes("single_runs"))),
+    **{
+        name: Table(_NOTES, each("what | seen | hardware | date", notes(name)))
+        for name in ("single_runs", "translation_runs", "span_answering_runs")
+    },
     "repeats": Table(_NOTES, each("benchmark | seen | hardware | date", notes("repeats"))),
     "kept": Table(_NOTES, each("change | effect | hardware | date", notes("kept"))),
 }

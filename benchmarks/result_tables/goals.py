@@ -143,7 +143,7 @@ def _record_accuracy(record: Record) -> Figure:
     return Figure(mean, runs, (mean - error, mean + error), peer)
 
 
-def _digits_time(record: Record) -> Figure:
+def _trial_time(record: Record) -> Figure:
     """Our mean time to accuracy over PyTorch's."""
     ratio = record["ratios"]["time to accuracy, s"]
     runs = f"{record['dawnjax']['num_trials']} and {record['pytorch']['num_trials']} trials"
@@ -178,12 +178,15 @@ GOALS = (
     Goal("AmoebaNet-D N6 F256 step / 7,800 images/s", _AMOEBANET, _step("share_of_limit"), 0.9),
     Goal("Transformer big step, MFU", _TRANSFORMER, _step("mfu"), least=0.55),
     Goal("the same, times as fast as compiled PyTorch with SDPA", _TRANSFORMER, _step_speed, 1.3),
-    Goal("`digits`: our time to accuracy / PyTorch's", "digits_*.json", _digits_time, most=0.67),
-    Goal(
-        "`movielens_ml100k_neumf`: our time to accuracy / PyTorch's",
-        "recommendation_pytorch*.json",
-        _digits_time,
-        most=1.0,
+    *(
+        Goal(f"`{experiment}`: our time to accuracy / PyTorch's", files, _trial_time, most=most)
+        for experiment, files, most in (
+            ("digits", "digits_pytorch*.json", 0.67),
+            ("movielens_ml100k_neumf", "recommendation_pytorch*.json", 1.0),
+            ("wikipedia_bytes_small", "language_model_pytorch*.json", 1.0),
+            ("multi30k_gnmt", "gnmt_pytorch*.json", 1.0),
+            ("squad_small", "squad_pytorch*.json", 1.0),
+        )
     ),
     Goal(
         "`digits` step, times PyTorch's speed",

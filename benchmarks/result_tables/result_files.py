@@ -31,6 +31,8 @@ class Table:
     def text(self) -> str:
         """The table as Markdown, and below it the files that it is made from."""
         files = self.files()
+        if self.patterns and not files:
+            return "Not yet run."
         records = [(file.stem, json.loads(file.read_text())) for file in files]
         rows = self.rows(records)
         width = len(rows[0])

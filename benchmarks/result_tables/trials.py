@@ -55,7 +55,7 @@ def trials(files: list[tuple[str, Record]]) -> Rows:
     return rows
 
 
-def digits_pytorch(name: str, record: Record) -> Iterator[list[str]]:
+def against_pytorch(name: str, record: Record) -> Iterator[list[str]]:
     """Each ratio of means, or why there is none."""
     sides = ("dawnjax", "pytorch")
     reached = [f"{record[side]['num_reached']} of {record[side]['num_trials']}" for side in sides]
