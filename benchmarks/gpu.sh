@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Everything that needs an accelerator, in parts of under ten minutes each:
 #
-#   bash benchmarks/gpu.sh PART [--cifar10=SOURCE] [--multi30k=FOLDER] [--peer=SCRIPT]...
-#                               [--out=DIR] [--trials=N] [--first_seed=N] [--seconds=N]
-#                               [--keep=DIR] [--tiny]
+#   bash benchmarks/gpu.sh PART[,PART]... [--cifar10=SOURCE] [--multi30k=FOLDER]
+#                               [--peer=SCRIPT]... [--peer_tokens=N] [--out=DIR] [--trials=N]
+#                               [--first_seed=N] [--seconds=N] [--keep=DIR] [--tiny]
 #
 # PART is one of
 #   record             cifar10_record in record mode, 100 seeds, and the peers' scripts; one peer a
@@ -20,7 +20,16 @@
 #   digits             five seeds, with the profile of each run's own trace
 #   profile_resnet50   a few of its steps, traced: busy time, roofline and every kernel
 #   profile_amoebanet_d
+#   start_up           the first step of ResNet-50 from the command, cold and warm, against PyTorch
+#   gpt2_peer          steps of gpt2_small against a train_gpt.py of modded-nanogpt (--peer), which
+#                      takes --peer_tokens a step
+#   all                all of these
 #   plan               prints what each part would run, and runs nothing
+#
+# Several parts run one after the other and share --seconds out: a part ends when its share is over,
+# the next one goes on after a part that failed, and a table at the end says what became of each.
+# All get the same arguments, so `record`, `speedrun` and `gpt2_peer`, whose peers differ, want calls
+# of their own.
 #
 # SOURCE is what `dawnjax prepare --dataset=cifar10 --from` takes, FOLDER has train.{en,de}.gz and
 # test_2016_flickr.{en,de}.gz. Every result is a file in DIR (benchmarks/results if not given),
@@ -32,11 +41,14 @@ cd "$(dirname "$0")/.."
 part=${1:?"which part? see the head of benchmarks/gpu.sh"}
 shift
 cifar10='' multi30k='' out=benchmarks/results trials='' first='' seconds=540 keep='' tiny='' peers=()
+peer_tokens=() passed=()
 for argument in "$@"; do
+  [[ $argument = --seconds=* ]] || passed+=("$argument")
   case $argument in
     --cifar10=*) cifar10=${argument#*=} ;;
     --multi30k=*) multi30k=${argument#*=} ;;
     --peer=*) peers+=("$argument") ;;
+    --peer_tokens=*) peer_tokens=("$argument") ;;
     --out=*) out=${argument#*=} ;;
     --trials=*) trials=${argument#*=} ;;
     --first_seed=*) first=${argument#*=} ;;
@@ -127,21 +139,64 @@ run_part() {
       run "$python" -m dawnjax profile --experiment="imagenet_${1#profile_}" $tiny \
         ${size[@]+"${size[@]}"} --run_dir="$out/$1_$kind" --tensorboard=false
       ;;
+    start_up)
+      run "$python" -m benchmarks first_step --rounds="${trials:-3}" \
+        --seconds="$seconds" $tiny
+      ;;
+    gpt2_peer)
+      run "$python" -m benchmarks language_model_peer ${peers[@]+"${peers[@]}"} \
+        ${peer_tokens[@]+"${peer_tokens[@]}"} --seconds="$seconds" $tiny
+      ;;
   esac
+}
+
+run_parts() {  # some parts, each in a process of its own, within --seconds for all
+  local begun end=$((SECONDS + seconds)) least=60 told=() failed=0 left share status
+  [ -z "$tiny" ] || least=1
+  begun=$(mktemp -p "$work")
+  while [ $# -gt 0 ]; do
+    left=$((end - SECONDS))
+    share=$((left / $#))
+    [ "$share" -ge "$least" ] || share=$((left < least ? left : least))
+    if [ "$share" -lt "$least" ]; then
+      told+=("$1: no time") failed=1
+    else
+      status=0
+      # An interrupt lets each program end what it started, and leaves the device free.
+      timeout --signal=INT --kill-after=20 "$share" bash benchmarks/gpu.sh "$1" \
+        ${passed[@]+"${passed[@]}"} --seconds=$((share * 9 / 10)) || status=$?
+      case $status in
+        0) told+=("$1: ran") ;;
+        124 | 137) told+=("$1: ended after its $share s; what it had measured is kept") failed=1 ;;
+        *) told+=("$1: failed, with exit status $status") failed=1 ;;
+      esac
+    fi
+    shift
+  done
+  printf '%s\n' '' "${told[@]}" "results in $out:"
+  find "$out" -name '*.json' -newer "$begun" | sort
+  return "$failed"
 }
 
 mkdir -p "$out"
 parts=(record speedrun resnet50 amoebanet_d transformer_big gpt2_small cifar10_resnet18 cifar10_wide_resnet34
-  cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d)
+  cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d start_up gpt2_peer)
+asked=("${parts[@]}")
+[[ $part = all || $part = plan ]] || IFS=, read -ra asked <<<"$part"
+for one in "${asked[@]}"; do
+  if [[ " ${parts[*]} " != *" $one "* ]]; then
+    echo "gpu.sh: no part $one; there are ${parts[*]}, all and plan" >&2
+    exit 2
+  fi
+done
 if [ "$part" = plan ]; then
   kind=DEVICE
   for one in "${parts[@]}"; do
     echo "$one:"
     run_part "$one"
   done
-elif [[ " ${parts[*]} " != *" $part "* ]]; then
-  echo "gpu.sh: no part $part; there are ${parts[*]} and plan" >&2
-  exit 2
+elif [ ${#asked[@]} -gt 1 ]; then
+  run_parts "${asked[@]}"
 else
   kind=$(device)${tiny:+_tiny}
   run_part "$part"

@@ -302,7 +302,7 @@ class Worker:
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
-        _end_group(self._process)
+        end_group(self._process)
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._errors.close()
@@ -424,7 +424,7 @@ def run_json(
         except subprocess.TimeoutExpired:
             raise SideFailed(f"not done in {limit_seconds:g} s; {_tail(errors)}") from None
         finally:
-            _end_group(process)
+            end_group(process)
         output.seek(0)
         lines = output.read().decode(errors="replace").strip().splitlines()
         if status not in ok_statuses or not lines or not lines[-1].startswith("{"):
@@ -523,7 +523,7 @@ def _accelerators() -> list[str]:
     return [line.strip() for line in listing.stdout.splitlines() if line.strip()]
 
 
-def _end_group(process: subprocess.Popen) -> None:
+def end_group(process: subprocess.Popen) -> None:
     """Ends a process that leads its own group, with all that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,9 @@ def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str
             try:
                 status: Any = process.wait(arguments.our_seconds)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
                 status = f"not done in {arguments.our_seconds:g} s"
+            finally:  # after an interrupt too
+                harness.end_group(process)
             said.seek(0)
             words = said.read().decode(errors="replace").strip().splitlines()[-3:]
         record = json.loads(out.read_text()) if out.exists() else {}
@@ -113,39 +114,65 @@ def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str
 def run_peer(script: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Runs a peer's script for its time, and gives what it printed of each run."""
     with tempfile.TemporaryDirectory() as folder:
-        lines: list[str] = []
         if arguments.data:
             write_for_peer(Path(arguments.data), Path(folder) / "cifar10")
-        with tempfile.TemporaryFile() as said:
-            started = time.perf_counter()
-            process = subprocess.Popen(
-                [sys.executable, "-u", str(script.resolve())],
-                cwd=folder,
-                stdout=subprocess.PIPE,
-                stderr=said,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-            timer = threading.Timer(
-                arguments.peer_seconds, lambda: os.killpg(process.pid, signal.SIGKILL)
-            )
-            timer.start()
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line)
-            process.wait()
-            timer.cancel()
-            seconds = time.perf_counter() - started
-            said.seek(0)
-            words = said.read().decode(errors="replace").strip().splitlines()[-3:]
+        started = time.perf_counter()
+        lines, words = printed_by(script, folder, arguments.peer_seconds)
+        seconds = time.perf_counter() - started
     runs = runs_of(lines)
     found: dict[str, Any] = {"script": script.name, "process_seconds": seconds, "runs": runs}
     if not runs and seconds >= arguments.peer_seconds:
         found["failed"] = f"it printed no run in its {arguments.peer_seconds:g} s"
     elif not runs:
-        found["failed"] = " | ".join(words) or "it printed no run"
+        found["failed"] = words or "it printed no run"
     return found
+
+
+def printed_by(
+    script: Path,
+    folder: str,
+    seconds: float,
+    variables: dict[str, str] | None = None,
+    is_last: Callable[[str], Any] = lambda line: False,
+) -> tuple[list[str], str]:
+    """Runs a peer's script, with all that it starts, for a time.
+
+    Args:
+      script: The script.
+      folder: Where it runs.
+      seconds: When it is ended.
+      variables: Of its environment, beside those of this process.
+      is_last: Tells of a line that the script is ended after it.
+
+    Returns:
+      The lines that it printed, and its last errors.
+    """
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, "-u", str(script.resolve())],
+            cwd=folder,
+            env={**os.environ, **(variables or {})},
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        timer = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
+        timer.start()
+        lines = []
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                if is_last(line):
+                    break
+        finally:  # after an interrupt too
+            timer.cancel()
+            harness.end_group(process)
+        said.seek(0)
+        words = said.read().decode(errors="replace").strip().splitlines()[-3:]
+    return lines, " | ".join(words)
 
 
 def runs_of(lines: list[str]) -> list[dict[str, float]]:

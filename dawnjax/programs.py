@@ -26,7 +26,7 @@ from dawnjax.models.pure_model import Tree
 from dawnjax.train_step import Recipe, TrainState, evaluated_params, key_shape, platform_of
 
 Record = Callable[[str, float, str], None]
-"""Called with a program's name, the seconds it took to compile, and the cache: cold, warm, off."""
+"""Called with a program's name, its seconds of compilation, and its cache (`CacheUse.state`)."""
 
 LONGEST_CALL_STEPS = 32
 """More steps in a call save nothing that can be measured, and delay the answer to a signal."""

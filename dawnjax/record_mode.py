@@ -143,7 +143,7 @@ class RecordRuns:
 
     Attributes:
       compile_seconds: What the one program took to compile.
-      cache: `cold`, `warm` or `off`: whether the program came from the compile cache.
+      cache: Whether the program came from the compile cache, as `CacheUse.state`.
       setup_seconds: What came before the first seed in all: reading, uploading, compiling and one
         execution on zeros.
     """

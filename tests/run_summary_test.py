@@ -69,6 +69,11 @@ def test_compilation_is_before_the_clock_or_in_the_time_to_accuracy():
     assert result.compile_seconds_in_time_to_accuracy == 3.0
     # Of the programs that this is of, as the run first had them; the profile's are none of them.
     assert result.compile_cache == {"train": "cold"}
+    # A GPU's searches that were read back make neither a cold nor a warm run.
+    states = {"warm": {"warm"}, "tuned": {"warm", "tuned"}, "cold": {"cold", "tuned"}, "": set()}
+    for said, of_programs in states.items():
+        programs = {str(number): state for number, state in enumerate(of_programs)}
+        assert dataclasses.replace(result, compile_cache=programs).compiled == said
     # After the target it is in neither.
     resumed.begin(2000.0).add("phase", 1.0, name="compile").add("host_sample", 3.0)
     result = summarize(resumed.events)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import jax
 import pytest
@@ -97,6 +98,36 @@ def test_each_command_of_a_process_has_the_cache_that_it_names(compile_cache, tm
     states = [state_with(directory) for directory in (first, "none", first, second, first)]
     compilation.configure(compile_cache.partition("=")[2])
     assert states == ["cold", "off", "warm", "cold", "warm"]
+
+
+def test_searches_for_kernels_are_kept_beside_the_programs(compile_cache, tmp_path, monkeypatch):
+    from jax._src import compiler  # nothing public tells what XLA is given
+
+    def state_of(factor: int, search: str = "") -> str:
+        with compilation.watch_cache() as cache:
+            jax.jit(lambda x: factor * x).lower(1.0).compile()
+            if search:
+                (tmp_path / "xla_gpu_per_fusion_autotune_cache_dir" / search).touch()
+        return cache.state
+
+    def searches() -> str:
+        options = compiler.get_compile_options(1, 1)  # its parts live no longer than it does
+        return options.executable_build_options.debug_options.xla_gpu_per_fusion_autotune_cache_dir
+
+    compilation.configure(str(tmp_path))
+    folder = searches()
+    assert folder == str(tmp_path / "xla_gpu_per_fusion_autotune_cache_dir")
+    Path(folder).mkdir(exist_ok=True)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    states = [state_of(227), state_of(229, "one"), state_of(233, "two"), state_of(239)]
+    monkeypatch.undo()
+    states += [state_of(241), state_of(239)]
+    compilation.configure("none")
+    states.append(state_of(251))
+    off = searches()
+    compilation.configure(compile_cache.partition("=")[2])
+    assert states == ["cold", "cold", "cold", "tuned", "cold", "warm", "off"]
+    assert off == ""
 
 
 def test_a_home_that_cannot_be_written_means_no_cache(compile_cache, tmp_path, monkeypatch, capsys):

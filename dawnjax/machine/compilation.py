@@ -1,4 +1,8 @@
-"""The cache of compiled programs, and whether it was used."""
+"""The cache of compiled programs, and whether it was used.
+
+On a GPU XLA's search for the fastest kernels (autotuning) is kept in the same directory: JAX puts
+it there wherever programs are kept, and nowhere where they are not.
+"""
 
 import contextlib
 import dataclasses
@@ -172,7 +176,8 @@ class CacheUse:
     """Whether a program came from the cache.
 
     Attributes:
-      state: `warm` (read back), `cold` (compiled; process 0 keeps it) or `off`.
+      state: `warm` (read back), `cold` (compiled; process 0 keeps it) or `off`. On a GPU `tuned`:
+        compiled, but what XLA keeps of its search for the fastest kernels was all there.
     """
 
     state: str = "off"
@@ -192,11 +197,25 @@ def watch_cache() -> Iterator[CacheUse]:
         jax.monitoring.register_event_listener(_note)
         _listens.append(True)
     use = CacheUse()
+    kept = _kept_searches()
     _watching.append(use)
     try:
         yield use
     finally:
         _watching.remove(use)
+        if use.state == "cold" and kept and kept == _kept_searches():
+            use.state = "tuned"
+
+
+def _kept_searches() -> int:
+    """Number of XLA's searches for kernels that this process keeps: a file each.
+
+    0 where there is no GPU, and in processes but the first, which keep none.
+    """
+    if _directory is None or jax.default_backend() != "gpu" or jax.process_index() > 0:
+        return 0
+    folder = _directory / "xla_gpu_per_fusion_autotune_cache_dir"  # JAX's name for it
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 
 _listens: list[bool] = []

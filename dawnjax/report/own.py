@@ -137,7 +137,8 @@ def _results_table(runs: Sequence[OurRun]) -> Table:
             + "".join(f" Examples of {name} are {unit}." for name, unit in sorted(units)),
             "Cost: time to accuracy at the price given; that of the whole process is in the file.",
             "Cache of programs: cold where at least one was compiled, warm where all were read "
-            "back. Whole run: what was trained after the target is in it.",
+            "back, tuned where a GPU's searches for kernels were. Whole run: what was trained "
+            "after the target is in it.",
         ),
     )
 

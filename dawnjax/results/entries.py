@@ -80,7 +80,8 @@ class Trial:
       interrupted: Whether its clock was put together from several attempts.
       compile_seconds: Compilation before the clock; None if not known.
       compile_cache: `cold` where at least one program of it was compiled, `warm` where all were
-        read back from a cache; empty if not known.
+        read back from a cache, `tuned` where a GPU's searches for kernels were read back for those
+        that were compiled, whose seconds are neither; empty if not known.
       cost_usd: Of ours: what its time to accuracy cost, or its `total_seconds` if it did not reach;
         each attempt's part at its own price. None if not known.
       run_id: Of ours: the run's own name, the same in all its copies.

@@ -65,8 +65,9 @@ class RunResult:
         has not started.
       compile_seconds_in_time_to_accuracy: The part of it in `time_to_accuracy_seconds`, made by
         attempts after the one that started the clock; None if not reached.
-      compile_cache: For each program of the compile phase whether it was `cold` (compiled), `warm`
-        (read back) or `off` (compiled, without a cache) when the run first had it.
+      compile_cache: For each program of the compile phase whether it was `cold` (compiled), `tuned`
+        (compiled, with a GPU's searches for kernels read back), `warm` (read back) or `off`
+        (compiled, without a cache) when the run first had it.
       interruptions: Attempts before the last one.
       phases: Seconds in each phase.
       first_losses: The losses of the first ten steps.
@@ -147,9 +148,13 @@ class RunResult:
 
     @property
     def compiled(self) -> str:
-        """`cold` if a program or more was compiled, `warm` if all were read back; else empty."""
+        """`warm` if all programs were read back, `tuned` if no other was compiled than with
+        searches read back, else `cold`; empty if it is not known.
+        """
         states = set(self.compile_cache.values())
-        return "" if not states else "warm" if states == {"warm"} else "cold"
+        if states <= {"warm", "tuned"}:
+            return max(states, key=["warm", "tuned"].index, default="")
+        return "cold"
 
     @property
     def epochs_to_target(self) -> float | None:
