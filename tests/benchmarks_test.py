@@ -292,8 +292,9 @@ def test_both_sides_of_gnmt_take_the_same_steps():
         batch = {name: array[rows] for name, array in arrays.items()} | {"index": rows}
         state, loss = step(state, batch, jax.random.key(0))
         held = pairs[rows[0] * pairs_a_row : (rows[-1] + 1) * pairs_a_row]
-        padded = [theirs.padded(list(side)) for side in zip(*held, strict=True)]
-        assert float(trainer.train(*padded, number)) == pytest.approx(float(loss), abs=1e-5)
+        source, target = (theirs.padded(list(side)) for side in zip(*held, strict=True))
+        their_loss = float(trainer.train(source, target, number))
+        assert their_loss == pytest.approx(float(loss), abs=1e-5)
     # The rate is 3e-3, so after four steps a parameter has moved by up to 0.01.
     for params, model in ((state.params, trainer.model), (state.ema_params, trainer.average)):
         wanted = _as_pytorch(params, torch)
