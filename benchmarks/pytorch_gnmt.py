@@ -4,7 +4,7 @@
 
 A batch holds as many sentence pairs as the experiment's rows do on average, of about one length
 each, so little of it is padding. `nn.LSTM` runs over whole sequences, and losses are computed of
-real tokens alone. Two things differ: `nn.LSTM` has two biases a layer, and pairs are drawn anew
+real tokens alone. The second bias of `nn.LSTM` stays zero. One thing differs: pairs are drawn anew
 each epoch, while our rows keep theirs.
 """
 
@@ -53,6 +53,8 @@ class GNMT(nn.Module):
         self.classifier = nn.Linear(width, vocabulary_size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -config.initial_bound, config.initial_bound)
+        for layer in (self.encoder_forward, self.encoder_backward, *self.encoder, *self.decoder):
+            nn.init.zeros_(layer.bias_hh_l0).requires_grad_(False)  # only ever added to the first
         nn.init.zeros_(self.query.bias)
         nn.init.constant_(self.length, config.attention_length or width**-0.5)
 
@@ -203,7 +205,7 @@ class Trainer:
         group["lr"] = rate * config.base_learning_rate
         self.optimizer.step()
         with torch.no_grad():
-            averages = list(self.average.parameters())
+            averages = [part for part in self.average.parameters() if part.requires_grad]
             torch._foreach_lerp_(averages, group["params"], 1 - self.experiment.ema_decay)
         return loss
 

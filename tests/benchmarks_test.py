@@ -23,9 +23,13 @@ from benchmarks import (
     record,
     time_to_accuracy,
 )
+from dawnjax.config.run_options import MeshShape
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
 from dawnjax.models.transformer import Transformer
+from dawnjax.optim.optimizers import relative_schedule
+from dawnjax.train_step import make_recipe
 
 TOP = Path(__file__).resolve().parent.parent
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -341,6 +345,49 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
         written = trainer.average.translate(padded[0], 4, spec.end).numpy()
     np.testing.assert_array_equal(np.array(ours)[:, : written.shape[1]], written)
     assert len(np.unique(written, axis=0)) > 3
+
+
+def test_both_sides_of_gnmt_take_the_same_steps():
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+    from benchmarks import pytorch_gnmt as theirs
+    from dawnjax.input_pipeline.synthetic_text import SyntheticText
+    from dawnjax.models.gnmt import GNMT
+
+    num_rows, pairs_a_row, num_steps = 4, 3, 4
+    experiment = dataclasses.replace(
+        theirs.EXPERIMENT,
+        data=SyntheticText(num_train_examples=num_rows * num_steps, pairs_per_row=pairs_a_row),
+        model=GNMT(num_layers=3, width=8, dropout_rate=0.0, initial_bound=1.5),
+        schedule=dataclasses.replace(theirs.EXPERIMENT.schedule, warmup_epochs=0.5),
+        global_batch_size=num_rows,
+        num_epochs=1,
+        compute_dtype="float32",
+    )
+    recipe = make_recipe(
+        experiment, experiment.data.spec(), make_mesh(MeshShape(), jax.devices("cpu")[:1])
+    )
+    state, step = recipe.initial_state(jax.random.key(0)), jax.jit(recipe.train_step)
+    trainer = theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
+    trainer.reset(0)
+    for model in (trainer.model, trainer.average):
+        model.load_state_dict(_as_pytorch(state.params, torch))
+    arrays, pairs = experiment.data.load("train"), theirs.read_pairs(experiment)
+    rates = relative_schedule(experiment, trainer.spec)(np.arange(num_steps))
+    for number in range(num_steps):
+        rows = np.arange(num_rows) + number * num_rows
+        batch = {name: array[rows] for name, array in arrays.items()} | {"index": rows}
+        state, loss = step(state, batch, jax.random.key(0))
+        held = pairs[rows[0] * pairs_a_row : (rows[-1] + 1) * pairs_a_row]
+        source, target = (theirs.padded(list(side)) for side in zip(*held, strict=True))
+        their_loss = float(trainer.train((source, target), float(rates[number])))
+        assert their_loss == pytest.approx(float(loss), abs=1e-5)
+    # The rate is 3e-3, so after four steps a parameter has moved by up to 0.01.
+    for params, model in ((state.params, trainer.model), (state.ema_params, trainer.average)):
+        wanted = _as_pytorch(params, torch)
+        assert set(wanted) == set(model.state_dict())
+        for name, array in model.state_dict().items():
+            np.testing.assert_allclose(array.numpy(), wanted[name].numpy(), atol=2e-5, err_msg=name)
 
 
 def _as_pytorch(params: Any, torch: Any) -> dict[str, Any]:
