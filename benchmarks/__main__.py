@@ -8,7 +8,7 @@ from pathlib import Path
 
 _NOT_BENCHMARKS = (
     *("__init__", "__main__", "harness", "step_settings", "our_steps", "pytorch_steps"),
-    *("pytorch_settings", "pytorch_optimizers", "pytorch_trial"),
+    *("pytorch_settings", "pytorch_optimizers", "pytorch_trial", "recipe_import"),
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from benchmarks import recipe_import  # noqa: F401 - it times the first import of JAX
 from dawnjax.config.experiment import Adam, Sgd
 from dawnjax.config.experiment import MuonAdam as Config
 from dawnjax.optim.muon_adam import polynomials

@@ -15,8 +15,7 @@ by whole batches, and ours by groups unless flags after `--` say otherwise. Both
 target: that is the check that they do the same work. The time to accuracy leaves compilation out on
 both sides; the total, from the start of the program, holds imports and all compilation. DawnJAX
 reads none of it from a cache of earlier runs, while `torch.compile` has its own, which the first
-seeds fill. PyTorch's total holds the import of JAX too, because its script reads the recipe from
-the experiment.
+seeds fill. PyTorch's total leaves out the import of JAX, which its script needs to read the recipe.
 
 Ratios are given only where every trial of both sides reached: means over those that did would
 flatter the side that fails.

@@ -13,8 +13,8 @@ The target is below what two seeds of a PyTorch script of the same network and r
 of the epoch, 0.604 and 0.617 (`benchmarks/pytorch_squad.py`, seeds 1000 and 1001); one run of
 DawnJAX, with 0.597, was known before it was set.
 
-Expected: on 2 cores of an Intel Xeon virtual machine seed 0 reached it at the end of the epoch,
-after 100 s (F1 0.5972), one trial.
+Expected: on 2 cores of an Intel Xeon virtual machine, beside other jobs, seeds 0 to 2 reached it at
+the end of the epoch, after 117 to 121 s (F1 0.591 to 0.613); seed 0 alone on the machine after 100.
 
 Source: Seo et al. 2017 (arXiv 1611.01603) for the network; Chen et al. 2017 (arXiv 1704.00051),
 section 3.2, for the matches of tokens. Sizes, batch and rates are our own.
@@ -67,6 +67,14 @@ EXPERIMENT = Experiment(
             mean_time_to_accuracy_seconds=100.5,
             quality=0.5972,
             date="2026-11-24",
+        ),
+        Observation(
+            hardware="2 cores of an Intel Xeon virtual machine, beside other jobs",
+            trials=3,
+            reached=3,
+            mean_time_to_accuracy_seconds=119.9,
+            quality=0.6006,
+            date="2026-11-25",
         ),
     ),
 )

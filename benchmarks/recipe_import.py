@@ -1,0 +1,14 @@
+"""Imports what PyTorch's side reads its recipe with, and times that.
+
+A PyTorch user needs neither JAX nor Flax, so PyTorch's totals leave these seconds out.
+"""
+
+import time
+
+import torch  # noqa: F401 - PyTorch's own, with NumPy, so it comes before the clock
+
+_start = time.perf_counter()
+import dawnjax.config.experiment  # noqa: E402
+import dawnjax.optim.optimizers  # noqa: E402, F401
+
+SECONDS = time.perf_counter() - _start
