@@ -44,6 +44,7 @@ FLAGSHIPS = (
     "imagenet_amoebanet_d",
     "wmt_transformer_base",
     "wmt_transformer_big",
+    "fineweb_gpt2_small",
     "cifar10_resnet18",
     "cifar10_wide_resnet34",
     "cifar10_resnet164",
