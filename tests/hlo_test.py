@@ -230,6 +230,26 @@ to_apply=%add
     assert [collective.group_size for collective in counted.collectives.values()] == [4, 4, 4, 2]
 
 
+def test_what_lies_before_a_slice_in_a_fusion_is_made_of_the_slice_alone():
+    counted = program(
+        """
+  %p = f32[10,100]{1,0} parameter(0)
+  %i = s32[10]{0} parameter(1)
+  ROOT %f = f32[10]{0} fusion(%p, %i), kind=kLoop, calls=%g
+""",
+        """
+%g (a: f32[10,100], b: s32[10]) -> f32[10] {
+  %a = f32[10,100]{1,0} parameter(0)
+  %b = s32[10]{0} parameter(1)
+  %r = f32[1000]{0} bitcast(%a)
+  %m = f32[1000]{0} exponential(%r)
+  ROOT %t = f32[10]{0} gather(%m, %b), offset_dims={}, collapsed_slice_dims={0}, \
+start_index_map={0}, index_vector_dim=1, slice_sizes={1}
+}""",
+    )
+    assert counted.num_bytes == 4 * (10 + 10 + 10)  # numbers, indices, result
+
+
 def test_slices_and_updates_in_a_fusion_count_as_what_they_touch():
     counted = program(
         """

@@ -56,6 +56,8 @@ _ARITHMETIC = frozenset((
 ))
 # fmt: on
 
+_ELEMENT_WISE = _ARITHMETIC | {"bitcast", "convert", "reshape"}
+
 _FLOATS = ("f", "b", "c")  # f32, bf16, f8e4m3, c64; `pred`, `s32`, `u8` are none
 
 _CONVOLUTION_CALLS = {
@@ -432,11 +434,11 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
     for instruction in inner.instructions.values():
         if instruction.opcode != "parameter" or instruction.name in updated:
             continue
-        users = inner.users[instruction.name]
-        whole = instruction.num_bytes
-        if users and all(u.opcode in ("slice", "dynamic-slice", "gather") for u in users):
-            whole = min(whole, sum(user.num_bytes for user in users))
-        total += whole
+        sliced = _sliced_elements(inner, instruction)
+        if sliced is None or sliced > instruction.size:
+            total += instruction.num_bytes
+        else:
+            total += instruction.num_bytes * sliced // max(1, instruction.size)
     for result in results:
         if result in updates and len(result.operands) > 1:
             update = inner.instructions.get(result.operands[1])
@@ -444,6 +446,25 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
         else:
             total += result.num_bytes
     return total or fusion.num_bytes
+
+
+def _sliced_elements(inner: Computation, value: Instruction) -> int | None:
+    """Elements of a value that slices take; None where anything else reads it.
+
+    A fusion makes what lies between, such as a factor, of those elements alone.
+    """
+    elements = 0
+    for user in inner.users[value.name]:
+        if user.opcode in ("slice", "dynamic-slice", "gather"):
+            elements += user.size
+        elif user.opcode in _ELEMENT_WISE and user.size == value.size and user is not inner.root:
+            behind = _sliced_elements(inner, user)
+            if behind is None:
+                return None
+            elements += behind
+        else:
+            return None
+    return elements or None
 
 
 def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) -> _Flops:
