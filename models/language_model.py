@@ -165,7 +165,8 @@ class LanguageModelModule(nnx.Module):
         hidden = self.norm(hidden)
         if config.ties_embedding:
             arithmetic = arithmetic_of(self.execution)
-            logits = linear(hidden, self.embedding[...], arithmetic, "oi", jnp.dtype("float32"))
+            float32 = jnp.dtype("float32")
+            logits: jax.Array = linear(hidden, self.embedding[...], arithmetic, "oi", float32)
         else:
             logits = self.classifier(hidden)
         cap = config.logit_soft_cap
@@ -259,7 +260,7 @@ class Linear(convolution.Linear):
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Maps [..., in_features] to float32 [..., out_features]."""
         arithmetic = arithmetic_of(self.execution)
-        result = linear(inputs, self.kernel[...], arithmetic, "io", jnp.dtype("float32"))
+        result: jax.Array = linear(inputs, self.kernel[...], arithmetic, "io", jnp.dtype("float32"))
         return result if self.bias is None else result + self.bias[...]
 
 

@@ -1,8 +1,11 @@
 """Attention as one call is attention by products, on any number of devices."""
 
 import dataclasses
+import importlib.util
 import logging
 import math
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +19,8 @@ from dawnjax.models import fused_attention
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import Transformer
+from dawnjax.plan import compilers
+from dawnjax.profile.hlo import analyze
 
 MESHES = [
     MeshShape(data=1),
@@ -64,8 +69,8 @@ def test_causal_attention_as_one_call_is_that_of_products(shape, window, has_doc
     documents = jax.device_put(np.cumsum(starts, 1), rows) if has_documents else None
 
     def of(execution):
-        def attended(*arrays):
-            mixed = causal_attention(*arrays, documents, window, execution)
+        def attended(query, key, value):
+            mixed = causal_attention(query, key, value, documents, window, execution)
             return jnp.square(mixed).sum(), mixed
 
         return jax.jit(jax.value_and_grad(attended, (0, 1, 2), has_aux=True))
@@ -107,13 +112,15 @@ def test_inside_of_a_program_for_each_device_its_rows_are_a_batch():
     arrays = jax.random.normal(jax.random.key(0), (3, 4, 6, 2, 8))
 
     def on_each(arrays):
-        return causal_attention(*arrays, None, 0, execution)
+        query, key, value = arrays
+        return causal_attention(query, key, value, None, 0, execution)
 
     spec = jax.sharding.PartitionSpec(None, *rows.spec)
     local = jax.shard_map(
         on_each, mesh=rows.mesh, in_specs=spec, out_specs=rows.spec, check_vma=False
     )
-    wanted = causal_attention(*arrays, None, 0, as_products(execution))
+    query, key, value = arrays
+    wanted = causal_attention(query, key, value, None, 0, as_products(execution))
     np.testing.assert_allclose(jax.jit(local)(arrays), wanted, atol=2e-6)
 
 
@@ -150,3 +157,46 @@ def test_scores_are_divided_by_the_root_of_the_channels():
     assert float(mixed[0, 0, 0, 0]) == 0
     wanted = 1 / (1 + math.exp(-math.sqrt(8)))
     np.testing.assert_allclose(mixed[0, 1, 0], wanted, rtol=1e-5)
+
+
+COMPILED = """
+import jax
+from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.execution import Execution
+from dawnjax.plan.compilers import described_devices
+from dawnjax.plan.targets import parse_target
+
+mesh = make_mesh(MeshShape(), described_devices(parse_target("h100:2")))
+rows = batch_sharding(mesh, 0)
+execution = Execution(
+    platform="gpu", compute_dtype="bfloat16", batch_norm_group_size=0,
+    batch_shards=batch_shards(mesh), placement=rows, attention="fused",
+)
+heads = jax.ShapeDtypeStruct((4, 16, 2, 64), "bfloat16", sharding=rows)
+documents = jax.ShapeDtypeStruct((4, 16), "int32", sharding=rows)
+def loss(query, key, value, documents):
+    return causal_attention(query, key, value, documents, 0, execution).sum()
+print(jax.jit(jax.grad(loss)).lower(heads, heads, heads, documents).compile().as_text())
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda12_plugin") is None,
+    reason="JAX's CUDA plugin is not installed: dawnjax[plan]",
+)
+def test_a_program_for_gpus_that_are_not_here_has_cudnn_s_call_for_each_device_s_rows():
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED],
+        env=compilers.environment("gpu"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for name in ("__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"):
+        assert f'custom_call_target="{name}"' in done.stdout
+    assert "bf16[2,2,16,64]" in done.stdout and "all-gather" not in done.stdout
+    counted = analyze(done.stdout)
+    # Two products, and five in the gradient, of 2 rows, 2 heads and the 136 pairs of 16 tokens.
+    assert counted.product_flops == 7 * 2 * (2 * 2) * 136 * 64
