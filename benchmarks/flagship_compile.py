@@ -20,8 +20,8 @@ step; it prints a line of JSON with
 then all of them as a table, and writes `results/flagship_compile_TARGET.json` as they come. A
 program for the CPU holds the whole batch of one device.
 
-A Transformer's attention is by products here, whatever the target: cuDNN's, which a run on one GPU
-takes, cannot be compiled without that GPU, so its own step moves less than this says.
+cuDNN makes its kernels for attention on the GPU itself: what they hold besides their operands and
+results is in no figure here.
 """
 
 import argparse
@@ -44,6 +44,7 @@ FLAGSHIPS = (
     "imagenet_amoebanet_d",
     "wmt_transformer_base",
     "wmt_transformer_big",
+    "fineweb_gpt2_small",
     "cifar10_resnet18",
     "cifar10_wide_resnet34",
     "cifar10_resnet164",

@@ -147,7 +147,7 @@ _GPT2_SMALL = Flagship(
     limit_per_second=None,
     goal="as fast as PyTorch with flash attention and batched Muon",
     pytorch=True,
-    variants=("base", "fused_attention", "latency_hiding", "no_triton_gemm"),
+    variants=("base", "attention_products", "latency_hiding", "no_triton_gemm"),
 )
 
 FLAGSHIPS = {
@@ -227,7 +227,7 @@ FLAGSHIPS = {
         pytorch=True,
         variants=(
             "base",
-            "fused_attention",
+            "attention_products",
             "latency_hiding",
             "no_command_buffers",
             "no_triton_gemm",
@@ -253,7 +253,7 @@ VARIANTS = {
     "base": Variant(),
     "memory_kept": Variant(keeps_memory=True),
     "space_to_depth": Variant(flags=("--model.stem=imagenet_space_to_depth",)),
-    "fused_attention": Variant(execution=(("attention", "fused"),)),
+    "attention_products": Variant(execution=(("attention", "products"),)),
     "batch_x2": Variant(batch_factor=2),
     "latency_hiding": Variant(xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
     "no_command_buffers": Variant(xla_flags="--xla_gpu_enable_command_buffer="),

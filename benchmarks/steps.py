@@ -1,7 +1,7 @@
 """Train steps of the flagships, every way to compute them, against PyTorch where there is a side.
 
     python -m benchmarks steps --model=resnet50 --seconds=560
-    python -m benchmarks steps --model=transformer_big --variants=base,fused_attention
+    python -m benchmarks steps --model=transformer_big --variants=base,attention_products
 
 Each variant of ours is a process with a time limit and compiles for itself. PyTorch is tried in
 each way of `pytorch_settings`, and the process of the fastest stays. Rounds of ours and of that

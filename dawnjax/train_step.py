@@ -8,6 +8,7 @@ statistics ride with the scalars.
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
@@ -28,8 +29,8 @@ from dawnjax.machine.mesh import (
     replicated,
     update_sharding,
 )
-from dawnjax.models.dtypes import ComputeDtype
 from dawnjax.models.execution import Execution, Platform
+from dawnjax.models.fused_attention import say_products
 from dawnjax.models.pure_model import PureModel, Tree, named_layers
 from dawnjax.optim import loss_scaling
 from dawnjax.optim.optimizers import make_optimizer, whitening_learns
@@ -302,7 +303,12 @@ class Recipe:
         """
         # As an accelerator computes it: on a CPU some convolutions become other products.
         execution = dataclasses.replace(
-            self.setting.execution, platform="tpu", batch_shards=1, is_plain=True
+            self.setting.execution,
+            platform="tpu",
+            batch_shards=1,
+            placement=None,
+            is_plain=True,
+            attention="products",
         )
         setting = dataclasses.replace(self.setting, execution=execution, mesh=None)
         return self.experiment.task.train_flops_per_example(setting)
@@ -432,20 +438,23 @@ def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
         compute_dtype=experiment.compute_dtype,
         batch_norm_group_size=experiment.batch_norm_group_size,
         batch_shards=batch_shards(mesh),
-        attention="fused" if _has_fused_attention(experiment.compute_dtype, mesh) else "products",
+        placement=batch_sharding(mesh, 0) if mesh.size > 1 else None,
+        attention="fused" if _has_fused_attention(mesh) else "products",
     )
 
 
-def _has_fused_attention(dtype: ComputeDtype, mesh: Mesh) -> bool:
-    """Whether attention is given to cuDNN: on one NVIDIA GPU that is here, of capability 8.0 on.
+def _has_fused_attention(mesh: Mesh) -> bool:
+    """Whether attention is given to cuDNN: on NVIDIA GPUs of capability 8.0 on.
 
-    A big Transformer's step takes 0.87 of the time with it (84.2 for 97.3 ms, one H200). Of a GPU
-    that is not here JAX cannot ask whether cuDNN would take the call; of several, it is not tried.
+    A big Transformer's step takes 0.87 of the time with it (84.2 for 97.3 ms, one H200).
     """
-    device = mesh.devices.flat[0]
-    if mesh.size > 1 or dtype == "float32" or device.platform not in ("gpu", "cuda"):
+    if platform_of(mesh) != "gpu":
         return False
-    return device in jax.local_devices() and float(device.compute_capability) >= 8
+    capability = str(getattr(mesh.devices.flat[0], "compute_capability", ""))
+    if re.fullmatch(r"\d+\.\d+", capability) and float(capability) >= 8:
+        return True
+    say_products(f"cuDNN's needs NVIDIA's capability 8.0, and the GPU has {capability or 'none'}")
+    return False
 
 
 def platform_of(mesh: Mesh) -> Platform:

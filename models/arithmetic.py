@@ -19,14 +19,12 @@ class Arithmetic:
       activations: The dtype of values between layers.
       products: The dtype of the factors inside linear layers; sums are float32.
       execution: Platform and placement.
-      fused_by: What computes attention as one call; None for separate products.
       transposed_copies: Whether a kernel's gradient is computed from a transposed copy.
     """
 
     activations: Any
     products: Any
     execution: Execution
-    fused_by: Literal["cudnn", "xla"] | None = None
     transposed_copies: bool = False
 
 
@@ -42,14 +40,10 @@ def arithmetic_of(execution: Execution) -> Arithmetic:
     """
     compute = jnp.dtype(execution.compute_dtype)
     on_cpu = execution.platform == "cpu"
-    fused_by = None
-    if execution.attention == "fused":
-        fused_by = "cudnn" if execution.platform == "gpu" else "xla"
     return Arithmetic(
         activations=jnp.dtype("float32") if on_cpu else compute,
         products=compute,
         execution=execution,
-        fused_by=fused_by,
         transposed_copies=on_cpu and compute == jnp.bfloat16 and execution.batch_shards == 1,
     )
 

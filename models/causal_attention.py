@@ -1,12 +1,12 @@
 """Attention to a window of earlier tokens of the same document."""
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from dawnjax.models.execution import Execution
+from dawnjax.models.fused_attention import fused_attention
 
 _BLOCK, _MOST_BLOCKS = 64, 4
 """Queries that are computed at once, and the most blocks of them.
@@ -36,12 +36,11 @@ def causal_attention(
     """
     length = query.shape[1]
     window = window or length
-    if execution.attention == "fused" and query.shape[-1] % 8 == 0 and length % 2 == 0:
-        how: dict[str, Any] = {"is_causal": True, "local_window_size": (window - 1, 0)}
-        if documents is not None:
-            how = {"mask": visible(documents, 0, length, 0, length, window)[:, None]}
-        attended = jax.nn.dot_product_attention(query, key, value, implementation="cudnn", **how)
-        return attended.astype(jnp.float32)
+    mask = None if documents is None else visible(documents, 0, length, 0, length, window)
+    within = window if documents is None and window < length else 0
+    fused = fused_attention(query, key, value, execution, mask=mask, is_causal=True, window=within)
+    if fused is not None:
+        return fused.astype(jnp.float32)
     block = max(_BLOCK, -(-length // _MOST_BLOCKS))
     attended = []
     for start in range(0, length, block):

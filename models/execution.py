@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 import jax
+from jax.sharding import NamedSharding
 
 from dawnjax.models.dtypes import ComputeDtype
 
@@ -25,16 +26,19 @@ class Execution:
       batch_shards: Over how many devices, or groups of them, the examples of a batch are spread in
         equal runs. It changes the order of sums only: each device adds up its own examples, and
         only sums over the whole batch are communicated.
+      placement: Where the examples of a batch lie, for an array whose first axis counts them; None
+        on one device.
       is_plain: Whether layers make the products of their mathematics and no others, so that these
         can be counted: no zeros are added to kernels or channels.
       attention: Scores, softmax and sum as separate products, or as one call that a GPU gives to
-        cuDNN (where attention weights have no dropout).
+        cuDNN, where attention weights have no dropout and `fused_attention` takes the shapes.
     """
 
     platform: Platform
     compute_dtype: ComputeDtype
     batch_norm_group_size: int
     batch_shards: int = 1
+    placement: NamedSharding | None = None
     is_plain: bool = False
     attention: Attention = "products"
 

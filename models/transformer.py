@@ -27,6 +27,7 @@ from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
 from dawnjax.models.cross_entropy import sum_of_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
+from dawnjax.models.fused_attention import fused_attention
 
 NORM_EPSILON = 1e-6
 """Added to the variance; as in the MLPerf v0.5 reference implementation of the Transformer."""
@@ -351,13 +352,10 @@ class Attention(nnx.Module):
         """
         query = self.project(queried, self.query)
         keys, values = self.project(seen, self.key), self.project(seen, self.value)
-        if self.arithmetic.fused_by and self.dropout_rate == 0 and _fits_cudnn(query, keys):
-            # One mask for all heads: cuDNN reads fewer bytes.
-            mask = jnp.broadcast_to(visible, (len(keys), query.shape[1], keys.shape[1]))[:, None]
-            attended = jax.nn.dot_product_attention(
-                query, keys, values, mask=mask, implementation=self.arithmetic.fused_by
-            )
-            return self.join(attended)
+        if self.dropout_rate == 0:
+            attended = fused_attention(query, keys, values, self.arithmetic.execution, mask=visible)
+            if attended is not None:
+                return self.join(attended)
         scores = jnp.einsum("bqhd,bkhd->bhqk", query, keys, preferred_element_type=jnp.float32)
         weights = softmax(scores, visible[:, None], query.shape[-1])
         weights = dropout(weights, self.dropout_rate)
@@ -393,15 +391,6 @@ class Attention(nnx.Module):
         """Maps [..., heads, channels] to [..., width]."""
         joined = heads.reshape(*heads.shape[:-2], -1)
         return linear(joined, self.output[...], self.arithmetic)
-
-
-def _fits_cudnn(query: jax.Array, keys: jax.Array) -> bool:
-    """Whether cuDNN's attention, with its gradient under a mask, takes these shapes.
-
-    Source: `check_is_flash_attention` in jax 0.11's `cudnn/fused_attention_stablehlo.py`.
-    """
-    (_, queries, _, channels), seen = query.shape, keys.shape[1]
-    return channels % 8 == 0 and channels <= 128 and queries % 2 == 0 and seen % 2 == 0
 
 
 class FeedForward(nnx.Module):

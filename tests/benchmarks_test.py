@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from quick_compilation import QUICK
@@ -27,7 +26,6 @@ from dawnjax.config.run_options import MeshShape
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
-from dawnjax.models.transformer import Transformer
 from dawnjax.optim.optimizers import relative_schedule
 from dawnjax.train_step import make_recipe
 
@@ -216,35 +214,6 @@ def test_every_part_of_the_script_names_commands_that_exist():
         assert (TOP / folder / f"{name}.py").is_file(), words
     refused = subprocess.run(["bash", str(script), "nothing"], capture_output=True, text=True)
     assert refused.returncode == 2
-
-
-def test_fused_attention_is_the_same_attention():
-    config = Transformer(num_layers=1, width=16, hidden_width=16, num_heads=2, dropout_rate=0.0)
-    random = np.random.default_rng(0)
-    tokens = jnp.asarray(random.integers(3, 20, (2, 8)), jnp.int32)
-    segments = jnp.asarray([[1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1, 2, 2]], jnp.int32)
-    params = {}
-    outputs = []
-    for attention in ("products", "fused"):
-        execution = Execution(
-            platform="cpu", compute_dtype="float32", batch_norm_group_size=1, attention=attention
-        )
-        pure = pure_model(
-            lambda rngs, execution=execution: config.build(
-                vocabulary_size=20, execution=execution, rngs=rngs
-            )
-        )
-        params = params or jax.jit(pure.init)(jax.random.key(1))[0]
-
-        @jax.jit
-        def logits(params, pure=pure):
-            module = pure.bind(params, {})
-            return module.logits(module(tokens, segments, tokens, segments))
-
-        outputs.append(np.asarray(logits(params)))
-    real = np.asarray(segments) > 0
-    np.testing.assert_allclose(outputs[1][real], outputs[0][real], atol=1e-5)
-    assert np.isfinite(outputs[1]).all()
 
 
 def test_there_is_no_ratio_where_a_trial_did_not_reach():

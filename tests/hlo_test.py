@@ -111,6 +111,26 @@ custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":{
     assert counted.product_flops == 2 * 8 * 16 * 32
 
 
+@pytest.mark.parametrize(
+    ("kind", "mask", "window", "products", "seen"),
+    [
+        ("ScaleBiasSoftmax", "NO_MASK", 0, 2, 4 * 6),
+        ("Softmax", "CAUSAL", 0, 2, 1 + 2 + 3 + 4),
+        ("SoftmaxBackward", "CAUSAL", 2, 5, 1 + 2 + 2 + 2),
+    ],
+)
+def test_an_attention_call_counts_the_pairs_that_are_seen(kind, mask, window, products, seen):
+    counted = program(f"""
+  %q = bf16[2,4,3,8]{{3,2,1,0}} parameter(0)
+  %k = bf16[2,6,3,8]{{3,2,1,0}} parameter(1)
+  ROOT %fmha = (bf16[2,3,4,8]{{3,1,2,0}}, u8[0]{{0}}) custom-call(%q, %k, %k), \
+custom_call_target="__cudnn$fmha{kind}", backend_config={{"cudnn_fmha_backend_config": {{\
+"intermediate_tensor_shape": {{"dimensions": ["2", "3", "4", "6"]}}, "mask_type": "{mask}", \
+"bmm1_dot_dimension_numbers": {{"lhs_contracting_dimensions": ["3"]}}, \
+"sliding_window_length": {window}}}}}""")
+    assert counted.product_flops == products * 2 * (2 * 3) * seen * 8
+
+
 LOOP = """
 %body (p: (s32[], f32[4,4])) -> (s32[], f32[4,4]) {
   %p = (s32[], f32[4,4]{1,0}) parameter(0)
@@ -208,6 +228,26 @@ to_apply=%add
     }
     assert set(counted.collectives) == {"ar", "ags", "rss", "cps"}
     assert [collective.group_size for collective in counted.collectives.values()] == [4, 4, 4, 2]
+
+
+def test_what_lies_before_a_slice_in_a_fusion_is_made_of_the_slice_alone():
+    counted = program(
+        """
+  %p = f32[10,100]{1,0} parameter(0)
+  %i = s32[10]{0} parameter(1)
+  ROOT %f = f32[10]{0} fusion(%p, %i), kind=kLoop, calls=%g
+""",
+        """
+%g (a: f32[10,100], b: s32[10]) -> f32[10] {
+  %a = f32[10,100]{1,0} parameter(0)
+  %b = s32[10]{0} parameter(1)
+  %r = f32[1000]{0} bitcast(%a)
+  %m = f32[1000]{0} exponential(%r)
+  ROOT %t = f32[10]{0} gather(%m, %b), offset_dims={}, collapsed_slice_dims={0}, \
+start_index_map={0}, index_vector_dim=1, slice_sizes={1}
+}""",
+    )
+    assert counted.num_bytes == 4 * (10 + 10 + 10)  # numbers, indices, result
 
 
 def test_slices_and_updates_in_a_fusion_count_as_what_they_touch():

@@ -30,7 +30,7 @@ from dawnjax.models.language_model import LanguageModel
 from dawnjax.programs import compile_training
 from dawnjax.tasks.language_modelling import LanguageModelling, WindowStages
 from dawnjax.tasks.task import Setting
-from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+from dawnjax.train_step import PRNG_IMPLEMENTATION, execution_of, make_recipe
 
 SEPARATOR = 256
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
@@ -351,6 +351,18 @@ def losses_of_steps(num_devices, *flags):
         losses.append(float(metrics.losses[0]))
     feed.close()
     return losses, programs.train.as_text()
+
+
+def test_model_flops_hold_attention_whatever_computes_it():
+    request, _ = parse_request("train", FLAGS)
+    experiment, mesh = request.experiment, make_mesh(request.options.mesh, jax.devices()[:1])
+    spec, here = experiment.data.spec(), execution_of(experiment, mesh)
+    flops = []
+    for attention in ("products", "fused"):
+        execution = dataclasses.replace(here, platform="gpu", attention=attention)
+        recipe = make_recipe(experiment, spec, mesh, execution=execution)
+        flops.append(recipe.train_flops_per_example())
+    assert flops[0] == flops[1] > 0
 
 
 def test_devices_and_a_split_update_do_not_change_the_mathematics():

@@ -19,6 +19,9 @@ _INSTALL = "install what compiles for absent hardware: pip install 'dawnjax[plan
 
 KIB, MIB = 2**10, 2**20
 
+CUDNN_VERSION = 9, 8
+"""Major and minor, of every GPU that is described."""
+
 CHIPS_OF_A_BOARD = 4
 """Of a TPU; a smaller slice must say so."""
 
@@ -81,6 +84,7 @@ def described_devices(target: Target) -> list[Any]:
 
     system = target.system
     if system.device.platform == "gpu":
+        _give_cudnn_version()
         described = topologies.get_topology_desc(
             platform="cuda",
             target_config=_target_config(system.compiler, system.device),
@@ -92,6 +96,13 @@ def described_devices(target: Target) -> list[Any]:
         options["chips_per_host_bounds"] = [*target.shape, 1, 1][:3]
     name = f"{system.compiler}:{target.topology}"
     return list(topologies.get_topology_desc(name, "tpu", **options).devices)
+
+
+def _give_cudnn_version() -> None:
+    """Lets JAX trace a call of cuDNN where that library is not: JAX asks it for its version."""
+    from jax_cuda12_plugin import _versions
+
+    _versions.cudnn_get_version = lambda: 10_000 * CUDNN_VERSION[0] + 100 * CUDNN_VERSION[1]
 
 
 def _target_config(compiler: str, device: Device) -> str:
@@ -122,7 +133,7 @@ def _target_config(compiler: str, device: Device) -> str:
           registers_per_block_limit: {64 * KIB}
         }}
         platform_name: "CUDA"
-        dnn_version_info {{ major: 9 minor: 8 }}
+        dnn_version_info {{ major: {CUDNN_VERSION[0]} minor: {CUDNN_VERSION[1]} }}
         runtime_version {{ major: 12 minor: 8 }}
         device_description_str: "{row["description"]}"
     """

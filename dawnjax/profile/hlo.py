@@ -56,6 +56,8 @@ _ARITHMETIC = frozenset((
 ))
 # fmt: on
 
+_ELEMENT_WISE = _ARITHMETIC | {"bitcast", "convert", "reshape"}
+
 _FLOATS = ("f", "b", "c")  # f32, bf16, f8e4m3, c64; `pred`, `s32`, `u8` are none
 
 _CONVOLUTION_CALLS = {
@@ -65,6 +67,8 @@ _CONVOLUTION_CALLS = {
     "__cudnn$convBackwardInput": "input_gradient",
     "__cudnn$convBackwardFilter": "kernel_gradient",
 }
+
+_ATTENTION_CALL = "__cudnn$fmha"
 
 _MATMUL_CALLS = ("__cublas$", "__onednn$matmul", "__triton_gemm", "__cutlass")
 
@@ -430,11 +434,11 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
     for instruction in inner.instructions.values():
         if instruction.opcode != "parameter" or instruction.name in updated:
             continue
-        users = inner.users[instruction.name]
-        whole = instruction.num_bytes
-        if users and all(u.opcode in ("slice", "dynamic-slice", "gather") for u in users):
-            whole = min(whole, sum(user.num_bytes for user in users))
-        total += whole
+        sliced = _sliced_elements(inner, instruction)
+        if sliced is None or sliced > instruction.size:
+            total += instruction.num_bytes
+        else:
+            total += instruction.num_bytes * sliced // max(1, instruction.size)
     for result in results:
         if result in updates and len(result.operands) > 1:
             update = inner.instructions.get(result.operands[1])
@@ -442,6 +446,25 @@ def _fusion_bytes(inner: Computation, fusion: Instruction) -> int:
         else:
             total += result.num_bytes
     return total or fusion.num_bytes
+
+
+def _sliced_elements(inner: Computation, value: Instruction) -> int | None:
+    """Elements of a value that slices take; None where anything else reads it.
+
+    A fusion makes what lies between, such as a factor, of those elements alone.
+    """
+    elements = 0
+    for user in inner.users[value.name]:
+        if user.opcode in ("slice", "dynamic-slice", "gather"):
+            elements += user.size
+        elif user.opcode in _ELEMENT_WISE and user.size == value.size and user is not inner.root:
+            behind = _sliced_elements(inner, user)
+            if behind is None:
+                return None
+            elements += behind
+        else:
+            return None
+    return elements or None
 
 
 def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) -> _Flops:
@@ -458,10 +481,34 @@ def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) ->
         output = {"forward": result, "input_gradient": lhs, "kernel_gradient": rhs}[role]
         adds = convolution_multiply_adds(instruction, kernel, output)
         return _Flops(2 * adds, 0, lhs.dtype, _passes(instruction, lhs.dtype))
+    if target.startswith(_ATTENTION_CALL):
+        return _attention_flops(instruction, lhs, is_gradient="Backward" in target)
     dims = re.search(r'"lhs_contracting_dimensions":(\[[^\]]*\])', instruction.attributes)
     if target.startswith(_MATMUL_CALLS) and dims:
         return _product(instruction, lhs, [int(dim) for dim in json.loads(dims[1])])
     return _Flops()
+
+
+def _attention_flops(instruction: Instruction, query: Shape, *, is_gradient: bool) -> _Flops:
+    """FLOPs of cuDNN's attention: two products, and five in its gradient, which makes scores again.
+
+    Of a causal mask and a window, pairs of a query and a key that it sees count. cuDNN computes
+    those beside them in a block too.
+    """
+    config = instruction.attributes
+    scores = re.search(r'"dimensions":\s*\[([^\]]*)\]', config)
+    if not scores:
+        return _Flops()
+    batch, heads, queries, keys = (int(size.strip(' "')) for size in scores[1].split(","))
+    seen = np.full(queries, keys)
+    if re.search(r'"mask_type":\s*"(?:PADDING_)?CAUSAL"', config):
+        seen = np.minimum(seen, np.arange(queries) + 1)
+    window = re.search(r'"sliding_window_length":\s*"?(\d+)', config)
+    if window and int(window[1]):
+        seen = np.minimum(seen, int(window[1]))
+    products = 5 if is_gradient else 2
+    flops = 2 * products * batch * heads * int(seen.sum()) * query.dims[-1]
+    return _Flops(flops, 0, query.dtype, 1)
 
 
 def _product(instruction: Instruction, lhs: Shape, contracted: list[int]) -> _Flops:
