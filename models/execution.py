@@ -8,6 +8,7 @@ import jax
 from dawnjax.models.dtypes import ComputeDtype
 
 Attention = Literal["products", "fused"]
+Normalization = Literal["fusions", "kernels"]
 Platform = Literal["cpu", "gpu", "tpu"]
 
 
@@ -29,6 +30,8 @@ class Execution:
         can be counted: no zeros are added to kernels or channels.
       attention: Scores, softmax and sum as separate products, or as one call that a GPU gives to
         cuDNN (where attention weights have no dropout).
+      normalization: Batch normalization in training as XLA fuses it, or by kernels where one GPU
+        makes fewer passes with them (`batch_norm.has_kernels`).
     """
 
     platform: Platform
@@ -37,6 +40,7 @@ class Execution:
     batch_shards: int = 1
     is_plain: bool = False
     attention: Attention = "products"
+    normalization: Normalization = "fusions"
 
 
 @jax.tree_util.register_dataclass
