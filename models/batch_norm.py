@@ -120,7 +120,13 @@ class BatchNorm(nnx.Module):
         if by_kernels:
             joined = activation
             outputs, moments = _normalize_by_kernels(
-                *(groups, scale, bias, origin, self.epsilon, self.execution, activation),
+                groups,
+                scale,
+                bias,
+                origin,
+                self.epsilon,
+                self.execution,
+                activation,
                 (inputs.shape[1], inputs.shape[2]) if halves else None,
             )
             outputs = outputs.reshape(len(inputs), *outputs.shape[2:])
@@ -161,7 +167,8 @@ def has_kernels(
       halves: Whether 2x2 windows are pooled first.
       execution: Says what is asked for, platform and devices.
     """
-    if execution.normalization != "kernels" or not (halves or activation not in (*_JOINED, None)):
+    is_asked_for = execution.normalization == "kernels" and not execution.is_plain
+    if not is_asked_for or not (halves or activation not in (*_JOINED, None)):
         return False
     obstacles = {
         f"no kernels on a {execution.platform}": execution.platform != "gpu",
@@ -344,8 +351,7 @@ _normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5, 6))
 _normalize_groups.defvjp(_normalize_forward, _normalize_backward)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6, 7))
-def _normalize_by_kernels(
+def _by_kernels(
     inputs: jax.Array,
     scale: jax.Array,
     bias: jax.Array,
@@ -372,8 +378,10 @@ def _normalize_by_kernels(
     Returns:
       The results, and the moments, whose gradient is 0.
     """
-    static = (epsilon, execution, activation, halved)
-    return _by_kernels_forward(inputs, scale, bias, origin, *static)[0]
+    results, _ = _by_kernels_forward(
+        inputs, scale, bias, origin, epsilon, execution, activation, halved
+    )
+    return results
 
 
 def _by_kernels_forward(inputs, scale, bias, origin, epsilon, execution, activation, halved):
@@ -381,8 +389,8 @@ def _by_kernels_forward(inputs, scale, bias, origin, epsilon, execution, activat
     if halved:
         from dawnjax.models import normalization_kernels  # Pallas takes a while to import
 
-        inputs, places, *sums = normalization_kernels.halve_and_sum(inputs, origin)
-        moments = _moments_of_sums(*sums, origin, inputs[0, ..., 0].size)
+        inputs, places, total, squares = normalization_kernels.halve_and_sum(inputs, origin)
+        moments = _moments_of_sums(total, squares, origin, inputs[0, ..., 0].size)
     else:
         moments = group_moments(inputs, origin, execution)
     outputs = _normalized(inputs, moments, scale, bias, epsilon, execution)
@@ -397,19 +405,19 @@ def _by_kernels_backward(epsilon, execution, activation, halved, residuals, cota
     del execution
     inputs, places, moments, scale, bias = residuals
     cotangent, _ = cotangents
-    of_inputs = normalization_kernels.Normalization(
-        *_factor_and_offset(moments, scale, bias, epsilon), moments.mean
-    )
-    sums = normalization_kernels.gradient_sums(inputs, cotangent, of_inputs, activation)
+    factor, offset = _factor_and_offset(moments, scale, bias, epsilon)
+    normalization = normalization_kernels.Normalization(factor, offset, moments.mean)
+    sums = normalization_kernels.gradient_sums(inputs, cotangent, normalization, activation)
     count = inputs[0, ..., 0].size
     channels, *of_params = _gradients_of_sums(*sums, moments, scale, epsilon, count)
+    combination = normalization_kernels.Combination(*channels)
     gradient = normalization_kernels.input_gradient(
-        *(inputs, cotangent, of_inputs, normalization_kernels.Combination(*channels)),
-        *(activation, halved, places),
+        inputs, cotangent, normalization, combination, activation, halved, places
     )
     return gradient, *of_params, jnp.zeros_like(scale)
 
 
+_normalize_by_kernels = jax.custom_vjp(_by_kernels, nondiff_argnums=(4, 5, 6, 7))
 _normalize_by_kernels.defvjp(_by_kernels_forward, _by_kernels_backward)
 
 

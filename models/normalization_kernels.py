@@ -62,7 +62,9 @@ class Combination(NamedTuple):
     offset: jax.Array
 
 
-def halve_and_sum(images: jax.Array, origin: jax.Array) -> tuple[jax.Array, ...]:
+def halve_and_sum(
+    images: jax.Array, origin: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Largest value of each 2x2 window, its place, and the sums of these values about an origin.
 
     Args:
@@ -77,7 +79,7 @@ def halve_and_sum(images: jax.Array, origin: jax.Array) -> tuple[jax.Array, ...]
     groups, group, height, width, channels = images.shape
     shape = (groups, group, height // 2, width // 2, channels)
     positions = math.prod(shape[1:4])
-    pooled, places, sums = _call(
+    pooled, places, (total, squares) = _call(
         "halve_and_sum",
         functools.partial(_halve_kernel, size=(height, width)),
         [_flat(images)],
@@ -86,7 +88,7 @@ def halve_and_sum(images: jax.Array, origin: jax.Array) -> tuple[jax.Array, ...]
         positions,
         sums=True,
     )
-    return pooled.reshape(shape), places.reshape(shape), *sums
+    return pooled.reshape(shape), places.reshape(shape), total, squares
 
 
 def gradient_sums(
@@ -192,19 +194,19 @@ def _call(
         return pl.BlockSpec((None, *shape[1:]), lambda column, program, group: (group, 0, 0))
 
     def body(*references: Any) -> None:
-        *references, totals = references if sums else (*references, None)
+        used = references[:-1] if sums else references
         start = pl.program_id(1) * (rows * _TILES)
         channel = pl.program_id(0) * width + jnp.arange(width, dtype=jnp.int32)
 
         def one(index: jax.Array, total: Any) -> Any:
             position = start + index * rows + jnp.arange(rows, dtype=jnp.int32)
             tile = _Tile(position, channel, position < positions)
-            values = kernel(tile, *references)
+            values = kernel(tile, *used)
             return tuple(t + v.sum(0) for t, v in zip(total, values, strict=True)) if sums else ()
 
         zeros = (jnp.zeros(width, jnp.float32),) * 2 if sums else ()
         for index, total in enumerate(lax.fori_loop(0, _TILES, one, zeros)):
-            totals[index, :] = total
+            references[-1][index, :] = total
 
     def run(*arguments: jax.Array, interpret: bool = False) -> Any:
         return pl.pallas_call(

@@ -59,6 +59,7 @@ def check(shape, halves, activation, dtype, batch):
 
         def loss(inputs, scale, bias):
             norm = BatchNorm(shape[-1], execution=execution)
+            assert norm.scale is not None
             norm.scale.set_value(scale)
             norm.bias.set_value(bias)
             outputs = norm(inputs, train=True, activation=activation, halves=halves)
