@@ -8,6 +8,7 @@
 # PART is one of
 #   record             cifar10_record in record mode, 100 seeds, and the peers' scripts; one peer a
 #                      call, or more --seconds: each searched kernels for 200 s on an H200
+#   record_net         train steps of cifar10_record: every variant
 #   speedrun           the same with cifar10_speedrun
 #   resnet50           train steps: every variant, against PyTorch
 #   amoebanet_d        train steps: every variant
@@ -94,7 +95,7 @@ run_part() {
         --peer_seconds="$((seconds * 3 / (5 * (${#peers[@]} > 1 ? ${#peers[@]} : 1))))" \
         ${peers[@]+"${peers[@]}"}
       ;;
-    resnet50 | amoebanet_d | transformer_big | gpt2_small)
+    record_net | resnet50 | amoebanet_d | transformer_big | gpt2_small)
       local how=(--seconds="$seconds")
       [ -n "$tiny" ] && how+=(--tiny --settings=eager --variants=base --rounds=1 --steps=2)
       run "$python" -m benchmarks steps --model="$1" "${how[@]}"
@@ -179,7 +180,7 @@ run_parts() {  # some parts, each in a process of its own, within --seconds for 
 }
 
 mkdir -p "$out"
-parts=(record speedrun resnet50 amoebanet_d transformer_big gpt2_small cifar10_resnet18 cifar10_wide_resnet34
+parts=(record speedrun record_net resnet50 amoebanet_d transformer_big gpt2_small cifar10_resnet18 cifar10_wide_resnet34
   cifar10_record multi30k digits profile_resnet50 profile_amoebanet_d start_up gpt2_peer)
 asked=("${parts[@]}")
 [[ $part = all || $part = plan ]] || IFS=, read -ra asked <<<"$part"

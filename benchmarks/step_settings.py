@@ -150,8 +150,44 @@ _GPT2_SMALL = Flagship(
     variants=("base", "attention_products", "latency_hiding", "no_triton_gemm"),
 )
 
+_RECORD_NET = Flagship(
+    flags=(
+        "--experiment=cifar10_record",
+        "--data=synthetic",
+        "--data.image_height=32",
+        "--data.image_width=32",
+        "--data.image_channels=3",
+        "--data.num_classes=10",
+        "--schedule=constant",
+        "--num_epochs=1000",
+    ),
+    batch=2000,
+    tiny_flags=(
+        "--data.image_height=16",
+        "--data.image_width=16",
+        "--model.group_widths=16,32,32",
+        "--compute_dtype=float32",
+    ),
+    tiny_batch=8,
+    unit="images",
+    limit_per_second=None,
+    goal="a run of 200 steps and one evaluation in 0.5 s, half the best peer's",
+    pytorch=False,
+    variants=(
+        "base",
+        "normalization_kernels",
+        "convolutions_in_graphs",
+        "kernels_in_one_graph",
+        "no_triton_gemm",
+        "latency_hiding",
+    ),
+)
+"""An epoch is one step, so from the fourth step on the whitening's bias has no gradient, as in five
+of a run's eight epochs."""
+
 FLAGSHIPS = {
     "gpt2_small": _GPT2_SMALL,
+    "record_net": _RECORD_NET,
     "resnet50": Flagship(
         flags=(
             "--experiment=imagenet_resnet50",
@@ -258,6 +294,11 @@ VARIANTS = {
     "latency_hiding": Variant(xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
     "no_command_buffers": Variant(xla_flags="--xla_gpu_enable_command_buffer="),
     "convolutions_in_graphs": Variant(xla_flags="--xla_gpu_enable_command_buffer=+CONVOLUTION"),
+    "normalization_kernels": Variant(execution=(("normalization", "kernels"),)),
+    "kernels_in_one_graph": Variant(
+        execution=(("normalization", "kernels"),),
+        xla_flags="--xla_gpu_enable_command_buffer=+CONVOLUTION",
+    ),
     "no_triton_gemm": Variant(xla_flags="--xla_gpu_enable_triton_gemm=false"),
     "autotune_all": Variant(xla_flags="--xla_gpu_exhaustive_tiling_search=true"),
 }

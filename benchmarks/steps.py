@@ -75,7 +75,7 @@ def _run(
             continue
         try:
             # PyTorch's side starts from what the first variant that is ready leaves; the others
-            # have the same parameters and must agree with it too.
+            # have the same parameters and must agree with it too, or with the first without it.
             state = "" if facts else folder
             with _ours(name, arguments, state, min(arguments.limit, left)) as ours:
                 kind = ours.ready["device_kind"].lower().replace(" ", "_")
@@ -91,7 +91,11 @@ def _run(
                 if flagship.pytorch and not arguments.without_pytorch and not facts:
                     pytorch, facts = _pytorch(kind, arguments, folder, end, stack)
                     results.add(pytorch=facts)
-                variants[name] = _measure(ours, pytorch, flagship, arguments)
+                measured = _measure(ours, pytorch, flagship, arguments)
+                first = next((v for v in variants.values() if "losses" in v), None)
+                if pytorch is None and first is not None and first["batch"] == measured["batch"]:
+                    measured["against_first"] = _agreement(measured, first)
+                variants[name] = measured
         except harness.SideFailed as failure:
             variants[name] = {"failed": str(failure)}
         rows.append(_row(name, variants[name], flagship))
@@ -204,10 +208,20 @@ def _checked(
     return {**check, **comparison.to_json()}
 
 
+def _agreement(measured: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
+    """Whether a variant has the losses of the first one, where no other side would tell."""
+    try:
+        tolerance = step_settings.CHECK_TOLERANCE[measured["dtype"]]
+        return harness.same_losses(measured["losses"], first["losses"], tolerance)
+    except harness.NotTheSame as failure:
+        return {"not_the_same": str(failure)}
+
+
 def _row(name: str, measured: dict[str, Any], flagship: step_settings.Flagship) -> list[str]:
     if "units_per_second" not in measured:
         return [name, (measured.get("failed") or measured["not_run"])[:60], "", "", "", ""]
     against = measured.get("against_pytorch", {})
+    compared = against or measured.get("against_first", {})
     ratio = against.get("ratio_median")
     low, high = against.get("ratio_interval_95", (None, None))
     share = measured["share_of_limit"]
@@ -216,7 +230,7 @@ def _row(name: str, measured: dict[str, Any], flagship: step_settings.Flagship) 
         f"{measured['units_per_second']:,.0f}",
         "-" if measured["mfu"] is None else f"{measured['mfu']:.3f}",
         "-" if share is None else f"{share:.3f}",
-        "not the same" if "not_the_same" in against else "-" if ratio is None else f"{ratio:.3f}",
+        "not the same" if "not_the_same" in compared else "-" if ratio is None else f"{ratio:.3f}",
         "-" if low is None else f"{low:.3f} to {high:.3f}",
     ]
 

@@ -1,12 +1,9 @@
 """Attention as one call, which a GPU gives to cuDNN, on one device or on several."""
 
-import functools
-import logging
-
 import jax
 import jax.numpy as jnp
 
-from dawnjax.models.execution import Execution, Platform
+from dawnjax.models.execution import Execution, Platform, say_once
 
 MOST_CHANNELS = 128
 """Of a head: above them cuDNN has no gradient on every GPU that it takes."""
@@ -95,7 +92,6 @@ def _why_products(query: jax.Array, key: jax.Array, shards: int, platform: Platf
     return ""
 
 
-@functools.cache
 def say_products(why: str) -> None:
     """Logs, once for each reason, that a GPU computes attention as separate products."""
-    logging.getLogger(__name__).warning("attention is computed as products: %s", why)
+    say_once(f"attention is computed as products: {why}")

@@ -24,7 +24,7 @@ from dawnjax.models.activations import Activation, activate
 from dawnjax.models.convolution import Conv, convolve, convolve_few, uniform_fan_in
 from dawnjax.models.execution import Execution, TrainingMoment
 from dawnjax.models.layers import ImageShape, Layers
-from dawnjax.models.pooling import halve, max_pool_side_by_side
+from dawnjax.models.pooling import max_pool_side_by_side
 
 WHITENING_SIZE = 2
 """Height and width of the patches that are whitened, in pixels."""
@@ -255,15 +255,13 @@ class Group(nnx.Module):
         def conv(channels: int) -> Conv:
             return layers.conv(channels, out_channels, 3, kernel_initializer=_partial_identity)
 
-        self.execution = layers.execution
         self.activation: Activation = config.activation
         self.conv_1, self.norm_1 = conv(in_channels), layers.norm(out_channels, scale=None)
         self.conv_2, self.norm_2 = conv(out_channels), layers.norm(out_channels, scale=None)
 
     def __call__(self, convolved: jax.Array, *, train: bool) -> jax.Array:
         """Maps [batch, height, width, out] to [batch, height // 2, width // 2, out]."""
-        hidden = halve(convolved, self.execution)
-        hidden = self.norm_1(hidden, train=train, activation=self.activation)
+        hidden = self.norm_1(convolved, train=train, activation=self.activation, halves=True)
         return self.norm_2(self.conv_2(hidden), train=train, activation=self.activation)
 
 

@@ -15,9 +15,8 @@ from flax import nnx
 
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
-from dawnjax.models import fused_attention
 from dawnjax.models.causal_attention import causal_attention
-from dawnjax.models.execution import Execution
+from dawnjax.models.execution import Execution, say_once
 from dawnjax.models.transformer import Transformer
 from dawnjax.plan import compilers
 from dawnjax.profile.hlo import analyze
@@ -138,7 +137,7 @@ def test_inside_of_a_program_for_each_device_its_rows_are_a_batch():
 def test_what_cudnn_does_not_take_is_products_and_said_once(platform, dtype, shape, why, caplog):
     execution, _ = placed(MeshShape(data=2))
     execution = dataclasses.replace(execution, platform=platform)
-    fused_attention.say_products.cache_clear()
+    say_once.cache_clear()
     query = jnp.ones(shape, dtype)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -164,7 +163,7 @@ import jax
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.causal_attention import causal_attention
-from dawnjax.models.execution import Execution
+from dawnjax.models.execution import Execution, say_once
 from dawnjax.plan.compilers import described_devices
 from dawnjax.plan.targets import parse_target
 
