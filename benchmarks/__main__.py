@@ -6,6 +6,8 @@ import runpy
 import sys
 from pathlib import Path
 
+from benchmarks import harness
+
 _NOT_BENCHMARKS = (
     *("__init__", "__main__", "harness", "step_settings", "our_steps", "pytorch_steps"),
     *("pytorch_settings", "pytorch_optimizers", "pytorch_trial", "recipe_import"),
@@ -32,6 +34,8 @@ def main() -> int:
     sys.argv = [f"python -m benchmarks {name}", *sys.argv[2:]]
     try:
         runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    except harness.SideFailed as failure:
+        sys.exit(f"{name}: a side failed: {failure}")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
