@@ -13,8 +13,8 @@ long on an Intel Xeon: the scans multiply small matrices.
 Not yet trained on this test set. A bfloat16 trial of the same recipe that was evaluated on the
 validation set had BLEU 9.4, 16.8, 25.2, 29.0 and 29.7 after 1 to 5 epochs, on 2 cores of an Intel
 Xeon virtual machine among other jobs. Its last parameters had 28.57 on the 2016 test set, and the
-target was set from that: it was chosen by looking at the test set. Seeds differ much: some learn to
-attend an epoch later or more, and may miss the target (docs/translation.md).
+target was set from that: it was chosen by looking at the test set. Seeds differ much:
+some lag by an epoch or more, and may miss the target (docs/translation.md).
 
 Source: the network of MLPerf's GNMT made smaller; bounds, rates and length were chosen here, on the
 validation set.
