@@ -5,7 +5,8 @@ A PyTorch user needs neither JAX nor Flax, so PyTorch's totals leave these secon
 
 import time
 
-import torch  # noqa: F401 - PyTorch's own, with NumPy, so it comes before the clock
+# PyTorch's own, with NumPy, so it comes before the clock.
+import torch  # noqa: F401  # pyright: ignore[reportMissingImports]
 
 _start = time.perf_counter()
 import dawnjax.config.experiment  # noqa: E402

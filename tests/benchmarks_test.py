@@ -342,7 +342,7 @@ def test_both_sides_of_gnmt_take_the_same_steps():
     for model in (trainer.model, trainer.average):
         model.load_state_dict(_as_pytorch(state.params, torch))
     arrays, pairs = experiment.data.load("train"), theirs.read_pairs(experiment)
-    rates = relative_schedule(experiment, trainer.spec)(np.arange(num_steps))
+    rates = np.asarray(relative_schedule(experiment, trainer.spec)(np.arange(num_steps)))
     for number in range(num_steps):
         rows = np.arange(num_rows) + number * num_rows
         batch = {name: array[rows] for name, array in arrays.items()} | {"index": rows}

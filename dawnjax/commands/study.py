@@ -275,7 +275,7 @@ def _estimate(row: "ArmFigures") -> str:
     """The expected time of an arm so far, with its interval once there is one."""
     if row.expected_seconds is None:
         return ""
-    ends = "" if row.low is None else f" ({rounded(row.low, 3)} to {rounded(row.high, 3)})"
+    ends = f" ({_ends(row, 3)})" if row.low is not None else ""
     return f", {row.reached} of {row.trials} reached, {rounded(row.expected_seconds, 3)} s{ends}"
 
 
@@ -314,7 +314,7 @@ def _text(study: Study, rows: "list[ArmFigures]") -> str:
     head += ["/ first", "95 %", "verdict"] if compares else []
     table = [head]
     for row in rows:
-        ends = "" if row.low is None else f"{rounded(row.low)} to {rounded(row.high)}"
+        ends = _ends(row, 4)
         cells = [row.arm, f"{row.reached} of {row.trials}", _number(row.mean_seconds)]
         cells += [_number(row.cv, 2), _number(row.expected_seconds), ends]
         cells += [_number(row.epochs_mean), _number(row.examples_per_second)]
@@ -327,6 +327,13 @@ def _text(study: Study, rows: "list[ArmFigures]") -> str:
     if study.kind == "scaling" and any("cpu" in machine for machine in machines):
         lines.append("simulated devices share this machine's cores: no speed-up is to be expected")
     return "\n".join(lines)
+
+
+def _ends(row: "ArmFigures", digits: int) -> str:
+    """The interval of the expected time, empty where there is none."""
+    if row.low is None or row.high is None:
+        return ""
+    return f"{rounded(row.low, digits)} to {rounded(row.high, digits)}"
 
 
 def _number(value: float | None, digits: int = 4) -> str:

@@ -100,7 +100,7 @@ def described_devices(target: Target) -> list[Any]:
 
 def _give_cudnn_version() -> None:
     """Lets JAX trace a call of cuDNN where that library is not: JAX asks it for its version."""
-    from jax_cuda12_plugin import _versions
+    from jax_cuda12_plugin import _versions  # pyright: ignore[reportMissingImports]
 
     _versions.cudnn_get_version = lambda: 10_000 * CUDNN_VERSION[0] + 100 * CUDNN_VERSION[1]
 

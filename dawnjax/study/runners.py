@@ -72,16 +72,15 @@ def _script(program: str, argv: Sequence[str], trial: str) -> str:
       trial: Its number, and flags of its own.
     """
     run = f"{program} study {shlex.join(argv)} --trial={trial}"
-    # A pod's first process, this shell, alone hears of a stop (SIGTERM), which ends its first wait.
-    # It listens before the trial begins, and hands on what it heard before the trial had a number.
-    hand_on = 'if [ -n "$pid" ]; then kill -TERM "$pid"; else stop=1; fi'
-    listen = f"pid=; stop=; trap '{hand_on}' TERM"
-    start = f'{run} & pid=$!; [ -z "$stop" ] || kill -TERM "$pid"'
-    wait = (
-        'wait "$pid"; status=$?; while kill -0 "$pid" 2>/dev/null; do wait "$pid"; status=$?; done'
-    )
+    # A pod's first process, this shell, alone hears of a stop (SIGTERM). It listens before the
+    # trial begins, and hands on what it heard before the trial had a number. A stop ends a wait;
+    # after one that comes as the trial ends no trial is left to wait for, and `wait` says 127.
+    hand_on = 'if [ -n "$pid" ]; then kill -TERM "$pid" 2>/dev/null; else early=1; fi'
+    listen = f"pid=; early=; status=127; trap 'asked=1; {hand_on}' TERM"
+    start = f'{run} & pid=$!; [ -z "$early" ] || kill -TERM "$pid"'
+    wait = 'asked=; wait "$pid"; now=$?; [ "$now" = 127 ] || status=$now; [ -n "$asked" ] || break'
     end = "case $status in 3|4) exit 0;; esac; exit $status"
-    return f"{listen}; {start}; {wait}; {end}"
+    return f"{listen}; {start}; while :; do {wait}; done; {end}"
 
 
 def _number(value: str) -> int | str:
