@@ -10,11 +10,11 @@ pairs in rows of 62 source and 64 target tokens, 8 rows (about 32 pairs) a step;
 is sacreBLEU's, cased, on detokenized text. float32, because a step of bfloat16 takes 1.25 times as
 long on an Intel Xeon: the scans multiply small matrices.
 
-Not yet trained on this test set. A bfloat16 trial of the same recipe that was evaluated on the
-validation set had BLEU 9.4, 16.8, 25.2, 29.0 and 29.7 after 1 to 5 epochs, on 2 cores of an Intel
-Xeon virtual machine among other jobs. Its last parameters had 28.57 on the 2016 test set, and the
-target was set from that: it was chosen by looking at the test set. Seeds differ much:
-some lag by an epoch or more, and may miss the target (docs/translation.md).
+Seed 0 did **not** reach the target on 2 cores of an Intel Xeon virtual machine: BLEU 17.4, 22.1 and
+23.7 after 3, 4 and 5 epochs. A bfloat16 trial of the same recipe, evaluated on the validation set,
+had 9.4, 16.8, 25.2, 29.0 and 29.7 after 1 to 5 epochs. Its last parameters had 28.57 on the 2016
+test set, and the target was set from that: it was chosen by looking at the test set. Trials differ
+much: some lag by an epoch or more, and miss the target (docs/translation.md).
 
 Source: the network of MLPerf's GNMT made smaller; bounds, rates and length were chosen here, on the
 validation set.
@@ -24,6 +24,7 @@ from dawnjax.config.experiment import (
     Adam,
     Evaluation,
     Experiment,
+    Observation,
     Target,
     WarmupLinear,
 )
@@ -46,6 +47,16 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="bleu", value=28.0),),
     target_note="chosen from one trial of this recipe, which had 28.57 on this test set",
     evaluation=Evaluation(weights="ema", first_epoch=3.0, global_batch_size=250),
+    observations=(
+        Observation(
+            hardware="2 cores of an Intel Xeon virtual machine",
+            trials=1,
+            reached=0,
+            mean_time_to_accuracy_seconds=None,
+            quality=23.65,
+            date="2026-11-25",
+        ),
+    ),
 )
 
 TINY = tiny(
