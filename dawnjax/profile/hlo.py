@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dawnjax.profile.attention_calls import ATTENTION_CALL, attention_call_flops
 from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
 from dawnjax.profile.hlo_text import (
     Computation,
@@ -67,8 +68,6 @@ _CONVOLUTION_CALLS = {
     "__cudnn$convBackwardInput": "input_gradient",
     "__cudnn$convBackwardFilter": "kernel_gradient",
 }
-
-_ATTENTION_CALL = "__cudnn$fmha"
 
 _MATMUL_CALLS = ("__cublas$", "__onednn$matmul", "__triton_gemm", "__cutlass")
 
@@ -481,34 +480,14 @@ def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) ->
         output = {"forward": result, "input_gradient": lhs, "kernel_gradient": rhs}[role]
         adds = convolution_multiply_adds(instruction, kernel, output)
         return _Flops(2 * adds, 0, lhs.dtype, _passes(instruction, lhs.dtype))
-    if target.startswith(_ATTENTION_CALL):
-        return _attention_flops(instruction, lhs, is_gradient="Backward" in target)
+    if target.startswith(ATTENTION_CALL):
+        config, channels = instruction.attributes, lhs.dims[-1]
+        flops = attention_call_flops(config, channels, is_gradient="Backward" in target)
+        return _Flops(flops, 0, lhs.dtype, 1)
     dims = re.search(r'"lhs_contracting_dimensions":(\[[^\]]*\])', instruction.attributes)
     if target.startswith(_MATMUL_CALLS) and dims:
         return _product(instruction, lhs, [int(dim) for dim in json.loads(dims[1])])
     return _Flops()
-
-
-def _attention_flops(instruction: Instruction, query: Shape, *, is_gradient: bool) -> _Flops:
-    """FLOPs of cuDNN's attention: two products, and five in its gradient, which makes scores again.
-
-    Of a causal mask and a window, pairs of a query and a key that it sees count. cuDNN computes
-    those beside them in a block too.
-    """
-    config = instruction.attributes
-    scores = re.search(r'"dimensions":\s*\[([^\]]*)\]', config)
-    if not scores:
-        return _Flops()
-    batch, heads, queries, keys = (int(size.strip(' "')) for size in scores[1].split(","))
-    seen = np.full(queries, keys)
-    if re.search(r'"mask_type":\s*"(?:PADDING_)?CAUSAL"', config):
-        seen = np.minimum(seen, np.arange(queries) + 1)
-    window = re.search(r'"sliding_window_length":\s*"?(\d+)', config)
-    if window and int(window[1]):
-        seen = np.minimum(seen, int(window[1]))
-    products = 5 if is_gradient else 2
-    flops = 2 * products * batch * heads * int(seen.sum()) * query.dims[-1]
-    return _Flops(flops, 0, query.dtype, 1)
 
 
 def _product(instruction: Instruction, lhs: Shape, contracted: list[int]) -> _Flops:
