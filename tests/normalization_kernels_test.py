@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from record_nets import logits_and_gradients
 
 from dawnjax.models.batch_norm import BatchNorm, has_kernels
 from dawnjax.models.execution import Execution
-from dawnjax.models.pure_model import pure_model
 from dawnjax.models.record_net import RecordNet
 
 PLAIN = Execution(platform="gpu", compute_dtype="float32", batch_norm_group_size=2)
@@ -75,23 +75,8 @@ def check(shape, halves, activation, dtype, batch):
 
 
 def test_a_network_learns_the_same_with_kernels():
-    images = jnp.asarray(np.random.default_rng(0).normal(size=(4, 23, 16, 3)), jnp.float32)
-
-    def logits_and_gradients(execution):
-        model = pure_model(
-            lambda rngs: RecordNet(group_widths=(16, 32, 32)).build(
-                image_shape=(23, 16, 3), num_classes=10, execution=execution, rngs=rngs
-            )
-        )
-        params, stats = model.init(jax.random.key(0))
-
-        def loss(params):
-            logits = model.apply(params, stats, images, train=True)[0]
-            return jnp.square(logits).sum(), logits
-
-        return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
-
-    ours, plain = logits_and_gradients(KERNELS), logits_and_gradients(PLAIN)
+    config = RecordNet(group_widths=(16, 32, 32))
+    ours, plain = (logits_and_gradients(config, execution) for execution in (KERNELS, PLAIN))
     for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
 

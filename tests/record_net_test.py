@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from record_nets import logits_and_gradients
 
 from dawnjax.models.activations import activate
 from dawnjax.models.execution import Execution, TrainingMoment
@@ -152,24 +153,11 @@ def test_a_bias_that_no_longer_learns_has_no_gradient_and_all_others_keep_theirs
 
 @pytest.mark.parametrize("activation", ["gelu", "silu"])
 def test_a_gpus_network_is_the_same_function(activation):
-    images = jnp.asarray(np.random.default_rng(0).normal(size=(4, 23, 16, 3)), jnp.float32)
-
-    def logits_and_gradients(platform):
-        execution = dataclasses.replace(EXECUTION, platform=platform)
-        model = pure_model(
-            lambda rngs: RecordNet(group_widths=(25, 8, 8), activation=activation).build(
-                image_shape=(23, 16, 3), num_classes=10, execution=execution, rngs=rngs
-            )
-        )
-        params, stats = model.init(jax.random.key(0))
-
-        def loss(params):
-            logits = model.apply(params, stats, images, train=True)[0]
-            return jnp.square(logits).sum(), logits
-
-        return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
-
-    ours, plain = logits_and_gradients("gpu"), logits_and_gradients("tpu")
+    config = RecordNet(group_widths=(25, 8, 8), activation=activation)
+    ours, plain = (
+        logits_and_gradients(config, dataclasses.replace(EXECUTION, platform=platform))
+        for platform in ("gpu", "tpu")
+    )
     for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
 
