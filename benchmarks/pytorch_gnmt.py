@@ -53,10 +53,11 @@ class GNMT(nn.Module):
         self.classifier = nn.Linear(width, vocabulary_size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -config.initial_bound, config.initial_bound)
+        nn.init.uniform_(self.embedding.weight, -config.embedding_bound, config.embedding_bound)
         for layer in (self.encoder_forward, self.encoder_backward, *self.encoder, *self.decoder):
             nn.init.zeros_(layer.bias_hh_l0).requires_grad_(False)  # only ever added to the first
         nn.init.zeros_(self.query.bias)
-        nn.init.constant_(self.length, config.attention_length or width**-0.5)
+        nn.init.constant_(self.length, width**-0.5)
 
     def drop(self, hidden: torch.Tensor) -> torch.Tensor:
         return F.dropout(hidden, self.rate, self.training)

@@ -25,7 +25,6 @@ from flax import nnx
 from dawnjax.limits import (
     FractionBelowOne,
     Limit,
-    NonNegative,
     OneOrMore,
     Positive,
     check_fields,
@@ -49,11 +48,11 @@ class GNMT:
       num_layers: Layers of the encoder, and of the decoder.
       width: Channels of the embedding and of each layer, a direction.
       dropout_rate: Dropout of each layer's input.
-      initial_bound: All parameters but the attention's length and bias start uniform between plus
-        and minus this. A gate's input deviates by about the square of it times the root of the
-        width: a narrower network needs a larger one. MLPerf's reference has 0.1 (`init_lstm_`).
-      attention_length: The length with which the attention's score vector starts, the largest
-        difference of scores being a few times that; 0 takes 1 / sqrt(width), as MLPerf's reference.
+      initial_bound: All parameters but the embedding and the attention's length and bias start
+        uniform between plus and minus this. MLPerf's reference has 0.1 (`init_lstm_`).
+      embedding_bound: The same of the embedding. Each layer of a narrow network shrinks its input
+        at first. With a small embedding the attention then settles on one place of the source, and
+        stays there for epochs (docs/translation.md).
     """
 
     TAG: ClassVar[str] = "gnmt"
@@ -63,7 +62,7 @@ class GNMT:
     width: OneOrMore[int] = 1024
     dropout_rate: FractionBelowOne = 0.2
     initial_bound: Positive[float] = 0.1
-    attention_length: NonNegative[float] = 0.0
+    embedding_bound: Positive[float] = 0.1
 
     def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "GNMTModule":
         """Makes the network for a joint vocabulary."""
@@ -134,7 +133,7 @@ class GNMTModule(nnx.Module):
         self.config = config
         self.execution, self.arithmetic = execution, arithmetic_of(execution)
         width, bound = config.width, config.initial_bound
-        self.embedding = uniform((vocabulary_size, width), bound, rngs)
+        self.embedding = uniform((vocabulary_size, width), config.embedding_bound, rngs)
 
         def layer(in_width: int) -> LSTM:
             return LSTM(in_width, width, self.arithmetic, bound, rngs)
@@ -278,8 +277,7 @@ class Attention(nnx.Module):
         self.query_kernel = uniform((width, width), bound, rngs)
         self.key_kernel = uniform((width, width), bound, rngs)
         self.direction = uniform((width,), bound, rngs)
-        length = config.attention_length or 1 / math.sqrt(width)
-        self.length = nnx.Param(jnp.full((), length, jnp.float32))
+        self.length = nnx.Param(jnp.full((), 1 / math.sqrt(width), jnp.float32))
         self.bias = nnx.Param(jnp.zeros(width, jnp.float32))
 
     def keys(self, encoded: jax.Array) -> jax.Array:

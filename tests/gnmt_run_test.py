@@ -44,7 +44,7 @@ FLOAT32 = "--compute_dtype=float32"
 LEARNS = [
     *("--num_epochs=40", "--model.width=48", "--model.dropout_rate=0", "--evaluation.weights=raw"),
     *("--optimizer.base_learning_rate=1e-2", "--schedule.warmup_epochs=2"),
-    *("--model.initial_bound=0.3", "--model.num_layers=2", "--model.attention_length=1.5"),
+    *("--model.initial_bound=0.3", "--model.num_layers=2"),
 ]
 """What lets the small translator say something: 320 steps."""
 
@@ -146,7 +146,7 @@ def test_a_run_is_evaluated_answered_and_reported(train, tmp_path, capsys):
     [
         (["--model.num_layers=1"], "model.num_layers=1 must be 2 or more"),
         (["--model.initial_bound=0"], "model.initial_bound=0.0 must be above 0"),
-        (["--model.attention_length=-1"], "model.attention_length=-1.0 must be 0 or more"),
+        (["--model.embedding_bound=0"], "model.embedding_bound=0.0 must be above 0"),
         (["--task.scoring.tokenizer=char"], "task.scoring.tokenizer"),
     ],
 )
