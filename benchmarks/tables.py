@@ -168,7 +168,13 @@ TABLES = {
     ),
     **{
         name: Table(_NOTES, each("what | seen | hardware | date", notes(name)))
-        for name in ("single_runs", "translation_runs", "gnmt_seeds", "span_answering_runs")
+        for name in (
+            "single_runs",
+            "translation_runs",
+            "gnmt_recipes",
+            "gnmt_target",
+            "span_answering_runs",
+        )
     },
     "repeats": Table(_NOTES, each("benchmark | seen | hardware | date", notes("repeats"))),
     "kept": Table(_NOTES, each("change | effect | hardware | date", notes("kept"))),

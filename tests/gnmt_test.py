@@ -41,6 +41,16 @@ def test_the_published_size_has_the_counted_parameters():
     assert count == encoder + decoder + words == 160_634_433
 
 
+def test_parameters_start_within_their_bounds():
+    module = build(GNMT(num_layers=2, width=16, initial_bound=0.2, embedding_bound=1.0), 100)
+    embedding, length = module.embedding[...], module.attention.length[...]
+    assert 0.99 < np.abs(embedding).max() <= 1.0
+    assert float(length) == pytest.approx(1 / 4)
+    for path, param in nnx.iter_graph(module):
+        if isinstance(param, nnx.Param) and param[...].size > 500 and path != ("embedding",):
+            assert 0.19 < np.abs(param[...]).max() <= 0.2
+
+
 def test_multiply_adds_are_those_of_the_program():
     module = build()
     graph, params = nnx.split(module)
