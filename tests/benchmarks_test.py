@@ -321,10 +321,8 @@ def test_both_sides_of_gnmt_draw_their_parameters_alike():
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
     from benchmarks import pytorch_gnmt as theirs
 
-    experiment = dataclasses.replace(
-        theirs.EXPERIMENT, model=dataclasses.replace(theirs.EXPERIMENT.model, width=32)
-    )
-    model, vocabulary_size = experiment.model, 500
+    model = dataclasses.replace(theirs.EXPERIMENT.model, num_layers=3, width=32)
+    experiment, vocabulary_size = dataclasses.replace(theirs.EXPERIMENT, model=model), 500
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
     made = pure_model(
         lambda rngs: model.build(vocabulary_size=vocabulary_size, execution=execution, rngs=rngs)
