@@ -15,14 +15,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["NPROC"] = "16"
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICK}"
 
-import jax
-import numpy as np
 
-from dawnjax.config.experiment_flags import parse_request
-from dawnjax.feed import TrainFeed, input_shapes
-from dawnjax.machine.mesh import make_mesh, place, replicated
-from dawnjax.programs import compile_training
-from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+from first_steps import train_steps
 
 NUM_STEPS = 4
 
@@ -41,24 +35,7 @@ FLAGS = [
 
 def first_losses(num_devices: int, *flags: str) -> list[float]:
     """Trains the first steps and returns their losses."""
-    request, _ = parse_request("train", [*FLAGS, *flags])
-    experiment, options = request.experiment, request.options
-    spec = experiment.data.spec()
-    mesh = make_mesh(options.mesh, jax.devices()[:num_devices])
-    recipe = make_recipe(experiment, spec, mesh, None, options.weight_update_sharding)
-    shapes = input_shapes(experiment, spec, options, mesh)
-    programs = compile_training(recipe, shapes, 1, lambda *_: None)
-    make_key = jax.jit(
-        lambda: jax.random.key(3, impl=PRNG_IMPLEMENTATION), out_shardings=replicated(mesh)
-    )
-    key = make_key()
-    feed = TrainFeed(shapes, mesh, experiment.data.load("train"), seed=3, steps_per_call=1)
-    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
-    losses = []
-    for step in range(NUM_STEPS):
-        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
-        losses.append(float(metrics.losses[0]))
-    return losses
+    return train_steps(num_devices, *FLAGS, *flags, steps=NUM_STEPS)[1]
 
 
 if __name__ == "__main__":

@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
-from trained import final_state_of, result_of
+from first_steps import run_steps
+from trained import failing_at_call, final_state_of, result_of
 
 from dawnjax.__main__ import main
-from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_flags import load_experiment, parse_request
 from dawnjax.config.run_options import RunOptions
-from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.official.mlperf_rounds import model as official_model
-from dawnjax.programs import compile_evaluation, compile_training
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
 FLAGS = [
@@ -49,42 +46,18 @@ LEARNS = [
 """What lets the small translator say something: 320 steps."""
 
 
-def run_steps(num_devices: int, *flags: str, steps: int = 6):
-    """Trains the first steps; returns their losses, and the metrics after them."""
-    request, _ = parse_request("train", [*FLAGS, *flags])
-    experiment, data = request.experiment, request.experiment.data
-    spec = data.spec()
-    experiment.validate(spec)
-    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
-    recipe = make_recipe(experiment, spec, mesh)
-    shapes = input_shapes(experiment, spec, request.options, mesh)
-    programs = compile_training(recipe, shapes, 1, lambda *_: None)
-    evaluation = compile_evaluation(recipe, shapes, lambda *_: None)
-    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
-    feed = TrainFeed(shapes, mesh, data.load("train"), seed=3, steps_per_call=1)
-    feed.start([(step, 1) for step in range(steps)])
-    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
-    losses = []
-    for step in range(steps):
-        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
-        losses.append(float(metrics.losses[0]))
-    feed.close()
-    split = EvaluationFeed(shapes, mesh, data.load("eval"))
-    return losses, evaluate(recipe, evaluation, state, split, in_flight=2)
-
-
 def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics():
-    alone, metrics = run_steps(1, FLOAT32)
+    alone, metrics = run_steps(1, *FLAGS, FLOAT32)
     assert np.isfinite(alone).all() and len(set(alone)) == 6
     # Sums are split differently: the last bits differ and grow step by step.
     # Two devices share each parameter, and two pairs of devices the batch.
-    losses, sharded = run_steps(4, FLOAT32, "--mesh.fsdp=2", "--data_placement=host")
+    losses, sharded = run_steps(4, *FLAGS, FLOAT32, "--mesh.fsdp=2", "--data_placement=host")
     np.testing.assert_allclose(losses, alone, atol=2e-5)
     assert sharded["loss"] == pytest.approx(metrics["loss"], abs=2e-5)
 
 
 def test_it_learns_to_translate_words_in_their_places():
-    losses, metrics = run_steps(1, *LEARNS, "--compute_dtype=bfloat16", steps=320)
+    losses, metrics = run_steps(1, *FLAGS, *LEARNS, "--compute_dtype=bfloat16", steps=320)
     # Nothing that ignores the source has a loss below the mean entropy of a word, about 2.5.
     assert float(metrics["loss"]) < 1.0 and losses[-1] < losses[0] - 1
     assert float(metrics["bleu"]) > 30
@@ -102,19 +75,10 @@ def train(tmp_path, compile_cache):
     return run
 
 
-def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path, monkeypatch):
+def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path):
     flags = ["--checkpoint.every_steps=4", "--steps_per_call=4"]
     assert train(*flags, run_dir="whole")[0] == 3
-    real, calls = CallQueue.add, []
-
-    def fail_late(queue, metrics, num_steps):
-        real(queue, metrics, num_steps)
-        calls.append(num_steps)
-        if len(calls) == 3:
-            raise RuntimeError("as if killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CallQueue, "add", fail_late)
+    with failing_at_call(3):
         assert train(*flags, run_dir="cut")[0] == 1
     status, result = train(*flags, run_dir="cut")
     assert status == 3 and result["interruptions"] == 1

@@ -9,28 +9,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from first_steps import train_steps, training
 from flax import nnx
-from trained import final_state_of, result_of
+from trained import failing_at_call, final_state_of, result_of
 
 from dawnjax.__main__ import main
-from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment import Target
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
-from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline import token_shards
 from dawnjax.input_pipeline.dataset import DataError
 from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.token_shards import TokenShards, shard_of
 from dawnjax.input_pipeline.token_words import words_file
-from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.models import causal_attention
 from dawnjax.models.execution import Execution
 from dawnjax.models.language_model import LanguageModel
-from dawnjax.programs import compile_training
 from dawnjax.tasks.language_modelling import LanguageModelling, WindowStages
 from dawnjax.tasks.task import Setting
-from dawnjax.train_step import PRNG_IMPLEMENTATION, execution_of, make_recipe
+from dawnjax.train_step import execution_of, make_recipe
 
 SEPARATOR = 256
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
@@ -332,27 +330,6 @@ def train(tmp_path, compile_cache):
     return run
 
 
-def losses_of_steps(num_devices, *flags):
-    """Trains six steps; gives their losses."""
-    request, _ = parse_request("train", [*FLAGS, *flags])
-    experiment, options = request.experiment, request.options
-    spec = experiment.data.spec()
-    mesh = make_mesh(options.mesh, jax.devices()[:num_devices])
-    recipe = make_recipe(experiment, spec, mesh, 0, options.weight_update_sharding)
-    shapes = input_shapes(experiment, spec, options, mesh)
-    programs = compile_training(recipe, shapes, 1, lambda *_: None)
-    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
-    feed = TrainFeed(shapes, mesh, experiment.data.load("train"), seed=3, steps_per_call=1)
-    feed.start([(step, 1) for step in range(6)])
-    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
-    losses = []
-    for step in range(6):
-        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
-        losses.append(float(metrics.losses[0]))
-    feed.close()
-    return losses, programs.train.as_text()
-
-
 def test_model_flops_hold_attention_whatever_computes_it():
     request, _ = parse_request("train", FLAGS)
     experiment, mesh = request.experiment, make_mesh(request.options.mesh, jax.devices()[:1])
@@ -367,46 +344,41 @@ def test_model_flops_hold_attention_whatever_computes_it():
 
 def test_devices_and_a_split_update_do_not_change_the_mathematics():
     wide = "--model.width=128"  # matrices that are large enough to be split
-    alone, _ = losses_of_steps(1, wide)
+    _, alone = train_steps(1, *FLAGS, wide)
     assert alone[-1] < alone[0]
     for num_devices, flags in (
         (4, ["--mesh.fsdp=2"]),
         (4, ["--weight_update_sharding=true"]),
         (1, ["--accumulation_steps=4"]),
     ):
-        losses, _ = losses_of_steps(num_devices, wide, *flags)
+        _, losses = train_steps(num_devices, *FLAGS, wide, *flags)
         np.testing.assert_allclose(losses, alone, atol=2e-3)
 
 
 def test_devices_share_each_part_of_a_batch():
     """A part of a batch of 16 rows has 8; each of four devices computes two of them."""
-    losses, program = losses_of_steps(4, "--accumulation_steps=2")
+    parts = (*FLAGS, "--accumulation_steps=2")
+    _, losses = train_steps(4, *parts)
+    program = training(4, *parts).train.as_text()
     assert "f32[2,32,257]" in program and "f32[8,32,257]" not in program
-    np.testing.assert_allclose(losses, losses_of_steps(1)[0], atol=2e-3)
+    np.testing.assert_allclose(losses, train_steps(1, *FLAGS)[1], atol=2e-3)
 
 
 def test_devices_share_the_matrices_of_a_split_update():
     """Two layers have eight kernels of 128 x 128: of a stack of eight each device has two."""
-    wide = "--model.width=128"
-    _, whole = losses_of_steps(4, wide)
-    _, split = losses_of_steps(4, wide, "--weight_update_sharding=true")
+    wide = (*FLAGS, "--model.width=128")
+    whole, split = (
+        training(4, *wide, *flags).train.as_text()
+        for flags in ((), ("--weight_update_sharding=true",))
+    )
     assert "f32[8,128,128]" in whole and "f32[2,128,128]" not in whole
     assert "f32[2,128,128]" in split
 
 
-def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path, monkeypatch):
+def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path):
     flags = ["--targets.0.value=0", "--checkpoint.every_steps=2", "--compute_dtype=bfloat16"]
     assert train(*flags, run_dir="whole")[0] == 3
-    real, calls = CallQueue.add, []
-
-    def fail_late(queue, metrics, num_steps):
-        real(queue, metrics, num_steps)
-        calls.append(num_steps)
-        if len(calls) == 5:
-            raise RuntimeError("as if killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CallQueue, "add", fail_late)
+    with failing_at_call(5):
         assert train(*flags, "--steps_per_call=1", run_dir="cut")[0] == 1
     status, result = train(*flags, run_dir="cut")
     assert status == 3 and result["interruptions"] == 1

@@ -1,6 +1,5 @@
 """Recommendation: the network, the draws, the ranks, and runs from a flag to a result."""
 
-import functools
 import json
 import math
 from pathlib import Path
@@ -10,26 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trained import final_state_of, result_of
+from first_steps import run_steps
+from trained import failing_at_call, final_state_of, result_of
 
 from dawnjax.__main__ import main
-from dawnjax.call_queue import CallQueue
-from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import RunOptions
-from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.interactions import InteractionsSpec, draw_negatives, rated
 from dawnjax.input_pipeline.movielens import MovieLens
-from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.execution import Execution
 from dawnjax.models.neumf import NeuMF
 from dawnjax.models.pure_model import pure_model
 from dawnjax.official.mlperf_rounds import model as official_model
-from dawnjax.programs import compile_evaluation, compile_training
 from dawnjax.tasks.recommendation import Recommendation, draw_unseen, ranks_of_first
 from dawnjax.tasks.task import Moment
-from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+from dawnjax.train_step import make_recipe
 
 PLAIN = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
 
@@ -227,59 +222,28 @@ def test_evaluation_negatives_are_unrated_even_and_fixed():
     assert drawn[0, :9].tolist() == [3, 4, 7, 2, -1, 11, -1, 10, -1]
 
 
-def build(num_devices: int, *flags: str):
-    request, _ = parse_request("train", [*FLAGS, *flags])
-    experiment = request.experiment
-    spec = experiment.data.spec()
-    experiment.validate(spec)
-    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
-    recipe = make_recipe(experiment, spec, mesh)
-    shapes = input_shapes(experiment, spec, request.options, mesh)
-    return recipe, shapes
-
-
-@functools.cache
-def run_steps(num_devices: int, *flags: str, steps: int = 6):
-    """Trains the first steps; returns their losses, and the metrics after them."""
-    recipe, shapes = build(num_devices, *flags)
-    programs = compile_training(recipe, shapes, 1, lambda *_: None)
-    evaluation = compile_evaluation(recipe, shapes, lambda *_: None)
-    mesh, data = recipe.mesh, recipe.experiment.data
-    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
-    feed = TrainFeed(shapes, mesh, data.load("train"), seed=3, steps_per_call=1)
-    feed.start([(step, 1) for step in range(steps)])
-    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
-    losses = []
-    for step in range(steps):
-        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
-        losses.append(float(metrics.losses[0]))
-    feed.close()
-    split = EvaluationFeed(shapes, mesh, data.load("eval"))
-    return losses, evaluate(recipe, evaluation, state, split, in_flight=2)
-
-
 def test_the_number_of_devices_the_placement_and_the_parts_do_not_change_the_mathematics():
     fast = "--optimizer.base_learning_rate=0.02"
-    alone, metrics = run_steps(1, fast)
+    alone, metrics = run_steps(1, *FLAGS, fast)
     assert len(set(alone)) == 6 and alone[-1] < alone[0]
     for devices, flags in (
         (4, []),
         (4, ["--data_placement=host", "--mesh.fsdp=2"]),
     ):
-        losses, sharded = run_steps(devices, fast, *flags)
+        losses, sharded = run_steps(devices, *FLAGS, fast, *flags)
         np.testing.assert_allclose(losses, alone, atol=2e-5)
         assert sharded == pytest.approx(metrics, abs=0.02)  # of 64 users one may change its rank
 
 
 def test_a_part_of_a_batch_draws_its_own_negatives():
-    losses, _ = run_steps(1, "--accumulation_steps=2")
-    np.testing.assert_allclose(losses, run_steps(1)[0], atol=1e-6)
+    losses, _ = run_steps(1, *FLAGS, "--accumulation_steps=2")
+    np.testing.assert_allclose(losses, run_steps(1, *FLAGS)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_it_learns_what_is_near_a_user(dtype):
     flags = ["--optimizer.base_learning_rate=0.02", f"--compute_dtype={dtype}"]
-    _, metrics = run_steps(1, *flags, steps=160)
+    _, metrics = run_steps(1, *FLAGS, *flags, steps=160)
     # By chance the held-out item is among ten of 21 in 0.48 of the cases.
     assert float(metrics["hit_rate_at_10"]) > 0.8
 
@@ -297,20 +261,10 @@ def train(tmp_path, compile_cache):
     return run
 
 
-def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path, monkeypatch):
+def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path):
     flags = ["--num_epochs=4", "--targets.0.value=1", "--checkpoint.every_steps=8"]
     assert train(*flags, run_dir="whole")[0] == 3
-    real = CallQueue.add
-
-    def fail_late(queue, metrics, num_steps):
-        real(queue, metrics, num_steps)
-        failing["calls"] += 1
-        if failing["calls"] == 4:
-            raise RuntimeError("as if killed")
-
-    failing = {"calls": 0}
-    with monkeypatch.context() as patch:
-        patch.setattr(CallQueue, "add", fail_late)
+    with failing_at_call(4):
         assert train(*flags, "--steps_per_call=8", run_dir="cut")[0] == 1
     status, result = train(*flags, run_dir="cut")
     assert status == 3 and result["interruptions"] == 1

@@ -12,16 +12,15 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from first_steps import build, training
 
 from dawnjax import twin
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
-from dawnjax.feed import input_shapes
-from dawnjax.machine.mesh import make_mesh
-from dawnjax.programs import compile_training, options_for_size, state_shapes, xla_options
+from dawnjax.programs import options_for_size, state_shapes, xla_options
 from dawnjax.runs.log import read_events
-from dawnjax.train_step import Recipe, make_recipe
+from dawnjax.train_step import Recipe
 
 SMALL = [
     "--experiment=synthetic_image",
@@ -40,16 +39,8 @@ OTHER_COLLECTIVES = ("all-to-all", "collective-permute", "reduce-scatter")
 
 def compiled(*flags: str) -> tuple[Recipe, str]:
     """Gives the recipe of a small experiment on four devices, and its train program as text."""
-    request, _ = parse_request("train", [*SMALL, *flags])
-    experiment, options = request.experiment, request.options
-    spec = experiment.data.spec()
-    experiment.validate(spec)
-    options.validate()
-    mesh = make_mesh(options.mesh, jax.devices())
-    recipe = make_recipe(experiment, spec, mesh, None, options.weight_update_sharding)
-    shapes = input_shapes(experiment, spec, options, mesh)
-    programs: Any = compile_training(recipe, shapes, 1, lambda *_: None)
-    return recipe, re.sub(r"/\*.*?\*/", "", programs.train.as_text())
+    text = training(4, *SMALL, *flags).train.as_text()
+    return build(4, *SMALL, *flags)[0], re.sub(r"/\*.*?\*/", "", text)
 
 
 def collectives(text: str, kind: str) -> list[tuple[str, int, str]]:

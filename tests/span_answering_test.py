@@ -1,7 +1,6 @@
 """Span answering: scores, the networks, and runs from a flag to a result."""
 
 import dataclasses
-import functools
 import json
 import math
 from typing import Any
@@ -10,19 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from trained import final_state_of, result_of
+from first_steps import build, run_steps
+from trained import failing_at_call, final_state_of, result_of
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import our_runs
-from dawnjax.call_queue import CallQueue
-from dawnjax.config.experiment_flags import load_experiment, parse_request
+from dawnjax.config.experiment_flags import load_experiment
 from dawnjax.config.run_options import RunOptions
-from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.input_pipeline.dataset import Declaration
 from dawnjax.input_pipeline.questions import Lengths
 from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
-from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.bidaf import BiDAF
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
@@ -31,13 +28,12 @@ from dawnjax.models.spans import Tokens
 from dawnjax.official.dawnbench import TASKS
 from dawnjax.official.importer import import_results
 from dawnjax.profile.model_flops import product_flops
-from dawnjax.programs import compile_evaluation, compile_training
 from dawnjax.report import boards
 from dawnjax.tasks import span_answering
 from dawnjax.tasks.metric import KNOWN_METRICS
 from dawnjax.tasks.span_answering import F1, SpanAnswering, best_spans
 from dawnjax.tasks.span_scores import exact_match, f1_score, normalize, scores
-from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+from dawnjax.train_step import make_recipe
 
 PLAIN = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
 
@@ -263,45 +259,15 @@ def test_full_sizes_by_shape_evaluation(name):
     make_recipe(experiment, spec, make_mesh(RunOptions().mesh, jax.devices())).trace()
 
 
-def build(num_devices: int, *flags: str):
-    request, _ = parse_request("train", [*FLAGS, *flags])
-    experiment = request.experiment
-    spec = experiment.data.spec()
-    experiment.validate(spec)
-    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
-    recipe = make_recipe(experiment, spec, mesh)
-    return recipe, input_shapes(experiment, spec, request.options, mesh)
-
-
-@functools.cache
-def run_steps(num_devices: int, *flags: str, steps: int = 6):
-    """Trains the first steps; returns their losses, and the metrics after them."""
-    recipe, shapes = build(num_devices, *flags)
-    programs = compile_training(recipe, shapes, 1, lambda *_: None)
-    evaluation = compile_evaluation(recipe, shapes, lambda *_: None)
-    mesh, data = recipe.mesh, recipe.experiment.data
-    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
-    feed = TrainFeed(shapes, mesh, data.load("train"), seed=3, steps_per_call=1)
-    feed.start([(step, 1) for step in range(steps)])
-    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
-    losses = []
-    for step in range(steps):
-        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
-        losses.append(float(metrics.losses[0]))
-    feed.close()
-    split = EvaluationFeed(shapes, mesh, data.load("eval"))
-    return losses, evaluate(recipe, evaluation, state, split, in_flight=2)
-
-
 def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics():
     fast = "--optimizer.base_learning_rate=0.002"
-    alone, metrics = run_steps(1, fast)
+    alone, metrics = run_steps(1, *FLAGS, fast)
     assert len(set(alone)) == 6
     for devices, flags in (
         (1, ["--data_placement=host"]),
         (4, ["--data_placement=host", "--mesh.fsdp=2"]),
     ):
-        losses, sharded = run_steps(devices, fast, *flags)
+        losses, sharded = run_steps(devices, *FLAGS, fast, *flags)
         np.testing.assert_allclose(losses, alone, atol=2e-5)
         assert sharded == pytest.approx(metrics, abs=0.05)  # of 60 answers a few may be near ties
 
@@ -311,17 +277,17 @@ def test_it_learns_to_find_the_word_that_is_asked_for(dtype):
     flags = ["--optimizer.base_learning_rate=0.01", f"--compute_dtype={dtype}"]
     flags += ["--data.num_train_examples=512", "--num_epochs=25"]
     flags += ["--model.hidden_width=16", "--model.filters=16"]
-    losses, metrics = run_steps(1, *flags, steps=400)
+    losses, metrics = run_steps(1, *FLAGS, *flags, steps=400)
     # Without looking at the question, the right fact of 3.5 is found in 0.29 of the cases.
     assert float(metrics["f1_score"]) > 0.6 and losses[-1] < 1.5
 
 
 def test_vectors_from_outside_take_the_place_of_trained_ones():
-    recipe, _ = build(1, "--data.vector_width=16")
+    recipe, _ = build(1, *FLAGS, "--data.vector_width=16")
     assert "words" not in recipe.abstract_state.params["embedding"]
-    losses, _ = run_steps(1, "--data.vector_width=16")
+    losses, _ = run_steps(1, *FLAGS, "--data.vector_width=16")
     assert len(set(losses)) == 6 and np.isfinite(losses).all()
-    assert "words" in build(1)[0].abstract_state.params["embedding"]
+    assert "words" in build(1, *FLAGS)[0].abstract_state.params["embedding"]
 
 
 @pytest.fixture
@@ -337,20 +303,10 @@ def train(tmp_path, compile_cache):
     return run
 
 
-def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path, monkeypatch):
+def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path):
     flags = ["--num_epochs=4", "--targets.0.value=1", "--checkpoint.every_steps=8"]
     assert train(*flags, run_dir="whole")[0] == 3
-    real = CallQueue.add
-
-    def fail_late(queue, metrics, num_steps):
-        real(queue, metrics, num_steps)
-        failing["calls"] += 1
-        if failing["calls"] == 4:
-            raise RuntimeError("as if killed")
-
-    failing = {"calls": 0}
-    with monkeypatch.context() as patch:
-        patch.setattr(CallQueue, "add", fail_late)
+    with failing_at_call(4):
         assert train(*flags, "--steps_per_call=4", run_dir="cut")[0] == 1
     status, result = train(*flags, run_dir="cut")
     assert status == 3 and result["interruptions"] == 1

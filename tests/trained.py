@@ -1,12 +1,16 @@
 """What a run left behind, for the tests that compare runs."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
+from dawnjax.call_queue import CallQueue
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.config.run_options import MeshShape
 from dawnjax.earlier_run import read_run
@@ -50,3 +54,19 @@ def restored_checkpoint(recipe: Recipe, run_dir: Path) -> Restored:
     checkpoints.close()
     assert restored is not None
     return restored
+
+
+@contextlib.contextmanager
+def failing_at_call(number: int) -> Iterator[None]:
+    """Lets a run fail at a call of its train program, counted from 1, as if it were killed."""
+    real, calls = CallQueue.add, []
+
+    def add(queue: CallQueue, metrics: Any, num_steps: int) -> None:
+        real(queue, metrics, num_steps)
+        calls.append(num_steps)
+        if len(calls) == number:
+            raise RuntimeError("as if killed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CallQueue, "add", add)
+        yield

@@ -1,7 +1,6 @@
 """Translation from a flag to a result: tiny variants, devices, BLEU, resuming."""
 
 import dataclasses
-import functools
 import json
 import math
 import os
@@ -18,23 +17,21 @@ import pytest
 
 pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'dawnjax[text]')")
 pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+from first_steps import build, run_steps, training
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 from trained import final_state_of
 
 from dawnjax.__main__ import main
 from dawnjax.call_queue import CallQueue
-from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
-from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.feed import input_shapes
 from dawnjax.input_pipeline.dataset import TextSpec
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.journal import Journal
-from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.cross_entropy import token_losses
-from dawnjax.programs import compile_evaluation, compile_training
 from dawnjax.tasks import bleu
 from dawnjax.tasks.translation import decoder_inputs
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
@@ -151,51 +148,16 @@ def test_full_sizes_by_shape_evaluation(name, parameters):
     assert out["translations"].shape == totals["translations"].shape
 
 
-def build(text, num_devices, *flags):
-    request, _ = parse_request(
-        "train",
-        ["--experiment=multi30k_transformer", f"--data.data_dir={text}", *FLAGS, *flags],
-    )
-    experiment = request.experiment
-    spec = experiment.data.spec()
-    experiment.validate(spec)
-    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
-    recipe = make_recipe(experiment, spec, mesh)
-    return recipe, input_shapes(experiment, spec, request.options, mesh)
-
-
-@functools.cache
-def compiled(text, num_devices, *flags):
-    recipe, shapes = build(text, num_devices, *flags)
-    training = compile_training(recipe, shapes, 1, lambda *_: None)
-    return recipe, shapes, training, compile_evaluation(recipe, shapes, lambda *_: None)
-
-
-def run_steps(text, num_devices, *flags, steps=6):
-    """Trains the first steps; returns their losses, and the metrics after them."""
-    recipe, shapes, programs, evaluation = compiled(text, num_devices, *flags)
-    mesh = recipe.mesh
-    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
-    data = recipe.experiment.data
-    feed = TrainFeed(shapes, mesh, data.load("train"), seed=3, steps_per_call=1)
-    feed.start([(step, 1) for step in range(steps)])
-    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
-    losses = []
-    for step in range(steps):
-        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
-        losses.append(float(metrics.losses[0]))
-    feed.close()
-    split = EvaluationFeed(shapes, mesh, data.load("eval"))
-    metrics = evaluate(recipe, evaluation, state, split, in_flight=2)
-    return losses, metrics
+def flags_of(text):
+    return ["--experiment=multi30k_transformer", f"--data.data_dir={text}", *FLAGS]
 
 
 def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics(text):
-    alone, metrics = run_steps(text, 1)
+    alone, metrics = run_steps(1, *flags_of(text))
     assert np.isfinite(alone).all() and len(set(alone)) == 6
     # Sums are split differently: the last bits differ and grow step by step.
     for devices, flags in ((4, []), (4, ["--data_placement=host", "--mesh.fsdp=2"])):
-        losses, sharded_metrics = run_steps(text, devices, *flags)
+        losses, sharded_metrics = run_steps(devices, *flags_of(text), *flags)
         np.testing.assert_allclose(losses, alone, atol=2e-5)
         assert sharded_metrics["loss"] == pytest.approx(metrics["loss"], abs=2e-5)
         assert sharded_metrics["bleu"] == metrics["bleu"]
@@ -203,14 +165,14 @@ def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics(t
 
 def test_a_batch_in_parts_has_the_same_loss(text):
     """Rows hold different numbers of tokens, so that means of parts would differ."""
-    whole, _ = run_steps(text, 1, "--model.dropout_rate=0")
+    whole, _ = run_steps(1, *flags_of(text), "--model.dropout_rate=0")
     for devices, parts in ((1, 4), (4, 2)):
         flags = ["--model.dropout_rate=0", f"--accumulation_steps={parts}"]
-        np.testing.assert_allclose(run_steps(text, devices, *flags)[0], whole, atol=2e-5)
+        np.testing.assert_allclose(run_steps(devices, *flags_of(text), *flags)[0], whole, atol=2e-5)
 
 
 def test_the_loss_is_the_mean_over_tokens_and_not_over_rows(text):
-    recipe, _ = build(text, 1, "--task.label_smoothing=0", "--model.dropout_rate=0")
+    recipe, _ = build(1, *flags_of(text), "--task.label_smoothing=0", "--model.dropout_rate=0")
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
     state = jax.jit(recipe.initial_state)(key)
     rows = {
@@ -246,7 +208,8 @@ def test_the_loss_is_the_mean_over_tokens_and_not_over_rows(text):
 
 
 def test_data_parallel_reduces_gradients_and_two_scalars_at_once(text):
-    recipe, _, programs, _ = compiled(text, 4)
+    flags = flags_of(text)
+    recipe, programs = build(4, *flags)[0], training(4, *flags)
     hlo = re.sub(r"/\*.*?\*/", "", programs.train.as_text())
     for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
         assert not re.search(rf"= \S+ {collective}", hlo), collective
@@ -264,8 +227,8 @@ def test_data_parallel_reduces_gradients_and_two_scalars_at_once(text):
 
 def test_evaluation_is_exact_whatever_the_batch(text):
     """13 sentences in batches of 8, which pads, or of all at once, which pads for the devices."""
-    padded = run_steps(text, 4, steps=1)[1]
-    whole = run_steps(text, 1, "--evaluation.global_batch_size=13", steps=1)[1]
+    padded = run_steps(4, *flags_of(text), steps=1)[1]
+    whole = run_steps(1, *flags_of(text), "--evaluation.global_batch_size=13", steps=1)[1]
     assert whole["bleu"] == padded["bleu"]
     assert whole["loss"] == pytest.approx(padded["loss"], abs=1e-5)
 
@@ -327,7 +290,7 @@ def test_a_translator_learns_and_bleu_is_that_of_its_sentences(
         return real(hypotheses, references, scoring)
 
     monkeypatch.setattr(bleu, "corpus_bleu", record)
-    losses, metrics = run_steps(text, 1, *LEARNS, f"--compute_dtype={dtype}", steps=160)
+    losses, metrics = run_steps(1, *flags_of(text), *LEARNS, f"--compute_dtype={dtype}", steps=160)
     assert losses[-1] < losses[0] - 5
     assert float(metrics["bleu"]) > least_bleu
     assert float(metrics["loss"]) < 1.5

@@ -1,0 +1,64 @@
+"""The first steps of a run on simulated devices, for the tests that compare losses and metrics."""
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.evaluation import EvaluationFeed, evaluate
+from dawnjax.feed import InputShapes, TrainFeed, input_shapes
+from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.programs import EvaluationPrograms, TrainPrograms, compile_evaluation, compile_training
+from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
+
+
+@functools.cache
+def build(num_devices: int, *flags: str) -> tuple[Recipe, InputShapes]:
+    """The first stage's recipe, and the shapes of its inputs, of flags of `dawnjax train`."""
+    request, _ = parse_request("train", list(flags))
+    experiment, options = request.experiment, request.options
+    spec = experiment.data.spec()
+    experiment.validate(spec)
+    mesh = make_mesh(options.mesh, jax.devices()[:num_devices])
+    recipe = make_recipe(experiment, spec, mesh, 0, options.weight_update_sharding)
+    return recipe, input_shapes(experiment, spec, options, mesh)
+
+
+@functools.cache
+def training(num_devices: int, *flags: str) -> TrainPrograms:
+    """The compiled programs of training, a step a call."""
+    return compile_training(*build(num_devices, *flags), 1, lambda *_: None)
+
+
+@functools.cache
+def evaluation(num_devices: int, *flags: str) -> EvaluationPrograms:
+    """The compiled programs of an evaluation."""
+    return compile_evaluation(*build(num_devices, *flags), lambda *_: None)
+
+
+def train_steps(num_devices: int, *flags: str, steps: int = 6) -> tuple[TrainState, list[float]]:
+    """The state after the first steps, and their losses."""
+    recipe, shapes = build(num_devices, *flags)
+    programs, mesh = training(num_devices, *flags), recipe.mesh
+    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
+    data = recipe.experiment.data.load("train")
+    feed = TrainFeed(shapes, mesh, data, seed=3, steps_per_call=1)
+    feed.start([(step, 1) for step in range(steps)])
+    state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
+    losses = []
+    for step in range(steps):
+        state, metrics = programs.train(state, feed.resident, feed.inputs(step, 1), one_step, key)
+        losses.append(float(metrics.losses[0]))
+    feed.close()
+    return state, losses
+
+
+def run_steps(num_devices: int, *flags: str, steps: int = 6) -> tuple[list[float], dict[str, Any]]:
+    """The losses of the first steps, and the metrics after them."""
+    recipe, shapes = build(num_devices, *flags)
+    state, losses = train_steps(num_devices, *flags, steps=steps)
+    split = EvaluationFeed(shapes, recipe.mesh, recipe.experiment.data.load("eval"))
+    programs = evaluation(num_devices, *flags)
+    return losses, evaluate(recipe, programs, state, split, in_flight=2)
