@@ -8,13 +8,13 @@
 2 + 2 LSTM layers of width 256, 7,386,433 parameters with the joint vocabulary of 8,000. Rows hold
 31 source and 32 target tokens, which leaves 28,632 of the 29,000 pairs; 16 rows, about 31 pairs, a
 step. Greedy search; BLEU is sacreBLEU's, cased, on detokenized text. float32, because a step of
-bfloat16 takes 1.25 times as long on an Intel Xeon (100 steps, one run of each).
+bfloat16 took 1.25 times as long on an Intel Xeon (rows of 64 tokens, 100 steps, one run of each).
 
 The target was fixed before DawnJAX trained this recipe. Two trials of `benchmarks/pytorch_gnmt.py`
 with a schedule of 2 epochs had 26.15 and 25.78 at their end, on the test set.
 
 Expected: on 2 cores of an Intel Xeon virtual machine, seeds 0 to 2 reached it after 1.5 to 1.75
-epochs, 181 to 219 s (BLEU 25.0 to 26.7).
+epochs, 181 to 219 s (BLEU 25.0 to 26.7); seed 0 once more after 224 s.
 
 Source: the network of MLPerf's GNMT made smaller; bounds, rate and length were chosen here, on the
 validation set (docs/translation.md).
@@ -45,7 +45,7 @@ EXPERIMENT = Experiment(
     global_batch_size=16,
     ema_decay=0.995,
     targets=(Target(metric="bleu", value=25.0),),
-    target_note="a little below what two PyTorch trials of this recipe had on this test set",
+    target_note="a little below what two PyTorch trials of 2 epochs had on this test set",
     evaluation=Evaluation(weights="ema", first_epoch=1.5, every_epochs=0.25, global_batch_size=250),
     observations=(
         Observation(

@@ -51,8 +51,8 @@ class GNMT:
       initial_bound: All parameters but the embedding and the attention's length and bias start
         uniform between plus and minus this. MLPerf's reference has 0.1 (`init_lstm_`).
       embedding_bound: The same of the embedding. Each layer of a narrow network shrinks its input
-        at first. With a small embedding the attention then settles on one place of the source, and
-        stays there for epochs (docs/translation.md).
+        at first; with a small embedding the attention of `multi30k_gnmt` settled on the source's
+        first token (docs/translation.md).
     """
 
     TAG: ClassVar[str] = "gnmt"
