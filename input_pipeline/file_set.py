@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.prepared import (
     DESCRIPTION_BYTES,
@@ -97,7 +97,7 @@ def read_description(directory: pathlib.Path, dataset: str, schema_version: int)
     """
     path, again = directory / DESCRIPTION_FILE, _again(dataset)
     try:
-        body = bounded.load_json(bounded.read_plain(path, DESCRIPTION_BYTES))
+        body = records.load_json(records.read_plain(path, DESCRIPTION_BYTES))
         if body.get("dataset") != dataset:
             raise DataError(
                 f"{path}: describes {body.get('dataset')}, not {dataset}; {OTHER_DIRECTORY}"

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.dataset import DataError, Declaration, MissingDataError, Split
 from dawnjax.input_pipeline.interactions import InteractionsSpec, draw_negatives, split_of
 from dawnjax.input_pipeline.prepared import DESCRIPTION_BYTES, OTHER_DIRECTORY, directory_of
@@ -145,7 +145,7 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
     """
     path = directory / DESCRIPTION_FILE
     try:
-        body = bounded.load_json(bounded.read_plain(path, DESCRIPTION_BYTES))
+        body = records.load_json(records.read_plain(path, DESCRIPTION_BYTES))
         if body.get("dataset") != "movielens":
             kind = body.get("dataset")
             raise DataError(f"{path}: describes {kind}, not ratings; {OTHER_DIRECTORY}")

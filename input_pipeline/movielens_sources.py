@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.interactions import is_rated, rated
 from dawnjax.input_pipeline.movielens import (
@@ -97,12 +97,12 @@ def read_ratings(path: pathlib.Path) -> Ratings:
 
 def _read(path: pathlib.Path) -> bytes:
     try:
-        with bounded.open_plain(path) as file:
+        with records.open_plain(path) as file:
             if file.read(2) == _GZIP:
                 file.seek(0)
-                return bounded.gunzip(file, MOST_BYTES)
-        return bounded.read_plain(path, MOST_BYTES)
-    except bounded.BoundError as error:
+                return records.gunzip(file, MOST_BYTES)
+        return records.read_plain(path, MOST_BYTES)
+    except records.BoundError as error:
         raise DataError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise MissingDataError(f"{path}: no such file") from None

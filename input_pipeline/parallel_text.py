@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline import published, vocabulary
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, Split, TextSpec
 from dawnjax.input_pipeline.prepared import DESCRIPTION_BYTES, OTHER_DIRECTORY, directory_of
@@ -173,7 +173,7 @@ def read_description(directory: pathlib.Path) -> dict[str, Any]:
     """
     path = directory / DESCRIPTION_FILE
     try:
-        body = bounded.load_json(bounded.read_plain(path, DESCRIPTION_BYTES))
+        body = records.load_json(records.read_plain(path, DESCRIPTION_BYTES))
         if "sha256" not in body and "crc32" in body:  # the checksum of images
             raise DataError(
                 f"{path}: describes {body.get('dataset')}, not parallel text; {OTHER_DIRECTORY}"

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline import packing, vocabulary
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, TextSpec
 from dawnjax.input_pipeline.parallel_text import (
@@ -323,10 +323,10 @@ def _read_text(path: pathlib.Path) -> bytes:
         content = path.read_bytes()
         if content[:2] != b"\x1f\x8b":
             return content
-        return bounded.gunzip(
+        return records.gunzip(
             io.BytesIO(content), LARGEST_SMALL_TEXT + MAX_EXPANSION * len(content)
         )
-    except bounded.BoundError as error:
+    except records.BoundError as error:
         raise DataError(f"{path}: {error}, which no text does; unpack it first") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: damaged gzip file ({error})") from None

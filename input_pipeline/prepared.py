@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError, Split
 from dawnjax.input_pipeline.published import ImageFacts
 
@@ -149,7 +149,7 @@ def read_description(directory: pathlib.Path) -> Description:
     """
     path = directory / DESCRIPTION_FILE
     try:
-        text = bounded.read_plain(path, DESCRIPTION_BYTES)
+        text = records.read_plain(path, DESCRIPTION_BYTES)
     except FileNotFoundError:
         if is_prepared(directory):
             raise DataError(
@@ -158,7 +158,7 @@ def read_description(directory: pathlib.Path) -> Description:
         raise MissingDataError(f"{directory}: no prepared dataset there") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    except bounded.BoundError as error:
+    except records.BoundError as error:
         raise DataError(f"{path}: {error}; {_AGAIN}") from None
     description = _parse(path, text)
     for name, file in description.files.items():
@@ -518,7 +518,7 @@ def _body_crc32(body: dict[str, Any]) -> str:
 
 def _parse(path: pathlib.Path, text: bytes) -> Description:
     try:
-        body = bounded.load_json(text)
+        body = records.load_json(text)
         if "crc32" not in body and "sha256" in body:  # the checksum of parallel text
             raise DataError(
                 f"{path}: describes {body.get('dataset')}, no images; {OTHER_DIRECTORY}"

@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline import file_set
 from dawnjax.input_pipeline.dataset import DataError, Declaration, MissingDataError, Split
 from dawnjax.input_pipeline.prepared import directory_of
@@ -215,7 +215,7 @@ def _read_texts(directory: pathlib.Path, selection: Selection) -> EvaluatedTexts
     body = file_set.read_description(directory, DATASET, SCHEMA_VERSION)
     content = file_set.read_file(directory, body, TEXTS_FILE)
     try:
-        texts = bounded.load_json(content, 10 * bounded.MOST_MARKS)
+        texts = records.load_json(content, 10 * records.MOST_MARKS)
     except ValueError:
         raise DataError(f"{directory / TEXTS_FILE}: damaged (no JSON)") from None
     encoded = _encoded(directory, body)

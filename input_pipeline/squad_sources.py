@@ -18,7 +18,7 @@ import pathlib
 import zlib
 from typing import Any
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline import file_set
 from dawnjax.input_pipeline.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.preparation import DONE, Flag, FlagError, Preparation, Request
@@ -120,7 +120,7 @@ def _short(value: Any) -> str:
 
 def _load(path: pathlib.Path) -> Any:
     try:
-        with bounded.open_plain(path) as file:
+        with records.open_plain(path) as file:
             start = file.read(len(_XZ))
             file.seek(0)
             with contextlib.ExitStack() as opened:
@@ -133,7 +133,7 @@ def _load(path: pathlib.Path) -> Any:
             raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes")
         if not content.strip():
             raise DataError(f"{path}: is empty")
-        return bounded.load_json(content, _MOST_MARKS)
+        return records.load_json(content, _MOST_MARKS)
     except FileNotFoundError:
         raise MissingDataError(f"{path}: no such file") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
@@ -144,7 +144,7 @@ def _load(path: pathlib.Path) -> Any:
         raise DataError(f"{path}: is not UTF-8") from None
     except json.JSONDecodeError as error:
         raise DataError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
-    except bounded.BoundError as error:
+    except records.BoundError as error:
         raise DataError(f"{path}: {error}") from None
 
 

@@ -146,12 +146,12 @@ def test_imports_point_one_way():
         # Limits of fields are declared beside the fields; their module knows nothing of either.
         for folder in ("dawnjax.models", "dawnjax.input_pipeline"):
             if room(module) == folder:
-                base = ("dawnjax", "dawnjax.limits", "dawnjax.bounded")
+                base = ("dawnjax", "dawnjax.limits", "dawnjax.records")
                 allowed = room(imported) == folder or imported in base
                 assert allowed, f"{where} imports {imported}"
         if module == "dawnjax.limits":
             assert imported == "dawnjax.errors", f"{where} imports {imported}"
-        assert module != "dawnjax.bounded", f"{where} imports {imported}"
+        assert module != "dawnjax.records", f"{where} imports {imported}"
         # The run code finds experiments by name; only the module that does so knows the package.
         if room(imported) == "dawnjax.experiments":
             knows = room(module) == "dawnjax.experiments" or module.endswith(".experiment_modules")
@@ -173,14 +173,14 @@ def test_blocks_do_not_choose_by_platform():
 def test_profiles_are_read_without_the_run():
     for module, imported in module_imports():
         if room(module) == "dawnjax.profile":
-            allowed = ("dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.text")
+            allowed = ("dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.text")
             allowed += ("dawnjax.machine.hardware",)
             assert imported in allowed or room(imported) == "dawnjax.profile", (module, imported)
 
 
 def test_rooms_rest_on_errors_and_limits_alone():
     """The run, flat in `dawnjax`, stands on the rooms; commands alone stand on it."""
-    base = {"dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
+    base = {"dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
     for module, imported in module_imports():
         is_room = room(module) not in (module, "dawnjax.commands")
         # A study runs its trials by the door that a notebook takes.
@@ -300,7 +300,7 @@ def test_reading_results_starts_no_machinery():
 def test_reading_a_log_needs_the_room_of_runs_alone():
     for module, imported in module_imports():
         if room(module) == "dawnjax.runs":
-            base = ("dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.text")
+            base = ("dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.text")
             allowed = imported in base or room(imported) == "dawnjax.runs"
             assert allowed, f"{module} imports {imported}"
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dawnjax import bounded
+from dawnjax import records
 
 if TYPE_CHECKING:  # With Orbax it takes 0.15 to 0.3 s to import.
     from etils import epath
@@ -162,7 +162,7 @@ def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
     if seal != (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode():
         raise DamageError(f"{MANIFEST} is damaged: its own hash differs")
     try:
-        content = bounded.load_json(data)
+        content = records.load_json(data)
     except ValueError as error:
         raise DamageError(f"{MANIFEST} is none that this program writes: {error}") from None
     _check_form(content)

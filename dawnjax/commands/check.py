@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
@@ -171,7 +171,7 @@ def _result_faults(
         notes.append(f"there is no result.json yet; the log says {expected['status']}")
         return []
     try:
-        written = bounded.load_json(read_plain(directory.result_file))
+        written = records.load_json(read_plain(directory.result_file))
     except (OSError, ValueError) as error:
         return [f"result.json cannot be read: {error}"]
     if not isinstance(written, dict):

@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.flag_tree import FlagTree
@@ -208,7 +208,7 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
     """The metrics that the run recorded at a step, or None where it was not evaluated."""
     try:
-        rows = bounded.load_json(read_plain(run.directory.result_file))["evaluations"]
+        rows = records.load_json(read_plain(run.directory.result_file))["evaluations"]
         row = [row for row in rows if row["step"] == step][-1]
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.official import dawnbench
 from dawnjax.official.exported_run import (
@@ -192,7 +192,7 @@ def _training_entry(run: ExportedRun) -> _Entry:
 
 def _inference_entry(file: Path) -> _Entry:
     try:
-        record = bounded.load_json(read_plain(file))
+        record = records.load_json(read_plain(file))
         data, device, versions = record["data"], record["device"], record["versions"]
         latency, cost = record["latency_seconds"], record["cost_of_10000_usd"]
         quality, whole = record["quality"], record["reached"] is not None

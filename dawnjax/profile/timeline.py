@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.errors import RunError
 
 MOST_BYTES = 2**30
@@ -95,8 +95,8 @@ def _read(folder: Path) -> list[dict[str, Any]]:
     if not files:
         raise RunError(f"{folder} holds no *.trace.json.gz: this window was not traced to its end")
     try:
-        with bounded.open_plain(files[-1]) as file:
-            record = bounded.load_json(bounded.gunzip(file, MOST_BYTES), MOST_MARKS)
+        with records.open_plain(files[-1]) as file:
+            record = records.load_json(records.gunzip(file, MOST_BYTES), MOST_MARKS)
         events = record["traceEvents"]
         if not isinstance(events, list):
             raise ValueError("traceEvents is no list")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.results.trial_summary import Summary, summarize_trials
 
@@ -320,20 +320,20 @@ def read_entries(path: Path) -> Iterator[Entry]:
     """
     marks = 0
     try:
-        for number, line in enumerate(bounded.lines(path, _MOST_BYTES, _MOST_LINE_BYTES), start=1):
-            marks += bounded.count_marks(line)
+        for number, line in enumerate(records.lines(path, _MOST_BYTES, _MOST_LINE_BYTES), start=1):
+            marks += records.count_marks(line)
             if marks > _MOST_MARKS:
                 raise RunError(f"{path}:{number}: its entries so far have too many values to read")
             if line.strip():
                 yield _entry(line, f"{path}:{number}")
-    except (OSError, bounded.BoundError) as error:
+    except (OSError, records.BoundError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"cannot read {path}: {reason}") from error
 
 
 def _entry(line: bytes, where: str) -> Entry:
     try:
-        value = bounded.load_json(line)
+        value = records.load_json(line)
     except ValueError as error:
         raise RunError(f"{where} is not JSON: {error}") from error
     if not isinstance(value, dict):

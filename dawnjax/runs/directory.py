@@ -13,7 +13,7 @@ import tokenize
 from pathlib import Path
 from typing import Any
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.runs.log import SCHEMA_VERSION
 
@@ -70,10 +70,10 @@ RECORD_FILE = (
 def is_record_file(path: Path) -> bool:
     """Tells whether `dawnjax record` wrote a file; no other command reads one."""
     try:
-        with bounded.open_plain(path) as file:  # archives of results may be large
+        with records.open_plain(path) as file:  # archives of results may be large
             if file.read(1) != b"{":
                 return False
-        return bounded.load_json(read_plain(path)).get("record_type") == RECORD_TYPE
+        return records.load_json(read_plain(path)).get("record_type") == RECORD_TYPE
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -89,7 +89,7 @@ def read_plain(path: Path) -> bytes:
       BoundError: It is too large, or no plain file.
       OSError: It cannot be read.
     """
-    return bounded.read_plain(path, LARGEST_BYTES)
+    return records.read_plain(path, LARGEST_BYTES)
 
 
 def new_run_id(experiment_name: str, seed: int) -> str:
@@ -125,7 +125,7 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                 raise ConfigError(f"{path} is no directory; choose another --run_dir")
         return None
     try:
-        record = bounded.load_json(read_plain(file))
+        record = records.load_json(read_plain(file))
         if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
         for name, kind in _RECORD_FIELDS.items():
