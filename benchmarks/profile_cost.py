@@ -23,7 +23,7 @@ from benchmarks import harness
 from benchmarks.loop_overhead import SETTINGS
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallQueue
-from dawnjax.capture import Trainer, trace_window
+from dawnjax.capture.traced_steps import Trainer, trace_window
 from dawnjax.cluster import processes
 from dawnjax.cluster.options import ProcessOptions
 from dawnjax.config.experiment_flags import parse_request

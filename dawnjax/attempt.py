@@ -14,9 +14,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 import dawnjax
-from dawnjax import initial_parameters, run_profile
 from dawnjax.call_queue import CallQueue, step_statistics
-from dawnjax.capture import Trainer
+from dawnjax.capture import run_profile
+from dawnjax.capture.traced_steps import Trainer
+from dawnjax.checkpointed import initial_parameters
 from dawnjax.checkpoints.bucket import folder_at, is_bucket
 from dawnjax.checkpoints.manifest import newest_metadata
 from dawnjax.checkpoints.store import Checkpoints, Restored, refuse_unwritable

@@ -14,10 +14,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from dawnjax import initial_parameters
 from dawnjax.attempt import FIRST_LOSSES, Attempt, report_finished
 from dawnjax.call_queue import CallQueue
-from dawnjax.capture import Trainer
+from dawnjax.capture.traced_steps import Trainer
+from dawnjax.checkpointed import initial_parameters
 from dawnjax.cluster import processes
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import Request

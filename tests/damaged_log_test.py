@@ -11,9 +11,9 @@ from trained import result_of
 
 from dawnjax import run_record, train
 from dawnjax.__main__ import main
+from dawnjax.capture.run_profile import RunProfile
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
-from dawnjax.run_profile import RunProfile
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog, decode_line, encode_line, log_path
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 
-from dawnjax import inference
 from dawnjax.__main__ import main
 from dawnjax.analysis import generalization
+from dawnjax.checkpointed import latency as inference
 from dawnjax.cluster import processes
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.synthetic import Synthetic

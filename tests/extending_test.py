@@ -15,7 +15,7 @@ import pytest
 from trained import final_state_of, restored_state, result_of
 
 from dawnjax.__main__ import main
-from dawnjax.earlier_run import read_run
+from dawnjax.checkpointed.earlier_run import read_run
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.train_step import make_recipe

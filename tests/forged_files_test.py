@@ -15,6 +15,7 @@ from forged import deep, forge, text
 from made_runs import write_run
 
 from dawnjax.analysis.loading import load_with_runs
+from dawnjax.checkpointed.earlier_run import read_run
 from dawnjax.checkpoints.manifest import (
     MANIFEST,
     MANIFEST_VERSION,
@@ -24,7 +25,6 @@ from dawnjax.checkpoints.manifest import (
     write_manifest,
 )
 from dawnjax.commands import check
-from dawnjax.earlier_run import read_run
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import exported_run
 from dawnjax.runs import summary

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from quick_compilation import QUICK
 
-from dawnjax import twin
 from dawnjax.__main__ import main
-from dawnjax.capture import make_plan
+from dawnjax.capture import twin
+from dawnjax.capture.traced_steps import make_plan
 from dawnjax.commands.check import check_run
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import ProfileOptions
@@ -48,7 +48,7 @@ def profiled_run(tmp_path_factory) -> tuple[Path, dict]:
     flags = [f"--run_dir={run_dir}", "--tensorboard=false", "--profile.seconds=0.1"]
     steady = MeasuredPeaks("cpu", 1e12, 1e10, spread=0.02, measured_unix_seconds=0.0)
     with pytest.MonkeyPatch.context() as patch:  # other tests run on this machine
-        patch.setattr("dawnjax.capture.measured_peaks", lambda device, dtype: steady)
+        patch.setattr("dawnjax.capture.traced_steps.measured_peaks", lambda device, dtype: steady)
         assert main(["train", *SMALL, *flags, "--profile.steps=2:4"]) == 3
     return run_dir, json.loads((run_dir / "result.json").read_text())
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from first_steps import build, training
 
-from dawnjax import twin
 from dawnjax.__main__ import main
+from dawnjax.capture import twin
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
 from dawnjax.programs import options_for_size, state_shapes, xla_options

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from dawnjax import capture
+from dawnjax.capture import traced_steps as capture
 from dawnjax.cluster import launched
 from dawnjax.experiments.synthetic_image import EXPERIMENT  # noqa: F401  The suite looks for it.
 

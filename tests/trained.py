@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dawnjax.call_queue import CallQueue
+from dawnjax.checkpointed.earlier_run import read_run
 from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.config.run_options import MeshShape
-from dawnjax.earlier_run import read_run
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import state_shapes
 from dawnjax.train_step import Recipe, TrainState, make_recipe

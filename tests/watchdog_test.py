@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from dawnjax.cluster import launched, watchdog
-from dawnjax.cluster.board import Board
+from dawnjax.cluster.notes import Board
 from dawnjax.cluster.roll_call import Progress, RollCall, Verdict
 from dawnjax.cluster.watchdog import Watchdog, is_broken_connection
 

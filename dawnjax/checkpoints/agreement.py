@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from dawnjax.cluster.board import Board, board_of_this_process
+from dawnjax.cluster.notes import Board, board_of_this_process
 from dawnjax.errors import CheckpointError
 
 TIMEOUT_SECONDS = 1200

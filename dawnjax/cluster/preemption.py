@@ -17,7 +17,7 @@ import signal
 import threading
 
 from dawnjax.cluster import stop_signals
-from dawnjax.cluster.board import Board
+from dawnjax.cluster.notes import Board
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.errors import ExitStatus
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dawnjax.cluster import launched, stop_signals
-from dawnjax.cluster.board import Board, board_of_this_process
+from dawnjax.cluster.notes import Board, board_of_this_process
 from dawnjax.cluster.options import ProcessOptions
 from dawnjax.cluster.watchdog import Watchdog, first_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from dawnjax.cluster import launched
-from dawnjax.cluster.board import Board
+from dawnjax.cluster.notes import Board
 from dawnjax.cluster.roll_call import SHORT_SILENCE_SECONDS, Progress, RollCall, Verdict
 from dawnjax.errors import ExitStatus
 

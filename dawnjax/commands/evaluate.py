@@ -10,11 +10,17 @@ from typing import Any
 from absl import flags
 
 from dawnjax import records
+from dawnjax.checkpointed.earlier_run import (
+    EarlierRun,
+    add_run_flags,
+    read_run,
+    restore,
+    run_argument,
+)
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
-from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore, run_argument
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.directory import names_a_file, read_plain, write_json
 from dawnjax.runs.versions import installed

@@ -8,10 +8,10 @@ from typing import Any
 
 from absl import flags
 
+from dawnjax.checkpointed.earlier_run import EarlierRun, add_run_flags, read_run, restore
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import MeshShape, RunOptions
-from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.input_pipeline.dataset import declared
 from dawnjax.runs.directory import write_json
@@ -63,7 +63,7 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
     # Imported here: wrong use is answered before JAX is loaded to compute.
     import jax
 
-    from dawnjax import inference
+    from dawnjax.checkpointed import latency as inference
     from dawnjax.evaluation import reaches
     from dawnjax.machine import compilation
     from dawnjax.machine.mesh import all_devices, make_mesh

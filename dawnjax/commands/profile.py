@@ -63,7 +63,7 @@ def _fresh(argv: list[str], with_figures: bool) -> int:
     if positional:
         raise ConfigError(f"{positional[0]!r}: give a run directory or --experiment, not both")
     # Imported here: wrong use is answered before JAX is loaded to compute.
-    from dawnjax.fresh_profile import profile_experiment
+    from dawnjax.capture.fresh_profile import profile_experiment
 
     run_dir, is_first = profile_experiment(request)
     return show(run_dir, with_figures) if is_first else ExitStatus.DONE

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from dawnjax.capture import Trainer, profile_run
+from dawnjax.capture.traced_steps import Trainer, profile_run
 from dawnjax.cluster import processes
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from dawnjax import capture
+from dawnjax.capture import traced_steps as capture
 from dawnjax.config.run_options import ProfileOptions
 from dawnjax.profile import figures
 from dawnjax.profile.host_profile import HostProfile

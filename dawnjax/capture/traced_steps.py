@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dawnjax import twin
+from dawnjax.capture import twin
 from dawnjax.cluster import processes
 from dawnjax.config.run_options import ProfileOptions
 from dawnjax.feed import TrainFeed

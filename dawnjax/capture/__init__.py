@@ -1,0 +1,1 @@
+"""Profiles of the train step: traced steps, the ablation twin, windows inside a run."""
