@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import harness, seeds
 from dawnjax.checkpointed.earlier_run import read_run, restore
 from dawnjax.config.run_options import MeshShape, RunOptions
-from dawnjax.input_pipeline.interactions import draw_negatives
+from dawnjax.input_pipeline.reading.interactions import draw_negatives
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.tasks.recommendation import measures, ranks_of_first
 

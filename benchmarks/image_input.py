@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
-from dawnjax.input_pipeline.image_files import decode_square
-from dawnjax.input_pipeline.imagenet import SIDE
+from dawnjax.input_pipeline.datasets.imagenet import SIDE
+from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
+from dawnjax.input_pipeline.reading.image_files import decode_square
 
 BATCH_SIZE = 64
 CROP = 224
@@ -216,7 +216,7 @@ def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float
     and takes the next. What is measured is the gathering of rows; the copy to a device runs on
     that device's own engine, and not here.
     """
-    from dawnjax.input_pipeline.prefetch import Prefetch
+    from dawnjax.input_pipeline.reading.prefetch import Prefetch
 
     order = ExampleOrder(seed=0, num_train_examples=len(examples["image"]))
     rows = slice(0, PACED_BATCH)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness, record, step_settings
-from dawnjax.input_pipeline.token_shards import HEADER_BYTES, MAGIC, VERSION
+from dawnjax.input_pipeline.datasets.token_shards import HEADER_BYTES, MAGIC, VERSION
 
 DIFFERENCES = (
     "same tokens a step and class of model size; configurations differ in: layers and extra "

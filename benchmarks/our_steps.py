@@ -17,8 +17,8 @@ from benchmarks import harness, step_settings
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import MeshShape
-from dawnjax.input_pipeline.dataset import AnySpec, TextSpec
-from dawnjax.input_pipeline.parallel_text import pair_lengths
+from dawnjax.input_pipeline.datasets.parallel_text import pair_lengths
+from dawnjax.input_pipeline.reading.dataset import AnySpec, TextSpec
 from dawnjax.machine import compilation, hardware, host_memory
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import compile_program, state_shapes, xla_options

@@ -21,7 +21,7 @@ from benchmarks import pytorch_optimizers, pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
 from dawnjax.experiments.digits import EXPERIMENT
-from dawnjax.input_pipeline import digits
+from dawnjax.input_pipeline.datasets import digits
 
 
 class Block(nn.Module):

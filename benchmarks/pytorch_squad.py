@@ -21,7 +21,7 @@ from benchmarks import pytorch_optimizers, pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
 from dawnjax.experiments.squad_small import EXPERIMENT
-from dawnjax.input_pipeline.batches import ExampleOrder
+from dawnjax.input_pipeline.reading.batches import ExampleOrder
 from dawnjax.tasks import span_scores
 
 TAPS, NUM_CHARACTERS, MASKED = 5, 200, -1e9

@@ -194,8 +194,8 @@ def write_for_peer(data: Path, out: Path) -> None:
     """Writes the prepared images as the files that both peers read with `torch.load`."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10
-    from dawnjax.input_pipeline.dataset import Split
+    from dawnjax.input_pipeline.datasets.cifar10 import CLASSES, Cifar10
+    from dawnjax.input_pipeline.reading.dataset import Split
 
     out.mkdir()
     config = Cifar10(data_dir=str(data))

@@ -154,7 +154,7 @@ def _drop(stream: TextIO) -> None:
 def _run(name: str, argv: list[str]) -> int:
     from dawnjax.config.command_line import HelpRequested
     from dawnjax.errors import ConfigError, ExitStatus, RunError
-    from dawnjax.input_pipeline.dataset import DataError, MissingDataError
+    from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
     from dawnjax.text import escaped
 
     try:

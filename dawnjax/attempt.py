@@ -26,7 +26,7 @@ from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.config.config_json import to_json
 from dawnjax.errors import CheckpointError, ConfigError, RunError
-from dawnjax.input_pipeline.dataset import declared
+from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.journal import Journal
 from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler

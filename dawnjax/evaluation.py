@@ -9,8 +9,8 @@ from jax.sharding import Mesh
 
 from dawnjax.config.experiment import Target
 from dawnjax.feed import PREFETCHED_CALLS, Arrays, InputShapes
-from dawnjax.input_pipeline.prefetch import Prefetch
-from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.prefetch import Prefetch
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.machine.mesh import batch_sharding, local_rows, place, place_local, replicated
 from dawnjax.programs import EvaluationPrograms
 from dawnjax.train_step import Recipe, TrainState, evaluated_params

@@ -17,10 +17,10 @@ from jax.sharding import Mesh
 
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.run_options import RunOptions
-from dawnjax.input_pipeline.batches import BatchIndices, ExampleOrder, host_batch
-from dawnjax.input_pipeline.dataset import AnySpec, Split, num_bytes
-from dawnjax.input_pipeline.prefetch import Prefetch
-from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.batches import BatchIndices, ExampleOrder, host_batch
+from dawnjax.input_pipeline.reading.dataset import AnySpec, Split, num_bytes
+from dawnjax.input_pipeline.reading.prefetch import Prefetch
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.machine.mesh import (
     batch_sharding,
     batch_shards,

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment import Experiment
-from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.task import find_metric
 from dawnjax.text import escaped

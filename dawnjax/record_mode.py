@@ -32,8 +32,8 @@ from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.evaluation import EvaluationFeed, reaches
 from dawnjax.feed import Arrays, InputShapes, input_shapes
-from dawnjax.input_pipeline.batches import ExampleOrder
-from dawnjax.input_pipeline.dataset import declared
+from dawnjax.input_pipeline.reading.batches import ExampleOrder
+from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.machine import compilation, host_memory
 from dawnjax.machine.mesh import (
     all_devices,

@@ -10,7 +10,7 @@ from dawnjax.cluster import processes
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.runs.binding import contradictions, is_changed
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import (

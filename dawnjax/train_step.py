@@ -21,7 +21,7 @@ from jax.sharding import Mesh, PartitionSpec
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.own_files import own_code
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.input_pipeline.dataset import Split
+from dawnjax.input_pipeline.reading.dataset import Split
 from dawnjax.machine.mesh import (
     BATCH_AXES,
     batch_sharding,

@@ -26,8 +26,8 @@ from dawnjax.config.experiment import (
 )
 from dawnjax.config.techniques import Technique
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
-from dawnjax.input_pipeline.token_shards import TokenShards
+from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+from dawnjax.input_pipeline.datasets.token_shards import TokenShards
 from dawnjax.models.language_model import LanguageModel
 from dawnjax.runs.stages import Stages
 from dawnjax.tasks.language_modelling import LanguageModelling, WindowStages

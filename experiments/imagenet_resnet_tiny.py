@@ -11,7 +11,7 @@ Source: the network's blocks are those of He et al. 2015; sizes and rates are ar
 
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.config.tiny import tiny, tiny_images
-from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
 
 EXPERIMENT = Experiment(

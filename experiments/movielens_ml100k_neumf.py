@@ -27,8 +27,8 @@ from dawnjax.config.experiment import (
     Target,
 )
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.movielens import MovieLens
-from dawnjax.input_pipeline.synthetic_ratings import SyntheticRatings
+from dawnjax.input_pipeline.datasets.movielens import MovieLens
+from dawnjax.input_pipeline.datasets.synthetic_ratings import SyntheticRatings
 from dawnjax.models.neumf import NeuMF
 from dawnjax.tasks.recommendation import Recommendation
 

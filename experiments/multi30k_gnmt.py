@@ -29,8 +29,8 @@ from dawnjax.config.experiment import (
     WarmupLinear,
 )
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.input_pipeline.synthetic_text import SyntheticText
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
+from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
 from dawnjax.models.gnmt import GNMT
 from dawnjax.tasks.translation import Translation
 

@@ -18,8 +18,8 @@ of 5 are those of AllenNLP's configuration of the same network (allenai/allennlp
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.squad import Squad
-from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
+from dawnjax.input_pipeline.datasets.squad import Squad
+from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
 from dawnjax.models.bidaf import BiDAF
 from dawnjax.tasks.span_answering import SpanAnswering
 

@@ -20,8 +20,8 @@ its L2 decay of 3e-7 is left out; gradients are clipped to a norm of 5, of which
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.squad import Squad
-from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
+from dawnjax.input_pipeline.datasets.squad import Squad
+from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
 from dawnjax.models.qanet import QANet
 from dawnjax.tasks.span_answering import SpanAnswering
 

@@ -29,8 +29,8 @@ from dawnjax.config.experiment import (
     WarmupLinear,
 )
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.squad import Squad
-from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
+from dawnjax.input_pipeline.datasets.squad import Squad
+from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
 from dawnjax.models.bidaf import BiDAF
 from dawnjax.tasks.span_answering import SpanAnswering
 

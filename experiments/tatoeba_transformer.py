@@ -23,8 +23,8 @@ The peak rate is Multi30K's over the root of the two widths' ratio (Vaswani et a
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.input_pipeline.synthetic_text import SyntheticText
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
+from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
 from dawnjax.models.transformer import Transformer
 from dawnjax.tasks.translation import Translation
 

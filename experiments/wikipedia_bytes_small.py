@@ -30,8 +30,8 @@ from dawnjax.config.experiment import (
 )
 from dawnjax.config.tiny import tiny
 from dawnjax.experiments import fineweb_gpt2_small
-from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
-from dawnjax.input_pipeline.token_shards import TokenShards
+from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+from dawnjax.input_pipeline.datasets.token_shards import TokenShards
 from dawnjax.models.language_model import LanguageModel
 from dawnjax.tasks.language_modelling import LanguageModelling
 

@@ -22,8 +22,8 @@ the one that the logs of MLPerf Training v0.5 state; later rounds have 24.0.
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, PiecewiseStep, Target
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.input_pipeline.synthetic_text import SyntheticText
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
+from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
 from dawnjax.models.gnmt import GNMT
 from dawnjax.tasks.bleu import Scoring
 from dawnjax.tasks.translation import Decoding, Translation

@@ -24,8 +24,8 @@ from dawnjax.config.experiment import (
     Target,
 )
 from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.input_pipeline.synthetic_text import SyntheticText
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
+from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
 from dawnjax.models.transformer import Transformer
 from dawnjax.tasks.translation import Decoding, Translation
 

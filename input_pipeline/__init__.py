@@ -1,1 +1,1 @@
-"""Datasets, one file each, and the transforms that run on the device."""
+"""Datasets: what a run reads of them, one file each, and their preparation."""

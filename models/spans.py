@@ -14,7 +14,7 @@ from dawnjax.models.arithmetic import Arithmetic, linear
 from dawnjax.models.dropout import Dropout
 
 NUM_CHARACTERS = 200
-"""Rows of an embedding of characters; `input_pipeline.questions` numbers them."""
+"""Rows of an embedding of characters; `input_pipeline.reading.questions` numbers them."""
 
 WORD_STD = 0.5
 """Deviation of trained vectors at the start: about that of GloVe's values, so that equal words of

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
-from dawnjax.input_pipeline.prefetch import Prefetch
+from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
+from dawnjax.input_pipeline.reading.prefetch import Prefetch
 
 
 def philox4x64(key: tuple[int, int], counter: int) -> list[int]:

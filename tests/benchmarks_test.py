@@ -237,7 +237,7 @@ def test_there_is_no_ratio_where_a_trial_did_not_reach():
 def test_both_sides_of_recommendation_have_one_network_and_metric():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_recommendation as theirs
-    from dawnjax.input_pipeline.synthetic_ratings import SyntheticRatings
+    from dawnjax.input_pipeline.datasets.synthetic_ratings import SyntheticRatings
     from dawnjax.tasks.recommendation import measures, ranks_of_first
 
     experiment = dataclasses.replace(theirs.EXPERIMENT, data=SyntheticRatings())
@@ -275,7 +275,7 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
     from benchmarks import pytorch_gnmt as theirs
-    from dawnjax.input_pipeline.synthetic_text import SyntheticText
+    from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
     from dawnjax.models.gnmt import GNMT
     from dawnjax.tasks.decoding import greedy_search
     from dawnjax.tasks.translation import decoder_inputs
@@ -339,7 +339,7 @@ def test_both_sides_of_gnmt_take_the_same_steps():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
     from benchmarks import pytorch_gnmt as theirs
-    from dawnjax.input_pipeline.synthetic_text import SyntheticText
+    from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
     from dawnjax.models.gnmt import GNMT
 
     num_rows, pairs_a_row, num_steps = 4, 3, 4
@@ -403,7 +403,7 @@ def _as_pytorch(params: Any, torch: Any) -> dict[str, Any]:
 def test_both_sides_of_squad_have_one_network_and_metric():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_squad as theirs
-    from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
+    from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
     from dawnjax.models.spans import Tokens
     from dawnjax.tasks.span_answering import best_spans
 
@@ -462,7 +462,7 @@ def test_both_sides_of_squad_have_one_network_and_metric():
 def test_both_sides_of_the_language_model_are_one_network():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_language_model as theirs
-    from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
+    from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 
     data = SyntheticTokens(num_train_tokens=4 * 32)
     experiment = dataclasses.replace(

@@ -34,10 +34,11 @@ from cifar10_files import (
 
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.feed import InputShapes
-from dawnjax.input_pipeline import cifar10_tfds, image_files, labelled_images, prepared
-from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10
-from dawnjax.input_pipeline.cifar10_sources import read_source
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.datasets import cifar10_tfds
+from dawnjax.input_pipeline.datasets.cifar10 import CLASSES, Cifar10
+from dawnjax.input_pipeline.preparation.cifar10_sources import read_source
+from dawnjax.input_pipeline.reading import image_files, labelled_images, prepared
+from dawnjax.input_pipeline.reading.dataset import DataError
 
 
 @pytest.mark.parametrize("protocol", [None, 2, 3, 4, 5])

@@ -12,9 +12,9 @@ import cv2
 import numpy as np
 import pytest
 
-from dawnjax.input_pipeline.cifar10 import CLASSES
-from dawnjax.input_pipeline.cifar10_sources import read_source
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.datasets.cifar10 import CLASSES
+from dawnjax.input_pipeline.preparation.cifar10_sources import read_source
+from dawnjax.input_pipeline.reading.dataset import DataError
 
 RANDOM = np.random.default_rng(0)
 TRAIN = RANDOM.integers(0, 256, (20, 32, 32, 3), np.uint8)

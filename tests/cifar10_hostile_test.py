@@ -25,9 +25,9 @@ from cifar10_files import (
     write_zip,
 )
 
-from dawnjax.input_pipeline import archives, pickled_batches
-from dawnjax.input_pipeline.cifar10_sources import read_source
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.preparation import archives, pickled_batches
+from dawnjax.input_pipeline.preparation.cifar10_sources import read_source
+from dawnjax.input_pipeline.reading.dataset import DataError
 
 
 @pytest.mark.parametrize(

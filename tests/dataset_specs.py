@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.reading.dataset import DatasetSpec
 
 IMAGENET = DatasetSpec(
     num_train_examples=1_281_167,

@@ -13,9 +13,9 @@ import zlib
 import numpy as np
 import pytest
 
-from dawnjax.input_pipeline import prepared
-from dawnjax.input_pipeline.dataset import DataError
-from dawnjax.input_pipeline.prepared import Examples
+from dawnjax.input_pipeline.reading import prepared
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.prepared import Examples
 
 FILES = ("train_images.npy", "train_labels.npy", "eval_images.npy", "eval_labels.npy")
 CLASSES = ("cat", "dog", "frog")
@@ -309,7 +309,7 @@ def test_one_writer_at_a_time(directory: pathlib.Path) -> None:
 
 CHILD = textwrap.dedent("""
     import os, pathlib, resource, signal, sys
-    from dawnjax.input_pipeline import prepared
+    from dawnjax.input_pipeline.reading import prepared
     from tests.dataset_test import some_examples
 
     directory, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])

@@ -10,9 +10,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
-from dawnjax.input_pipeline import digits
-from dawnjax.input_pipeline.dataset import DataError
-from dawnjax.input_pipeline.digits import Digits, stratified_split
+from dawnjax.input_pipeline.datasets import digits
+from dawnjax.input_pipeline.datasets.digits import Digits, stratified_split
+from dawnjax.input_pipeline.reading.dataset import DataError
 
 
 def test_split_is_scikit_learns() -> None:

@@ -15,7 +15,7 @@ from dawnjax.analysis import generalization
 from dawnjax.checkpointed import latency as inference
 from dawnjax.cluster import processes
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 from dawnjax.official import dawnbench, export_dawnbench
 from dawnjax.tasks.metric import TOP_1_ACCURACY, Metric, loss_metric
 from dawnjax.tasks.task import Answering

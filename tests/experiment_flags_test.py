@@ -260,7 +260,7 @@ OWN_DATA = """
 import dataclasses
 from typing import ClassVar
 from dawnjax.experiments import synthetic_image
-from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Synthetic):

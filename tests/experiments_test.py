@@ -16,7 +16,7 @@ from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, OptimizerConfig, ScheduleConfig, Sgd
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.config.run_options import MeshShape
-from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.optim.optimizers import relative_schedule, whitening_learns
 from dawnjax.train_step import execution_of, make_recipe

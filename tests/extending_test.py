@@ -138,7 +138,7 @@ from flax import linen as nn
 from flax import nnx
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.input_pipeline.digits import Digits
+from dawnjax.input_pipeline.datasets.digits import Digits
 
 
 class Net(nn.Module):

@@ -853,7 +853,7 @@ def test_a_run_outlives_the_reader_of_its_output(tmp_path, compile_cache):
 STUCK = '''
 import dataclasses, time
 from dawnjax.experiments import synthetic_image
-from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stuck(Synthetic):

@@ -8,9 +8,9 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import loading
-from dawnjax.input_pipeline import class_subset
-from dawnjax.input_pipeline.dataset import DatasetSpec, Split
-from dawnjax.input_pipeline.digits import Digits
+from dawnjax.input_pipeline.datasets.digits import Digits
+from dawnjax.input_pipeline.reading import class_subset
+from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Split
 
 SMALL = ["--model.stage_sizes=1", "--model.stage_widths=16", "--max_steps=40", "--num_epochs=0"]
 SMALL += ["--profile.after_run=false", "--evaluation.every_steps=20", "--schedule=constant"]

@@ -14,7 +14,7 @@ from trained import failing_at_call, final_state_of, result_of
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_flags import load_experiment, parse_request
 from dawnjax.config.run_options import RunOptions
-from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.official.mlperf_rounds import model as official_model
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe

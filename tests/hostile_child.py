@@ -22,8 +22,8 @@ LATE = {
     "import": ("commands.import_results",),
     "prepare": (
         "commands.prepare",
-        "input_pipeline.cifar10_sources",
-        "input_pipeline.parallel_text_sources",
+        "input_pipeline.preparation.cifar10_sources",
+        "input_pipeline.preparation.parallel_text_sources",
     ),
     "report": ("commands.report", "analysis.paper", "report.page", "report.writing"),
 }

@@ -12,9 +12,9 @@ from hostile_files import CASES, SAMPLE, command, entry, honest_batch
 
 from dawnjax.analysis.loading import load
 from dawnjax.errors import RunError
-from dawnjax.input_pipeline.dataset import DataError
-from dawnjax.input_pipeline.labelled_images import read_npz
-from dawnjax.input_pipeline.pickled_batches import read_pickled_batch
+from dawnjax.input_pipeline.preparation.pickled_batches import read_pickled_batch
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.labelled_images import read_npz
 
 MEGABYTES, SECONDS = 300, 10
 """What a file may cost the process that reads it."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from dawnjax.input_pipeline import image_augmentation
-from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
+from dawnjax.input_pipeline.reading import image_augmentation
+from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
 
 EVERYTHING = ImageAugmentation(
     max_translation_pixels=1.5,

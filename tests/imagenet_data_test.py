@@ -15,14 +15,15 @@ import pytest
 from quick_compilation import FUSIONS_OF_A_USER
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline import image_augmentation, photograph_writer, prepared
-from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
-from dawnjax.input_pipeline.dataset import DataError
-from dawnjax.input_pipeline.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.image_files import decode_square
-from dawnjax.input_pipeline.imagenet import ImageNet
-from dawnjax.input_pipeline.photographs import open_source
-from dawnjax.input_pipeline.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.datasets.imagenet import ImageNet
+from dawnjax.input_pipeline.preparation import photograph_writer
+from dawnjax.input_pipeline.reading import image_augmentation, prepared
+from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
+from dawnjax.input_pipeline.reading.image_files import decode_square
+from dawnjax.input_pipeline.reading.photographs import open_source
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.journal import Journal
 
 

@@ -17,11 +17,11 @@ from dawnjax.__main__ import main
 from dawnjax.config.experiment import Target
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline import token_shards
-from dawnjax.input_pipeline.dataset import DataError
-from dawnjax.input_pipeline.synthetic_tokens import SyntheticTokens
-from dawnjax.input_pipeline.token_shards import TokenShards, shard_of
-from dawnjax.input_pipeline.token_words import words_file
+from dawnjax.input_pipeline.datasets import token_shards
+from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.token_words import words_file
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models import causal_attention
 from dawnjax.models.execution import Execution

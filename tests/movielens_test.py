@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline.dataset import DataError
-from dawnjax.input_pipeline.movielens import MovieLens
-from dawnjax.input_pipeline.movielens_sources import prepare, read_ratings
+from dawnjax.input_pipeline.datasets.movielens import MovieLens
+from dawnjax.input_pipeline.preparation.movielens_sources import prepare, read_ratings
+from dawnjax.input_pipeline.reading.dataset import DataError
 
 # User, item, time. User 7's two last ratings have one time; the later line is the later rating.
 RATINGS = [

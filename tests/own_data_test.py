@@ -14,12 +14,13 @@ from dawnjax.__main__ import main
 from dawnjax.commands import prepare
 from dawnjax.config.choices import CHOICES
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.input_pipeline import images, labelled_images
-from dawnjax.input_pipeline.arrays import Arrays, ImageArrays
-from dawnjax.input_pipeline.dataset import ArraysSpec, DataError, class_names, num_bytes
-from dawnjax.input_pipeline.digits import Digits
-from dawnjax.input_pipeline.images import Images
-from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.input_pipeline.datasets import images
+from dawnjax.input_pipeline.datasets.arrays import Arrays, ImageArrays
+from dawnjax.input_pipeline.datasets.digits import Digits
+from dawnjax.input_pipeline.datasets.images import Images
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
+from dawnjax.input_pipeline.reading import labelled_images
+from dawnjax.input_pipeline.reading.dataset import ArraysSpec, DataError, class_names, num_bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

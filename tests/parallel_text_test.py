@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline import packing, parallel_text_sources, prepared
-from dawnjax.input_pipeline.cifar10 import Cifar10
-from dawnjax.input_pipeline.dataset import DataError, num_bytes
-from dawnjax.input_pipeline.imagenet import ImageNet
-from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
+from dawnjax.input_pipeline.datasets.imagenet import ImageNet
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
+from dawnjax.input_pipeline.preparation import packing, parallel_text_sources
+from dawnjax.input_pipeline.reading import prepared
+from dawnjax.input_pipeline.reading.dataset import DataError, num_bytes
 
 pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'dawnjax[text]')")
-from dawnjax.input_pipeline.vocabulary import END, PAD, Vocabulary, train_vocabulary
+from dawnjax.input_pipeline.reading.vocabulary import END, PAD, Vocabulary, train_vocabulary
 
 WORDS = [
     "the",

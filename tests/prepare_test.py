@@ -12,9 +12,9 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.commands import prepare
-from dawnjax.input_pipeline import cifar10_sources
-from dawnjax.input_pipeline.cifar10 import Cifar10
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
+from dawnjax.input_pipeline.preparation import cifar10_sources
+from dawnjax.input_pipeline.reading.dataset import DataError
 
 RANDOM = np.random.default_rng(0)
 TRAIN = RANDOM.integers(0, 256, (20, 32, 32, 3), np.uint8)

@@ -10,11 +10,11 @@ import pytest
 from made_runs import write_run
 
 from dawnjax.analysis.our_runs import entries_of, read_run
-from dawnjax.input_pipeline import prepared, published
-from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10
-from dawnjax.input_pipeline.dataset import declared
-from dawnjax.input_pipeline.imagenet import ImageNet
-from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.input_pipeline.datasets.cifar10 import CLASSES, Cifar10
+from dawnjax.input_pipeline.datasets.imagenet import ImageNet
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
+from dawnjax.input_pipeline.reading import prepared, published
+from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.report.boards import boards
 
 CIFAR10 = published.ImageFacts(

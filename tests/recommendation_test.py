@@ -15,8 +15,8 @@ from trained import failing_at_call, final_state_of, result_of
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import RunOptions
-from dawnjax.input_pipeline.interactions import InteractionsSpec, draw_negatives, rated
-from dawnjax.input_pipeline.movielens import MovieLens
+from dawnjax.input_pipeline.datasets.movielens import MovieLens
+from dawnjax.input_pipeline.reading.interactions import InteractionsSpec, draw_negatives, rated
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.execution import Execution
 from dawnjax.models.neumf import NeuMF

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dawnjax.input_pipeline.parallel_text_sources import Corpus, prepare
+from dawnjax.input_pipeline.preparation.parallel_text_sources import Corpus, prepare
 
 WORDS = [
     "der",

@@ -16,9 +16,9 @@ from dawnjax.__main__ import main
 from dawnjax.analysis import our_runs
 from dawnjax.config.experiment_flags import load_experiment
 from dawnjax.config.run_options import RunOptions
-from dawnjax.input_pipeline.dataset import Declaration
-from dawnjax.input_pipeline.questions import Lengths
-from dawnjax.input_pipeline.synthetic_questions import SyntheticQuestions
+from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
+from dawnjax.input_pipeline.reading.dataset import Declaration
+from dawnjax.input_pipeline.reading.questions import Lengths
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.bidaf import BiDAF
 from dawnjax.models.execution import Execution

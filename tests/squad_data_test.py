@@ -11,13 +11,13 @@ import small_questions
 from small_questions import EVAL, TRAIN, changed
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline import file_set
-from dawnjax.input_pipeline.dataset import DataError, MissingDataError
-from dawnjax.input_pipeline.questions import PADDING, UNKNOWN
-from dawnjax.input_pipeline.squad import Squad
-from dawnjax.input_pipeline.squad_sources import prepare, read_passages
-from dawnjax.input_pipeline.tokens import covering, spans_of
-from dawnjax.input_pipeline.word_vectors import read_vectors
+from dawnjax.input_pipeline.datasets.squad import Squad
+from dawnjax.input_pipeline.preparation.squad_sources import prepare, read_passages
+from dawnjax.input_pipeline.reading import file_set
+from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.reading.questions import PADDING, UNKNOWN
+from dawnjax.input_pipeline.reading.tokens import covering, spans_of
+from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 from dawnjax.tasks.span_scores import scores
 
 

@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 
 
 @pytest.mark.parametrize(

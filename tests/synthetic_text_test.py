@@ -5,8 +5,8 @@ import zlib
 import numpy as np
 import pytest
 
-from dawnjax.input_pipeline.dataset import Split
-from dawnjax.input_pipeline.synthetic_text import SyntheticText
+from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
+from dawnjax.input_pipeline.reading.dataset import Split
 from dawnjax.limits import check_fields
 
 SMALL = SyntheticText(

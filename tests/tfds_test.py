@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline.batches import ExampleOrder, host_batch
-from dawnjax.input_pipeline.dataset import DataError
-from dawnjax.input_pipeline.image_files import decode_square
-from dawnjax.input_pipeline.imagenet import ImageNet
-from dawnjax.input_pipeline.images import Images
-from dawnjax.input_pipeline.parallel_text import ParallelText
-from dawnjax.input_pipeline.photographs import open_source
+from dawnjax.input_pipeline.datasets.imagenet import ImageNet
+from dawnjax.input_pipeline.datasets.images import Images
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
+from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.image_files import decode_square
+from dawnjax.input_pipeline.reading.photographs import open_source
 
 CLASSES = ("n01440764", "n01443537", "n01484850")
 

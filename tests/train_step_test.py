@@ -16,7 +16,7 @@ from dawnjax.config.experiment import Constant, Experiment, Sgd
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.dataset import DatasetSpec
+from dawnjax.input_pipeline.reading.dataset import DatasetSpec
 from dawnjax.machine.mesh import make_mesh, replicated
 from dawnjax.models.amoebanet import AmoebaNetD
 from dawnjax.models.execution import TrainingMoment

@@ -27,8 +27,8 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.feed import input_shapes
-from dawnjax.input_pipeline.dataset import TextSpec
-from dawnjax.input_pipeline.parallel_text import ParallelText
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
+from dawnjax.input_pipeline.reading.dataset import TextSpec
 from dawnjax.journal import Journal
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.cross_entropy import token_losses

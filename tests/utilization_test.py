@@ -8,7 +8,7 @@ import pytest
 from traces import US, gpu_trace, tpu_trace
 
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.input_pipeline.parallel_text import pair_lengths
+from dawnjax.input_pipeline.datasets.parallel_text import pair_lengths
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.execution import Execution

@@ -15,7 +15,7 @@ from dawnjax.config.experiment_modules import classes_of_file
 from dawnjax.config.flag_tree import value_in
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.models.execution import Execution
 from dawnjax.runs.binding import contradictions
 from dawnjax.runs.directory import RunDirectory, read_record

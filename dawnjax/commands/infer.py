@@ -13,7 +13,7 @@ from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.input_pipeline.dataset import declared
+from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.runs.directory import write_json
 from dawnjax.tasks.task import Task
 from dawnjax.text import escaped

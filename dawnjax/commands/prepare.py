@@ -11,21 +11,23 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.input_pipeline import (
-    cifar10_sources,
+from dawnjax.input_pipeline.datasets import (
     digits,
-    movielens_sources,
-    parallel_text_sources,
-    photograph_preparation,
-    squad_sources,
     synthetic,
     synthetic_questions,
     synthetic_ratings,
     synthetic_text,
     synthetic_tokens,
+)
+from dawnjax.input_pipeline.preparation import (
+    cifar10_sources,
+    movielens_sources,
+    parallel_text_sources,
+    photograph_preparation,
+    squad_sources,
     token_sources,
 )
-from dawnjax.input_pipeline.preparation import FlagError, Preparation, Progress, Request
+from dawnjax.input_pipeline.preparation.request import FlagError, Preparation, Progress, Request
 
 PREPARATIONS = {
     preparation.name: preparation

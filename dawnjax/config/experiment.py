@@ -15,7 +15,7 @@ from dawnjax.config.choices import AnyData, AnyModel, AnyTask, Choice
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.own_files import own_code
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.limits import (
     FractionBelowOne,
     Limit,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import GUIDE, ConfigError, RunError
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.reading.dataset import DataError
 
 CHOSEN = ("task", "model", "data", "optimizer", "schedule")
 """The fields of an experiment whose classes a file may define."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from dawnjax.config.choices import AnyData, AnyModel, AnyTask
 from dawnjax.config.experiment import Experiment
-from dawnjax.input_pipeline.synthetic import Synthetic
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 
 GLOBAL_BATCH_SIZE = 16
 NUM_STEPS = 2

@@ -123,7 +123,7 @@ def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
     """The published set that the data of a run or measurement are.
 
     Args:
-      told: What the log or file says of its data, as `input_pipeline.dataset.declared` makes it.
+      told: What the log or file says of its data, as `dataset.declared` makes it.
       wanted: The sets that a benchmark takes.
       source: Where it stands, for messages.
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline import archives
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.preparation import archives
+from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.official.outcome import Refused, SourceRefused
 
 MAX_EXPANSION = 100

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from dawnjax.input_pipeline.dataset import AnySpec
+from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.optim import muon, muon_adam
 from dawnjax.optim.update_rules import (
     Adam,

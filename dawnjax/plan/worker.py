@@ -109,7 +109,7 @@ def compile_programs(argv: list[str], target: Target) -> dict[str, Any]:
 
 def _model_flops(recipe: Any) -> float | None:
     """Model FLOPs of an example in a train step; None where they are counted from the data."""
-    from dawnjax.input_pipeline.dataset import DataError
+    from dawnjax.input_pipeline.reading.dataset import DataError
 
     try:
         return float(recipe.experiment.task.train_flops_per_example(recipe.setting))
@@ -119,7 +119,7 @@ def _model_flops(recipe: Any) -> float | None:
 
 def _spec_of(experiment: Any) -> tuple[Any, str]:
     """The data's shapes and counts: of the data if they are here, else of the published set."""
-    from dawnjax.input_pipeline.dataset import MissingDataError
+    from dawnjax.input_pipeline.reading.dataset import MissingDataError
 
     try:
         return experiment.data.spec(), "the data that are here"

@@ -10,7 +10,7 @@ from dawnjax import api
 from dawnjax.analysis.our_runs import OurRun
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import CheckpointError, ConfigError, ExitStatus, RunError
-from dawnjax.input_pipeline.dataset import DataError
+from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.runs.clock import RunClock
 from dawnjax.study import devices
 from dawnjax.study.design import Arm, Study, Trial

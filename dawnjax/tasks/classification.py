@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline import image_augmentation
-from dawnjax.input_pipeline.dataset import class_names
-from dawnjax.input_pipeline.image_augmentation import ImageAugmentation, Views
+from dawnjax.input_pipeline.reading import image_augmentation
+from dawnjax.input_pipeline.reading.dataset import class_names
+from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation, Views
 from dawnjax.limits import FractionBelowOne, require
 from dawnjax.models.execution import TrainingMoment
 from dawnjax.models.pure_model import mode_arguments
@@ -216,7 +216,7 @@ class Classification(Task):
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
         """Another set of images, its classes matched with the run's by name."""
-        from dawnjax.input_pipeline import labelled_images  # needs OpenCV
+        from dawnjax.input_pipeline.reading import labelled_images  # needs OpenCV
 
         spec, data, path = setting.spec, setting.data, Path(paths["data"]).expanduser()
         images = labelled_images.read(

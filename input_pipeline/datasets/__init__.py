@@ -1,0 +1,1 @@
+"""One file each dataset: its config, and its specification."""

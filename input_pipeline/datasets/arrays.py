@@ -1,0 +1,190 @@
+"""A dataset from NumPy arrays in memory: a class of a few lines in a person's own file.
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Diabetes(Arrays):
+        TAG: ClassVar[str] = "diabetes"
+
+        def arrays(self, split):
+            features, targets = sklearn.datasets.load_diabetes(return_X_y=True)
+            rows = slice(0, 342) if split == "train" else slice(342, None)
+            return {"x": features[rows].astype("float32"), "y": targets[rows].astype("float32")}
+
+Its fields become flags. Counts, shapes, dtypes and the fingerprint follow from the arrays, which
+are read twice: by `spec()` before a run's clock starts, and again by `load`, so that the clock
+holds what reading them takes.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import traceback
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.dataset import (
+    ArraysSpec,
+    DataError,
+    DatasetSpec,
+    DataSpec,
+    Split,
+)
+from dawnjax.input_pipeline.reading.prepared import channel_statistics, check_labels
+
+Examples = dict[str, np.ndarray]
+"""The arrays of a split, by name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arrays:
+    """Arrays of any names: a subclass defines `arrays` and a `TAG`."""
+
+    TAG: ClassVar[str] = "arrays"
+
+    def arrays(self, split: Split) -> Mapping[str, np.ndarray]:
+        """All examples of a split, the same whenever it is called.
+
+        Returns:
+          Arrays [num_examples, ...] by name, of booleans, integers, or floats of up to 32 bits.
+        """
+        raise DataError(
+            f"{type(self).__name__} has no method arrays(self, split) that returns its arrays; "
+            "docs/data.md shows one"
+        )
+
+    def spec(self) -> Any:
+        """Counts and shapes: an `ArraysSpec`, or what a subclass makes of its arrays.
+
+        Raises:
+          DataError: `arrays` failed, or returned something else than equally long arrays.
+        """
+        return _described(self)[0]
+
+    def load(self, split: Split) -> Examples:
+        """The arrays of a split; integers of 64 bits become int32.
+
+        Raises:
+          DataError: As `spec`, or `arrays` does not return the same again.
+        """
+        examples = _read(self, split)
+        if _digest(examples) != _described(self)[1][split]:
+            raise DataError(
+                f"{type(self).__name__}.arrays({split!r}) returned other values than before; a "
+                "run needs the same each time: give its random numbers a fixed seed"
+            )
+        return examples
+
+    def describe(self, splits: dict[Split, Examples], fingerprint: str) -> DataSpec:
+        """The specification of both splits; raises DataError where a task could not use them."""
+        shapes = {
+            split: {name: (array.shape[1:], array.dtype.name) for name, array in examples.items()}
+            for split, examples in splits.items()
+        }
+        counts = {split: len(next(iter(examples.values()))) for split, examples in splits.items()}
+        return ArraysSpec(
+            num_train_examples=counts["train"],
+            num_eval_examples=counts["eval"],
+            train_shapes=shapes["train"],
+            eval_shapes=shapes["eval"],
+            fingerprint=fingerprint,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageArrays(Arrays):
+    """Labelled images in memory, for classification.
+
+    `arrays` returns `image`, uint8 [num_examples, height, width, channels], and `label`, integers
+    [num_examples] from 0. They are normalized with the train split's mean and standard deviation.
+    """
+
+    TAG: ClassVar[str] = "image_arrays"
+
+    def classes(self) -> tuple[str, ...]:
+        """The name of each class, a label being a position in it; a subclass may have real ones."""
+        return tuple(str(label) for label in range(self.spec().num_classes))
+
+    def load(self, split: Split) -> Examples:
+        """The images uint8 [N, height, width, channels] and labels int32 [N] of a split."""
+        examples = super().load(split)
+        return {"image": examples["image"], "label": examples["label"].astype(np.int32)}
+
+    def describe(self, splits: dict[Split, Examples], fingerprint: str) -> DatasetSpec:
+        """The specification of the images of both splits."""
+        has_names = type(self).classes is not ImageArrays.classes
+        num_classes = len(self.classes()) if has_names else 2**31
+        for split, examples in splits.items():
+            where = f"{type(self).__name__}.arrays({split!r}):"
+            if set(examples) != {"image", "label"}:
+                names = ", ".join(map(repr, examples))
+                raise DataError(f"{where} {names} given; wanted 'image' and 'label'")
+            image, label = examples["image"], examples["label"]
+            shape = splits["train"]["image"].shape[1:]
+            if image.dtype != np.uint8 or image.ndim != 4 or image.shape[1:] != shape:
+                raise DataError(
+                    f"{where} 'image' is {image.dtype} {image.shape}; wanted uint8 [n, height, "
+                    "width, channels], all of one size"
+                )
+            if label.dtype.kind not in "iu" or label.ndim != 1:
+                raise DataError(f"{where} 'label' is {label.dtype} {label.shape}; wanted integers")
+            check_labels(f"{where} 'label':", label, num_classes)
+        most = max(int(examples["label"].max()) for examples in splits.values())
+        mean, std = channel_statistics(splits["train"]["image"])
+        height, width, channels = splits["train"]["image"].shape[1:]
+        return DatasetSpec(
+            num_train_examples=len(splits["train"]["label"]),
+            num_eval_examples=len(splits["eval"]["label"]),
+            image_shape=(height, width, channels),
+            num_classes=num_classes if has_names else most + 1,
+            mean=mean,
+            std=std,
+            fingerprint=fingerprint,
+        )
+
+
+@functools.lru_cache(maxsize=4)
+def _described(data: Arrays) -> tuple[DataSpec, dict[Split, str]]:
+    """The specification, and the hash of each split."""
+    splits: dict[Split, Examples] = {split: _read(data, split) for split in ("train", "eval")}
+    digests: dict[Split, str] = {split: _digest(examples) for split, examples in splits.items()}
+    fingerprint = hashlib.sha256("".join(digests.values()).encode()).hexdigest()[:16]
+    return data.describe(splits, fingerprint), digests
+
+
+def _read(data: Arrays, split: Split) -> Examples:
+    """Calls the person's code for a split, and checks what comes back."""
+    where = f"{type(data).__name__}.arrays({split!r})"
+    try:
+        returned = data.arrays(split)
+    except DataError:
+        raise
+    except Exception as error:  # whatever that code does wrong, say where
+        frame = traceback.extract_tb(error.__traceback__)[1:2]
+        line = f" at {frame[0].filename}:{frame[0].lineno}" if frame else ""
+        reason = " ".join(str(error).split())
+        raise DataError(f"{where} failed{line}: {type(error).__name__}: {reason}") from error
+    if not isinstance(returned, Mapping) or not returned:
+        raise DataError(f"{where} returned {type(returned).__name__}; wanted arrays by name")
+    examples = {str(name): np.atleast_1d(array) for name, array in returned.items()}
+    lengths = {name: len(array) for name, array in examples.items()}
+    if len(set(lengths.values())) != 1 or 0 in lengths.values():
+        counts = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+        raise DataError(f"{where}: examples: {counts}; wanted one number of 1 or more")
+    for name, array in examples.items():
+        if array.dtype in (np.int64, np.uint64) and (array == array.astype(np.int32)).all():
+            examples[name] = array.astype(np.int32)
+        elif array.dtype.kind not in "biuf" or array.dtype.itemsize > 4:
+            raise DataError(
+                f"{where}: {name!r} is {array.dtype}, but devices compute with numbers of up to "
+                "32 bits: add .astype('float32') or .astype('int32')"
+            )
+    return examples
+
+
+def _digest(examples: Examples) -> str:
+    digest = hashlib.sha256()
+    for name, array in sorted(examples.items()):
+        digest.update(repr((name, array.dtype.str, array.shape)).encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,177 @@
+"""Handwritten digits: 1,797 real images of 8x8 pixels that come with scikit-learn.
+
+The images are the test part of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin
+and Kaynak, 1998). scikit-learn carries them in its package, so nothing is downloaded.
+
+They are read from that file rather than through `sklearn.datasets`, whose import takes 0.8 s, as
+long as a whole run to the target. For the same reason the split is computed here; it is the one of
+`sklearn.model_selection.train_test_split`. The tests compare both with scikit-learn.
+"""
+
+import dataclasses
+import functools
+import gzip
+import hashlib
+import importlib.util
+import pathlib
+import zlib
+from typing import ClassVar
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading import class_subset
+from dawnjax.input_pipeline.reading.dataset import DataError, DatasetSpec, Declaration, Split
+
+WITHOUT_PREPARATION = "its images come with scikit-learn"
+"""Why `dawnjax prepare` has nothing to do."""
+
+NUM_EXAMPLES = 1797
+NUM_TRAIN_EXAMPLES = 900
+NUM_CLASSES = 10
+IMAGE_SHAPE = (8, 8, 1)
+LARGEST_LEVEL = 16
+"""A pixel counts the set bits of a 4x4 block: 0 to 16."""
+
+# crc32 of the 1,797 x 65 table (64 levels, then the label) as uint8, row by row.
+TABLE_CRC32 = 0xE7D89AA3
+
+# Of pixel / 255 over the 900 training images of split seed 0. Other splits use them too: the
+# normalization is a constant of the recipe, and they differ in the third digit.
+MEAN = (0.3039,)
+STD = (0.3750,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Digits:
+    """900 training and 897 test images of handwritten digits, stratified by class.
+
+    On the split of seed 0 one nearest neighbour classifies 886 of the 897 test images.
+
+    Attributes:
+      split_seed: Seed of the split into training and test images. It is apart from a trial's seed,
+        so that all trials are measured on the same images.
+      kept_classes: Digits to keep, which get labels from 0 on in this order; empty keeps all ten.
+    """
+
+    TAG: ClassVar[str] = "digits"
+    split_seed: int = 0
+    kept_classes: tuple[int, ...] = ()
+
+    def spec(self) -> DatasetSpec:
+        """Counts and shapes; constants, nothing is read where all classes are kept.
+
+        Raises:
+          ValueError: The seed lies outside 0 to 2**32 - 1, or the classes are none.
+        """
+        if not 0 <= self.split_seed < 2**32:
+            raise ValueError(f"data.split_seed={self.split_seed} must lie in 0 to 2**32 - 1")
+        _read_table.cache_clear()  # the next run of this process reads it on its own clock
+        content = f"digits {TABLE_CRC32:08x} split {self.split_seed}"
+        spec = DatasetSpec(
+            num_train_examples=NUM_TRAIN_EXAMPLES,
+            num_eval_examples=NUM_EXAMPLES - NUM_TRAIN_EXAMPLES,
+            image_shape=IMAGE_SHAPE,
+            num_classes=NUM_CLASSES,
+            mean=MEAN,
+            std=STD,
+            fingerprint=hashlib.sha256(content.encode()).hexdigest()[:16],
+            declaration=Declaration(name="scikit-learn's digits"),
+        )
+        if not self.kept_classes:
+            return spec
+        counts: dict[Split, list[int]] = {
+            split: np.bincount(self._load(split)["label"]).tolist() for split in ("train", "eval")
+        }
+        _read_table.cache_clear()
+        return class_subset.subset_spec(spec, self.kept_classes, counts, "scikit-learn's digits")
+
+    def load(self, split: Split) -> dict[str, np.ndarray]:
+        """The images uint8 [N, 8, 8, 1] and labels int32 [N] of one split.
+
+        Levels 0 to 16 become pixels 0 to 255 by pixel = (255 * level + 8) // 16, which is 255 / 16
+        times the level, rounded half up. No two levels share a pixel, so no information is lost.
+
+        Raises:
+          DataError: scikit-learn's file is missing or not the one known.
+        """
+        arrays = self._load(split)
+        return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays
+
+    def _load(self, split: Split) -> dict[str, np.ndarray]:
+        table = _read_table()
+        images = ((255 * table[:, :64].astype(np.int32) + 8) // LARGEST_LEVEL).astype(np.uint8)
+        labels = table[:, 64].astype(np.int32)
+        train, evaluation = stratified_split(labels, NUM_TRAIN_EXAMPLES, self.split_seed)
+        rows = train if split == "train" else evaluation
+        return {"image": images[rows].reshape(-1, *IMAGE_SHAPE), "label": labels[rows]}
+
+    def classes(self) -> tuple[str, ...]:
+        """The name of each class; a label is a position in it."""
+        return tuple(str(digit) for digit in self.kept_classes or range(NUM_CLASSES))
+
+
+@functools.cache
+def _read_table() -> np.ndarray:
+    """Reads uint8 [1797, 65], read only: 64 levels from 0 to 16, row by row, and the label."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError("digits come with scikit-learn, which is not installed: pip install it")
+    path = pathlib.Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    try:
+        text = gzip.decompress(path.read_bytes())
+        table = np.fromstring(text.replace(b"\n", b","), dtype=np.uint8, sep=",")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({error}); reinstall scikit-learn") from error
+    if table.size != NUM_EXAMPLES * 65 or zlib.crc32(table.data) != TABLE_CRC32:
+        raise DataError(f"{path}: not the 1,797 digits known; reinstall scikit-learn")
+    table = table.reshape(NUM_EXAMPLES, 65)
+    table.flags.writeable = False
+    return table
+
+
+def stratified_split(
+    labels: np.ndarray, num_first: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Splits examples in two so that each class has its share of both parts.
+
+    They are the rows of scikit-learn's `train_test_split(train_size=num_first, stratify=labels,
+    random_state=seed)`, whose second part is all the rest. The random draws come from
+    NumPy's `RandomState`, whose streams are frozen for good (NEP 19), so the split is the same
+    under every version of NumPy and scikit-learn.
+
+    Args:
+      labels: int [num_examples], 0 to num_classes - 1, each class with two examples or more.
+      num_first: Examples in the first part.
+      seed: Seed of the split.
+
+    Returns:
+      Rows of the first and of the second part, int64, each shuffled.
+    """
+    random = np.random.RandomState(seed)
+    class_sizes = np.bincount(labels)
+    first_sizes = _proportional_counts(class_sizes, num_first, random)
+    # The second part takes all that is left; nothing is drawn for it.
+    first, second = [], []
+    for label, (size, first_size) in enumerate(zip(class_sizes, first_sizes, strict=True)):
+        members = np.flatnonzero(labels == label)[random.permutation(size)]
+        first.append(members[:first_size])
+        second.append(members[first_size:])
+    return random.permutation(np.concatenate(first)), random.permutation(np.concatenate(second))
+
+
+def _proportional_counts(
+    class_sizes: np.ndarray, total: int, random: np.random.RandomState
+) -> np.ndarray:
+    """Shares `total` among classes by size: largest remainders first, equal ones at random."""
+    exact = class_sizes / class_sizes.sum() * total
+    counts = np.floor(exact).astype(np.int64)
+    remainders = exact - counts
+    missing = total - int(counts.sum())
+    for remainder in np.unique(remainders)[::-1]:
+        if missing == 0:
+            break
+        (tied,) = np.nonzero(remainders == remainder)
+        chosen = random.choice(tied, size=min(len(tied), missing), replace=False)
+        counts[chosen] += 1
+        missing -= len(chosen)
+    return counts

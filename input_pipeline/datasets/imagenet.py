@@ -1,0 +1,83 @@
+"""ImageNet (ILSVRC 2012), as squares of one size.
+
+`dawnjax prepare --dataset=imagenet --from=PATH --out=DIR` makes them once. They are mapped into
+memory: a host reads the images of its own devices only, and random rectangles, resizing and flips
+happen on the device (`--task.augmentation.crop_pixels`). Image folders and TFDS directories can be
+trained on as they are, too: then each host decodes the photographs of its own devices, by threads
+ahead of the step, into the same squares.
+
+The squares are the middle of each photograph, whose shorter side is 256 pixels unless another is
+chosen. An evaluation of the middle 224 is the customary one. Training sees nothing of what lies
+beyond the square, unlike training on rectangles of whole photographs.
+
+Source: O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge" (2015).
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading import prepared, published
+from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Split
+from dawnjax.input_pipeline.reading.photographs import SIDE, PhotographDirectory
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+
+# Of pixel / 255, red, green, blue, as the usual recipes have them since
+# https://github.com/facebookarchive/fb.resnet.torch; constants of the recipe, not of the files.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+TFDS_NAME = "imagenet2012"
+
+SIDES = range(32, 1025)
+"""Heights and widths that may be asked for, in pixels."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageNet:
+    """ImageNet, prepared or in its original form.
+
+    Attributes:
+      data_dir: The directory that `dawnjax prepare` wrote, or image folders (train/<class>/* and
+        val/<class>/*), or a TFDS directory in ArrayRecord files. Empty takes `imagenet` in the
+        directory that the environment variable DAWNJAX_DATA names, or `./data/imagenet` without it.
+      image_side: Height and width of the images in pixels; prepared ones must have them.
+    """
+
+    TAG: ClassVar[str] = "imagenet"
+    RESIZES: ClassVar[bool] = True
+    data_dir: str = ""
+    image_side: int = SIDE
+
+    def spec(self) -> DatasetSpec:
+        """Counts and shapes; raises what `PhotographDirectory.spec` does."""
+        return self._directory().spec(MEAN, STD)
+
+    def published_spec(self) -> DatasetSpec:
+        """Counts and shapes of the published set, without its files."""
+        shape = (self.image_side, self.image_side, 3)
+        return published.images_spec(published.IMAGENET, shape, MEAN, STD)
+
+    def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
+        """The images uint8 [N, side, side, 3] and labels int32 [N] of one split.
+
+        `PhotographDirectory.load` says what is verified, and what it raises.
+        """
+        return self._directory().load(split)
+
+    def classes(self) -> tuple[str, ...]:
+        """The name of each class; a label is a position in it."""
+        return self._directory().classes()
+
+    def _directory(self) -> PhotographDirectory:
+        return PhotographDirectory(
+            path=prepared.directory_of("imagenet", self.data_dir),
+            dataset="imagenet",
+            title="ImageNet",
+            command="--dataset=imagenet",
+            tfds_name=TFDS_NAME,
+            side=self.image_side,
+            sides=SIDES,
+            published=published.IMAGENET,
+        )

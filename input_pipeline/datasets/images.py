@@ -1,0 +1,90 @@
+"""Labelled images of a person's own, under any name.
+
+`dawnjax prepare --dataset=images --name=NAME --from=PATH --out=DIR` makes them from a folder, an
+.npz or a TensorFlow Datasets directory, and measures their mean and standard deviation. Class
+folders and TFDS directories can be trained on as they are, too, as ImageNet can.
+"""
+
+import dataclasses
+import re
+from typing import ClassVar
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading import prepared
+from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Split
+from dawnjax.input_pipeline.reading.photographs import PhotographDirectory
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+
+SIDES = range(8, 1025)
+"""Heights and widths that may be asked for, in pixels."""
+
+TAKEN = (
+    *("cifar10", "digits", "image_arrays", "images", "imagenet", "movielens", "parallel_text"),
+    *("synthetic", "synthetic_ratings", "synthetic_text", "synthetic_tokens", "token_shards"),
+    *("squad", "synthetic_questions"),
+)
+"""Names of other datasets: a person's images are never taken for them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Images:
+    """Labelled images that were prepared under a name, or photographs as they are.
+
+    Attributes:
+      name: The name that they were prepared under, or that TensorFlow Datasets has for them.
+      data_dir: The directory that `dawnjax prepare` wrote, or image folders (train/<class>/* and
+        val/<class>/*), or a TFDS directory in ArrayRecord files. Empty takes one of the name in the
+        directory that the environment variable DAWNJAX_DATA names, or in `./data` without it.
+      image_side: Height and width of the images in pixels; prepared ones must have them. 0 takes
+        prepared images as they are. What is not prepared needs it, and is normalized with mean 0.5
+        and standard deviation 0.25.
+    """
+
+    TAG: ClassVar[str] = "images"
+    RESIZES: ClassVar[bool] = True
+    name: str
+    data_dir: str = ""
+    image_side: int = 0
+
+    def spec(self) -> DatasetSpec:
+        """Counts and shapes; raises what `PhotographDirectory.spec` does."""
+        return self._directory().spec()
+
+    def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
+        """The images uint8 [N, height, width, channels] and labels int32 [N] of one split.
+
+        `PhotographDirectory.load` says what is verified, and what it raises.
+        """
+        return self._directory().load(split)
+
+    def classes(self) -> tuple[str, ...]:
+        """The name of each class; a label is a position in it."""
+        return self._directory().classes()
+
+    def _directory(self) -> PhotographDirectory:
+        wrong = reason_against(self.name)
+        if wrong:
+            raise ValueError(f"data.name={self.name} {wrong}")
+        return PhotographDirectory(
+            path=prepared.directory_of(self.name, self.data_dir),
+            dataset=self.name,
+            title=self.name,
+            command=f"--dataset=images --name={self.name}",
+            tfds_name=self.name,
+            side=self.image_side or None,
+            sides=SIDES,
+            published=None,
+        )
+
+
+def reason_against(name: str) -> str:
+    """Says why a name cannot be given to images; empty where it can."""
+    if name in TAKEN:
+        return "is the name of another dataset; choose one of your own"
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):
+        return (
+            "must be up to 80 letters, digits, '_', '.' and '-', and begin with a letter or digit: "
+            "it names a directory"
+        )
+    return ""

@@ -1,0 +1,341 @@
+"""Shards of tokens: rows of a stream, mapped into memory.
+
+A shard is a file of 256 int32, of which the first three are 20240520, the version 1 and the number
+of tokens, and of the tokens as uint16; all little-endian. A directory holds files whose names have
+`train` or `val` in them and end in `.bin`; the files of a split, in the order of their names, make
+one stream for it.
+
+    train: {"tokens": uint16 [rows, length + 1]}
+    eval:  {"tokens": uint16 [rows, length + 1], "num_targets": int32 [rows]}
+
+Row i begins with token i * length of the stream, and its last token is the next row's first: each
+token but the stream's first is predicted once. A training stream ends with its last whole row. The
+last row to evaluate is filled with separators, and `num_targets` tells how many tokens count.
+
+Source: karpathy/llm.c, `dev/data/data_common.py`, for the form of a shard.
+"""
+
+import dataclasses
+import hashlib
+import pathlib
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.dataset import (
+    DataError,
+    Declaration,
+    MissingDataError,
+    Shapes,
+    Split,
+)
+from dawnjax.input_pipeline.reading.prepared import directory_of
+from dawnjax.input_pipeline.reading.published import NO_FINGERPRINT
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.token_words import GPT2, KNOWN_WORDS, Words, read_words
+from dawnjax.limits import Limit, NonNegative
+
+MAGIC, VERSION = 20240520, 1
+HEADER_BYTES = 256 * 4
+TOKEN_BYTES = 2
+
+WHOLE_BYTES = 2**28
+"""Of a split's files: up to this, a run reads them whole before its clock starts."""
+
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenSpec:
+    """The counts and shapes of a stream of tokens.
+
+    Attributes:
+      num_train_examples: Rows to train on; an epoch is this many.
+      num_eval_examples: Rows to evaluate, the last one filled up.
+      sequence_length: Tokens that a row predicts.
+      vocabulary_size: Tokens are 0 to vocabulary_size - 1.
+      separator: The token that begins a document.
+      vocabulary: What a token is, as `TokenShards` says.
+      bytes_of_token: Bytes of text that each token stands for; empty where that is not known.
+      fingerprint: As `DataSpec` says; of a large file of parts, as `TokenShards` says.
+      declaration: What the tokens are.
+    """
+
+    num_train_examples: int
+    num_eval_examples: int
+    sequence_length: int
+    vocabulary_size: int
+    separator: int
+    vocabulary: str
+    fingerprint: str
+    bytes_of_token: tuple[int, ...] = dataclasses.field(default=(), compare=False, repr=False)
+    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
+
+    def example_shapes(self, split: Split) -> Shapes:
+        """Shape and dtype of each array of one example."""
+        shapes: Shapes = {"tokens": ((self.sequence_length + 1,), "uint16")}
+        return shapes if split == "train" else shapes | {"num_targets": ((), "int32")}
+
+    def batch_elements(self, batch_size: int) -> int:
+        """Elements of a batch's logits."""
+        return batch_size * self.sequence_length * self.vocabulary_size
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenShards:
+    """Tokens in files of the form of llm.c.
+
+    Files of up to 256 MiB are checked and hashed whole before a run. Of a larger one that is done
+    to its header, its size and 64 evenly spaced blocks of 4 KiB: a stream of billions of tokens is
+    not read before a run, and a token outside the vocabulary is found when its row is read.
+
+    Attributes:
+      corpus: Name of the set; the directory that is looked for.
+      vocabulary: What a token is: a `bytes` token is a byte of text, and 256 separates documents;
+        a `gpt2` token is one of GPT-2's 50,257, and 50256 separates documents; `file` has the
+        directory's `vocabulary.json` say it.
+      sequence_length: Tokens that a row predicts.
+      max_eval_tokens: The stream to evaluate ends after this many tokens to predict; 0 takes all.
+      data_dir: The directory. Empty takes one named as the corpus in the directory that the
+        environment variable DAWNJAX_DATA names, or in `./data` without it.
+    """
+
+    TAG: ClassVar[str] = "token_shards"
+    corpus: str = "text"
+    vocabulary: Literal["bytes", "gpt2", "file"] = "bytes"
+    sequence_length: Annotated[
+        int, Limit(lambda value: 1 <= value <= 2**20, "lie in 1 to 1048576")
+    ] = 256
+    max_eval_tokens: NonNegative[int] = 0
+    data_dir: str = ""
+
+    def spec(self) -> TokenSpec:
+        """Counts and shapes; reads each file's header and parts of it.
+
+        Raises:
+          DataError: A file is missing, truncated or of another form, or holds a token outside the
+            vocabulary.
+        """
+        words = self._words()
+        digest = hashlib.sha256(repr((words, self.max_eval_tokens)).encode())
+        train, evaluated = (self._stream(split) for split in ("train", "eval"))
+        for shard in (*train.shards, *evaluated.shards):
+            shard.check_and_hash(words, digest)
+        return token_spec(
+            train.num_tokens,
+            evaluated.num_tokens,
+            self.sequence_length,
+            words,
+            digest.hexdigest()[:16],
+            Declaration(name=self.corpus),
+        )
+
+    def published_spec(self) -> TokenSpec:
+        """The specification of FineWeb's 10 billion tokens, which need not be here.
+
+        Source: KellerJordan/modded-nanogpt, `data/cached_fineweb10B.py`: 103 shards of 100 million
+        tokens to train on, and one to evaluate.
+
+        Raises:
+          MissingDataError: Nothing is known of the corpus.
+        """
+        if (self.corpus, self.vocabulary) != ("fineweb10B", "gpt2"):
+            raise MissingDataError(
+                f"how many tokens {self.corpus} has is known of its shards alone: give "
+                "--data.data_dir"
+            )
+        return token_spec(
+            103 * 10**8,
+            min(10**8, self.max_eval_tokens + 1 if self.max_eval_tokens else 10**8),
+            self.sequence_length,
+            GPT2,
+            NO_FINGERPRINT,
+            Declaration(name=self.corpus),
+        )
+
+    def load(self, split: Split) -> dict[str, Any]:
+        """The arrays of a split, mapped into memory.
+
+        Raises:
+          DataError: A file is missing, truncated or of another form. A row that holds a token
+            outside the vocabulary raises it when it is read.
+        """
+        stream = self._stream(split)
+        separator = self._words().separator
+        return rows_of(stream, stream.num_tokens, self.sequence_length, separator, split)
+
+    def _words(self) -> Words:
+        if self.vocabulary != "file":
+            return KNOWN_WORDS[self.vocabulary]
+        return read_words(directory_of(self.corpus, self.data_dir))
+
+    def _stream(self, split: Split) -> "Stream":
+        directory = directory_of(self.corpus, self.data_dir)
+        part = "train" if split == "train" else "val"
+        paths = sorted(directory.glob(f"*{part}*.bin"))
+        if not paths:
+            raise MissingDataError(
+                f"{directory}: no file *{part}*.bin is there; "
+                "`dawnjax prepare --dataset=token_shards` makes them of text"
+            )
+        most = self.max_eval_tokens + 1 if split == "eval" and self.max_eval_tokens else None
+        stream = Stream([Shard(path) for path in paths], most, self._words())
+        fewest = self.sequence_length + 1 if split == "train" else 2
+        if stream.num_tokens < fewest:
+            raise DataError(
+                f"{directory}: *{part}*.bin hold {stream.num_tokens} tokens; {fewest} are needed"
+            )
+        return stream
+
+
+class Shard:
+    """A file of tokens whose header and size were checked."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+        try:
+            size = path.stat().st_size
+            header = np.fromfile(path, "<i4", HEADER_BYTES // 4)
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror}") from None
+        if size < HEADER_BYTES:
+            raise DataError(f"{path}: ends at byte {size}, within its header of {HEADER_BYTES}")
+        magic, version, self.num_tokens = (int(value) for value in header[:3])
+        for place, name, value, wanted in (
+            (0, "magic number", magic, MAGIC),
+            (4, "version", version, VERSION),
+        ):
+            if value != wanted:
+                raise DataError(f"{path}: byte {place}: the {name} is {value}, wanted {wanted}")
+        wanted = HEADER_BYTES + TOKEN_BYTES * self.num_tokens
+        if size != wanted or self.num_tokens < 0:
+            raise DataError(
+                f"{path}: byte 8: the header tells {self.num_tokens} tokens, so the file would end "
+                f"at byte {wanted}; it ends at {size}"
+            )
+
+    def check_and_hash(self, words: Words, digest: Any) -> None:
+        """Checks that tokens are of the vocabulary, and adds them to a hash; `TokenShards` says how
+        many of them.
+
+        Raises:
+          DataError: One is not.
+        """
+        tokens = self.tokens()
+        digest.update(str(tokens.size).encode())
+        step = _SAMPLE_BYTES // TOKEN_BYTES
+        if tokens.nbytes <= WHOLE_BYTES:
+            step = 2**20
+            starts = range(0, tokens.size, step)
+        else:
+            starts = sorted({tokens.size * place // _SAMPLES for place in range(_SAMPLES)})
+        for start in starts:
+            part = tokens[start : start + step]
+            self.check(part, start, words)
+            digest.update(part.tobytes())
+
+    def check(self, part: np.ndarray, start: int, words: Words) -> None:
+        """Refuses tokens outside the vocabulary.
+
+        Args:
+          part: Some of the tokens.
+          start: The place of their first.
+          words: The vocabulary.
+
+        Raises:
+          DataError: Names the first of them.
+        """
+        if part.size and part.max() >= words.size:
+            at = int(np.argmax(part >= words.size))
+            raise DataError(
+                f"{self.path}: token {start + at} is {part[at]}, outside the vocabulary of "
+                f"{words.size} (data.vocabulary={words.name})"
+            )
+
+    def tokens(self) -> np.ndarray:
+        """The tokens: uint16 [num_tokens], mapped."""
+        if not self.num_tokens:
+            return np.zeros(0, "<u2")
+        return np.memmap(self.path, "<u2", "r", HEADER_BYTES, (self.num_tokens,))
+
+
+class Stream:
+    """Shards one after another, whose tokens are checked when they are read."""
+
+    def __init__(self, shards: list[Shard], most: int | None, words: Words):
+        self.shards, self.words = shards, words
+        self.ends = np.cumsum([shard.num_tokens for shard in shards])
+        self.num_tokens = min(int(self.ends[-1]), most or int(self.ends[-1]))
+        self._maps = [shard.tokens() for shard in shards]
+
+    def __getitem__(self, span: slice) -> np.ndarray:
+        start, stop = span.start, min(span.stop, self.num_tokens)
+        parts = []
+        while start < stop:
+            place = int(np.searchsorted(self.ends, start, side="right"))
+            shard_start = int(self.ends[place]) - self.shards[place].num_tokens
+            end = min(stop, int(self.ends[place]))
+            part = self._maps[place][start - shard_start : end - shard_start]
+            self.shards[place].check(part, start - shard_start, self.words)
+            parts.append(part)
+            start = end
+        return np.concatenate(parts)
+
+
+def token_spec(
+    num_train_tokens: int,
+    num_eval_tokens: int,
+    sequence_length: int,
+    words: Words,
+    fingerprint: str,
+    declaration: Declaration,
+) -> TokenSpec:
+    """The specification of two streams, cut to rows."""
+    return TokenSpec(
+        num_train_examples=(num_train_tokens - 1) // sequence_length,
+        num_eval_examples=-(-(num_eval_tokens - 1) // sequence_length),
+        sequence_length=sequence_length,
+        vocabulary_size=words.size,
+        separator=words.separator,
+        vocabulary=words.name,
+        fingerprint=fingerprint,
+        bytes_of_token=words.bytes_of_token,
+        declaration=declaration,
+    )
+
+
+def rows_of(
+    stream: Any, num_tokens: int, length: int, separator: int, split: Split
+) -> dict[str, Any]:
+    """The arrays of a split.
+
+    Args:
+      stream: Tokens, which a slice reads.
+      num_tokens: How many there are.
+      length: Tokens that a row predicts.
+      separator: What fills the last row to evaluate.
+      split: Which split.
+    """
+    num_targets = num_tokens - 1
+
+    def row(index: int) -> np.ndarray:
+        tokens = stream[index * length : index * length + length + 1]
+        filling = length + 1 - len(tokens)
+        return np.pad(tokens, (0, filling), constant_values=separator)
+
+    if split == "train":
+        return {"tokens": RowsOnDemand(num_targets // length, (length + 1,), "uint16", row)}
+    num_rows = -(-num_targets // length)
+    counts = np.minimum(length, num_targets - length * np.arange(num_rows)).astype(np.int32)
+    return {"tokens": RowsOnDemand(num_rows, (length + 1,), "uint16", row), "num_targets": counts}
+
+
+def shard_of(tokens: np.ndarray) -> bytes:
+    """The content of a shard.
+
+    Args:
+      tokens: Integers below 2**16 [tokens].
+    """
+    header = np.zeros(HEADER_BYTES // 4, "<i4")
+    header[:3] = MAGIC, VERSION, len(tokens)
+    return header.tobytes() + tokens.astype("<u2").tobytes()

@@ -1,0 +1,1 @@
+"""From the originals to the form on disk, once, for `dawnjax prepare`."""

@@ -1,0 +1,322 @@
+"""The files in a folder or an archive, one after another, without unpacking anything to disk.
+
+An archive from elsewhere is not trusted. Nothing of it is written, so no name can lead out of a
+directory; names that try to are refused all the same, as are links, devices, encrypted and
+repeated members. What it expands to is counted while it is read, and ends at `LIMITS`.
+"""
+
+import bz2
+import contextlib
+import dataclasses
+import gzip
+import lzma
+import os
+import pathlib
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Literal, Protocol
+
+from dawnjax.input_pipeline.preparation.tar_members import tar_members
+from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.reading.zip_files import (
+    MOST_MEMBER_BYTES,
+    MOST_MEMBERS,
+    MOST_NAME_BYTES,
+    ZipBytes,
+)
+
+Kind = Literal["folder", "tar", "tar.gz", "tar.xz", "tar.bz2", "zip"]
+
+_MAGIC: tuple[tuple[bytes, int, Kind], ...] = (
+    (b"\x1f\x8b", 0, "tar.gz"),
+    (b"\xfd7zXZ\x00", 0, "tar.xz"),
+    (b"BZh", 0, "tar.bz2"),
+    (b"PK\x03\x04", 0, "zip"),
+    (b"ustar", 257, "tar"),
+)
+
+_READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, tarfile.TarError)
+_READ_ERRORS += (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
+"""What Python's readers of archives raise on damaged ones."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a source may expand to: far more than any dataset here, far less than memory and disk.
+
+    Attributes:
+      num_members: Files and folders.
+      name_bytes: All their names.
+      member_bytes: One file, unpacked.
+      total_bytes: All of it, unpacked.
+    """
+
+    num_members: int = MOST_MEMBERS
+    name_bytes: int = MOST_NAME_BYTES
+    member_bytes: int = MOST_MEMBER_BYTES
+    total_bytes: int = 512 * 2**20
+
+
+LIMITS = Limits()
+
+_XZ_BYTES = 132 * 2**20
+"""Memory to unpack an .xz, which its header asks for: the highest preset takes 65 MiB, a dictionary
+of 128 MiB takes 129."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A file in a folder or an archive.
+
+    Attributes:
+      source: The folder or the archive.
+      name: Path within the source, with forward slashes.
+      read_unnamed: Returns the bytes; its errors do not name the source.
+    """
+
+    source: pathlib.Path
+    name: str
+    read_unnamed: Callable[[], bytes]
+
+    def read(self) -> bytes:
+        """Reads the bytes; to be called before the next member is asked for.
+
+        Raises:
+          DataError: Damaged or too large.
+        """
+        with _damage_named(self.source):
+            return self.read_unnamed()
+
+
+def kind_of(path: pathlib.Path) -> Kind:
+    """Tells what a source is by its content, whatever its name says.
+
+    Raises:
+      DataError: It does not exist, cannot be read, or is none of the known kinds.
+    """
+    try:
+        if path.is_dir():
+            return "folder"
+        if not path.is_file():
+            raise MissingDataError(f"{path}: no such file or folder")
+        with path.open("rb") as file:
+            start = file.read(512)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    for magic, offset, kind in _MAGIC:
+        if start[offset : offset + len(magic)] == magic:
+            return kind
+    raise DataError(f"{path}: no folder, .tar, .tar.gz, .tar.xz, .tar.bz2, .zip or .npz")
+
+
+def members(path: pathlib.Path, limits: Limits = LIMITS) -> Iterator[Member]:
+    """Walks through the files of an archive in its order, or of a folder in sorted order.
+
+    Raises:
+      DataError: Damaged, hostile or too large; one line that names the source and the member.
+    """
+    kind = kind_of(path)
+    walk = {"folder": _folder_members, "zip": _zip_members}.get(kind, _tar_members)
+    seen: set[str] = set()
+    with _damage_named(path):
+        for member in walk(path, limits):
+            if member.name in seen:
+                raise DataError(f"{path}: {shown(member.name)} is in it twice")
+            seen.add(member.name)
+            yield member
+
+
+@contextlib.contextmanager
+def _damage_named(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except _READ_ERRORS as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(
+                f"{error.filename or path}: cannot be read ({error.strerror})"
+            ) from None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path}: damaged or cut short ({reason})") from None
+
+
+def _folder_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
+    budget = _Budget(path, limits)
+    for folder, folders, files in os.walk(path, onerror=_raise, followlinks=True):
+        folders.sort()
+        for file in sorted(files):
+            location = pathlib.Path(folder, file)
+            name = location.relative_to(path).as_posix()
+            budget.count(name)
+
+            def read(location: pathlib.Path = location, name: str = name) -> bytes:
+                status = location.stat()
+                # Opening a pipe would wait for its writer for ever.
+                if not stat.S_ISREG(status.st_mode):
+                    raise DataError(f"{location}: is not a plain file")
+                budget.spend(name, status.st_size)
+                return location.read_bytes()
+
+            yield Member(path, name, read)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
+    budget = _Budget(path, limits)
+    opened = ZipBytes(
+        path,
+        most_members=limits.num_members,
+        most_name_bytes=limits.name_bytes,
+        most_member_bytes=limits.member_bytes,
+    )
+    with opened as file, zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            name = _safe_name(path, info.filename)
+            budget.count(name)
+            if stat.S_ISLNK(info.external_attr >> 16):
+                raise DataError(f"{path}: {shown(name)} is a link")
+            if info.flag_bits & 1:
+                raise DataError(f"{path}: {shown(name)} is encrypted")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise DataError(
+                    f"{path}: {shown(name)} is packed by another method than Deflate; pack it anew"
+                )
+            if info.is_dir():
+                continue
+
+            def read(info: zipfile.ZipInfo = info, name: str = name) -> bytes:
+                budget.spend(name, info.file_size)
+                # Without a number of bytes, zipfile unpacks up to 2 GiB before it looks at the
+                # size that is stated. The one more makes it compare the checksum at the end.
+                with archive.open(info) as file:
+                    return file.read(info.file_size + 1)
+
+            yield Member(path, name, read)
+
+
+def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
+    budget = _Budget(path, limits)
+    with path.open("rb") as file:
+        stream = _Bounded(_OPENERS[kind_of(path)](file), path, limits.total_bytes)
+        for member in tar_members(stream.read):
+            name = _safe_name(path, member.name)
+            budget.count(name)
+            if member.kind == "folder":
+                continue
+            if member.kind != "file":
+                raise DataError(f"{path}: {shown(name)} is a link, a device or a sparse file")
+            budget.spend(name, member.size)
+            yield Member(path, name, member.read)
+        stream.finish()
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _Xz:
+    """An .xz that is unpacked in bounded memory."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._decoder = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+
+    def read(self, size: int) -> bytes:
+        while True:
+            packed = b""
+            if self._decoder.eof:  # another stream may follow, after zeros
+                packed = self._decoder.unused_data.lstrip(b"\0")
+                packed = packed or self._file.read(2**16).lstrip(b"\0")
+                if not packed:
+                    return b""
+                self._decoder = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+            elif self._decoder.needs_input:
+                packed = self._file.read(2**16)
+                if not packed:
+                    raise EOFError("the stream ends before its end mark")
+            if data := self._decoder.decompress(packed, size):
+                return data
+
+
+_OPENERS: dict[Kind, Callable[[IO[bytes]], _Stream]] = {
+    "tar": lambda file: file,
+    "tar.gz": lambda file: gzip.GzipFile(fileobj=file),
+    "tar.xz": _Xz,
+    "tar.bz2": bz2.BZ2File,
+}
+
+
+class _Bounded:
+    """A stream that fails beyond a number of bytes, and knows whether a tar in it is whole."""
+
+    def __init__(self, stream: _Stream, path: pathlib.Path, limit: int) -> None:
+        self._stream = stream
+        self._path = path
+        self._left = limit
+        self._tail = b""
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise DataError(f"{self._path}: expands to more than a data set may")
+        if data:
+            self._tail = (self._tail + data[-1024:])[-1024:]
+        return data
+
+    def finish(self) -> None:
+        """Reads to the end, where the checksum of the compressed stream is, and the tar's end mark.
+
+        A tar file that was cut between two members shows it in nothing but the missing mark.
+        """
+        while self.read(2**20):
+            pass
+        if len(self._tail) < 1024 or any(self._tail):
+            raise tarfile.ReadError("the end mark is missing")
+
+
+class _Budget:
+    """What is left of the limits of one source."""
+
+    def __init__(self, path: pathlib.Path, limits: Limits) -> None:
+        self._path = path
+        self._limits = limits
+        self._members = 0
+        self._bytes = 0
+        self._name_bytes = 0
+
+    def count(self, name: str) -> None:
+        self._members += 1
+        self._name_bytes += len(name)
+        if self._members > self._limits.num_members:
+            raise DataError(
+                f"{self._path}: more than {self._limits.num_members:,} files, at {shown(name)}"
+            )
+        if self._name_bytes > self._limits.name_bytes:
+            raise DataError(f"{self._path}: its names have more than {self._name_bytes:,} bytes")
+
+    def spend(self, name: str, num_bytes: int) -> None:
+        self._bytes += num_bytes
+        if num_bytes > self._limits.member_bytes or self._bytes > self._limits.total_bytes:
+            raise DataError(
+                f"{self._path}: {shown(name)} expands to {num_bytes:,} bytes, all so far to "
+                f"{self._bytes:,}, which is more than a data set may"
+            )
+
+
+def _safe_name(path: pathlib.Path, name: str) -> str:
+    """A member's name without a leading `./`; a name that leads out of the archive is refused."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or ".." in parts or "\\" in name or name[1:2] == ":":
+        raise DataError(f"{path}: the member name {shown(name)} leads out of the archive")
+    return "/".join(parts)
+
+
+def shown(name: str) -> str:
+    """A name as one short printable line."""
+    return repr(name if len(name) <= 100 else name[:97] + "...")

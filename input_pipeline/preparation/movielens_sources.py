@@ -1,0 +1,347 @@
+"""Ratings in the forms of MovieLens, read, checked and written for `movielens.MovieLens`.
+
+The form is told by the first line:
+
+    u.data         user TAB item TAB rating TAB time
+    ratings.dat    user::item::rating::time
+    ratings.csv    a header, then user,item,rating,time
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import pathlib
+import re
+import shutil
+import zlib
+from typing import Any
+
+import numpy as np
+
+from dawnjax import records
+from dawnjax.input_pipeline.datasets.movielens import (
+    DESCRIPTION_FILE,
+    INTERACTIONS_FILE,
+    MOST_NEGATIVES,
+    NEGATIVES_FILE,
+    SCHEMA_VERSION,
+    digest_of,
+    read_description,
+)
+from dawnjax.input_pipeline.preparation.request import DONE, Flag, FlagError, Preparation, Request
+from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.reading.interactions import is_rated, rated
+from dawnjax.input_pipeline.reading.prepared import Outcome, with_overwrite
+
+MOST_BYTES = 4 * 2**30
+_GZIP = b"\x1f\x8b"
+_HEADER = b"userId,movieId,rating,timestamp"
+_FIELDS = "user, item, rating and time"
+_HELD_OUT = re.compile(rb"\(?(\d+),(\d+)\)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratings:
+    """Ratings as they were read.
+
+    Attributes:
+      path: Where.
+      user: int64 [ratings], as numbered there.
+      item: Likewise.
+      time: Likewise, in seconds.
+      first_line: The line of the first rating, from 1.
+    """
+
+    path: pathlib.Path
+    user: np.ndarray
+    item: np.ndarray
+    time: np.ndarray
+    first_line: int
+
+    def place(self, row: int) -> str:
+        """File and line of a rating."""
+        return f"{self.path}:{self.first_line + row}"
+
+
+def read_ratings(path: pathlib.Path) -> Ratings:
+    """Reads ratings in any of the forms, plain or as .gz.
+
+    Raises:
+      DataError: It cannot be read, or a line is no rating with a time; names file and line.
+    """
+    text = _read(path)
+    first_line = 1
+    if text.startswith(_HEADER):
+        text, first_line = text[text.find(b"\n") + 1 :], 2
+    start = text[: text.find(b"\n") + 1] or text
+    separator = next((s for s in (b"::", b"\t", b",") if s in start), b"\t")
+    if not text.strip():
+        raise DataError(f"{path}: holds no ratings")
+    columns = text if len(separator) == 1 else text.replace(separator, b"\t")
+    delimiter = "," if separator == b"," else "\t"
+    try:
+        table = np.loadtxt(
+            io.BytesIO(columns), np.float64, delimiter=delimiter, comments=None, ndmin=2
+        )
+    except ValueError:
+        table = np.empty((0, 0))
+    whole = table.shape[1] == 4 and np.isfinite(table).all()
+    whole = whole and bool((table[:, [0, 1, 3]] == table[:, [0, 1, 3]].astype(np.int64)).all())
+    # A line without text is none to NumPy: the numbers of lines would be wrong.
+    if not whole or (table[:, :2] < 0).any() or len(table) != text.rstrip().count(b"\n") + 1:
+        raise _bad_line(path, text, separator, first_line)
+    user, item, time = (table[:, column].astype(np.int64) for column in (0, 1, 3))
+    return Ratings(path, user, item, time, first_line)
+
+
+def _read(path: pathlib.Path) -> bytes:
+    try:
+        with records.open_plain(path) as file:
+            if file.read(2) == _GZIP:
+                file.seek(0)
+                return records.gunzip(file, MOST_BYTES)
+        return records.read_plain(path, MOST_BYTES)
+    except records.BoundError as error:
+        raise DataError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise MissingDataError(f"{path}: no such file") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "damaged or incomplete"
+        raise DataError(f"{path}: cannot be read ({reason})") from None
+
+
+def _bad_line(path: pathlib.Path, text: bytes, separator: bytes, first_line: int) -> DataError:
+    """The error for the first line that is no rating."""
+    for number, line in enumerate(text.rstrip().split(b"\n"), first_line):
+        where, fields = f"{path}:{number}", line.strip().split(separator)
+        if len(fields) == 3:
+            return DataError(f"{where}: a rating without a time; wanted {_FIELDS}")
+        if len(fields) != 4:
+            return DataError(f"{where}: {len(fields)} fields; wanted {_FIELDS}")
+        for name, field in zip(("user", "item", "time"), (*fields[:2], fields[3]), strict=True):
+            if not re.fullmatch(rb" *\d{1,15}(\.0*)? *", field):
+                shown = field[:40].decode("ascii", "replace")
+                return DataError(f"{where}: {name} {shown!r} is no whole number")
+        try:
+            is_finite = bool(np.isfinite(float(fields[2])))
+        except ValueError:
+            is_finite = False
+        if not is_finite:
+            shown = fields[2][:40].decode("ascii", "replace")
+            return DataError(f"{where}: rating {shown!r} is no number")
+    return DataError(f"{path}: no table of {_FIELDS}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Interactions:
+    """Ratings in order.
+
+    Attributes:
+      pairs: int32 [ratings, 2], user and item from 0, sorted by user, then time; of equal times the
+        later line is the later rating.
+      users: int64 [users], each user's number in the file, ascending.
+      items: int64 [items], likewise.
+    """
+
+    pairs: np.ndarray
+    users: np.ndarray
+    items: np.ndarray
+
+
+def in_order(ratings: Ratings) -> Interactions:
+    """Numbers users and items from 0 and sorts the ratings.
+
+    Raises:
+      DataError: A user who rates an item twice, has one rating, or has rated every item.
+    """
+    users, user = np.unique(ratings.user, return_inverse=True)
+    items, item = np.unique(ratings.item, return_inverse=True)
+    _refuse_twice(ratings, user, item)
+    counts = np.bincount(user)
+    for count, problem in (
+        (1, "has one rating: held out, it leaves none to train on; leave this user out"),
+        (len(items), "rated every item: no negative is left; leave this user out"),
+    ):
+        (found,) = np.nonzero(counts == count)
+        if len(found):
+            row = int(np.flatnonzero(user == found[0])[0])
+            raise DataError(f"{ratings.place(row)}: user {users[found[0]]} {problem}")
+    order = np.lexsort((ratings.time, user))  # stable: of equal times the later line stays later
+    pairs = np.stack([user[order], item[order]], axis=1).astype(np.int32)
+    return Interactions(pairs, users, items)
+
+
+def _refuse_twice(ratings: Ratings, user: np.ndarray, item: np.ndarray) -> None:
+    pair = user * (int(item.max()) + 1) + item
+    order = np.argsort(pair, kind="stable")
+    (again,) = np.nonzero(pair[order][1:] == pair[order][:-1])
+    if len(again):
+        row, before = int(order[again[0] + 1]), int(order[again[0]])
+        raise DataError(
+            f"{ratings.place(row)}: user {ratings.user[row]} rates item {ratings.item[row]} again, "
+            f"after line {ratings.first_line + before}"
+        )
+
+
+def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray:
+    """Reads a line for each user: `(user,item)`, then TAB and an item for each negative.
+
+    It is the form of `test.negative` files of the paper's code, in the numbers of the ratings.
+
+    Returns:
+      int32 [users, n] items from 0.
+
+    Raises:
+      DataError: A line of another form, a pair that is not a user's last rating, or a negative that
+        the user rated, the held-out item among them; names file and line.
+    """
+    pairs, users, items = interactions.pairs, interactions.users, interactions.items
+    last = pairs[np.append(pairs[1:, 0] != pairs[:-1, 0], True), 1]
+    table = rated(pairs[:, 0], pairs[:, 1], len(items))
+    found: dict[int, np.ndarray] = {}
+    for number, line in enumerate(_read(path).rstrip().split(b"\n"), 1):
+        where = f"{path}:{number}"
+        head, *rest = line.strip().split(b"\t")
+        match = _HELD_OUT.fullmatch(head)
+        if match is None or not rest or not all(re.fullmatch(rb"\d{1,15}", word) for word in rest):
+            raise DataError(f"{where}: wanted (user,item), then TAB and a number for each negative")
+        user, item = (int(group) for group in match.groups())
+        row = int(np.searchsorted(users, user))
+        if row == len(users) or users[row] != user:
+            raise DataError(f"{where}: user {user} is unknown")
+        if row in found:
+            raise DataError(f"{where}: user {user} is there twice")
+        if items[last[row]] != item:
+            raise DataError(
+                f"{where}: item {item} is not the last that user {user} rated, "
+                f"which is {items[last[row]]}"
+            )
+        wanted = np.array([int(word) for word in rest])
+        numbers = np.searchsorted(items, wanted)
+        known = items[np.minimum(numbers, len(items) - 1)] == wanted
+        if not known.all():
+            raise DataError(f"{where}: item {wanted[~known][0]} has no rating")
+        if (numbers == last[row]).any():
+            raise DataError(f"{where}: the held-out item {item} is among its own negatives")
+        if (bad := is_rated(table, np.full(len(numbers), row), numbers)).any():
+            raise DataError(f"{where}: user {user} rated item {wanted[bad][0]}: it is no negative")
+        if len(np.unique(numbers)) < len(numbers):
+            raise DataError(f"{where}: an item is there twice")
+        found[row] = numbers.astype(np.int32)
+        if len(numbers) != len(next(iter(found.values()))) or len(numbers) > MOST_NEGATIVES:
+            raise DataError(f"{where}: {len(numbers)} negatives; wanted as many as in line 1")
+    missing = set(range(len(users))) - found.keys()
+    if missing:
+        raise DataError(f"{path}: no line for user {users[min(missing)]}")
+    return np.stack([found[row] for row in range(len(users))])
+
+
+def prepare(
+    source: pathlib.Path,
+    out: pathlib.Path,
+    *,
+    negatives: pathlib.Path | None = None,
+    overwrite: bool = False,
+) -> tuple[dict[str, Any], Outcome]:
+    """Writes the prepared form of ratings, or finds that it is there already.
+
+    It is written beside the directory and renamed into place, so an interruption leaves nothing
+    half-made there.
+
+    Args:
+      source: The ratings.
+      out: The directory.
+      negatives: A file of fixed negatives.
+      overwrite: Replace other ratings there.
+
+    Returns:
+      The description, and "unchanged" where the directory held the same content.
+
+    Raises:
+      DataError: As the functions above, or a directory that holds something else.
+    """
+    is_ours = (out / DESCRIPTION_FILE).exists()
+    if out.exists() and not is_ours and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(f"{out}: holds something else; choose another directory")
+    interactions = in_order(read_ratings(source))
+    arrays = {INTERACTIONS_FILE: interactions.pairs}
+    if negatives is not None:
+        arrays[NEGATIVES_FILE] = read_negatives(negatives, interactions)
+    files = {name: _npy_bytes(array) for name, array in arrays.items()}
+    body: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "dataset": "movielens",
+        "num_users": len(interactions.users),
+        "num_items": len(interactions.items),
+        "num_ratings": len(interactions.pairs),
+        "num_eval_negatives": arrays[NEGATIVES_FILE].shape[1] if negatives is not None else 0,
+        "files": {
+            name: {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in files.items()
+        },
+    }
+    if is_ours and _holds(out, body, overwrite):
+        return body, "unchanged"
+    text = json.dumps({**body, "sha256": digest_of(body)}, indent=1) + "\n"
+    partial = out.with_name(out.name + ".partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for name, content in {**files, DESCRIPTION_FILE: text.encode()}.items():
+            (partial / name).write_bytes(content)
+        if is_ours:
+            shutil.rmtree(out)
+        partial.replace(out)
+    except OSError as error:
+        raise DataError(f"{out}: cannot be written ({error.strerror})") from None
+    return body, "written"
+
+
+def _holds(out: pathlib.Path, wanted: dict[str, Any], overwrite: bool) -> bool:
+    try:
+        same = read_description(out) == wanted
+    except DataError as error:
+        if not overwrite:
+            raise DataError(with_overwrite(error)) from None
+        return False
+    if not same and not overwrite:
+        raise DataError(f"{out}: holds other ratings; give --overwrite to replace them")
+    return same
+
+
+def _npy_bytes(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _prepare(request: Request) -> str:
+    source = request.required_source()
+    if request.out is None:
+        raise FlagError("--out is missing: the directory to write to, such as data/ml-20m")
+    given = request.flags["eval_negatives"]
+    negatives = pathlib.Path(given).expanduser() if given else None
+    body, outcome = prepare(source, request.out, negatives=negatives, overwrite=request.overwrite)
+    line = (
+        f"{request.out}: {DONE[outcome]} in {request.progress.seconds:.1f} s: "
+        f"{body['num_ratings']:,} ratings of {body['num_items']:,} items by {body['num_users']:,} "
+        "users, the last of each held out"
+    )
+    if negatives is None:
+        return line
+    return f"{line}; {body['num_eval_negatives']} negatives of each were given"
+
+
+PREPARATION = Preparation(
+    name="movielens",
+    usage=("--from=u.data --out=DIR\n[--eval_negatives=FILE] [--overwrite]",),
+    takes="""--from names MovieLens's u.data, ratings.dat or ratings.csv, plain or as .gz. Each
+user's ratings are sorted by time. The negatives of an evaluation are drawn from a seed of the
+experiment; --eval_negatives gives fixed ones: a line (user,item) for each user with its last item,
+then TAB and an item for each negative.""",
+    flags=(
+        Flag("eval_negatives", "Items to rank each user's last one among, in place of drawn ones."),
+    ),
+    run=_prepare,
+)

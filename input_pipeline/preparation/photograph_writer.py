@@ -1,0 +1,142 @@
+"""Photographs into the prepared form, one part after another, for data larger than memory.
+
+The arrays are written in place, in parts of `ROWS_AT_ONCE` images. After each part is on disk, a
+line of the journal says so; killed at any moment, a second call goes on behind the last line that
+is whole, if the source still has the same names and sizes. Nothing reads the arrays before
+`dataset.json` is there, and that comes last.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import IO
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading import prepared
+from dawnjax.input_pipeline.reading.dataset import Split
+from dawnjax.input_pipeline.reading.photographs import Photographs, Source
+
+JOURNAL_FILE = "prepare_journal"
+ROWS_AT_ONCE = 512
+"""Images in a part: 100 MB of squares of 256 pixels."""
+
+
+def write(
+    directory: pathlib.Path,
+    source: Source,
+    *,
+    dataset: str,
+    side: int,
+    overwrite: bool = False,
+    progress: Callable[[int], None] = lambda count: None,
+) -> tuple[prepared.Description, prepared.Outcome]:
+    """Writes the prepared form of a source's photographs, or finds that it is there already.
+
+    Args:
+      directory: Where to; made where it does not exist.
+      source: The photographs.
+      dataset: Name of the dataset.
+      side: Height and width of the squares, in pixels.
+      overwrite: Replace another content, or write beside other files.
+      progress: Called with the number of photographs done since the last call.
+
+    Returns:
+      The description, and "unchanged" where the directory held the same source's, intact.
+
+    Raises:
+      DataError: A photograph cannot be decoded, the directory holds something else, another process
+        writes to it, or it cannot be written.
+    """
+    prepared.refuse_other_files(directory, overwrite)
+    with prepared.only_writer(directory):
+        same = (dataset, (side, side, 3), source.listing)
+        there = prepared.held(
+            directory,
+            lambda it: (it.dataset, it.image_shape, it.source.get("listing")) == same,
+            overwrite,
+        )
+        if there is not None:
+            return prepared.with_facts(directory, there), "unchanged"
+        with prepared.named_write_errors(directory):
+            (directory / prepared.DESCRIPTION_FILE).unlink(missing_ok=True)
+            done = _begin_or_resume(directory, source, side)
+            with (directory / JOURNAL_FILE).open("a") as journal:
+                for split, photographs in source.splits.items():
+                    _write_split(
+                        directory, split, photographs, side, done.get(split, 0), journal, progress
+                    )
+            arrays = {
+                name: np.load(directory / name, mmap_mode="r", allow_pickle=False)
+                for name in prepared.FILES
+            }
+        description = prepared.describe(
+            dataset, source.classes, arrays, {"kind": source.kind, "listing": source.listing}
+        )
+        prepared.write_description(directory, description)
+        (directory / JOURNAL_FILE).unlink(missing_ok=True)
+    return description, "written"
+
+
+def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict[Split, int]:
+    """Says how many rows of each split are on disk; makes the files where none are."""
+    header = json.dumps({"listing": source.listing, "side": side})
+    done: dict[Split, int] = {}
+    for index, line in enumerate(_whole_lines(directory / JOURNAL_FILE)):
+        if index == 0 and line != header:
+            break
+        if index > 0:
+            record = json.loads(line)
+            done[record["split"]] = record["rows"]
+    else:
+        names = [f"{split}_images.npy" for split in source.splits]
+        if done and all((directory / name).exists() for name in names):
+            return done
+    for split, photographs in source.splits.items():
+        count = len(photographs.labels)
+        np.lib.format.open_memmap(
+            directory / f"{split}_images.npy",
+            "w+",
+            np.uint8,
+            (count, side, side, 3),
+            version=(1, 0),
+        ).flush()
+        np.save(directory / f"{split}_labels.npy", np.asarray(photographs.labels).astype("<i4"))
+    (directory / JOURNAL_FILE).write_text(header + "\n")
+    return {}
+
+
+def _whole_lines(path: pathlib.Path) -> Iterator[str]:
+    """The whole lines of a journal; a kill can leave the last one torn."""
+    if path.exists():
+        for line in path.read_text(errors="replace").splitlines(keepends=True):
+            if line.endswith("\n"):
+                yield line.rstrip("\n")
+
+
+def _write_split(
+    directory: pathlib.Path,
+    split: Split,
+    photographs: Photographs,
+    side: int,
+    first: int,
+    journal: IO[str],
+    progress: Callable[[int], None],
+) -> None:
+    path = directory / f"{split}_images.npy"
+    images = np.load(path, mmap_mode="r+", allow_pickle=False)
+    count = len(photographs.labels)
+    # OpenCV lets other threads run while it decodes.
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        for start in range(first, count, ROWS_AT_ONCE):
+            rows = range(start, min(start + ROWS_AT_ONCE, count))
+            squares = threads.map(lambda row: photographs.square(row, side), rows)
+            for row, square in zip(rows, squares, strict=True):
+                images[row] = square
+            images.flush()
+            journal.write(json.dumps({"split": split, "rows": rows.stop}) + "\n")
+            journal.flush()
+            os.fsync(journal.fileno())
+            progress(len(rows))

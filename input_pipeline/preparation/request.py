@@ -1,0 +1,140 @@
+"""How a dataset tells `dawnjax prepare` what it is prepared from, with which flags, and by whom."""
+
+import dataclasses
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dawnjax.input_pipeline.reading.prepared import Description, Outcome, directory_of
+from dawnjax.input_pipeline.reading.published import PublishedImages, declare_images
+
+SECONDS_BETWEEN_LINES = 2.0
+
+
+class FlagError(Exception):
+    """A flag that is missing, out of range or at odds with another; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """A flag that only some datasets have: its name, its help, and the type of its value."""
+
+    name: str
+    text: str
+    kind: type[str] | type[int] = str
+
+
+class Progress:
+    """Says on standard error, every other second, how many examples are read."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.perf_counter()
+        self._count = 0
+
+    @property
+    def seconds(self) -> float:
+        """Time since the preparation began."""
+        return time.perf_counter() - self._started
+
+    def say(self, line: str) -> None:
+        """Prints a line."""
+        print(line, file=sys.stderr, flush=True)
+
+    def add(self, count: int) -> None:
+        """Counts images that were read."""
+        self._count += count
+        now = time.perf_counter()
+        if now - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
+            self.say(f"{self._count:,} images read in {self.seconds:.0f} s")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a command line asks for.
+
+    Attributes:
+      source: The value of `--from`; None where it was not given.
+      out: The directory to write to; None where it was not given.
+      overwrite: Replace other content in the directory, or write beside other files.
+      flags: The values of the dataset's own flags, None where one was not given.
+      progress: What to tell while it lasts.
+    """
+
+    source: pathlib.Path | None
+    out: pathlib.Path | None
+    overwrite: bool
+    flags: Mapping[str, Any]
+    progress: Progress
+
+    def required_source(self) -> pathlib.Path:
+        """The value of `--from`; raises FlagError where it was not given."""
+        if self.source is None:
+            raise FlagError("--from is missing: the archive, folder or .npz to convert")
+        return self.source
+
+    def out_for(self, dataset: str) -> pathlib.Path:
+        """The directory to write to; without one, where the dataset is looked for."""
+        return self.out or directory_of(dataset)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How one dataset is prepared.
+
+    Attributes:
+      name: Its name as `--dataset`.
+      usage: What follows `--dataset=NAME` on a command line; a text for each form.
+      takes: What it is prepared from, as lines of the help.
+      flags: The flags that it has besides `--dataset`, `--from`, `--out` and `--overwrite`.
+      run: Prepares it; returns what to print. Raises FlagError, or DataError for the data.
+    """
+
+    name: str
+    usage: tuple[str, ...]
+    takes: str
+    flags: tuple[Flag, ...] = ()
+    run: Callable[[Request], str]
+
+
+def report_images(
+    request: Request,
+    out: pathlib.Path,
+    prepared: tuple[Description, Outcome],
+    published: PublishedImages | None = None,
+) -> str:
+    """Says in one line which images a directory holds now.
+
+    Args:
+      request: The request.
+      out: The directory.
+      prepared: Its description, and whether it was written now.
+      published: The published set that they may be; a second line says why they are not.
+    """
+    description, outcome = prepared
+    counts = description.facts.num_examples
+    height, width, channels = description.image_shape
+    mean = " ".join(f"{value:.4f}" for value in description.train_mean)
+    std = " ".join(f"{value:.4f}" for value in description.train_std)
+    line = (
+        f"{out}: {DONE[outcome]}: {counts['train']:,} train and {counts['eval']:,} eval images "
+        f"{height}x{width}x{channels} in {len(description.classes)} classes, from "
+        f"{description.source['kind']}, in {request.progress.seconds:.1f} s; train mean {mean}, "
+        f"std {std}"
+    )
+    declaration = None if published is None else declare_images(published, description.facts)
+    if published is None or declaration is None or declaration.benchmark:
+        return line
+    return (
+        f"{line}\nnote: this is not {published.benchmark}, and no result of it is one of "
+        f"{published.benchmark}: {declaration.evidence}"
+    )
+
+
+DONE: dict[Outcome, str] = {
+    "written": "written",
+    "unchanged": "holds this already, nothing written",
+}
+"""What a command says of an outcome."""

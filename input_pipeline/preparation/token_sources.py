@@ -1,0 +1,162 @@
+"""Text into shards of tokens, for `token_shards.TokenShards`: bytes, or a vocabulary of its own."""
+
+import gzip
+import pathlib
+import re
+import zlib
+
+import numpy as np
+
+from dawnjax.input_pipeline.datasets.token_shards import shard_of
+from dawnjax.input_pipeline.preparation.request import Flag, FlagError, Preparation, Request
+from dawnjax.input_pipeline.reading import token_words
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.prepared import named_write_errors
+from dawnjax.input_pipeline.reading.vocabulary import END, Vocabulary, train_vocabulary
+
+MOST_BYTES = 2**30
+"""Of a text; a shard's header counts tokens in 32 bits."""
+
+TRAIN_FILE, EVAL_FILE = "text_train_000000.bin", "text_val_000000.bin"
+MODEL_FILE = "vocabulary.model"
+
+_GZIP = b"\x1f\x8b"
+_PIECE_BYTES = 2**16
+"""Of a text that is encoded at a time: SentencePiece's time grows faster than a text's length."""
+
+
+def documents_of(path: pathlib.Path, separation: str) -> list[str]:
+    """The documents of a text, plain or as .gz.
+
+    Args:
+      path: The file.
+      separation: `none` makes one document of it; `blank_lines` divides it at one or more of them.
+
+    Raises:
+      DataError: It cannot be read, is empty or too long, or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            is_gzip = file.read(2) == _GZIP
+        with gzip.open(path) if is_gzip else path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "is no whole .gz file"
+        raise DataError(f"{path}: {reason}") from None
+    if not content:
+        raise DataError(f"{path}: is empty")
+    if len(content) > MOST_BYTES:
+        raise DataError(f"{path}: holds more than {MOST_BYTES} bytes; divide it into shards")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte {error.start}: is not UTF-8") from None
+    if separation == "none":
+        return [text]
+    documents = [part for part in re.split(r"\n(?:[ \t]*\n)+", text.strip("\n")) if part.strip()]
+    if not documents:
+        raise DataError(f"{path}: holds blank lines alone")
+    return documents
+
+
+def byte_tokens(documents: list[str]) -> np.ndarray:
+    """Each document's bytes after the separator: uint16 [tokens]."""
+    separator = np.array([token_words.BYTES.separator], np.uint16)
+    parts = [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in documents]
+    return np.concatenate([array for part in parts for array in (separator, part)])
+
+
+def encoded_tokens(documents: list[str], vocabulary: Vocabulary, where: str) -> np.ndarray:
+    """Each document's tokens after the separator: uint16 [tokens].
+
+    Args:
+      documents: The texts.
+      vocabulary: Their vocabulary.
+      where: The text's name in errors.
+
+    Raises:
+      DataError: The tokens stand for another number of bytes than the text has.
+    """
+    num_bytes = np.array(vocabulary.bytes_of_token())
+    rows = []
+    for number, text in enumerate(documents, 1):
+        pieces = [text[at : at + _PIECE_BYTES] for at in range(0, len(text), _PIECE_BYTES)]
+        tokens = np.concatenate([row[:-1] for row in vocabulary.encode(pieces)])
+        if num_bytes[tokens].sum() != len(text.encode()):
+            raise DataError(
+                f"{where}: document {number} holds the character U+2581, which SentencePiece "
+                "writes for a blank; replace it"
+            )
+        rows += [np.array([END], np.uint16), tokens]
+    return np.concatenate(rows)
+
+
+def _prepare(request: Request) -> str:
+    source, given = request.required_source(), request.flags["validation"]
+    separation = request.flags["documents"] or "none"
+    size = request.flags["vocabulary_size"]
+    if given is None:
+        raise FlagError("--validation is missing: the text to evaluate on")
+    if request.out is None:
+        raise FlagError("--out is missing: the directory to write to, such as data/text")
+    if separation not in ("none", "blank_lines"):
+        raise FlagError(f"--documents={separation}: choose none or blank_lines")
+    paths = {TRAIN_FILE: source, EVAL_FILE: pathlib.Path(given).expanduser()}
+    texts = {name: documents_of(path, separation) for name, path in paths.items()}
+    files: dict[str, bytes] = {}
+    if size is None:
+        tokens = {name: byte_tokens(documents) for name, documents in texts.items()}
+    else:
+        model = train_vocabulary(texts[TRAIN_FILE], size, keeps_white_space=True)
+        vocabulary = Vocabulary(model)
+        files[MODEL_FILE] = model
+        files[token_words.FILE] = token_words.words_file(END, vocabulary.bytes_of_token())
+        tokens = {
+            name: encoded_tokens(documents, vocabulary, str(paths[name]))
+            for name, documents in texts.items()
+        }
+    files |= {name: shard_of(of_split) for name, of_split in tokens.items()}
+    _write_all(request.out, files, overwrite=request.overwrite)
+    counts = ", ".join(
+        f"{name} {len(texts[name]):,} documents, {len(of_split):,} tokens"
+        for name, of_split in tokens.items()
+    )
+    return f"{request.out}: prepared in {request.progress.seconds:.1f} s: {counts}"
+
+
+def _write_all(directory: pathlib.Path, files: dict[str, bytes], *, overwrite: bool) -> None:
+    known = {TRAIN_FILE, EVAL_FILE, MODEL_FILE, token_words.FILE}
+    others = [path for path in directory.glob("*.bin") if path.name not in known]
+    if others:
+        raise DataError(f"{directory}: holds other shards ({others[0].name}); choose another")
+    for name in sorted(known):
+        path = directory / name
+        if path.exists() and path.read_bytes() != files.get(name) and not overwrite:
+            raise DataError(f"{path}: holds other content; give --overwrite to replace it")
+    with named_write_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in known - set(files):
+            (directory / name).unlink(missing_ok=True)
+        for name, content in files.items():
+            unfinished = directory / f"{name}.unfinished"
+            unfinished.write_bytes(content)
+            unfinished.rename(directory / name)
+
+
+PREPARATION = Preparation(
+    name="token_shards",
+    usage=(
+        "--from=train.txt --validation=valid.txt --out=DIR\n"
+        "[--documents=blank_lines] [--vocabulary_size=N] [--overwrite]",
+    ),
+    takes="""--from and --validation name texts in UTF-8, plain or as .gz. A document is a whole
+text, or each part between blank lines. A token is a byte, or one of a SentencePiece vocabulary of N
+tokens that is trained on --from. Shards of tokens, such as FineWeb's .bin files, need no
+preparation.""",
+    flags=(
+        Flag("validation", "The text to evaluate on."),
+        Flag("documents", "What ends a document: none (each text is one) or blank_lines."),
+        Flag("vocabulary_size", "Tokens of the vocabulary.", int),
+    ),
+    run=_prepare,
+)

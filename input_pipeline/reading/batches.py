@@ -1,0 +1,145 @@
+"""Which examples make up which batch, and the batches themselves where the host feeds them.
+
+Training sees one endless stream of examples. Position p, counted from 0, holds example
+permutation_e[p % N] of epoch e = p // N, where N is the number of training examples. Step s,
+counted from 0, holds positions s * B to (s + 1) * B - 1, where B is the global batch size. So
+nothing is dropped and nothing is padded: where B does not divide N, a batch has the end of one
+epoch and the start of the next, and any batch can be made from its step alone. A resumed run needs
+no more state than its step, and no process needs to ask another. A run whose batch changes goes on
+in the same stream.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+
+
+class BatchIndices(NamedTuple):
+    """The examples of consecutive steps.
+
+    Attributes:
+      index: int32 [num_steps, batch_size], rows of the train split.
+      epoch: int32 [num_steps, batch_size], the epoch, from 0, that each belongs to.
+    """
+
+    index: np.ndarray
+    epoch: np.ndarray
+
+
+class ExampleOrder:
+    """The order of training examples, the same on all hosts and under any version of NumPy.
+
+    The permutation of an epoch sorts the examples by random keys. The keys are the raw output of
+    Philox4x64-10 with the key (seed, epoch): a published counter-based generator, whose raw stream,
+    unlike NumPy's `permutation` and `shuffle`, never changes between versions. The lowest bits of a
+    key are replaced by the example's number: then no two keys are equal, and every sorting
+    algorithm makes the same order.
+
+    The permutations last used are kept, so that walking through the steps makes each epoch once.
+    One object belongs to one thread.
+
+    Source: J. K. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011), section
+    3.3, for Philox.
+    """
+
+    def __init__(self, *, seed: int, num_train_examples: int) -> None:
+        """Args:
+          seed: The trial's seed, 0 to 2**64 - 1.
+          num_train_examples: Examples in the train split, 1 to 2**31 - 1.
+
+        Raises:
+          ValueError: A value outside its range.
+        """
+        for name, value, limit in (
+            ("seed", seed, 2**64 - 1),
+            ("num_train_examples", num_train_examples, 2**31 - 1),
+        ):
+            least = 0 if name == "seed" else 1
+            if not least <= value <= limit:
+                raise ValueError(f"{name}={value} must lie in {least} to {limit}")
+        self._seed = seed
+        self._num_examples = num_train_examples
+        self._permutations: dict[int, np.ndarray] = {}
+
+    def steps(self, start: int, count: int, batch_size: int) -> BatchIndices:
+        """The examples of steps start to start + count - 1, all of one size, in any order of calls.
+
+        Args:
+          start: First step, counted from 0.
+          count: Number of steps, 1 or more.
+          batch_size: Examples in each, over all processes; may exceed the train split.
+        """
+        if start < 0 or count < 1 or batch_size < 1:
+            last = start + count - 1
+            raise ValueError(f"steps {start} to {last} of {batch_size} examples are no steps")
+        return self.batches(start * batch_size, count, batch_size)
+
+    def batches(self, first_position: int, count: int, batch_size: int) -> BatchIndices:
+        """The examples of consecutive batches of any size; calls may come in any order.
+
+        Args:
+          first_position: Where in the stream of examples the first batch begins, from 0.
+          count: Number of batches.
+          batch_size: Examples in each.
+        """
+        size = count * batch_size
+        index, epochs = np.empty(size, np.int32), np.empty(size, np.int32)
+        filled = 0
+        used = {}
+        while filled < size:
+            epoch, offset = divmod(first_position + filled, self._num_examples)
+            if epoch not in used:
+                used[epoch] = self._permutation(epoch)
+            end = min(size, filled + self._num_examples - offset)
+            index[filled:end] = used[epoch][offset : offset + end - filled]
+            epochs[filled:end] = epoch
+            filled = end
+        # The last epoch used is the only one that the next steps can need again.
+        last = max(used)
+        self._permutations = {last: used[last]}
+        return BatchIndices(index.reshape(count, batch_size), epochs.reshape(count, batch_size))
+
+    def _permutation(self, epoch: int) -> np.ndarray:
+        if epoch in self._permutations:
+            return self._permutations[epoch]
+        bits = np.uint64((self._num_examples - 1).bit_length())
+        key = np.array([self._seed, epoch], np.uint64)
+        keys = np.random.Philox(key=key, counter=0).random_raw(self._num_examples)
+        keys >>= bits
+        keys <<= bits
+        keys |= np.arange(self._num_examples, dtype=np.uint64)
+        keys.sort()
+        keys &= (np.uint64(1) << bits) - np.uint64(1)
+        return keys.astype(np.int32)
+
+
+def host_batch(
+    examples: Mapping[str, np.ndarray | RowsOnDemand],
+    indices: BatchIndices,
+    rows: slice | np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Gathers one process's part of batches on the host.
+
+    It is for datasets that device memory cannot hold, and reads only the rows it returns, so the
+    examples may be memory-mapped, or decoded on demand. `prefetch.Prefetch` gathers ahead of the
+    device.
+
+    Args:
+      examples: Arrays, or rows on demand, [num_train_examples, ...] of the train split.
+      indices: The examples of n steps.
+      rows: The r rows of each global batch that this process's devices hold.
+
+    Returns:
+      Each of the examples' arrays as [n, r, ...] in its own dtype, and `index` and `epoch`, int32
+      [n, r]. The parts of all processes, joined by rows, are what one process with all rows gets.
+    """
+    index, epoch = indices.index[:, rows], indices.epoch[:, rows]
+    batch = {}
+    for name, array in examples.items():
+        # A plain view: indexing a numpy.memmap makes memmap objects, which cost more to handle.
+        source = array if isinstance(array, RowsOnDemand) else np.asarray(array)
+        batch[name] = source[index]
+    return {**batch, "index": np.ascontiguousarray(index), "epoch": np.ascontiguousarray(epoch)}

@@ -1,0 +1,162 @@
+"""JPEG and PNG files as arrays, refused before decoding where they are damaged or too large.
+
+Of a file that was cut short, OpenCV decodes what it can and makes the rest grey. It allocates an
+image of whatever size a header states. So the file's structure is checked first.
+"""
+
+import struct
+import zlib
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.dataset import DataError
+
+_PNG_START = b"\x89PNG\r\n\x1a\n"
+_JPEG_START = b"\xff\xd8\xff"
+_JPEG_END = b"\xff\xd9"
+
+# Frame headers, which hold the size: SOF0 to SOF15; three codes among them mean other things.
+# Source: ITU-T T.81, table B.1.
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_START_OF_SCAN = 0xDA
+
+
+LARGEST_PIXELS = 2**26
+"""The most pixels that are decoded: 200 MB as RGB."""
+
+_MOST_MARKERS = 100_000
+"""Before the frame header of a JPEG."""
+
+
+def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
+    """Decodes a JPEG or PNG file of a known size to RGB, uint8 [height, width, 3].
+
+    Args:
+      content: The whole file; grey and 16-bit images become 8-bit RGB, transparency is dropped.
+      height: What it must be, in pixels.
+      width: What it must be, in pixels.
+
+    Raises:
+      DataError: Another format, another size, cut short or damaged; the message names no file.
+    """
+    size = image_size(content)
+    if size != (height, width):
+        raise DataError(f"is {size[1]}x{size[0]} pixels, but should be {width}x{height}")
+    return _decode(content, size)[:, :, ::-1]
+
+
+def decode_square(content: bytes, side: int) -> np.ndarray:
+    """Decodes the middle square of an image of any size, resized: uint8 [side, side, 3].
+
+    That is the same as resizing the shorter side and cutting off what the longer one has more. An
+    image is averaged over areas where it shrinks and interpolated linearly where it grows.
+
+    Args:
+      content: The whole file; grey, CMYK and 16-bit images become 8-bit RGB, transparency and
+        orientation marks are dropped.
+      side: Height and width of the result, in pixels.
+
+    Raises:
+      DataError: Another format, too many pixels, cut short or damaged; the message names no file.
+    """
+    import cv2
+
+    height, width = size = image_size(content)
+    if not 0 < height * width <= LARGEST_PIXELS:
+        raise DataError(f"is {width}x{height} pixels; {LARGEST_PIXELS:,} pixels are the limit")
+    image = _decode(content, size, _reduction(content, min(size), side))
+    least = min(image.shape[:2])
+    top, left = ((length - least) // 2 for length in image.shape[:2])
+    square = image[top : top + least, left : left + least]
+    if least > side:
+        # OpenCV averages over areas fast where they are whole pixels, and slowly elsewhere. So a
+        # whole multiple of the side is interpolated first, no smaller than the image.
+        larger = -(-least // side) * side
+        square = cv2.resize(square, (larger, larger), interpolation=cv2.INTER_LINEAR)
+        square = cv2.resize(square, (side, side), interpolation=cv2.INTER_AREA)
+    elif least < side:
+        square = cv2.resize(square, (side, side), interpolation=cv2.INTER_LINEAR)
+    return cv2.cvtColor(square, cv2.COLOR_BGR2RGB)
+
+
+def _reduction(content: bytes, least: int, side: int) -> int:
+    """The factor by which a JPEG's own transform may shrink it: twice the side must remain.
+
+    Shrunk to less than that, photographs are sharper than averages over areas, by up to six of 255
+    levels in the mean over one image of 300.
+    """
+    if not content.startswith(_JPEG_START):
+        return 1
+    return max(factor for factor in (1, 2, 4, 8) if factor == 1 or least >= 2 * side * factor)
+
+
+def image_size(content: bytes) -> tuple[int, int]:
+    """(height, width) of a JPEG or PNG file, whatever its name; it must have its end.
+
+    Raises:
+      DataError: Another format, cut short or damaged.
+    """
+    if content.startswith(_PNG_START):
+        return _png_size(content)
+    if content.startswith(_JPEG_START):
+        return _jpeg_size(content)
+    raise DataError("is neither JPEG nor PNG")
+
+
+def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.ndarray:
+    """The image as OpenCV has it: blue, green, red; sides over `reduction`, rounded up."""
+    import cv2  # here because every command would pay for the import, and few decode
+
+    reduced = {
+        1: cv2.IMREAD_COLOR,
+        2: cv2.IMREAD_REDUCED_COLOR_2,
+        4: cv2.IMREAD_REDUCED_COLOR_4,
+        8: cv2.IMREAD_REDUCED_COLOR_8,
+    }
+    flags = reduced[reduction] | cv2.IMREAD_IGNORE_ORIENTATION
+    image = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
+    if image is None or image.shape != (*(-(-length // reduction) for length in size), 3):
+        raise DataError("cannot be decoded")
+    return image
+
+
+def _png_size(content: bytes) -> tuple[int, int]:
+    """(height, width); checks every chunk's checksum up to the end mark."""
+    size = None
+    position = len(_PNG_START)
+    while position + 12 <= len(content):
+        length, kind = struct.unpack_from(">I4s", content, position)
+        end = position + 8 + length
+        if end + 4 > len(content):
+            break
+        (stated,) = struct.unpack_from(">I", content, end)
+        if zlib.crc32(content[position + 4 : end]) != stated:
+            raise DataError("is damaged: the checksum of a PNG chunk does not fit")
+        if kind == b"IHDR" and length >= 8:
+            width, height = struct.unpack_from(">II", content, position + 8)
+            size = height, width
+        if kind == b"IEND" and size is not None:
+            return size
+        position = end + 4
+    raise DataError("is cut short")
+
+
+def _jpeg_size(content: bytes) -> tuple[int, int]:
+    """(height, width) from the frame header; the end mark must be there."""
+    if _JPEG_END not in content[-64:]:
+        raise DataError("is cut short")
+    position = 2
+    for _ in range(_MOST_MARKERS):
+        if position + 9 > len(content):
+            break
+        mark, kind, length = struct.unpack_from(">BBH", content, position)
+        if mark != 0xFF or kind == _JPEG_START_OF_SCAN:
+            break
+        if kind == 0xFF:
+            position += 1  # fill byte before a marker
+            continue
+        if kind in _JPEG_FRAMES:
+            height, width = struct.unpack_from(">HH", content, position + 5)
+            return height, width
+        position += 2 + length
+    raise DataError("is damaged: no frame header")

@@ -1,0 +1,184 @@
+"""Ratings as implicit feedback: the leave-one-out split, items not seen, and fixed negatives.
+
+What a user rated last is held out to evaluate; the rest is trained on. How high a rating is plays
+no part. Its arrays are
+
+    train: {"user", "item": int32 [ratings], "seen": uint32 [ratings, words]}
+    eval:  {"user": int32 [users], "items": int32 [users, 1 + negatives]}
+
+`seen` has a bit for each item that the user rated in the training split (bit i of word w for item
+32 w + i), and for each place after the last item. Of `items` the first is held out; the others
+were never rated by the user. They are drawn with replacement, as in MLPerf v0.5, and an item that
+was drawn before is replaced by -1: it counts once, as in the reference's map of items to scores.
+
+Source: X. He et al., "Neural Collaborative Filtering" (WWW 2017), section 4.1; MLPerf Training
+v0.5, logs of `ncf` (`preproc_hp_sample_eval_replacement: true`); mlcommons/training, v0.5,
+`recommendation/pytorch/ncf.py`, `eval_one`.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.dataset import Declaration, Shapes, Split
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+
+WORD_BITS = 32
+REPEATED = -1
+
+# Second word of the Philox key, beyond those of epochs; the first is the seed.
+_NEGATIVE_STREAM = 2**63 + 3
+
+_USERS_AT_ONCE = 256
+"""Rows that are drawn, and searched for repeated items, together: they stay in a core's cache."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InteractionsSpec:
+    """The counts and shapes of interactions.
+
+    Attributes:
+      num_train_examples: Ratings to train on; an epoch is this many.
+      num_eval_examples: Users, each with one held-out rating.
+      num_users: Users, numbered from 0.
+      num_items: Items, numbered from 0.
+      num_eval_negatives: Items that a held-out one is ranked among, repetitions included.
+      fingerprint: As `DataSpec` says; it covers the negatives too.
+      declaration: What they are.
+    """
+
+    num_train_examples: int
+    num_eval_examples: int
+    num_users: int
+    num_items: int
+    num_eval_negatives: int
+    fingerprint: str
+    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
+
+    def example_shapes(self, split: Split) -> Shapes:
+        """Shape and dtype of each array of one example."""
+        if split == "eval":
+            return {"user": ((), "int32"), "items": ((1 + self.num_eval_negatives,), "int32")}
+        words = (num_words(self.num_items),)
+        return {"user": ((), "int32"), "item": ((), "int32"), "seen": (words, "uint32")}
+
+    def batch_elements(self, batch_size: int) -> int:
+        """Elements of the bits of a batch."""
+        return batch_size * num_words(self.num_items)
+
+
+class RowsOfUsers(RowsOnDemand):
+    """The row of each rating's user, without a copy for each rating in memory."""
+
+    def __init__(self, table: np.ndarray, users: np.ndarray):
+        """Args:
+        table: [users, ...], a row for each user.
+        users: int32 [ratings].
+        """
+        super().__init__(
+            len(users), table.shape[1:], table.dtype.name, lambda row: table[users[row]]
+        )
+        self._table, self._users = table, users
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """The rows of some ratings; `rows` may have any shape."""
+        return self._table[self._users[rows]]
+
+
+def num_words(num_items: int) -> int:
+    """Words of a user's bits."""
+    return -(-num_items // WORD_BITS)
+
+
+def split_of(
+    pairs: np.ndarray,
+    num_items: int,
+    split: Split,
+    negatives: Callable[[np.ndarray], np.ndarray],
+) -> dict[str, Any]:
+    """The arrays of a split.
+
+    Args:
+      pairs: int32 [ratings, 2], user and item, sorted by user and then by time; each user has two
+        or more, and none twice.
+      num_items: Items that there are.
+      split: Which split.
+      negatives: From `pairs` to the items that held-out ones are ranked among, int32 [users, n].
+    """
+    is_last = np.append(pairs[1:, 0] != pairs[:-1, 0], True)
+    if split == "eval":
+        held_out = pairs[is_last]
+        items = np.concatenate([held_out[:, 1:], negatives(pairs)], axis=1, dtype=np.int32)
+        return {"user": np.ascontiguousarray(held_out[:, 0]), "items": items}
+    user, item = (np.ascontiguousarray(column) for column in pairs[~is_last].T)
+    return {"user": user, "item": item, "seen": RowsOfUsers(rated(user, item, num_items), user)}
+
+
+def rated(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
+    """A bit for each item that a user rated, and after the last item: uint32 [users, words].
+
+    Args:
+      users: int32 [ratings], ascending, from 0, none left out.
+      items: int32 [ratings]; no pair is there twice.
+      num_items: Items that there are.
+    """
+    table = np.zeros((int(users[-1]) + 1, num_words(num_items)), np.uint32)
+    words, bits = np.divmod(items, WORD_BITS)
+    for bit in range(WORD_BITS):  # of one bit no word is there twice
+        rows = bits == bit
+        table[users[rows], words[rows]] |= np.uint32(1 << bit)
+    if num_items % WORD_BITS:
+        table[:, -1] |= np.uint32(2**WORD_BITS - 2 ** (num_items % WORD_BITS))
+    return table
+
+
+def is_rated(table: np.ndarray, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """Whether each pair's bit is set in a table of `rated`; arrays of one shape, or broadcast."""
+    return (table[users, items // WORD_BITS] >> (items % WORD_BITS).astype(np.uint32)) & 1 > 0
+
+
+def draw_negatives(pairs: np.ndarray, num_items: int, count: int, seed: int) -> np.ndarray:
+    """Items that each user never rated, evenly: int32 [users, count].
+
+    An item of a user's that was drawn before is replaced by -1. The numbers are the raw output of
+    Philox, so they are the same under any version of NumPy.
+
+    Args:
+      pairs: As `split_of` takes them; each user left an item unrated.
+      num_items: Items that there are.
+      count: Items to draw for each user.
+      seed: Seed of the draw.
+    """
+    table = rated(pairs[:, 0], pairs[:, 1], num_items)
+    stream = np.random.Philox(key=np.array([seed, _NEGATIVE_STREAM], np.uint64))
+    drawn = np.empty(len(table) * count, np.int32)
+
+    def draw(places: np.ndarray) -> np.ndarray:
+        """Draws for some places; returns those where the user rated what was drawn."""
+        # The modulus prefers small items by less than one part in 10**14.
+        items = (stream.random_raw(len(places)) % np.uint64(num_items)).astype(np.int32)
+        drawn[places] = items
+        return places[is_rated(table, places // count, items)]
+
+    block = _USERS_AT_ONCE * count
+    starts = range(0, len(drawn), block)
+    again = [draw(np.arange(start, min(start + block, len(drawn)))) for start in starts]
+    places = np.concatenate(again)
+    while len(places):
+        places = draw(places)
+    drawn = drawn.reshape(-1, count)
+    for start in range(0, len(drawn), _USERS_AT_ONCE):
+        _mark_repeated(drawn[start : start + _USERS_AT_ONCE])
+    return drawn
+
+
+def _mark_repeated(drawn: np.ndarray) -> None:
+    """Replaces an item that stands further left in its row by -1, in place."""
+    count = drawn.shape[1]
+    # Sorted by item, then by place: NumPy sorts plain numbers much faster than it makes an order.
+    keys = np.sort(drawn.astype(np.int64) * count + np.arange(count), axis=1)
+    again = np.zeros(keys.shape, bool)
+    again[:, 1:] = keys[:, 1:] // count == keys[:, :-1] // count
+    drawn[np.nonzero(again)[0], keys[again] % count] = REPEATED

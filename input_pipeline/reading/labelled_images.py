@@ -1,0 +1,216 @@
+"""A labelled set of images to evaluate on, in any of the forms that such sets come in.
+
+- a directory that `dawnjax prepare` wrote, or a TFDS directory: its evaluation split;
+- class folders: `PATH/<class>/*`, JPEG or PNG whatever their names end with;
+- arrays: an .npz of `images` (uint8 [n, height, width, channels]), `labels` and, if it knows them,
+  `classes`; or two files `NAME_data.npy` and `NAME_labels.npy`, as CIFAR-10.1 comes: PATH is the
+  first.
+
+Its labels become those of the run that is evaluated, by the names of the classes.
+"""
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading import prepared, tfds_directory
+from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.reading.image_files import decode_image, decode_square
+from dawnjax.input_pipeline.reading.photographs import class_folders, list_folder, open_tfds_splits
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.zip_files import refuse_zip_bomb
+
+Decode = Callable[[bytes], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledImages:
+    """A labelled set.
+
+    Attributes:
+      kind: What it was read from, in words.
+      images: uint8 [n, height, width, channels].
+      labels: int32 [n].
+      classes: Name of each label; None where the source has numbers only.
+      fingerprint: Hash that tells two contents apart, 16 hex digits.
+    """
+
+    kind: str
+    images: np.ndarray | RowsOnDemand
+    labels: np.ndarray
+    classes: tuple[str, ...] | None
+    fingerprint: str
+
+
+def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool) -> LabelledImages:
+    """Reads a labelled set, labels checked.
+
+    Args:
+      path: The directory or file.
+      image_shape: What its images must be, (height, width, channels).
+      resized: Whether files of images are of any size and become squares as `dawnjax prepare`
+        makes them; otherwise, or where the shape is no square, they must have the shape.
+
+    Raises:
+      DataError: Missing, damaged, in no known form, or of another shape; one line.
+    """
+    height, width, channels = image_shape
+
+    def decode(content: bytes) -> np.ndarray:
+        if resized and height == width:
+            return decode_square(content, height)
+        return decode_image(content, height, width)
+
+    if not path.exists():
+        raise MissingDataError(f"{path}: does not exist")
+    if path.suffix in (".npz", ".npy"):
+        labelled = _read_arrays(path)
+    elif not path.is_dir():
+        raise DataError(f"{path}: is no folder, .npz or .npy of labelled images")
+    elif prepared.is_prepared(path):
+        labelled = _read_prepared(path)
+    elif channels != 3:
+        raise DataError(f"{path}: images of {channels} channel are read from arrays only")
+    else:
+        version = tfds_directory.find_version(path)
+        read_files = _read_folders if version is None else _read_tfds
+        labelled = read_files(version or path, image_shape, decode)
+    images, labels = labelled.images, labelled.labels
+    if images.shape[1:] != image_shape or images.dtype != np.uint8:
+        raise DataError(
+            f"{path}: its images are {images.dtype} {images.shape[1:]}, the run's uint8 "
+            f"{image_shape}"
+        )
+    if not len(labels):
+        raise DataError(f"{path}: has no images")
+    if len(labels) != len(images):
+        raise DataError(f"{path}: {len(images)} images with {len(labels)} labels")
+    return labelled
+
+
+def labels_of_run(
+    path: pathlib.Path, labelled: LabelledImages, classes: Sequence[str]
+) -> np.ndarray:
+    """Translates a set's labels into those of a run, int32 [n].
+
+    Args:
+      path: Where the set is from, for messages.
+      labelled: The set; it may lack some of the run's classes, but have no class besides them.
+      classes: Name of each of the run's labels.
+
+    Raises:
+      DataError: A class or label that the run does not know.
+    """
+    labels, names = labelled.labels, labelled.classes
+    if names is None:
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= len(classes):
+            raise DataError(
+                f"{path}: labels go from {low} to {high}, those of the run from 0 to "
+                f"{len(classes) - 1}"
+            )
+        return labels.astype(np.int32)
+    numbers = {name: number for number, name in enumerate(classes)}
+    unknown = [names[label] for label in np.unique(labels) if names[label] not in numbers]
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise DataError(
+            f"{path}: the run has no class {unknown[0]!r}{more}; its {len(classes)} classes are "
+            f"{', '.join(classes[:3])}, ..."
+        )
+    return np.array([numbers.get(name, -1) for name in names], np.int32)[labels]
+
+
+def _read_prepared(path: pathlib.Path) -> LabelledImages:
+    description = prepared.read_description(path)
+    most = prepared.LARGEST_VERIFIED_BYTES
+    arrays = prepared.read_split(path, description, "eval", most_bytes=most)
+    return LabelledImages(
+        f"prepared {description.dataset}",
+        arrays["image"],
+        arrays["label"],
+        description.classes,
+        description.fingerprint,
+    )
+
+
+def _read_folders(
+    path: pathlib.Path, shape: tuple[int, int, int], decode: Decode
+) -> LabelledImages:
+    classes = class_folders(path)
+    listing = hashlib.sha256()
+    photographs = list_folder(path, classes, "eval", listing)
+    images, labels = photographs.rows(shape, decode), np.asarray(photographs.labels)
+    return LabelledImages("class folders", images, labels, classes, listing.hexdigest()[:16])
+
+
+def _read_tfds(
+    version: pathlib.Path, shape: tuple[int, int, int], decode: Decode
+) -> LabelledImages:
+    split = tfds_directory.first_split(version, ("test", "validation"))
+    if split is None:
+        raise DataError(f"{version}: has no split test or validation")
+    classes, splits = open_tfds_splits(version, {"eval": split})
+    photographs = splits["eval"]
+    return LabelledImages(
+        f"TensorFlow Datasets, split {split}",
+        photographs.rows(shape, decode),
+        np.asarray(photographs.labels),
+        classes,
+        tfds_directory.fingerprint(version, split),
+    )
+
+
+def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """All arrays of an .npz.
+
+    Args:
+      path: The file.
+      names: The arrays that it must have.
+
+    Raises:
+      DataError: It cannot be read, or lacks one of them.
+    """
+    arrays = dict(_loaded(path))
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise DataError(f"{path}: has no array {missing[0]!r}, only {', '.join(arrays)}")
+    return arrays
+
+
+def _loaded(path: pathlib.Path) -> Any:
+    """What NumPy loads from a file; all of an .npz."""
+    try:
+        if path.suffix == ".npz":
+            refuse_zip_bomb(path)
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        return {name: loaded[name] for name in loaded.files} if path.suffix == ".npz" else loaded
+    except DataError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise many kinds on damaged files
+        text = getattr(error, "strerror", None) or str(error)
+        reason = " ".join(text.split())[:200] or type(error).__name__
+        raise DataError(f"{path}: cannot be read ({reason})") from None
+
+
+def _read_arrays(path: pathlib.Path) -> LabelledImages:
+    if path.suffix == ".npz":
+        arrays = read_npz(path, ("images", "labels"))
+        images, labels, names = arrays["images"], arrays["labels"], arrays.get("classes")
+    else:
+        if not path.name.endswith("_data.npy"):
+            raise DataError(f"{path}: give NAME_data.npy, beside which NAME_labels.npy lies")
+        beside = path.with_name(path.name.removesuffix("_data.npy") + "_labels.npy")
+        images, labels, names = _loaded(path), _loaded(beside), None
+    classes = None if names is None else tuple(str(name) for name in names.tolist())
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"{path}: labels are {labels.dtype} {labels.shape}, not whole numbers [n]")
+    if classes is not None and labels.size and not 0 <= labels.min() <= labels.max() < len(classes):
+        raise DataError(f"{path}: has a label out of range 0 to {len(classes) - 1}")
+    digest = hashlib.sha256(np.ascontiguousarray(images).view(np.uint8).data)
+    digest.update(labels.astype("<i8").tobytes() + repr(classes).encode())
+    return LabelledImages("arrays", images, labels, classes, digest.hexdigest()[:16])

@@ -1,0 +1,416 @@
+"""Labelled photographs of any size: in class folders, or as TensorFlow Datasets keeps them.
+
+- class folders: `train/<class>/*` and `val/<class>/*` (or `validation`, `eval`, `test`), JPEG or
+  PNG whatever their names end with;
+- TensorFlow Datasets: ArrayRecord files with features `image` and `label`, read without TensorFlow.
+
+A source is listed first, then its images are read in any order. `PhotographDirectory` is what
+datasets are made of: such a source, or the prepared form of one.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dawnjax import records
+from dawnjax.input_pipeline.reading import prepared, tfds_directory
+from dawnjax.input_pipeline.reading.dataset import (
+    DataError,
+    DatasetSpec,
+    Declaration,
+    MissingDataError,
+    Split,
+)
+from dawnjax.input_pipeline.reading.image_files import decode_square
+from dawnjax.input_pipeline.reading.published import ImageFacts, PublishedImages, declare_images
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+
+SIDE = 256
+"""Height and width of squares in pixels, unless others are asked for."""
+
+LARGEST_BYTES = 64 * 2**20
+"""Of the file of one photograph."""
+
+_EVAL_FOLDERS = ("val", "validation", "eval", "test")
+
+_counted: dict[pathlib.Path, dict[Split, str]] = {}
+"""The listing of each split that `spec` has counted. `load` lists again, since the time to read the
+data belongs on a run's clock, and refuses another listing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Photographs:
+    """The photographs of one split.
+
+    Attributes:
+      labels: int32 [n], positions in the source's classes; some sources read them on demand.
+      read: Returns the file of the photograph at a position, and its name for messages.
+      listing: Hash of all names and sizes; empty where the source has no files of them.
+    """
+
+    labels: np.ndarray | RowsOnDemand
+    read: Callable[[int], tuple[bytes, str]]
+    listing: str = ""
+
+    def decoded(self, index: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
+        """One photograph as `decode` makes it.
+
+        Raises:
+          DataError: It cannot be read or decoded; one line that names it.
+        """
+        content, name = self.read(index)
+        try:
+            return decode(content)
+        except DataError as error:
+            raise DataError(f"{name} {error}") from None
+
+    def square(self, index: int, side: int) -> np.ndarray:
+        """The middle of one photograph, uint8 [side, side, 3]; raises what `decoded` does."""
+        return self.decoded(index, lambda content: decode_square(content, side))
+
+    def rows(
+        self, shape: tuple[int, int, int], decode: Callable[[bytes], np.ndarray]
+    ) -> RowsOnDemand:
+        """All photographs, uint8 [n, *shape], each decoded when it is asked for."""
+        return RowsOnDemand(
+            len(self.labels), shape, "uint8", lambda index: self.decoded(index, decode)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A listed source.
+
+    Attributes:
+      kind: What it is, in words.
+      classes: Name of each class; those of folders are sorted.
+      splits: Its photographs.
+      listing: Hash of all names and sizes: another one means other data.
+    """
+
+    kind: str
+    classes: tuple[str, ...]
+    splits: dict[Split, Photographs]
+    listing: str
+
+
+def open_source(
+    path: pathlib.Path,
+    title: str,
+    tfds_name: str = "*",
+    splits: Sequence[Split] = ("train", "eval"),
+) -> Source:
+    """Lists a source, without reading an image.
+
+    Args:
+      path: The folder.
+      title: What the data are called in messages.
+      tfds_name: The name that TensorFlow Datasets has for it.
+      splits: What to list.
+
+    Raises:
+      DataError: Not found, in no known form, or not whole.
+    """
+    if not path.is_dir():
+        what = "is no folder" if path.exists() else "does not exist"
+        raise DataError(
+            f"{path}: {what}; {title} is read from train/<class>/* and val/<class>/*, or from a "
+            "TFDS directory"
+        )
+    version = tfds_directory.find_version(path, tfds_name)
+    return _open_tfds(version, splits) if version else _open_folders(path, title, splits)
+
+
+def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> Source:
+    folders: dict[Split, pathlib.Path] = {"train": path / "train"}
+    names = [name for name in _EVAL_FOLDERS if (path / name).is_dir()]
+    if not folders["train"].is_dir() or not names:
+        raise DataError(
+            f"{path}: holds no known form of {title} (train/<class>/* and val/<class>/*, or TFDS "
+            "ArrayRecord files)"
+        )
+    folders["eval"] = path / names[0]
+    classes = class_folders(folders["train"])
+    splits: dict[Split, Photographs] = {}
+    listing = hashlib.sha256(json.dumps(classes).encode())
+    for split in wanted:
+        splits[split] = list_folder(folders[split], classes, split, listing)
+        if not len(splits[split].labels):
+            raise DataError(f"{folders[split]}: has no images")
+    return Source("image folders", classes, splits, listing.hexdigest()[:16])
+
+
+def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
+    """Names of the class folders in a folder, sorted.
+
+    Raises:
+      DataError: There are none.
+    """
+    entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    classes = tuple(sorted(entry.name for entry in entries if entry.is_dir()))
+    if not classes:
+        raise DataError(f"{folder}: has no class folders")
+    return classes
+
+
+def list_folder(
+    folder: pathlib.Path, classes: Sequence[str], split: str, listing: Any
+) -> Photographs:
+    """Lists the files in `folder/<class>/`, sorted.
+
+    Args:
+      folder: The folder of a split.
+      classes: The classes that there may be.
+      split: The split's name, for the listing.
+      listing: A hash that all names and sizes are added to.
+
+    Raises:
+      DataError: Something else lies there.
+    """
+    numbers = {name: number for number, name in enumerate(classes)}
+    files: list[str] = []
+    labels: list[int] = []
+    own_listing = hashlib.sha256(json.dumps(classes).encode())
+    # os.scandir and text: a million pathlib.Path objects take half a minute to make.
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir():
+            raise DataError(f"{entry.path}: lies outside the class folders of {folder}")
+        if entry.name not in numbers:
+            raise DataError(f"{entry.path}: is of no class that {folder.parent / 'train'} has")
+        names = []
+        for file in sorted(os.scandir(entry.path), key=lambda file: file.name):
+            if file.name.startswith("."):
+                continue
+            if not file.is_file():
+                raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
+            files.append(file.path)
+            labels.append(numbers[entry.name])
+            names.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))
+        for digest in (listing, own_listing):
+            digest.update("".join(names).encode())
+
+    def read(index: int) -> tuple[bytes, str]:
+        try:
+            return records.read_plain(files[index], LARGEST_BYTES), f"{files[index]}:"
+        except records.BoundError as error:
+            raise DataError(f"{files[index]}: {error}") from None
+        except OSError as error:
+            raise DataError(f"{files[index]}: cannot be read ({error.strerror})") from None
+
+    return Photographs(np.array(labels, np.int32), read, own_listing.hexdigest())
+
+
+def _open_tfds(version: pathlib.Path, wanted: Sequence[Split]) -> Source:
+    evaluated = tfds_directory.first_split(version, ("validation", "test"))
+    if tfds_directory.first_split(version, ("train",)) is None or evaluated is None:
+        path = version / tfds_directory.INFO_FILE
+        raise DataError(f"{path}: has no splits train and validation")
+    names: dict[Split, str] = {"train": "train", "eval": evaluated}
+    classes, splits = open_tfds_splits(version, {split: names[split] for split in wanted})
+    listing = tfds_directory.fingerprint(version)
+    return Source("TensorFlow Datasets (ArrayRecord)", classes, splits, listing)
+
+
+def open_tfds_splits(
+    version: pathlib.Path, names: dict[Split, str]
+) -> tuple[tuple[str, ...], dict[Split, Photographs]]:
+    """The classes, and the photographs of some splits of a version that TFDS left.
+
+    Args:
+      version: The directory.
+      names: TFDS's name of each split.
+
+    Raises:
+      DataError: Damaged, without labelled images, or TFDS is not installed.
+    """
+    builder = tfds_directory.open_version(version)
+    features = builder.info.features
+    if not {"image", "label"} <= set(features) or not hasattr(features["label"], "names"):
+        raise DataError(f"{version}: has no features image and label, with names of the classes")
+    classes = tuple(features["label"].names)
+    splits: dict[Split, Photographs] = {}
+    for split, name in names.items():
+        source = tfds_directory.open_split(version, builder, name, ["image"])
+        splits[split] = _tfds_photographs(source, f"{version}: {name}", len(classes))
+    return classes, splits
+
+
+def _tfds_photographs(source: Any, where: str, num_classes: int) -> Photographs:
+    """The examples of a split; for a label a record is read, but no image decoded."""
+
+    def record(index: int, feature: str) -> Any:
+        try:
+            return source[index][feature]
+        except Exception as error:
+            raise tfds_directory.damaged(f"{where} example {index}", error) from None
+
+    def label(index: int) -> int:
+        number = int(record(index, "label"))
+        if not 0 <= number < num_classes:
+            raise DataError(
+                f"{where} example {index}: label {number} is out of range 0 to {num_classes - 1}"
+            )
+        return number
+
+    def read(index: int) -> tuple[bytes, str]:
+        return bytes(record(index, "image")), f"{where} example {index}:"
+
+    return Photographs(RowsOnDemand(len(source), (), "int32", label), read)
+
+
+def _facts(source: Source) -> ImageFacts:
+    """What is known of a listed source; labels that are read on demand are not counted."""
+    counted: dict[Split, tuple[int, ...]] = {
+        split: prepared.class_counts(part.labels, len(source.classes))
+        for split, part in source.splits.items()
+        if isinstance(part.labels, np.ndarray)
+    }
+    return ImageFacts(
+        num_examples={split: len(part.labels) for split, part in source.splits.items()},
+        classes=source.classes,
+        class_counts=counted,
+        statistics={},
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PhotographDirectory:
+    """A directory of photographs that is a dataset: prepared, or in a form of `open_source`.
+
+    Attributes:
+      path: The directory.
+      dataset: Name that it must have been prepared under.
+      title: What the data are called in messages.
+      command: The flags of `dawnjax prepare` that make it.
+      tfds_name: The name that TensorFlow Datasets has for it.
+      side: Height and width of the images in pixels; None takes those of the prepared ones.
+      sides: The values that `side` may have.
+      published: The published set that they may be; None where they claim to be none.
+    """
+
+    path: pathlib.Path
+    dataset: str
+    title: str
+    command: str
+    tfds_name: str
+    side: int | None
+    sides: range
+    published: PublishedImages | None
+
+    def spec(
+        self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+    ) -> DatasetSpec:
+        """Counts and shapes; reads metadata only: of image folders, names and sizes.
+
+        Args:
+          mean: Per channel; None takes what was measured at preparation, or else 0.5.
+          std: Per channel; None takes what was measured at preparation, or else 0.25.
+
+        Raises:
+          DataError: Missing, half-converted, of another dataset, or with metadata damaged.
+          ValueError: Images of another size were prepared, or the size is out of range.
+        """
+        if self.side is not None and self.side not in self.sides:
+            low, high = self.sides[0], self.sides[-1]
+            raise ValueError(f"data.image_side={self.side} must lie in [{low}, {high}]")
+        if self._is_prepared():
+            description = self._description()
+            facts, fingerprint = description.facts, description.fingerprint
+            shape = description.image_shape
+            mean, std = mean or description.train_mean, std or description.train_std
+        else:
+            shape = self._square()
+            source = self._open_source(("train", "eval"))
+            _counted[self.path] = {split: part.listing for split, part in source.splits.items()}
+            facts, fingerprint = _facts(source), source.listing
+        declaration = Declaration(name=f"images of {self.title}")
+        if self.published is not None:
+            declaration = declare_images(self.published, facts)
+        return DatasetSpec(
+            num_train_examples=facts.num_examples["train"],
+            num_eval_examples=facts.num_examples["eval"],
+            image_shape=shape,
+            num_classes=len(facts.classes),
+            mean=mean or (0.5,) * 3,
+            std=std or (0.25,) * 3,
+            fingerprint=fingerprint,
+            declaration=declaration,
+        )
+
+    def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
+        """The images uint8 [N, height, width, channels] and labels int32 [N] of one split.
+
+        Prepared images are memory-mapped. Labels are verified, and so are images of up to 2 GiB. Of
+        more, only size and header are compared: to read the whole of ImageNet takes minutes.
+        `dawnjax prepare`, done again, compares all of it.
+
+        Other photographs are decoded when a batch asks for them; a damaged one ends the run then.
+
+        Raises:
+          DataError: Missing, damaged, or not what `spec` counted; one line that names the file.
+        """
+        if self._is_prepared():
+            most = prepared.LARGEST_VERIFIED_BYTES
+            return {**prepared.read_split(self.path, self._description(), split, most_bytes=most)}
+        photographs = self._open_source((split,)).splits[split]
+        counted = _counted.get(self.path, {}).get(split, photographs.listing)
+        if photographs.listing != counted:
+            raise DataError(f"{self.path}: the {split} images were changed since they were counted")
+        shape = self._square()
+        images = photographs.rows(shape, lambda content: decode_square(content, shape[0]))
+        return {"image": images, "label": photographs.labels}
+
+    def classes(self) -> tuple[str, ...]:
+        """The name of each class; a label is a position in it."""
+        return self._description().classes if self._is_prepared() else self._open_source(()).classes
+
+    def _square(self) -> tuple[int, int, int]:
+        """The shape that photographs are decoded to."""
+        if self.side is None:
+            raise ValueError(
+                f"data.image_side is missing: the photographs in {self.path} may have any size; "
+                f"give --data.image_side={SIDE}, or prepare them"
+            )
+        return self.side, self.side, 3
+
+    def _open_source(self, splits: Sequence[Split]) -> Source:
+        return open_source(self.path, self.title, self.tfds_name, splits)
+
+    def _is_prepared(self) -> bool:
+        """Says whether the directory is prepared; one that holds nothing known is refused."""
+        if prepared.is_prepared(self.path):
+            return True
+        if (self.path / "train").is_dir():
+            return False
+        if tfds_directory.find_version(self.path, self.tfds_name) is not None:
+            return False
+        raise MissingDataError(
+            f"{self.path}: no {self.title} there, neither prepared nor image folders nor TFDS; "
+            f"`dawnjax prepare {self.command} --from=PATH --out={self.path}` prepares it "
+            "(--data.data_dir names another place)"
+        )
+
+    def _description(self) -> prepared.Description:
+        description = prepared.read_description(self.path)
+        if description.dataset != self.dataset:
+            raise DataError(
+                f"{self.path / prepared.DESCRIPTION_FILE}: describes {description.dataset} with "
+                f"images {description.image_shape}, not {self.title}"
+            )
+        height, width, _ = description.image_shape
+        if self.side is not None and (height, width) != (self.side, self.side):
+            size = f"{height}" if height == width else f"{height}x{width}"
+            raise ValueError(
+                f"data.image_side={self.side}, but {self.path} was prepared with {size}; "
+                f"give --data.image_side={height if height == width else 0}, or prepare another "
+                f"with --image_side={self.side}"
+            )
+        return description

@@ -1,0 +1,381 @@
+"""Questions about passages whose answers are spans of them: encoding, selection and rows.
+
+Words are numbered once: a *type* is a distinct token as it is written. From its number follow its
+characters, and its row in a vocabulary or its vector. The arrays of a split are
+
+    {"context", "question": int32 [questions, length], a row of the vocabulary for each token
+        (float16 [questions, length, N] where words have published vectors),
+     "context_characters", "question_characters": uint8 [questions, length, WORD_LENGTH],
+     "start", "end": int32 [questions], the first and last token of the answer; in training alone}
+
+0 is padding everywhere, 1 a word or character that is not in the vocabulary. Every token has a
+first character, so what is padding shows in the characters.
+"""
+
+import collections
+import dataclasses
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.dataset import Declaration, Shapes, Split
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.tokens import covering, spans_of
+
+PADDING, UNKNOWN = 0, 1
+NUM_SPECIAL = 2
+
+NO_RANK = 2**31 - 1
+"""Of a word that the training split does not have."""
+
+WORD_LENGTH = 16
+"""Characters of a token that are kept. Source: QANet (arXiv 1804.09541), section 4.1.1."""
+
+NUM_CHARACTERS = 200
+"""Rows of an embedding of characters: padding, the unknown one, and the most frequent."""
+
+
+class Question(NamedTuple):
+    """A question.
+
+    Attributes:
+      id: Its name in the file.
+      passage: Position of its passage.
+      article: Position of the passage's article.
+      text: What is asked.
+      answers: Reference answers, one or more: first character in the passage, and text.
+    """
+
+    id: str
+    passage: int
+    article: int
+    text: str
+    answers: tuple[tuple[int, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Passages:
+    """Passages and the questions about them.
+
+    Attributes:
+      num_articles: Articles that the passages are parts of.
+      contexts: The text of each passage.
+      questions: In the order of their articles.
+    """
+
+    num_articles: int
+    contexts: list[str]
+    questions: list[Question]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionsSpec:
+    """The counts and shapes of questions.
+
+    Attributes:
+      num_train_examples: Questions to train on; an epoch is this many.
+      num_eval_examples: Questions to evaluate.
+      context_length: Tokens of a passage to train on.
+      question_length: Tokens of a question.
+      eval_context_length: Tokens of a passage to evaluate.
+      vocabulary_size: Rows of an embedding of words; 0 where words have vectors.
+      vector_width: Values of a word's vector; 0 where there are none.
+      fingerprint: As `DataSpec` says; it covers vectors, texts and references too.
+      declaration: What they are.
+    """
+
+    num_train_examples: int
+    num_eval_examples: int
+    context_length: int
+    question_length: int
+    eval_context_length: int
+    vocabulary_size: int
+    vector_width: int
+    fingerprint: str
+    declaration: Declaration | None = dataclasses.field(default=None, compare=False)
+
+    def example_shapes(self, split: Split) -> Shapes:
+        """Shape and dtype of each array of one example."""
+        context = self.context_length if split == "train" else self.eval_context_length
+        shapes: Shapes = {}
+        for name, length in (("context", context), ("question", self.question_length)):
+            width = self.vector_width
+            shapes[name] = ((length, width), "float16") if width else ((length,), "int32")
+            shapes[f"{name}_characters"] = ((length, WORD_LENGTH), "uint8")
+        return shapes | ({"start": ((), "int32"), "end": ((), "int32")} if split == "train" else {})
+
+    def batch_elements(self, batch_size: int) -> int:
+        """Elements of a batch's largest array: characters, or vectors."""
+        width = max(WORD_LENGTH, self.vector_width)
+        return batch_size * max(self.context_length, self.eval_context_length) * width
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluatedTexts:
+    """What an evaluation needs to tell how good spans are.
+
+    Attributes:
+      contexts: The text of each passage.
+      passage: int32 [questions], each question's passage.
+      offsets: int32 [tokens, 2], first character of each token and the one after its last.
+      starts: int64 [passages], each passage's first token in `offsets`.
+      questions: The text of each question.
+      references: The reference answers of each.
+    """
+
+    contexts: tuple[str, ...]
+    passage: np.ndarray
+    offsets: np.ndarray
+    starts: np.ndarray
+    questions: tuple[str, ...]
+    references: tuple[tuple[str, ...], ...]
+
+    def answer(self, question: int, start: int, end: int) -> str | None:
+        """The text from one token of a question's passage to another; None for no span."""
+        if not 0 <= start <= end:
+            return None
+        passage = self.passage[question]
+        first = self.starts[passage]
+        (begin, _), (_, after) = self.offsets[first + start], self.offsets[first + end]
+        return self.contexts[passage][begin:after]
+
+
+class LookedUp(RowsOnDemand):
+    """Rows `values[table[index[row]]]`, without a copy for each question in memory."""
+
+    def __init__(self, table: np.ndarray, index: np.ndarray, values: np.ndarray):
+        """Args:
+        table: int [passages or questions, length], types.
+        index: int [rows], the row of the table.
+        values: [types, ...], what stands for a type.
+        """
+        shape = (*table.shape[1:], *values.shape[1:])
+        super().__init__(len(index), shape, values.dtype.name, lambda row: self[np.array(row)])
+        self._table, self._index, self._values = table, index, values
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """Makes the rows at some positions, of any shape."""
+        return self._values[self._table[self._index[rows]]]
+
+
+Encoded = dict[str, np.ndarray]
+"""What `encode` makes, by name."""
+
+
+def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
+    """Numbers the tokens of both splits.
+
+    Returns:
+      The types, in their order, and arrays:
+        `ranks`: int32 [types], the place of a type's lower case among those of the training split,
+          most frequent first; NO_RANK where it is not among them.
+        `characters`: uint8 [types, WORD_LENGTH].
+        Of each split, with its name before them: `contexts` and `questions`, int32 [tokens], all in
+        a row, with the end of each, int64, in `context_ends` and `question_ends`; `passage` and
+        `article`, int32 [questions]; `spans`, int32 [questions, 2], tokens of the first answer;
+        `offsets`, int32 [context tokens, 2].
+    """
+    types: dict[str, int] = {}
+    arrays: Encoded = {}
+    for name, passages in (("train", train), ("eval", evaluated)):
+        arrays |= {f"{name}_{part}": array for part, array in _split(passages, types).items()}
+    # Type 0 is padding: the others are numbered from 1.
+    words = ["", *types]
+    used = np.concatenate([arrays["train_contexts"], arrays["train_questions"]])
+    counts = np.bincount(used, minlength=len(words))
+    arrays["ranks"] = _ranks(words, counts)
+    arrays["characters"] = _characters(words, counts)
+    return arrays, words
+
+
+def _split(passages: Passages, types: dict[str, int]) -> Encoded:
+    """The arrays of a split; new types are added."""
+    number = lambda word: types.setdefault(word, len(types) + 1)  # noqa: E731
+    spans_of_contexts = [spans_of(context) for context in passages.contexts]
+    contexts = [
+        [number(context[a:b]) for a, b in spans]
+        for context, spans in zip(passages.contexts, spans_of_contexts, strict=True)
+    ]
+    questions = [[number(q.text[a:b]) for a, b in spans_of(q.text)] for q in passages.questions]
+    answers = []
+    for question in passages.questions:
+        start, text = question.answers[0]
+        # The reader has refused answers without a token.
+        span = covering(spans_of_contexts[question.passage], start, start + len(text))
+        answers.append(span or (0, 0))
+    return {
+        "contexts": np.fromiter(itertools.chain(*contexts), np.int32),
+        "context_ends": np.cumsum([len(row) for row in contexts], dtype=np.int64),
+        "questions": np.fromiter(itertools.chain(*questions), np.int32),
+        "question_ends": np.cumsum([len(row) for row in questions], dtype=np.int64),
+        "passage": np.array([q.passage for q in passages.questions], np.int32),
+        "article": np.array([q.article for q in passages.questions], np.int32),
+        "spans": np.array(answers, np.int32).reshape(-1, 2),
+        "offsets": np.array([s for spans in spans_of_contexts for s in spans], np.int32),
+    }
+
+
+def _ranks(words: list[str], counts: np.ndarray) -> np.ndarray:
+    lower: collections.Counter[str] = collections.Counter()
+    for word, count in zip(words, counts.tolist(), strict=True):
+        lower[word.lower()] += count
+    # Those of equal counts in the order of their text, so that nothing hangs on the articles'.
+    frequent = sorted((w for w in lower if lower[w]), key=lambda word: (-lower[word], word))
+    places = {word: place for place, word in enumerate(frequent)}
+    return np.array([places.get(word.lower(), NO_RANK) for word in words], np.int32)
+
+
+def _characters(words: list[str], counts: np.ndarray) -> np.ndarray:
+    total: collections.Counter[str] = collections.Counter()
+    for word, count in zip(words, counts.tolist(), strict=True):
+        for character in word[:WORD_LENGTH]:
+            total[character] += count
+    frequent = sorted((c for c in total if total[c]), key=lambda c: (-total[c], c))
+    numbers = {c: n for n, c in enumerate(frequent[: NUM_CHARACTERS - NUM_SPECIAL], NUM_SPECIAL)}
+    table = np.zeros((len(words), WORD_LENGTH), np.uint8)
+    for row, word in enumerate(words):
+        for column, character in enumerate(word[:WORD_LENGTH]):
+            table[row, column] = numbers.get(character, UNKNOWN)
+    return table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which of the questions, and how much of each: the numbers of a dataset's config.
+
+    Attributes:
+      context_length: A longer passage is not trained on, with all its questions.
+      question_length: A longer question is not trained on; to evaluate, its first tokens are kept.
+      eval_context_length: Tokens of a passage to evaluate that are kept; 0 for all.
+      vocabulary_size: Rows of the vocabulary, with padding and the unknown word.
+      train_articles: Articles to train on, the first ones; 0 for all.
+      eval_articles: Articles to evaluate, likewise.
+    """
+
+    context_length: int
+    question_length: int
+    eval_context_length: int
+    vocabulary_size: int
+    train_articles: int = 0
+    eval_articles: int = 0
+
+    def rows(self, encoded: Encoded, split: Split) -> np.ndarray:
+        """The questions of a split that are taken, as positions, int64 [n]."""
+        articles = self.train_articles if split == "train" else self.eval_articles
+        article = encoded[f"{split}_article"]
+        taken = article < (articles or len(article) + 1)
+        if split == "train":
+            contexts = _lengths(encoded["train_context_ends"])[encoded["train_passage"]]
+            questions = _lengths(encoded["train_question_ends"])
+            taken &= (contexts <= self.context_length) & (questions <= self.question_length)
+        return np.flatnonzero(taken)
+
+    def spec(
+        self,
+        encoded: Encoded,
+        vector_width: int,
+        fingerprint: str,
+        declaration: Declaration | None,
+    ) -> QuestionsSpec:
+        """Counts and shapes of the questions that are taken.
+
+        Raises:
+          ValueError: No question is left to train on or to evaluate.
+        """
+        train, evaluated = self.rows(encoded, "train"), self.rows(encoded, "eval")
+        if not len(train):
+            raise ValueError(
+                f"no question to train on is left: passages have {self.context_length} tokens or "
+                f"fewer (data.context_length) and questions {self.question_length} "
+                "(data.question_length)"
+            )
+        lengths = _lengths(encoded["eval_context_ends"])[encoded["eval_passage"][evaluated]]
+        return QuestionsSpec(
+            num_train_examples=len(train),
+            num_eval_examples=len(evaluated),
+            context_length=self.context_length,
+            question_length=self.question_length,
+            eval_context_length=self.eval_context_length or int(lengths.max()),
+            vocabulary_size=0 if vector_width else self.vocabulary_size,
+            vector_width=vector_width,
+            fingerprint=fingerprint,
+            declaration=declaration,
+        )
+
+    def arrays(
+        self, encoded: Encoded, split: Split, vectors: np.ndarray | None, spec: QuestionsSpec
+    ) -> dict[str, Any]:
+        """The arrays of a split.
+
+        Args:
+          encoded: What `encode` made.
+          split: Which split.
+          vectors: float16 [types, N]; None for rows of the vocabulary.
+          spec: What `spec` made.
+        """
+        rows = self.rows(encoded, split)
+        known = encoded["ranks"] < self.vocabulary_size - NUM_SPECIAL
+        words = np.where(known, encoded["ranks"], UNKNOWN - NUM_SPECIAL) + np.int32(NUM_SPECIAL)
+        words[0] = PADDING
+        values = words if vectors is None else vectors
+        passages = encoded[f"{split}_passage"][rows]
+        length = spec.context_length if split == "train" else spec.eval_context_length
+        arrays: dict[str, Any] = {}
+        for name, index, room in (
+            ("context", passages, length),
+            ("question", rows, spec.question_length),
+        ):
+            ends = encoded[f"{split}_{name}_ends"]
+            table = _padded(encoded[f"{split}_{name}s"], ends, room)
+            arrays[name] = LookedUp(table, index, values)
+            arrays[f"{name}_characters"] = LookedUp(table, index, encoded["characters"])
+        if split == "train":
+            start, end = encoded["train_spans"][rows].T
+            arrays |= {"start": np.ascontiguousarray(start), "end": np.ascontiguousarray(end)}
+        return arrays
+
+    def lengths(self, encoded: Encoded) -> "Lengths":
+        """How long the questions to train on are."""
+        rows = self.rows(encoded, "train")
+        contexts = _lengths(encoded["train_context_ends"])[encoded["train_passage"][rows]]
+        questions = _lengths(encoded["train_question_ends"])[rows]
+        in_word = np.count_nonzero(encoded["characters"], axis=1)
+        words = np.zeros(WORD_LENGTH + 1, np.int64)
+        for name, counts in (
+            ("context", np.bincount(encoded["train_passage"][rows])),
+            ("question", np.isin(np.arange(len(encoded["train_question_ends"])), rows)),
+        ):
+            each = _lengths(encoded[f"train_{name}_ends"])
+            # Passages after the last that is asked about count nothing.
+            times = np.zeros(len(each), np.int64)
+            times[: len(counts)] = counts
+            used = in_word[encoded[f"train_{name}s"]]
+            words += np.bincount(used, np.repeat(times, each), WORD_LENGTH + 1).astype(np.int64)
+        return Lengths(contexts, questions, words)
+
+
+class Lengths(NamedTuple):
+    """How long the examples of a split are, padding left out.
+
+    Attributes:
+      contexts: int64 [questions], tokens of each question's passage.
+      questions: int64 [questions], tokens of each question.
+      words: int64 [WORD_LENGTH + 1], how many tokens of both have so many characters.
+    """
+
+    contexts: np.ndarray
+    questions: np.ndarray
+    words: np.ndarray
+
+
+def _lengths(ends: np.ndarray) -> np.ndarray:
+    return np.diff(ends, prepend=0)
+
+
+def _padded(tokens: np.ndarray, ends: np.ndarray, room: int) -> np.ndarray:
+    """Sequences that lie in a row, each in a row of its own: int32 [sequences, room]."""
+    starts = ends - _lengths(ends)
+    places = starts[:, None] + np.arange(room)
+    real = places < ends[:, None]
+    return np.where(real, tokens[np.minimum(places, len(tokens) - 1)], 0).astype(np.int32)

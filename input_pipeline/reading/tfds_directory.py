@@ -1,0 +1,146 @@
+"""A dataset that TensorFlow Datasets left on disk in ArrayRecord files, read without TensorFlow.
+
+`tfds.builder(NAME, data_dir=..., file_format="array_record").download_and_prepare()` makes such a
+directory: `NAME/[CONFIG/]VERSION/` with `dataset_info.json` and the files of each split.
+"""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from dawnjax import records
+from dawnjax.input_pipeline.reading.dataset import DataError
+
+INFO_FILE = "dataset_info.json"
+
+MOST_INFO_BYTES = 16 * 2**20
+
+
+def find_version(directory: pathlib.Path, name: str = "*") -> pathlib.Path | None:
+    """The directory of the newest version of a dataset, or None where there is none.
+
+    Args:
+      directory: A TFDS data directory, the dataset's in it, its configuration's, or a version.
+      name: The dataset's name, with its configuration if it has one.
+    """
+    for pattern in ("", "[0-9]*/", f"{name}/[0-9]*/"):
+        versions = [path.parent for path in directory.glob(f"{pattern}{INFO_FILE}")]
+        if versions:
+            return max(versions, key=_version_key)
+    return None
+
+
+def _version_key(path: pathlib.Path) -> list[int]:
+    return [int(part) for part in path.name.split(".") if part.isdecimal()]
+
+
+def read_info(version: pathlib.Path) -> dict[str, Any]:
+    """Reads the metadata of a version: at least `name`, and `splits`, each with its `name`.
+
+    Raises:
+      DataError: Damaged, or in a format that only TensorFlow reads.
+    """
+    path = version / INFO_FILE
+    try:
+        info = records.load_json(records.read_plain(path, MOST_INFO_BYTES))
+        file_format, _ = info.get("fileFormat", "tfrecord"), info["name"]
+        num_examples(info)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(repr(error).split())[:200]
+        raise DataError(f"{path}: damaged ({reason})") from None
+    if file_format != "array_record":
+        raise DataError(
+            f"{path}: is in the format {file_format!r}; only array_record can be read without "
+            "TensorFlow: build it with tfds.builder(..., file_format='array_record')"
+        )
+    return info
+
+
+def num_examples(info: dict[str, Any]) -> dict[str, int]:
+    """Number of examples of each split that a version's metadata name."""
+    return {split["name"]: sum(map(int, split["shardLengths"])) for split in info["splits"]}
+
+
+def first_split(version: pathlib.Path, names: Sequence[str]) -> str | None:
+    """The first of some splits that a version has; raises what `read_info` does."""
+    known = num_examples(read_info(version))
+    return next((name for name in names if name in known), None)
+
+
+def fingerprint(version: pathlib.Path, *more: str) -> str:
+    """Hash of a version's metadata, which has the size of each split but no checksum: 16 digits."""
+    info = read_info(version)
+    content = [info["name"], info.get("version"), info["splits"], *more]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def open_version(version: pathlib.Path) -> Any:
+    """Opens the builder of a version, whose `info` and `as_data_source` read it.
+
+    Raises:
+      DataError: TFDS is not installed, or it cannot read the directory.
+    """
+    tfds = import_tfds(version)
+    try:
+        return tfds.builder_from_directory(str(version))
+    except ImportError as error:
+        raise not_installed(version, error) from None
+    except Exception as error:
+        raise damaged(str(version), error) from None
+
+
+def open_split(
+    version: pathlib.Path, builder: Any, split: str, undecoded: Sequence[str] = ()
+) -> Any:
+    """Opens the examples of a split, to be read by position.
+
+    Args:
+      version: The directory, for messages.
+      builder: What `open_version` returned for it.
+      split: TFDS's name of the split.
+      undecoded: Features that are read as the bytes on disk.
+
+    Raises:
+      DataError: Files are missing or damaged, as far as that shows without reading them.
+    """
+    tfds = import_tfds(version)
+    decoders = {name: tfds.decode.SkipDecoding() for name in undecoded}
+    try:
+        source = builder.as_data_source(split=split, decoders=decoders or None)
+        len(source)
+    except ImportError as error:
+        raise not_installed(version, error) from None
+    except Exception as error:
+        raise damaged(f"{version}: split {split}", error) from None
+    return source
+
+
+def import_tfds(version: pathlib.Path) -> Any:
+    """Imports the module, an optional dependency.
+
+    Raises:
+      DataError: It is not installed.
+    """
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise not_installed(version, error) from None
+    return tfds
+
+
+def not_installed(version: pathlib.Path, error: ImportError) -> DataError:
+    """The error that says what to install."""
+    return DataError(
+        f"{version}: reading TensorFlow Datasets needs packages that are not installed ({error}): "
+        "pip install 'dawnjax[tfds]'"
+    )
+
+
+def damaged(where: str, error: Exception) -> DataError:
+    """The one line for the many kinds of errors that ArrayRecord and TFDS raise."""
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    return DataError(f"{where}: damaged or cut short: {reason}")

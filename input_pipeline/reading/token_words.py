@@ -1,0 +1,71 @@
+"""What the tokens of a shard stand for: their number, the separator, and the bytes of each.
+
+A directory of shards may hold `vocabulary.json`, such as `{"separator": 1, "bytes_of_token":
+[0, 0, 1, ...]}`: the token that begins a document, and the bytes of text that each token stands
+for, in UTF-8. Bytes of markers, such as the separator, are 0.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+
+FILE = "vocabulary.json"
+
+MOST_TOKENS = 2**16
+"""Tokens are stored as uint16."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Words:
+    """A vocabulary.
+
+    Attributes:
+      name: `bytes`, `gpt2` or `file`.
+      size: Tokens are 0 to size - 1.
+      separator: The token that begins a document.
+      bytes_of_token: Bytes of text that each token stands for; empty where that is not known.
+    """
+
+    name: str
+    size: int
+    separator: int
+    bytes_of_token: tuple[int, ...] = ()
+
+
+BYTES = Words(name="bytes", size=257, separator=256, bytes_of_token=(1,) * 256 + (0,))
+GPT2 = Words(name="gpt2", size=50_257, separator=50_256)
+KNOWN_WORDS = {words.name: words for words in (BYTES, GPT2)}
+
+
+def read_words(directory: pathlib.Path) -> Words:
+    """The vocabulary of a directory.
+
+    Raises:
+      DataError: It is missing, or of another form.
+    """
+    path = directory / FILE
+    try:
+        fields = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise MissingDataError(
+            f"{path}: data.vocabulary=file needs this file; `dawnjax prepare "
+            "--dataset=token_shards --vocabulary_size=N` makes it"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: {getattr(error, 'strerror', None) or 'is no JSON'}") from None
+    counts = fields.get("bytes_of_token") if isinstance(fields, dict) else None
+    if not isinstance(counts, list) or not all(type(n) is int and n >= 0 for n in counts):
+        raise DataError(f"{path}: bytes_of_token must be a list of whole numbers from 0")
+    if not 2 <= len(counts) <= MOST_TOKENS:
+        raise DataError(f"{path}: bytes_of_token has {len(counts)} tokens; wanted 2 to 65536")
+    separator = fields.get("separator")
+    if type(separator) is not int or not 0 <= separator < len(counts):
+        raise DataError(f"{path}: separator must be a token from 0 to {len(counts) - 1}")
+    return Words(name="file", size=len(counts), separator=separator, bytes_of_token=tuple(counts))
+
+
+def words_file(separator: int, bytes_of_token: list[int]) -> bytes:
+    """The content of the file."""
+    return json.dumps({"separator": separator, "bytes_of_token": bytes_of_token}).encode()

@@ -1,0 +1,167 @@
+"""The joint vocabulary of source and target: SentencePiece, byte-pair encoding, lossless.
+
+Decoding returns the encoded text unchanged but for white space: text is not normalized, and a
+character that the vocabulary lacks becomes its UTF-8 bytes. So a translation needs no
+detokenization before it is scored.
+
+Source: Kudo and Richardson 2018, "SentencePiece" (arXiv 1808.06226); Sennrich et al. 2016 (arXiv
+1508.07909) for the encoding.
+"""
+
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.dataset import DataError
+
+PAD, END, UNKNOWN = 0, 1, 2
+"""The first tokens. A target sentence begins with `PAD` as the decoder's first input."""
+
+SMALLEST_SIZE = 300
+"""256 bytes, the three tokens above, and a few characters."""
+
+LARGEST_SIZE = 2**16
+"""Tokens are stored as uint16."""
+
+_BLANK = "\u2581"
+"""What SentencePiece writes for a blank."""
+
+MOST_TRAINING_SENTENCES = 2_000_000
+"""Of a larger corpus, evenly spaced lines: training time and memory grow with them."""
+
+
+class Vocabulary:
+    """Text to tokens and back."""
+
+    def __init__(self, model: bytes, where: str = "the vocabulary"):
+        """Reads a model.
+
+        Args:
+          model: The content of a SentencePiece model file.
+          where: Its name in errors.
+
+        Raises:
+          DataError: It is no model, or its first tokens are not those of this module.
+        """
+        self._processor = _sentencepiece().SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)
+        except Exception:  # a RuntimeError of the C++ library, or a TypeError of its wrapper
+            raise DataError(f"{where}: is no SentencePiece model") from None
+        processor = self._processor
+        first = (processor.pad_id(), processor.eos_id(), processor.unk_id())
+        if first != (PAD, END, UNKNOWN):
+            raise DataError(
+                f"{where}: padding, end and unknown are tokens {first}, wanted "
+                f"{(PAD, END, UNKNOWN)}; train it with `dawnjax prepare`"
+            )
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return self._processor.GetPieceSize()
+
+    def bytes_of_token(self) -> list[int]:
+        """Bytes of text, in UTF-8, that each token stands for; 0 for padding, end and unknown."""
+        processor = self._processor
+
+        def count(token: int) -> int:
+            if token in (PAD, END, UNKNOWN):
+                return 0
+            if processor.IsByte(token):
+                return 1
+            return len(processor.IdToPiece(token).replace(_BLANK, " ").encode())
+
+        return [count(token) for token in range(self.size)]
+
+    def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
+        """The tokens of each sentence, uint16, `END` last."""
+        rows: Any = self._processor.Encode(list(sentences), add_eos=True, num_threads=1)
+        return [np.array(row, np.uint16) for row in rows]
+
+    def decode(self, tokens: np.ndarray) -> list[str]:
+        """The text of each row up to its end; padding and tokens after the end are left out.
+
+        Args:
+          tokens: int [sentences, length].
+        """
+        texts = []
+        for row in tokens.tolist():
+            end = row.index(END) if END in row else len(row)
+            texts.append([token for token in row[:end] if token != PAD])
+        return self._processor.Decode(texts)
+
+
+def train_vocabulary(
+    sentences: Sequence[str], size: int, *, keeps_white_space: bool = False
+) -> bytes:
+    """Trains a vocabulary on sentences, which may be of several languages.
+
+    Args:
+      sentences: All training text.
+      size: Number of tokens.
+      keeps_white_space: Whether every blank and line end stays, so that the tokens stand for the
+        text's very bytes. Otherwise blanks in a row become one, as sentences want it.
+
+    Returns:
+      The content of a model file: the same bytes for the same sentences and library version.
+
+    Raises:
+      DataError: The size does not fit the text.
+    """
+    if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
+        raise DataError(
+            f"a vocabulary of {size} tokens must lie in {SMALLEST_SIZE} to {LARGEST_SIZE}"
+        )
+    stride = -(-len(sentences) // MOST_TRAINING_SENTENCES)
+    model = io.BytesIO()
+    try:
+        _sentencepiece().SentencePieceTrainer.Train(
+            sentence_iterator=iter(sentences[::stride]),
+            model_writer=model,
+            vocab_size=size,
+            model_type="bpe",
+            normalization_rule_name="identity",
+            byte_fallback=True,
+            character_coverage=0.9999,
+            pad_id=PAD,
+            eos_id=END,
+            unk_id=UNKNOWN,
+            bos_id=-1,
+            num_threads=1,
+            minloglevel=2,
+            add_dummy_prefix=not keeps_white_space,
+            remove_extra_whitespaces=not keeps_white_space,
+        )
+    except RuntimeError as error:
+        raise DataError(
+            f"no vocabulary of {size} tokens can be trained: {_reason(str(error))}"
+        ) from None
+    return model.getvalue()
+
+
+def _reason(message: str) -> str:
+    """What SentencePiece's trainer says of a size that does not fit, with the size that does.
+
+    Source: SentencePiece, src/trainer_interface.cc, whose two messages name the limits.
+    """
+    most = re.search(r"set it to a value <= (\d+)", message)
+    if most and int(most[1]) >= SMALLEST_SIZE:
+        return f"the text has too few different words; take {most[1]} or fewer, or more text"
+    if most:
+        return f"the text gives {most[1]}, and at least {SMALLEST_SIZE} are needed; take more text"
+    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if least:
+        return f"the text's characters alone need {least[1]}; take that many or more"
+    return " ".join(message.split())
+
+
+def _sentencepiece() -> Any:
+    try:
+        import sentencepiece
+    except ImportError:
+        raise DataError("a vocabulary needs SentencePiece: pip install 'dawnjax[text]'") from None
+    return sentencepiece

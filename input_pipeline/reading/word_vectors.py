@@ -1,0 +1,77 @@
+"""Published vectors of words, in the text form of GloVe: a line `word v1 ... vN` for each.
+
+Source: Pennington et al. 2014, "GloVe: Global Vectors for Word Representation".
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from dawnjax import records
+from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+
+MOST_BYTES = 16 * 2**30
+_MOST_LINE_BYTES = 2**16
+_FORM = "wanted `word v1 ... vN`, separated by single blanks"
+
+
+def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, int]:
+    """Reads the vectors of some words, and leaves out all others of the file.
+
+    A word that the file does not have takes the vector of its lower case; without that it has
+    zeros.
+
+    Args:
+      path: The file, UTF-8.
+      words: Words.
+
+    Returns:
+      float16 [words, N], and how many of the words have a vector.
+
+    Raises:
+      DataError: The file is missing, holds none of the words, or has a line of another form; names
+        the line.
+    """
+    wanted = {word.encode() for word in words} | {word.lower().encode() for word in words}
+    found: dict[bytes, np.ndarray] = {}
+    width = 0
+    try:
+        for number, line in enumerate(records.lines(path, MOST_BYTES, _MOST_LINE_BYTES), 1):
+            count = line.count(b" ")
+            width = width or count
+            if count != width or not count:
+                raise DataError(
+                    f"{path}:{number}: {count} values"
+                    + (f" and {width} in line 1" if number > 1 else "")
+                    + f"; {_FORM}"
+                )
+            word, _, values = line.partition(b" ")
+            if word in wanted and word not in found:
+                found[word] = _values(values, f"{path}:{number}")
+    except FileNotFoundError:
+        raise MissingDataError(
+            f"data.word_vectors: {path}: no such file; name a file of vectors in GloVe's text form"
+        ) from None
+    except records.BoundError as error:
+        raise DataError(f"{path}: {error}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    if not found:
+        raise DataError(f"{path}: has a vector of none of the {len(words):,} words; {_FORM}")
+    vectors, known = np.zeros((len(words), width), np.float16), 0
+    for row, word in enumerate(words):
+        vector = found.get(word.encode(), found.get(word.lower().encode()))
+        if vector is not None:
+            vectors[row], known = vector, known + 1
+    return vectors, known
+
+
+def _values(text: bytes, where: str) -> np.ndarray:
+    try:
+        values = np.array(text.split(), np.float32)
+    except ValueError:
+        values = np.array([np.nan])
+    if not (np.abs(values) < np.finfo(np.float16).max).all():
+        raise DataError(f"{where}: a value is no number that float16 holds; {_FORM}")
+    return values.astype(np.float16)
