@@ -1,4 +1,4 @@
-"""A study's trials on Slurm, Kubernetes and xpk: the API's own schema, a real Slurm, xpk itself."""
+"""A study's trials on Slurm and Kubernetes: the API's own schema, a real Slurm."""
 
 import importlib.util
 import json
@@ -16,14 +16,6 @@ from dawnjax.__main__ import main
 
 TINY = ["study", "--experiment=digits", "--tiny=true", "--seeds=2"]
 KUBERNETES = ["--runner=kubernetes", "--runner_setting=image=x:1", "--runner_setting=claim=disk"]
-
-XPK = [
-    "--runner=xpk",
-    "--runner_setting=cluster=slices",
-    "--runner_setting=tpu-type=v5litepod-16",
-    "--runner_setting=docker-image=x:1",
-    "--runner_setting=storage=studies",
-]
 
 
 def manifest(out, *settings: str) -> dict:
@@ -76,14 +68,6 @@ def test_a_job_set_gives_each_host_of_a_trial_its_number_and_coordinator(tmp_pat
     assert job_set["spec"]["network"]["subdomain"] == "lesion"
 
 
-def xpk_commands(out, *settings: str) -> list[list[str]]:
-    """The words of each command of the script for xpk."""
-    flags = [f"--runner_setting={setting}" for setting in settings]
-    assert main([*TINY, f"--out={out}", *XPK, *flags]) == 0
-    lines = (out / "xpk.sh").read_text().splitlines()
-    return [shlex.split(line) for line in lines if line.startswith("xpk ")]
-
-
 def pods_of_a_trial(out, script: str, **environment: str) -> "subprocess.Popen[str]":
     """A pod's shell, with this package for the image's, where Kubernetes runs it."""
     program = f"{shlex.quote(sys.executable)} -m dawnjax study "
@@ -128,17 +112,6 @@ def test_the_pods_of_a_job_set_make_one_run_of_a_trial(tmp_path):
         assert pod.returncode == 0, said
     result = json.loads((out / "trials" / "all" / "seed_1" / "result.json").read_text())
     assert result["num_processes"] == 2
-
-
-def test_the_script_for_xpk_creates_a_workload_for_each_trial(tmp_path):
-    first, second = xpk_commands(tmp_path / "s", "num-slices=2", "spot=true", "max-restarts=9")
-    assert first[:3] == ["xpk", "workload", "create"]
-    assert "--workload=dawnjax-study-0" in first and "--workload=dawnjax-study-1" in second
-    assert {"--num-slices=2", "--spot", "--max-restarts=9", "--restart-on-exit-codes=1,5"} <= {
-        *second
-    }
-    assert second[-1].startswith("--command=exec dawnjax study ")
-    assert second[-1].endswith(" --trial=1") and "--runner" not in second[-1]
 
 
 STAND_IN = """#!/bin/sh
@@ -193,38 +166,6 @@ def test_a_pod_that_is_stopped_as_its_trial_starts_leaves_no_trial_behind(tmp_pa
         assert pod.returncode == 5
 
 
-@pytest.mark.faults
-def test_xpk_makes_the_workload_and_its_pods_hand_on_a_request_to_stop(tmp_path):
-    """The commands go through xpk itself, and its container's shell runs one of them."""
-    if shutil.which("xpk") is None:
-        pytest.skip("xpk is not installed")
-    yaml = pytest.importorskip("yaml")
-    written = tmp_path / "workload.yaml"
-    dry = ["--project=p", "--zone=us-central2-b", "--dry-run", "--skip-validation"]
-    for create in xpk_commands(tmp_path / "s", "num-slices=2"):
-        # In a dry run xpk has no cluster to ask for a storage.
-        asked = [word for word in create if not word.startswith("--storage=")]
-        done = subprocess.run(
-            [*asked, *dry, f"--output-manifest-file={written}"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "HOME": str(tmp_path)},
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    job_set = yaml.safe_load(written.read_text())
-    assert job_set["metadata"]["name"] == "dawnjax-study-1"
-    assert job_set["spec"]["failurePolicy"]["maxRestarts"] == 3
-    [slices] = job_set["spec"]["replicatedJobs"]
-    assert slices["replicas"] == 2 and slices["template"]["spec"]["completions"] == 4
-    [rule] = slices["template"]["spec"]["podFailurePolicy"]["rules"]
-    assert {1, 5} <= set(rule["onExitCodes"]["values"]) and 3 not in rule["onExitCodes"]["values"]
-
-    [container] = slices["template"]["spec"]["template"]["spec"]["containers"]
-    words = stopped_in_a_pod(container["command"], tmp_path)
-    assert words[0] == "study" and words[-1] == "--trial=1"
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -234,10 +175,6 @@ def test_xpk_makes_the_workload_and_its_pods_hand_on_a_request_to_stop(tmp_path)
         (["--runner_setting=image=x"], "must be KEY=VALUE, with a --runner"),
         ([*KUBERNETES, "--runner_setting=hosts"], "must be KEY=VALUE"),
         (["--runner=kubernete"], "runner=kubernete"),
-        (["--runner=xpk"], "needs --runner_setting=cluster="),
-        ([*XPK, "--runner_setting=command=true"], "command is no flag"),
-        ([*XPK, "--runner_setting=Spot=true"], "Spot is no flag"),
-        ([*XPK, "--runner_setting=name=" + 39 * "a"], "up to 38 lower-case letters"),
     ],
 )
 def test_wrong_settings_are_one_line(flags, said, tmp_path, capsys):

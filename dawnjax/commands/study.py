@@ -96,17 +96,13 @@ def _run_side_by_side(asked: "_Asked", trials: tuple[Trial, ...]) -> None:
 
 def _hand_out(asked: "_Asked", trials: int) -> int:
     """Hands the trials to an engine, and says how to go on."""
-    from dawnjax.study import runners, xpk
+    from dawnjax.study import runners
 
     if asked.runner == "slurm":
         job = runners.submit_to_slurm(asked.trial_argv, trials, asked.out, asked.settings)
         print(f"submitted array job {job} with {trials} trials; squeue --job={job} shows it")
-    elif asked.runner == "xpk":
-        path = xpk.write_script(xpk.xpk_script(asked.trial_argv, trials, asked.settings), asked.out)
-        print(f"{trials} trials in {path}; start them with: sh {path}")
     else:
-        manifest = runners.kubernetes_manifest(asked.trial_argv, trials, asked.settings)
-        path = runners.write_manifest(manifest, asked.out)
+        path = runners.write_manifest(asked.trial_argv, trials, asked.out, asked.settings)
         print(f"{trials} trials in {path}; start them with: kubectl apply -f {path}")
     print("when they are over, the same command without --runner makes the result")
     return ExitStatus.DONE
@@ -148,7 +144,7 @@ def _parse(argv: list[str]) -> _Asked:
     )
     flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
     flags.DEFINE_enum(
-        "runner", "", ["", "slurm", "kubernetes", "xpk"], "Who runs the trials; else this process.",
+        "runner", "", ["", "slurm", "kubernetes"], "Who runs the trials; else this process.",
         flag_values=values,
     )  # fmt: skip
     flags.DEFINE_multi_string(

@@ -1,8 +1,8 @@
-"""Handing a study's trials to an engine that runs them elsewhere: Slurm, or Kubernetes.
+"""A study's trials on other machines: an array job of Slurm, or a manifest for Kubernetes.
 
-Each trial is `dawnjax study ... --trial=K`, where the engine counts K: the index of an array job,
-or of an Indexed Job. The machines share the study's folder; the command without `--trial` then
-makes the result.
+Each trial is `dawnjax study ... --trial=K`, and the engine counts K: the index of an array job, or
+of an Indexed Job. The machines share the study's folder; the command without `--trial` then makes
+the result.
 """
 
 import json
@@ -21,19 +21,19 @@ COORDINATOR_PORT = 8476
 def submit_to_slurm(
     argv: Sequence[str], trials: int, out: Path, settings: Mapping[str, str]
 ) -> str:
-    """Submits an array job with a task for each trial.
+    """Submits an array job with a task for each trial; Slurm's files go to `slurm` in `out`.
 
     Args:
       argv: The study's command line after `dawnjax study`.
       trials: How many trials the study has.
-      out: The study's folder; Slurm's scripts and outputs go to `slurm` in it.
+      out: The study's folder.
       settings: Parameters of submitit's executor: `slurm_partition=gpu`, `timeout_min=60`.
 
     Returns:
       The array job's number.
 
     Raises:
-      ConfigError: submitit is not installed, or a setting is none of its.
+      ConfigError: submitit is not installed, or does not know a setting.
       RunError: Slurm refused the job.
     """
     try:
@@ -56,7 +56,7 @@ def submit_to_slurm(
 
 
 def _command(argv: Sequence[str], trial: int) -> Any:
-    """What submitit calls on the machine of a trial."""
+    """The function that submitit calls on the machine of a trial."""
     import submitit  # pyright: ignore[reportMissingImports]
 
     program = shlex.join([sys.executable, "-m", "dawnjax"])
@@ -64,12 +64,15 @@ def _command(argv: Sequence[str], trial: int) -> Any:
 
 
 def _script(program: str, argv: Sequence[str], trial: str) -> str:
-    """A shell's commands for a trial: one that spends its budget or diverges is over all the same.
+    """A shell's commands for a trial.
+
+    Statuses 3 and 4 become 0: a trial that spent its budget or diverged is done, and an engine that
+    saw a failure would start it again.
 
     Args:
-      program: What runs `dawnjax`.
+      program: The command that starts `dawnjax`.
       argv: The study's command line after `dawnjax study`.
-      trial: Its number, and flags of its own.
+      trial: The trial's number, then flags for its hosts.
     """
     run = f"{program} study {shlex.join(argv)} --trial={trial}"
     # A pod's first process, this shell, alone hears of a stop (SIGTERM). It listens before the
@@ -87,28 +90,29 @@ def _number(value: str) -> int | str:
     return int(value) if re.fullmatch(r"\d+", value) else value
 
 
-SETTINGS = ("image", "claim", "mount", "hosts", "name", "namespace")
+SETTINGS = ("image", "claim", "mount", "hosts", "name")
 """Of the manifest; any other setting is a resource of a pod, such as `nvidia.com/gpu=8`."""
 
 
-def kubernetes_manifest(
-    argv: Sequence[str], trials: int, settings: Mapping[str, str]
-) -> dict[str, Any]:
-    """A manifest that runs each trial once: an Indexed Job, or a JobSet where a trial has hosts.
+def write_manifest(
+    argv: Sequence[str], trials: int, out: Path, settings: Mapping[str, str]
+) -> Path:
+    """Writes `kubernetes.json`, which `kubectl apply -f` takes; returns its path.
 
     Args:
       argv: The study's command line after `dawnjax study`; its paths are those in the container.
       trials: How many trials the study has.
+      out: The study's folder.
       settings: `image`; `claim`, a PersistentVolumeClaim mounted at `mount` (`/study` if not
-        given), for the study's folder; `hosts` of a trial, 1 if not given; `name`; `namespace`; and
-        the resources of a pod.
+        given), for the study's folder; `hosts` of a trial, 1 if not given; `name`; and the
+        resources of a pod.
 
     Raises:
       ConfigError: A setting is missing or wrong.
     """
-    for name in ("image", "claim"):
-        if name not in settings:
-            raise ConfigError(f"--runner=kubernetes needs --runner_setting={name}=...")
+    for needed in ("image", "claim"):
+        if needed not in settings:
+            raise ConfigError(f"--runner=kubernetes needs --runner_setting={needed}=...")
     hosts = settings.get("hosts", "1")
     if not re.fullmatch(r"[1-9]\d{0,4}", hosts):
         raise ConfigError(f"--runner_setting=hosts={hosts} must be a number of hosts, from 1")
@@ -117,47 +121,44 @@ def kubernetes_manifest(
         raise ConfigError(
             f"--runner_setting=name={name!r} must be up to 42 lower-case letters, digits and '-'"
         )
-    metadata: dict[str, Any] = {"name": name}
-    if "namespace" in settings:
-        metadata["namespace"] = settings["namespace"]
-    if int(hosts) == 1:
-        # The other pods of the job have other trials: they are no companions of this one.
-        trial = '"$JOB_COMPLETION_INDEX" --processes.mode=off'
-        spec = _job(_pod(argv, settings, trial), trials)
-        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    manifest = (
+        _indexed_job(argv, trials, settings)
+        if int(hosts) == 1
+        else _job_set(argv, trials, settings, name, int(hosts))
+    )
+    path = out / "kubernetes.json"
+    path.write_text(json.dumps({**manifest, "metadata": {"name": name}}, indent=1) + "\n")
+    return path
+
+
+def _indexed_job(argv: Sequence[str], trials: int, settings: Mapping[str, str]) -> dict[str, Any]:
+    """A Job with one pod for each trial."""
+    # The other pods of the job have other trials: a pod must not join them as its hosts.
+    spec = _job(argv, trials, settings, '"$JOB_COMPLETION_INDEX" --processes.mode=off')
+    return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+
+
+def _job_set(
+    argv: Sequence[str], trials: int, settings: Mapping[str, str], name: str, hosts: int
+) -> dict[str, Any]:
+    """A JobSet with one job for each trial, whose pods are the trial's hosts."""
     coordinator = f'{name}-trial-"$DAWNJAX_TRIAL"-0.{name}:{COORDINATOR_PORT}'
     flags = f" --processes.mode=on --processes.coordinator_address={coordinator}"
     flags += f' --processes.num_processes={hosts} --processes.process_id="$JOB_COMPLETION_INDEX"'
-    pod = _pod(argv, settings, '"$DAWNJAX_TRIAL"' + flags)
+    job = _job(argv, hosts, settings, '"$DAWNJAX_TRIAL"' + flags)
     annotation = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
-    pod["spec"]["containers"][0]["env"] = [
+    job["template"]["spec"]["containers"][0]["env"] = [
         {"name": "DAWNJAX_TRIAL", "valueFrom": {"fieldRef": {"fieldPath": annotation}}}
     ]
-    job = {"name": "trial", "replicas": trials, "template": {"spec": _job(pod, int(hosts))}}
     spec = {
         "network": {"enableDNSHostnames": True, "subdomain": name},
-        "replicatedJobs": [job],
+        "replicatedJobs": [{"name": "trial", "replicas": trials, "template": {"spec": job}}],
     }
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}
 
 
-def _job(pod: dict[str, Any], completions: int) -> dict[str, Any]:
+def _job(argv: Sequence[str], pods: int, settings: Mapping[str, str], trial: str) -> dict[str, Any]:
     """A job whose pods are numbered; a pod that dies is started again and resumes its trial."""
-    return {
-        "completionMode": "Indexed",
-        "completions": completions,
-        "parallelism": completions,
-        "backoffLimit": 3 * completions,
-        "template": pod,
-    }
-
-
-def _pod(argv: Sequence[str], settings: Mapping[str, str], trial: str) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": "trial",
         "image": settings["image"],
@@ -168,13 +169,11 @@ def _pod(argv: Sequence[str], settings: Mapping[str, str], trial: str) -> dict[s
     if resources:
         container["resources"] = {"limits": resources}
     volume = {"name": "study", "persistentVolumeClaim": {"claimName": settings["claim"]}}
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": [volume]}
     return {
-        "spec": {"restartPolicy": "Never", "containers": [container], "volumes": [volume]},
+        "completionMode": "Indexed",
+        "completions": pods,
+        "parallelism": pods,
+        "backoffLimit": 3 * pods,
+        "template": {"spec": pod},
     }
-
-
-def write_manifest(manifest: dict[str, Any], out: Path) -> Path:
-    """Writes the manifest, as JSON, which `kubectl apply -f` takes; returns its path."""
-    path = out / "kubernetes.json"
-    path.write_text(json.dumps(manifest, indent=1) + "\n")
-    return path
