@@ -4,7 +4,7 @@
 
 A table stands in a page of `docs/` between `<!-- table NAME -->` and `<!-- end of table -->`. The
 command replaces what lies between with what the files in `benchmarks/results/` hold, every file and
-every failed trial included. `tests/pages_test.py` fails while a page differs from its files.
+every failed trial included. `tests/docs/pages_test.py` fails while a page differs from its files.
 """
 
 import argparse

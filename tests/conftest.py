@@ -70,6 +70,6 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def campaign(request: pytest.FixtureRequest) -> Callable[[str, str, str], Campaign]:
-    """Begins a campaign (tests/campaign.py); that of a test marked `long` leaves a result file."""
+    """Begin a campaign (tests/support/campaign.py); one of a `long` test leaves a result file."""
     is_long = request.node.get_closest_marker("long") is not None
     return lambda name, what, promise: Campaign(name, what, promise, is_written=is_long)

@@ -77,7 +77,7 @@ def _changed(flags: list[str]) -> str:
 
 
 def faults(name: str, record: Record) -> Iterator[list[str]]:
-    """A campaign of tests/campaign.py: what was tried, and how often its promise held."""
+    """A campaign of tests/support/campaign.py: what was tried, and how often its promise held."""
     tried, held = record["tried"], record["held"]
     count = f"{held:,} of {tried:,}" if held == tried else f"**{held:,}** of {tried:,}"
     largest = ", ".join(f"{value:,.3g} {unit}" for unit, value in record["largest"].items())

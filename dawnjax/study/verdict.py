@@ -8,7 +8,7 @@ linearization (the delta method): for trial i with time t_i and r_i = 1 if it re
 
 Where all trials reached that is the interval of the ratio of the mean times. The bootstrap of
 `analysis.comparison` tells equal systems with 5 trials each apart 12 times of 100; this interval
-does so 4 to 5 times (`tests/verdict_test.py` simulates both kinds of wrong verdict).
+does so 4 to 5 times (`tests/statistics/verdict_test.py` simulates both kinds of wrong verdict).
 
 Source: B. L. Welch, "The Generalization of 'Student's' Problem when Several Different Population
 Variances are Involved", Biometrika 34 (1947); W. G. Cochran, "Sampling Techniques" (1977), chapter

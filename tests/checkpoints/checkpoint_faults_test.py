@@ -1,0 +1,285 @@
+"""Tests of what real faults leave of the checkpoints.
+
+The file is also the program that its tests kill, starve of disk and run twice side by side:
+`python tests/checkpoints/checkpoint_faults_test.py ROLE DIRECTORY ...`.
+
+Many kills instead of a few, about 2 s each:
+`DAWNJAX_KILLS=100 python -m pytest tests/checkpoints/checkpoint_faults_test.py -k killed`
+"""
+
+import errno
+import os
+import random
+import resource
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import jax
+import pytest
+from saved_states import (
+    abstract_state,
+    assert_exact,
+    compilations,
+    device_state,
+    flip_a_bit,
+    folders_of,
+    metadata_of,
+    open_checkpoints,
+    restore,
+)
+
+from dawnjax.checkpoints import store
+from dawnjax.errors import CheckpointError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SUPPORT = REPOSITORY / "tests" / "support"
+
+
+def run_role(role, *arguments, prefix=()):
+    """Starts this file as a program with one simulated device, unless the role makes more."""
+    path = os.pathsep.join([str(REPOSITORY), str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    command = [*prefix, sys.executable, str(Path(__file__).resolve()), role, *map(str, arguments)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def save_until_killed(directory):
+    """A run that resumes, then saves each step, with a state that it donates and replaces."""
+    checkpoints, warnings = open_checkpoints(directory)
+    restored = checkpoints.restore_newest(abstract_state(1))
+    step = 0 if restored is None else restored.step
+    if restored is not None:
+        assert_exact(restored, step, 1)
+    print("ready", flush=True)
+    while True:
+        step += 1
+        checkpoints.save(step, device_state(step, 1), metadata_of(step))
+        checkpoints.wait()
+        assert warnings == [] or all("was cut off" in warning for warning in warnings), warnings
+        print(step, flush=True)
+
+
+@pytest.mark.faults
+def test_killed_while_saving_leaves_a_saved_step_exactly(tmp_path):
+    dice = random.Random(0)
+    last_saved = 0
+    one_save = 0.05
+    for _ in range(int(os.environ.get("DAWNJAX_KILLS", "3"))):
+        process = run_role("save_until_killed", tmp_path)
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        # After 0 to 3 saves, somewhere in the next one, which takes about as long as the last.
+        for _ in range(dice.randint(0, 3)):
+            started = time.monotonic()
+            last_saved = int(process.stdout.readline())
+            one_save = time.monotonic() - started
+        time.sleep(dice.uniform(0.0, one_save))
+        process.kill()
+        printed = process.communicate()[0].split()
+        last_saved = int(printed[-1]) if printed else last_saved
+        restored, _ = restore(tmp_path)
+        if restored is None:
+            assert last_saved == 0
+            continue
+        # The step after the last that was announced may have become whole before the kill.
+        assert restored.step in (last_saved, last_saved + 1)
+        assert_exact(restored, restored.step, 1)
+        last_saved = restored.step
+    assert last_saved > 0
+
+
+def fill_disk(directory, how):
+    """Saves around failures for want of space; the parent sees the exit status and this output."""
+    directory = Path(directory)
+    ballast = directory / "ballast"
+    checkpoints, warnings = open_checkpoints(directory / "checkpoints")
+    checkpoints.save(1, device_state(1, 1), metadata_of(1))
+    checkpoints.wait()
+    assert warnings == []
+    step, whole = 1, ["1"]
+    for room in (0, 4_096, 20_000, 150_000, 250_000):
+        limit_space(ballast, how, room)
+        for _ in range(2):
+            checkpoints.save(step + 1, device_state(step + 1, 1), metadata_of(step + 1))
+            checkpoints.wait()
+        reason = os.strerror(errno.EFBIG if how == "file_size" else errno.ENOSPC)
+        assert len(warnings) == 2
+        assert all(f"could not be saved: {reason};" in warning for warning in warnings), warnings
+        warnings.clear()
+        restored = checkpoints.restore_newest(abstract_state(1))
+        assert_exact(restored, step, 1)
+        assert warnings == []
+        assert folders_of(directory / "checkpoints") == whole, "a failed save gives its space back"
+        free_space(ballast, how)
+        step += 2
+        checkpoints.save(step, device_state(step, 1), metadata_of(step))
+        checkpoints.wait()
+        assert warnings == []
+        assert_exact(checkpoints.restore_newest(abstract_state(1)), step, 1)
+        whole = sorted([str(step - 2), str(step)])
+        assert folders_of(directory / "checkpoints") == whole
+    checkpoints.close()
+    print("done")
+
+
+def limit_space(ballast, how, room):
+    """Leaves `room` bytes on the disk, or lets no file grow beyond that."""
+    if how == "file_size":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+        return
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1024))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+        size = file.seek(0, os.SEEK_END)
+        file.truncate(max(0, size - room))
+
+
+def free_space(ballast, how):
+    if how == "file_size":
+        no_limit = resource.RLIM_INFINITY
+        resource.setrlimit(resource.RLIMIT_FSIZE, (no_limit, no_limit))
+    else:
+        ballast.unlink()
+
+
+def small_disk(mount_point):
+    """A command prefix that runs a program with a 3 MB disk at `mount_point`, or None."""
+    script = 'mount -t tmpfs -o size=3m tmpfs "$0" && exec "$@"'
+    for namespace in (["unshare", "-rm"], ["unshare", "-m"]):
+        prefix = [*namespace, "sh", "-c", script, str(mount_point)]
+        with_disk = [*prefix, "stat", "--file-system", "--format=%T", str(mount_point)]
+        try:
+            answer = subprocess.run(with_disk, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            return None
+        if answer.stdout.strip() == "tmpfs":
+            return prefix
+    return None
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("how", ["small_disk", "file_size"])
+def test_a_full_disk_harms_neither_older_nor_later_checkpoints(tmp_path, how):
+    """A disk without room gives ENOSPC; a limit on file sizes, which needs no mount, EFBIG."""
+    prefix = small_disk(tmp_path) if how == "small_disk" else ()
+    if prefix is None:
+        pytest.skip("no disk can be mounted here: neither unshare -rm nor unshare -m is allowed")
+    process = run_role("fill_disk", tmp_path, how, prefix=prefix)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert output == "done\n"
+    assert errors == "", "a failed save is told once, as a warning"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+def one_of_two(index, port, directory):
+    """One of two processes with two devices each, which save and restore together."""
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.distributed.initialize(f"localhost:{port}", 2, int(index))
+    assert (jax.process_index(), len(jax.devices())) == (int(index), 4)
+    shared = Path(directory) / "shared"
+    checkpoints, warnings = open_checkpoints(shared)
+    with compilations() as compiled:
+        assert checkpoints.restore_newest(abstract_state(4)) is None
+        for step in (1, 2, 3, 3):
+            checkpoints.save(step, device_state(step, 4), metadata_of(step))
+        assert_exact(checkpoints.restore_newest(abstract_state(4)), 3, 4)
+    assert compiled == []
+    assert warnings == []
+
+    # One process cannot write its part: both learn it at once, and the next save is a new start.
+    def too_large(*_, **__):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    write_manifest = store.write_manifest
+    for step, failing, part in ((4, "0", "data"), (6, "1", "data"), (8, "0", "manifest")):
+        if index == failing:
+            if part == "data":
+                limit_space(None, "file_size", 1000)
+            else:
+                store.write_manifest = too_large
+        checkpoints.save(step, device_state(step, 4), metadata_of(step))
+        started = time.monotonic()
+        checkpoints.wait()
+        assert time.monotonic() - started < 20.0
+        assert len(warnings) == 1, warnings
+        assert f"/{step} could not be saved: " in warnings[0]
+        assert "File too large" in warnings[0], warnings
+        warnings.clear()
+        free_space(None, "file_size")
+        store.write_manifest = write_manifest
+        assert_exact(checkpoints.restore_newest(abstract_state(4)), step - 1, 4)
+        checkpoints.save(step + 1, device_state(step + 1, 4), metadata_of(step + 1))
+        checkpoints.wait()
+    assert_exact(checkpoints.restore_newest(abstract_state(4)), 9, 4)
+    assert warnings == []
+
+    # Nor can anything be saved where the directory is gone and cannot be made again.
+    if index == "0":
+        shared.rename(Path(directory) / "aside")
+        shared.touch()
+    started = time.monotonic()
+    checkpoints.save(10, device_state(10, 4), metadata_of(10))
+    checkpoints.wait()
+    assert time.monotonic() - started < 20.0
+    assert len(warnings) == 1 and "/10 could not be saved: File exists;" in warnings[0], warnings
+    warnings.clear()
+    if index == "0":
+        shared.unlink()
+        (Path(directory) / "aside").rename(shared)
+
+    if index == "0":
+        flip_a_bit(shared / "9" / "_METADATA")
+    assert_exact(checkpoints.restore_newest(abstract_state(4)), 7, 4)
+    assert len(warnings) == 1 and "_METADATA" in warnings[0]
+    without_count = abstract_state(4)
+    del without_count["count"]
+    with pytest.raises(CheckpointError, match="count is int32"):
+        checkpoints.restore_newest(without_count)
+    checkpoints.close()
+
+    store._VISIBLE_WITHIN_SECONDS = 0.2
+    with pytest.raises(CheckpointError, match="not one: process 1: it does not see"):
+        open_checkpoints(Path(directory) / f"private_{index}")
+    print("done", flush=True)
+
+
+@pytest.mark.faults
+def test_two_processes_save_together_and_agree(tmp_path):
+    port = free_port()
+    processes = [run_role("one_of_two", index, port, tmp_path) for index in (0, 1)]
+    try:
+        for process in processes:
+            output, errors = process.communicate(timeout=100)
+            assert process.returncode == 0, errors
+            assert output.endswith("done\n")
+    finally:
+        for process in processes:
+            process.kill()
+    # And one process with as many, or fewer, devices reads what two have written.
+    assert_exact(restore(tmp_path / "shared", 4)[0], 7, 4)
+    assert_exact(restore(tmp_path / "shared", 1)[0], 7, 1)
+
+
+if __name__ == "__main__":
+    roles = {function.__name__: function for function in (save_until_killed, fill_disk, one_of_two)}
+    try:
+        roles[sys.argv[1]](*sys.argv[2:])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # Without the barrier at which one of several processes would wait for others.

@@ -1,0 +1,144 @@
+"""Signals are heard from a program's first moments on, and none is lost on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dawnjax import __main__ as command_line
+from dawnjax.cluster import processes, stop_signals
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(*argv: str, before: tuple[str, ...] = (), **options) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*before, sys.executable, *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        **options,
+    )
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize("command", ["train", "launch"])
+def test_a_signal_is_heard_from_the_moment_it_is_caught(command, number):
+    # Before a listener is there it would be lost, and the command would go on.
+    process = start("-m", "dawnjax", command, "--experiment=none", cwd=ROOT)
+    while process.poll() is None and not catches(process.pid, number):
+        pass
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stderr) == (
+        5,
+        f"dawnjax {command}: ended by {number.name} with nothing to save\n",
+    )
+
+
+PROGRAM = """
+import os, sys, time
+from dawnjax.cluster import stop_signals
+stop_signals.listen(lambda number: os.write(1, f"{{number.name}}\\n".encode()))
+os.write(1, b"listens\\n")
+{then}
+os.write(1, b"waits\\n")
+{end}
+"""
+WAIT = "time.sleep(30)"
+
+
+def said(process: subprocess.Popen[str], number: signal.Signals) -> str:
+    assert process.stdout is not None
+    process.send_signal(number)
+    return process.stdout.readline()
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored():
+    nohup = ("sh", "-c", "trap '' HUP; exec \"$@\"", "sh")
+    process = start("-c", PROGRAM.format(then="", end=WAIT), before=nohup)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
+    process.send_signal(signal.SIGHUP)
+    assert said(process, signal.SIGUSR1) == "SIGUSR1\n"
+    process.kill()
+    process.wait()
+
+
+def test_a_process_that_is_started_with_signals_blocked_hears_them_once_it_listens():
+    with stop_signals.blocked():
+        process = start("-c", PROGRAM.format(then="", end=WAIT))
+    process.send_signal(signal.SIGINT)  # while Python itself is loaded
+    assert process.stdout is not None
+    lines = {process.stdout.readline() for _ in range(3)}
+    assert lines == {"SIGINT\n", "listens\n", "waits\n"}
+    process.kill()
+    process.wait()
+
+
+def test_a_signal_after_the_work_is_done_keeps_its_status():
+    process = start("-c", PROGRAM.format(then="stop_signals.end_with(3)", end=WAIT))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 3
+
+
+def test_a_signal_while_python_ends_keeps_the_status():
+    # Python has given its own handlers back when it comes to the last objects.
+    then = "class Last:\n    def __del__(self, sleep=time.sleep): sleep(1)\nlast = Last()\n"
+    then += "stop_signals.ignore()\n"
+    process = start("-c", PROGRAM.format(then=then, end="sys.exit(3)"))
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == ["listens\n", "waits\n"]
+    time.sleep(0.3)
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=10) == 3
+
+
+def test_a_deleted_working_directory_is_one_line(tmp_path, monkeypatch, capsys):
+    directory = tmp_path / "gone"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    directory.rmdir()
+    assert command_line.main(["train", "--experiment=digits"]) == 2
+    assert capsys.readouterr().err == (
+        "dawnjax train: the working directory was deleted; go to one that exists\n"
+    )
+
+
+def test_the_end_of_another_host_is_explained_for_every_command(monkeypatch, capsys):
+    error = ValueError("Gloo all-reduce failed: Connection closed by peer")
+
+    class Watch:
+        def explain(self, explained: BaseException) -> None:
+            assert explained is error
+            raise SystemExit(1)  # in place of the end of the process
+
+        def leave(self, status: int) -> int:
+            return status
+
+    monkeypatch.setattr(processes, "_watchdog", Watch())
+
+    def fail(*_) -> int:
+        raise error
+
+    monkeypatch.setattr(command_line, "_run", fail)
+    with pytest.raises(SystemExit):
+        command_line.run_command("evaluate", [])
+    assert "Traceback" not in capsys.readouterr().err
+    monkeypatch.undo()

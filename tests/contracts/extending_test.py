@@ -1,0 +1,315 @@
+"""What a file of a user's own may bring: each file of docs/extending.md, run as it stands there."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from trained import final_state_of, restored_state, result_of
+
+from dawnjax.__main__ import main
+from dawnjax.checkpointed.earlier_run import read_run
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.train_step import make_recipe
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+NAMES = ("data", "model", "optimizer", "task")
+TEXTS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+FILES: dict[str, str] = dict(zip(NAMES, TEXTS, strict=True))
+QUICK = ["--tensorboard=false", "--profile.after_run=false"]
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes a file of the page, changed or not; gives its path."""
+
+    def write(name: str, *changes: tuple[str, str]) -> Path:
+        text = FILES[name]
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_file_of_the_page_is_short_and_reaches_its_target(
+    name, written, tmp_path, compile_cache
+):
+    file = written(name)
+    assert len(FILES[name].splitlines()) <= 60
+    argv = ["train", f"--experiment={file}", f"--run_dir={tmp_path / 'run'}"]
+    assert main([*argv, *QUICK, compile_cache]) == 0
+    result = result_of(tmp_path / "run")
+    assert result["reached"] and result["num_devices"] == 4
+    record = json.loads((tmp_path / "run" / "experiment.json").read_text())
+    assert record["source"]["text"] == FILES[name]
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory, compile_cache) -> tuple[Path, Path, list[str]]:
+    """A run of the page's task on four devices: its file, its directory and its flags."""
+    folder = tmp_path_factory.mktemp("regression")
+    file, run_dir = folder / "mine.py", folder / "run"
+    file.write_text(FILES["task"])
+    flags = [f"--experiment={file}", "--tensorboard=false", compile_cache]
+    shown = ["--profile.seconds=0.05", "--profile.measured_peaks=false"]
+    assert main(["train", *flags, *shown, f"--run_dir={run_dir}"]) == 0
+    return file, run_dir, flags
+
+
+def test_the_least_squares_solution_is_found(regression):
+    """What a linear model can reach at best on the training data, by NumPy."""
+    import sklearn.datasets
+
+    data: Any = sklearn.datasets.load_diabetes(return_X_y=True)
+    x, y = data
+    rows = np.concatenate([20 * x, np.ones((len(x), 1))], axis=1)
+    weights, *_ = np.linalg.lstsq(rows[:320], y[:320] / 100, rcond=None)
+    best = np.square(rows[320:] @ weights - y[320:] / 100).mean()
+    evaluations = result_of(regression[1])["evaluations"]
+    assert evaluations[-1]["mean_squared_error"] == pytest.approx(best, rel=0.03)
+
+
+def test_every_command_works_on_a_task_that_is_not_shipped(regression, tmp_path, capsys):
+    file, run_dir, _ = regression
+    last = result_of(run_dir)["evaluations"][-1]["mean_squared_error"]
+    named = f"--experiment={file}"
+    capsys.readouterr()
+    assert main(["evaluate", str(run_dir), named]) == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert row["mean_squared_error"] == last and row["reached"] is True
+    assert row["examples"] == 442 - 320
+    assert main(["infer", str(run_dir), named, "--examples=5"]) == 0
+    assert "x on the host to the answer on the host" in capsys.readouterr().out
+    assert main(["profile", str(run_dir), "--nofigures"]) == 0
+    assert main(["check", str(run_dir)]) == 0
+    assert main(["report", str(run_dir), f"--out={tmp_path / 'page'}"]) == 0
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "diabetes: MSE against time" in page and "MSE, lower is better" in page
+    assert "target at most 0.291" in page and f"to {last:.4g} after" in page
+    result = result_of(run_dir)
+    assert result["example_unit"] == "examples"
+    (metric,) = result["metrics"]
+    assert (metric["unit"], metric["direction"], metric["most"]) == ("1", "at_most", None)
+    board = (tmp_path / "page" / "tables" / "leaderboards_by_time.csv").read_text()
+    assert "mean_squared_error at most 0.291" in board
+    capsys.readouterr()
+    assert main(["list", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "task: regression" in shown and "mean_squared_error <= 0.291" in shown
+    used = result_of(run_dir)["hosts"][0]["utilization"]
+    # A step's products: 32 rows of 10 features, forward and one gradient more than the trace sees.
+    assert used["model_flops_per_step"] == 3 * 2 * 10 * 32 / 4
+
+
+def test_without_its_file_a_run_says_which_class_is_missing(regression, capsys):
+    for command in ("evaluate", "infer"):
+        assert main([command, str(regression[1])]) == 2
+        error = capsys.readouterr().err
+        assert "'regression' is none of" in error and "--experiment=FILE" in error
+        assert error.count("\n") == 1
+
+
+def test_a_changed_file_is_told_where_the_run_is_evaluated(regression, tmp_path, capsys):
+    changed = tmp_path / "mine.py"
+    changed.write_text(regression[0].read_text() + "\n# a line more\n")
+    assert main(["evaluate", str(regression[1]), "--experiment", str(changed)]) == 0
+    assert "was changed since the run" in capsys.readouterr().err
+
+
+LINEN = """
+import dataclasses
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import nnx
+
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
+from dawnjax.input_pipeline.datasets.digits import Digits
+
+
+class Net(nn.Module):
+    classes: int
+
+    @nn.compact
+    def __call__(self, images, train: bool):
+        hidden = nn.Dense(64)(images.reshape(len(images), -1))
+        hidden = nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9)(hidden))
+        hidden = nn.Dropout(0.1, deterministic=not train)(hidden)
+        return nn.Dense(self.classes)(hidden)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinenNet:
+    TAG = "linen_net"
+
+    def build(self, *, image_shape, num_classes, rngs):
+        module = nnx.bridge.ToNNX(Net(num_classes), rngs=rngs)
+        return module.lazy_init(jnp.zeros((1, *image_shape)), train=False)
+
+
+EXPERIMENT = Experiment(
+    name="linen", model=LinenNet(), data=Digits(), optimizer=Adam(base_learning_rate=0.01),
+    schedule=WarmupCosine(), num_epochs=8, global_batch_size=60,
+    targets=(Target(value=0.93),), evaluation=Evaluation(every_epochs=8),
+)
+"""
+
+
+def test_a_linen_module_is_trained_in_training_mode(tmp_path, compile_cache):
+    file, run_dir = tmp_path / "linen.py", tmp_path / "run"
+    file.write_text(LINEN)
+    argv = ["train", f"--experiment={file}", f"--run_dir={run_dir}", *QUICK, compile_cache]
+    assert main(argv) == 0
+    run = read_run(run_dir, experiment_file=str(file))
+    recipe = make_recipe(run.experiment, run.spec, make_mesh(MeshShape(), jax.devices()[:1]))
+    state = restored_state(recipe, run_dir)
+    means = [leaf for leaf in jax.tree.leaves(state.batch_stats) if leaf.size == 64]
+    assert means and all(np.abs(np.asarray(leaf)).max() > 1e-3 for leaf in means)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            LINEN.replace(".lazy_init(jnp.zeros((1, *image_shape)), train=False)", ""),
+            r"has no parameters to train; a Linen module has them after module.lazy_init\(...\)",
+        ),
+        (FILES["task"].replace("metrics = (", "metrics = 5, ("), "must be a tuple of Metric"),
+        (
+            FILES["task"].replace(
+                "metrics = (", "metrics = property(lambda self: 1 / 0)\n    old = ("
+            ),
+            r"wrong.py:\d+: the task: ZeroDivisionError",
+        ),
+        (FILES["task"].replace('unit="1"', 'unit="1", decimals=2.0'), "decimals=2.0; choose 0"),
+        (
+            FILES["task"].replace('unit="1"', r'unit="\x1b"'),
+            r"unit='\\x1b'; a text is needed, of printable",
+        ),
+    ],
+)
+def test_what_a_file_does_wrong_is_one_line(text, said, tmp_path, capsys):
+    file = tmp_path / "wrong.py"
+    file.write_text(text)
+    assert main(["train", f"--experiment={file}", f"--run_dir={tmp_path / 'run'}", *QUICK]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and re.search(said, error), error
+    assert not (tmp_path / "run").exists()
+
+
+def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache):
+    file, _, flags = regression
+    longer = [*flags, *QUICK, "--num_epochs=60", "--targets.0.value=0", "--steps_per_call=5"]
+    longer.append("--checkpoint.every_steps=20")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def command(run_dir: Path) -> list[str]:
+        return [sys.executable, "-m", "dawnjax", "train", *longer, f"--run_dir={run_dir}"]
+
+    process = subprocess.Popen(
+        command(tmp_path / "killed"), env=environment, stderr=subprocess.DEVNULL
+    )
+    first_save = tmp_path / "killed" / "checkpoints" / "40"
+    while process.poll() is None and not first_save.exists():
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -9, "it ended before it could be killed"
+    for name in ("killed", "whole"):
+        done = subprocess.run(command(tmp_path / name), env=environment, capture_output=True)
+        assert done.returncode == 3, done.stderr
+    assert result_of(tmp_path / "killed")["interruptions"] == 1
+    (step, state), (whole_step, whole) = (
+        final_state_of(tmp_path / name, str(file)) for name in ("killed", "whole")
+    )
+    assert step == whole_step == 600
+    np.testing.assert_array_equal(state, whole)
+
+
+def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
+    _, _, flags = regression
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    losses = {}
+    for processes, devices in ((1, 1), (2, 2)):
+        run_dir = tmp_path / f"{processes}x{devices}"
+        arguments = [f"--processes={processes}", f"--devices_per_process={devices}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "dawnjax", "launch", *arguments, "--", "train", *flags]
+            + [*QUICK, f"--run_dir={run_dir}"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        result = result_of(run_dir)
+        assert result["num_devices"] == processes * devices
+        losses[processes] = result["first_losses"]
+    # The sums of a batch are split differently: last bits differ.
+    np.testing.assert_allclose(losses[2], losses[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("model", ("def build", "def make"), "model=small_net: SmallNet lacks build"),
+        ("model", ("image_shape, num_classes,", "vocabulary_size,"), "does not fit task=class"),
+        ("task", ("def loss", "def lose"), "abstract class Regression"),
+        ("task", ("def measure", "def weigh"), "neither measure() nor add_batch()"),
+        ("task", ("metrics = (", "measured = ("), "Regression declares no metrics"),
+        (
+            "task",
+            ('("x", "y"), ("x",)', '("z",), ("x",)'),
+            "needs arrays z, and the data give x, y",
+        ),
+        ("task", ('metric="mean_sq', 'metric="root_mean_sq'), "is not measured by task=regression"),
+        ("task", ('unit="1", direction="at_most"', 'unit="1"'), "higher MSE is better"),
+        ("task", ('"at_most"),)', '"lower"),)'), "has direction='lower'; choose at_least"),
+        ("task", ("[:, 0]", ""), "the task's loss has shape (32, 32)"),
+        ("task", (', len(batch["y"])', ""), "the task's loss: ValueError"),
+        (
+            "task",
+            ("batch, None, setting)[0]", "batch, None, setting)[0].mean()"),
+            "its shape is ()",
+        ),
+        (
+            "task",
+            ('"MSE", unit="1"', '"MSE", unit="1", name="step"'),
+            "SyntaxError: keyword argument",
+        ),
+        ("task", ('{"x": (20', '{"mask": (20'), "the data give an array mask"),
+        ("optimizer", ("def build", "def make"), "optimizer=lion: Lion lacks build"),
+        ("model", ("width: int = 32", "width: list = 32"), "model.width has the type list"),
+        ("model", ("nnx.Linear(2 * config.width", "nnx.Linear(3"), "the task's loss: "),
+        (
+            "model",
+            ("self.head =", "raise KeyError(0)  #"),
+            "model.py:35: the model cannot be built",
+        ),
+        ("model", ("num_epochs=12", 'num_epochs=12, compute_dtype="bfloat16"'), "`execution`"),
+        ("model", ("nnx.Linear(2", "nnx.Cache(jnp.zeros(3)) or nnx.Linear(2"), "a step cannot"),
+        (
+            "task",
+            ("class Regression(Task)", "class Regression"),
+            "task is a Regression",
+        ),
+    ],
+)
+def test_what_a_class_lacks_is_said_in_one_line(name, change, message, written, tmp_path, capsys):
+    file = written(name, change)
+    assert main(["train", f"--experiment={file}", f"--run_dir={tmp_path / 'run'}", *QUICK]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

@@ -1,0 +1,407 @@
+"""Promises that are expensive to break: imports, collectives, compilation, the device count."""
+
+import ast
+import collections
+import functools
+import itertools
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from made_runs import write_run
+
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.run_options import MeshShape, RunOptions
+from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.programs import compile_training
+from dawnjax.tasks.metric import KNOWN_METRICS
+from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+
+TOP = Path(__file__).resolve().parents[2]
+
+SMALL = [
+    "--experiment=synthetic_image",
+    "--data.num_train_examples=96",
+    "--data.num_eval_examples=40",
+    "--num_epochs=3",
+    "--global_batch_size=16",
+    "--batch_norm_group_size=4",
+    "--model.stage_sizes=1",
+    "--model.stage_widths=16",
+]
+
+
+@functools.cache
+def files() -> dict[str, Path]:
+    """The file of each module of the package, by the module's name."""
+    paths = [
+        Path(folder, name)
+        for folder, _, names in os.walk(TOP / "dawnjax", followlinks=True)
+        for name in names
+        if name.endswith(".py")
+    ]
+    names = [".".join(path.relative_to(TOP).with_suffix("").parts) for path in paths]
+    return {name.removesuffix(".__init__"): path for name, path in zip(names, paths, strict=True)}
+
+
+@functools.cache
+def imports(path: Path) -> dict[str, int]:
+    """The names that a file imports, those inside functions too, and the line of each."""
+    lines = {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}:{node.lineno}: import it as dawnjax.MODULE"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        lines |= {name: node.lineno for name in names if name not in lines}
+    return lines
+
+
+Edge = tuple[str, str]
+"""Who imports, and what."""
+
+
+@functools.cache
+def module_imports() -> dict[Edge, str]:
+    """Which module imports which, and where: `dawnjax/train.py:16`."""
+    places = {}
+    for module, path in files().items():
+        for name, line in imports(path).items():
+            imported = name if name in files() else name.rpartition(".")[0]
+            if imported in files() and imported != module:
+                places[module, imported] = f"{path.relative_to(TOP)}:{line}"
+    return places
+
+
+def room(module: str) -> str:
+    """The folder that a module is in; a module that lies flat in `dawnjax/` stands for itself."""
+    folder = files()[module].parent.relative_to(TOP)
+    return module if folder == Path("dawnjax") else ".".join(folder.parts)
+
+
+def is_in(module: str, folder: str) -> bool:
+    """Says whether a module lies in a folder or in a room of it."""
+    return f"{room(module)}.".startswith(f"{folder}.")
+
+
+def shortest_way(start: str, end: str, edges: Iterable[Edge]) -> list[str]:
+    """The fewest nodes that lead from one to another, both included; empty if none do."""
+    following = collections.defaultdict(list)
+    for node, after in edges:
+        following[node].append(after)
+    came_from: dict[str, str] = {}
+    reached = [start]
+    for node in reached:
+        for after in following[node]:
+            if after == end:
+                way = [after, node]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if after not in came_from:
+                came_from[after] = node
+                reached.append(after)
+    return []
+
+
+def circles(place: Callable[[str], str]) -> list[str]:
+    """The circles of imports between files or rooms, the shortest through each import.
+
+    Args:
+      place: What a module counts as: itself, or its room.
+
+    Returns:
+      For each circle its places in their order, and the lines that import.
+    """
+    lines = collections.defaultdict(list)
+    for (module, imported), line in sorted(module_imports().items()):
+        edge = place(module), place(imported)
+        if edge[0] != edge[1]:
+            lines[edge].append(f"  {line} imports {imported}")
+    told = {}
+    for start, after in lines:
+        way = shortest_way(after, start, lines)
+        if way:
+            steps = [(start, after), *itertools.pairwise(way)]
+            text = [" -> ".join([start, *way]), *itertools.chain(*(lines[step] for step in steps))]
+            told.setdefault(frozenset(way), "\n".join(text))
+    return sorted(told.values(), key=len)
+
+
+@pytest.mark.parametrize("place", [str, room], ids=["files", "rooms"])
+def test_imports_make_no_circle(place):
+    shortest = circles(place)[:3]
+    assert not shortest, "imports make a circle:\n" + "\n".join(shortest)
+
+
+def test_imports_point_one_way():
+    for module, imported in module_imports():
+        where = module_imports()[module, imported]
+        # Limits of fields are declared beside the fields; their module knows nothing of either.
+        for folder in ("dawnjax.models", "dawnjax.input_pipeline"):
+            if is_in(module, folder):
+                base = ("dawnjax", "dawnjax.limits", "dawnjax.bounded")
+                allowed = is_in(imported, folder) or imported in base
+                assert allowed, f"{where} imports {imported}"
+        if module == "dawnjax.limits":
+            assert imported == "dawnjax.errors", f"{where} imports {imported}"
+        assert module != "dawnjax.records", f"{where} imports {imported}"
+        # The run code finds experiments by name; only the module that does so knows the package.
+        if room(imported) == "dawnjax.experiments":
+            knows = room(module) == "dawnjax.experiments" or module.endswith(".experiment_modules")
+            assert knows, f"{where} imports {imported}"
+
+
+def test_blocks_do_not_choose_by_platform():
+    layers = {"activations", "arithmetic", "batch_norm", "convolution", "cross_entropy", "pooling"}
+    layers |= {"fused_attention", "transformer"}
+    for module, path in files().items():
+        if room(module) == "dawnjax.models":
+            reads = any(
+                isinstance(node, ast.Attribute) and node.attr == "platform"
+                for node in ast.walk(ast.parse(path.read_text()))
+            )
+            assert not reads or path.stem in layers, path
+
+
+def test_profiles_are_read_without_the_run():
+    for module, imported in module_imports():
+        if room(module) == "dawnjax.profile":
+            allowed = ("dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.text")
+            allowed += ("dawnjax.machine.hardware",)
+            assert imported in allowed or room(imported) == "dawnjax.profile", (module, imported)
+
+
+def test_rooms_rest_on_errors_and_limits_alone():
+    """The run, flat in `dawnjax`, stands on the rooms; commands alone stand on it."""
+    base = {"dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
+    for module, imported in module_imports():
+        is_room = room(module) not in (module, "dawnjax.commands")
+        # A study runs its trials by the door that a notebook takes.
+        is_door = room(module) == "dawnjax.study" and imported == "dawnjax.api"
+        # A plan's worker compiles the programs of a run, in a process of its own.
+        is_door |= module == "dawnjax.plan.worker"
+        if is_room and room(imported) == imported and not is_door:  # flat
+            assert imported in base, f"{module} imports {imported}"
+
+
+def test_no_code_asks_for_a_kind_of_data_or_task():
+    """Classes that a task alone knows are named in tasks, models and input pipeline alone."""
+    kinds = {"TextSpec", "DatasetSpec", "ParallelText", "Transformer", "Classification"}
+    kinds |= {"Translation", "ArraysSpec", "is_text", "is_translation"}
+    for module, path in files().items():
+        if any(is_in(module, f"dawnjax.{name}") for name in ("tasks", "models", "input_pipeline")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                named = {getattr(item, "id", "") for item in ast.walk(node.args[1])}
+                assert not named & kinds, f"{path}:{node.lineno} asks for {named & kinds}"
+            if isinstance(node, ast.Name):
+                assert node.id not in ("is_text", "is_translation"), f"{path}:{node.lineno}"
+
+
+def test_no_code_knows_a_metric_by_its_name():
+    """Units, titles and ranges of metrics are declared in tasks; official names have a table."""
+    names = {name.lower() for name in KNOWN_METRICS} | {"accuracy", "bleu"}
+    allowed = {
+        ("dawnjax.config.experiment", "top_1_accuracy"),  # the default of a target
+        ("dawnjax.report.curves", "bleu"),  # a unit of official entries
+    }
+    folders = ("tasks", "official", "experiments")
+    for module, path in files().items():
+        if room(module).removeprefix("dawnjax.") in folders:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                is_name = node.value.lower().strip("_ ") in names
+                assert not is_name or (module, node.value.lower()) in allowed, (
+                    f"{path}:{node.lineno}"
+                )
+
+
+def test_flax_stays_in_models():
+    users = [
+        module
+        for module, path in files().items()
+        if room(module) != "dawnjax.models"
+        and any(name.split(".")[0] == "flax" for name in imports(path))
+    ]
+    assert not users
+
+
+def test_no_file_imports_the_folders_under_their_second_name():
+    others = [path for folder in ("tests", "benchmarks") for path in (TOP / folder).rglob("*.py")]
+    for path in [*files().values(), *others]:
+        for name in imports(path):
+            assert name.split(".")[0] not in ("models", "input_pipeline", "experiments"), (
+                path,
+                name,
+            )
+
+
+WITHOUT_JAX = [
+    "dawnjax",
+    "dawnjax.limits",
+    "dawnjax.text",
+    *(module for module in files() if module.startswith("dawnjax.runs.")),
+    "dawnjax.commands.check",
+    "dawnjax.commands.import_results",
+    "dawnjax.commands.export",
+    "dawnjax.analysis",
+    "dawnjax.analysis.paper",
+    "dawnjax.commands.report",
+    "dawnjax.report.page",
+    "dawnjax.report.writing",
+    "dawnjax.commands.profile",
+    "dawnjax.machine.hardware",
+    "dawnjax.profile.figures",
+    "dawnjax.profile.host_profile",
+]
+
+
+def test_reading_results_needs_no_jax():
+    script = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+        "    for heavy in ('jax', 'flax'):\n"
+        "        assert heavy not in sys.modules, f'{name} imports {heavy}'\n"
+    )
+    # One process for all: what one module imports, a later one cannot take back.
+    done = subprocess.run(
+        [sys.executable, "-c", script, *WITHOUT_JAX], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_reading_results_starts_no_machinery():
+    script = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+        "    for machine in ('watchdog', 'processes'):\n"
+        "        assert f'dawnjax.cluster.{machine}' not in sys.modules, (name, machine)\n"
+    )
+    names = ["runs.summary", "analysis", "commands.check", "commands.report"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *(f"dawnjax.{name}" for name in names)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_reading_a_log_needs_the_room_of_runs_alone():
+    for module, imported in module_imports():
+        if room(module) == "dawnjax.runs":
+            base = ("dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.text")
+            allowed = imported in base or room(imported) == "dawnjax.runs"
+            assert allowed, f"{module} imports {imported}"
+
+
+def test_reading_a_log_starts_no_machinery(tmp_path):
+    run = write_run(tmp_path / "run")
+    script = (
+        "import sys, threading\n"
+        "from pathlib import Path\n"
+        "from dawnjax.runs import log, summary\n"
+        "events, _ = log.read_events(log.log_path(Path(sys.argv[1]), 0))\n"
+        "assert summary.summarize(events).reached\n"
+        "assert threading.active_count() == 1\n"
+        "started = [name for name in sys.modules if name.startswith('dawnjax.cluster')]\n"
+        "assert not started, started\n"
+    )
+    command = [sys.executable, "-c", script, str(run)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@functools.cache
+def train_programs(num_devices: int, *argv: str):
+    """Compiles the train programs of a small experiment for some of the simulated devices."""
+    request, _ = parse_request("train", [*SMALL, *argv])
+    experiment = request.experiment
+    spec = experiment.data.spec()
+    experiment.validate(spec)
+    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
+    recipe = make_recipe(experiment, spec, mesh, None, request.options.weight_update_sharding)
+    shapes = input_shapes(experiment, spec, RunOptions(), mesh)
+    programs = compile_training(recipe, shapes, 4, lambda *_: None)
+    return recipe, shapes, programs
+
+
+@functools.cache
+def first_losses(num_devices: int, *argv: str) -> np.ndarray:
+    """Trains eight steps in two calls of four; returns their losses."""
+    recipe, shapes, programs = train_programs(num_devices, *argv)
+    mesh = recipe.mesh
+    make_key = jax.jit(
+        lambda: jax.random.key(3, impl=PRNG_IMPLEMENTATION), out_shardings=replicated(mesh)
+    )
+    key = make_key()
+    examples = recipe.experiment.data.load("train")
+    feed = TrainFeed(shapes, mesh, examples, seed=3, steps_per_call=4)
+    state = programs.initialize(key)
+    four = place(np.array(4, np.int32), replicated(mesh))
+    losses = []
+    for first in (0, 4):
+        state, metrics = programs.train(state, feed.resident, feed.inputs(first, 4), four, key)
+        losses.append(np.asarray(metrics.losses))
+    return np.concatenate(losses)
+
+
+def test_the_number_of_devices_does_not_change_the_mathematics():
+    alone = first_losses(1)
+    assert np.isfinite(alone).all() and len(set(alone.tolist())) == 8
+    # Sums are split differently, so the last bits differ and grow step by step: below 1e-5 over six
+    # steps, and 3e-5 after eight on some processors.
+    for num_devices in (2, 4):
+        np.testing.assert_allclose(first_losses(num_devices)[:6], alone[:6], atol=1e-5)
+    # Another group size is another mathematics.
+    assert abs(first_losses(1, "--batch_norm_group_size=16") - alone).max() > 1e-3
+
+
+def test_sharded_parameters_give_the_same_losses():
+    alone = first_losses(1)
+    np.testing.assert_allclose(first_losses(4, "--mesh.fsdp=4")[:6], alone[:6], atol=1e-5)
+    # Wide enough that kernels are split. Their gradients are summed in another order, and by
+    # Winograd's algorithm, whose rounding is coarser: the first bits of difference stay below 1e-5
+    # for four steps and are 5e-3 after eight.
+    wide = ["--model.stage_widths=64"]
+    sharded, whole = first_losses(4, "--mesh.fsdp=2", *wide), first_losses(1, *wide)
+    np.testing.assert_allclose(sharded[:4], whole[:4], atol=1e-5)
+    np.testing.assert_allclose(sharded, whole, atol=2e-2)
+
+
+def test_data_parallel_reduces_gradients_and_one_vector_of_scalars():
+    recipe, _, programs = train_programs(4)
+    text = re.sub(r"/\*.*?\*/", "", programs.train.as_text())
+    for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
+        assert not re.search(rf"= \S+ {collective}", text), collective
+    reduced = 0
+    for shapes in re.findall(r"= (\(?[^=]*?) all-reduce(?:-start)?\(", text):
+        for dims in re.findall(r"\w+\[([\d,]*)\]", shapes):
+            reduced += math.prod(int(size) for size in dims.split(",") if size)
+    state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
+    params = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    stats = sum(leaf.size for leaf in jax.tree.leaves(state.batch_stats))
+    # Every parameter's gradient once, and one vector: the running statistics and the loss.
+    assert reduced == params + stats + 1
+
+
+def test_a_batch_that_the_devices_cannot_share_is_refused():
+    from dawnjax.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="8, but there are 4 devices"):
+        make_mesh(MeshShape(data=8), jax.devices()[:4])

@@ -1,0 +1,153 @@
+"""The pages of the docs: tables equal the result files, and links lead somewhere."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import tables
+from benchmarks.result_tables import goals, result_files
+
+TOP = Path(__file__).resolve().parents[2]
+PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
+SHOWN = set(re.findall(r"<!-- table (\w+) -->", "".join(page.read_text() for page in PAGES)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_hold_what_the_result_files_hold(page):
+    text = page.read_text()
+    assert text.count("<!-- table ") == text.count(tables.END)
+    assert tables.filled(text) == text, "python -m benchmarks tables writes it anew"
+
+
+def test_every_result_file_is_in_a_table_of_a_page():
+    assert set(tables.TABLES) == SHOWN
+    shown = {file for table in tables.TABLES.values() for file in table.files()}
+    assert shown == set(result_files.RESULTS.glob("*.json"))
+    patterns = {pattern for table in tables.TABLES.values() for pattern in table.patterns}
+    for goal in goals.GOALS:
+        assert goal.pattern in patterns or list(result_files.RESULTS.glob(goal.pattern)), goal.title
+
+
+def test_a_table_without_a_result_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(result_files, "RESULTS", tmp_path)
+    assert tables.TABLES["gnmt_pytorch"].text() == "Not yet run."
+    assert tables.TABLES["goals"].text().count("\n") == 1  # the head alone
+
+
+def test_a_table_says_what_failed(tmp_path, monkeypatch):
+    facts = {
+        "date": "2026-01-02",
+        "processor": "Some Processor",
+        "cores": 2,
+        "load_before": 3.5,
+        "versions": {"python": "3.11.7", "jax": "0.10.2"},
+    }
+    reached = {"seed": 0, "reached": True, "time_to_accuracy_seconds": 2.0, "epochs": 4.0}
+    reached |= {"compile_seconds": 3.0, "examples_per_second": 100.0, "last": 0.5}
+    crashed = {"seed": 1, "reached": False, "status": "exit 1", "error": ["out of memory"]}
+    slow = {**reached, "reached": False, "time_to_accuracy_seconds": None, "last": 0.25}
+    record = {
+        "environment": facts,
+        "experiment": "some",
+        "trials_wanted": 5,
+        "num_trials": 3,
+        "num_reached": 1,
+        "time_to_accuracy_cv": 0.0,
+        "trials": [reached, crashed, slow],
+    }
+    (tmp_path / "seeds_some.json").write_text(json.dumps(record))
+    monkeypatch.setattr(result_files, "RESULTS", tmp_path)
+    text = tables.filled("<!-- table trials -->\nold\n<!-- end of table -->\nafter")
+    assert "| 1 of 3; 5 were wanted |" in text
+    assert "| 2 cores of Some, load 3.5 before |" in text
+    assert "| 2.000 (sd 0.000; 2.000 to 2.000), CV 0.00 |" in text
+    assert "| 0.3750 (sd 0.1250; 0.2500 to 0.5000) |" in text
+    assert text.endswith("From `seeds_some.json`.\n<!-- end of table -->\nafter")
+    assert "old" not in text
+    (tmp_path / "seeds_some.json").write_text(
+        json.dumps({**record, "num_trials": 1, "num_reached": 0, "trials": [crashed]})
+    )
+    text = tables.TABLES["trials"].text()
+    assert "| 0 of 1; 5 were wanted |" in text and "| time to accuracy, s | none |" in text
+
+
+def test_a_goal_is_missed_where_a_side_failed(tmp_path, monkeypatch):
+    facts = {"date": "2026-01-02", "processor": "Some", "cores": 2, "versions": {}}
+    record = {"environment": facts, "pytorch_mode": "eager", "ratios": {}}
+    (tmp_path / "digits_pytorch.json").write_text(json.dumps(record))
+    monkeypatch.setattr(result_files, "RESULTS", tmp_path)
+    (row,) = tables.TABLES["goals"].text().splitlines()[2:]
+    assert "| at most 0.67 | none: a side failed | **missed** |" in row
+
+
+def test_a_goal_is_met_or_missed_by_its_figure():
+    def figure(value, interval=None):
+        return goals.Figure(value, "5 rounds", interval)
+
+    speed = goals.Goal("speed", "some.json", lambda record: figure(record["speed"]), least=1.4)
+    assert speed.needed() == "at least 1.4"
+    assert speed.state(figure(1.39)) == "**missed**"
+    assert speed.state(figure(1.4)) == "met"
+    assert speed.state(figure(1.38, (1.3, 1.5))) == "**missed**, limit in the interval"
+    assert speed.state(figure(2.0, (1.9, 2.1))) == "met"
+    share = goals.Goal("share", "some.json", speed.figure, most=0.67)
+    assert share.needed() == "at most 0.67"
+    assert share.state(figure(0.655, (0.57, 0.76))) == "met, limit in the interval"
+    assert share.state(figure(1.0502, (1.0489, 1.0516))) == "**missed**"
+    assert str(figure(1.0502, (1.0489, 1.0516))) == "1.050 (1.049 to 1.052)"
+
+
+def test_an_unknown_table_is_named():
+    with pytest.raises(tables.UnknownTable, match="no table 'seedz'; there are goals, trials"):
+        tables.filled("<!-- table seedz -->\n<!-- end of table -->")
+
+
+def anchors(page: Path) -> set[str]:
+    """Names of a page's headings, as links have them."""
+    names = set()
+    without_code = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for title in re.findall(r"^#+ (.*)$", without_code, re.MULTILINE):
+        names.add(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"))
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_to_a_heading(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path) if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def test_the_readme_names_files_that_a_run_of_digits_loads():
+    _, _, section = (TOP / "README.md").read_text().partition("## From flag to result\n")
+    files = re.findall(r"^\| `(dawnjax/\S+)\.py` \|", section, re.MULTILINE)
+    assert f"These {len(files)} files take" in section and len(files) > 10
+    script = "import sys; from dawnjax.config.experiment_flags import parse_request; "
+    script += "import dawnjax.commands.train, dawnjax.__main__, dawnjax.train; "
+    script += "parse_request('train', ['--experiment=digits']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True)
+    assert {file.replace("/", ".") for file in files} <= set(done.stdout.split()), done.stderr
+
+
+def test_no_text_keeps_both_sides_of_a_merge():
+    folders = ("dawnjax", "models", "input_pipeline", "experiments", "tests", "benchmarks", "docs")
+    kinds = {".py", ".md", ".sh", ".json", ".css", ".js", ".html"}
+    files = [file for folder in folders for file in (TOP / folder).rglob("*")]
+    for file in [*TOP.glob("*.*"), *files]:
+        if file.suffix in kinds:
+            assert not re.search(r"^(<{7}|>{7}) ", file.read_text(), re.MULTILINE), file
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_of_the_repository_that_a_page_names_exist(page):
+    folders = "dawnjax|models|input_pipeline|experiments|benchmarks|tests"
+    for path in re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|sh))`", page.read_text()):
+        assert (TOP / path).is_file(), path

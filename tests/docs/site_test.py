@@ -1,0 +1,37 @@
+"""The documentation: the site builds without a warning, and the notebook's cells run."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+
+
+def test_the_site_builds_strictly(tmp_path):
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: pip install 'dawnjax[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    reference = (tmp_path / "site" / "reference" / "result" / "index.html").read_text()
+    assert "time_to_accuracy_seconds" in reference
+    flags = (tmp_path / "site" / "reference" / "commands" / "index.html").read_text()
+    assert "--optimizer.base_learning_rate" in flags and "fail_if_slower_by" in flags
+
+
+def test_the_notebooks_cells_run(tmp_path):
+    notebook = json.loads((TOP / "docs" / "notebook.ipynb").read_text())
+    cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
+    program = tmp_path / "notebook.py"
+    program.write_text("\n".join(cells))
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("0 reached 0.") or lines[0].startswith("0 reached ")
+    assert "1 runs of the same process were before it" in done.stdout
+    assert "{'global_batch_size': 32}" in done.stdout

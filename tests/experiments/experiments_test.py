@@ -1,0 +1,138 @@
+"""Every experiment's tiny variant runs; the full ones are valid and have the shapes they state."""
+
+import dataclasses
+import json
+import math
+import typing
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from dataset_specs import CIFAR10, IMAGENET
+
+from dawnjax.__main__ import main
+from dawnjax.config.config_json import from_json, to_json
+from dawnjax.config.experiment import Experiment, OptimizerConfig, ScheduleConfig, Sgd
+from dawnjax.config.experiment_modules import experiment_names, load_experiment
+from dawnjax.config.run_options import MeshShape
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.optim.optimizers import relative_schedule, whitening_learns
+from dawnjax.train_step import execution_of, make_recipe
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
+    name, tmp_path, compile_cache, capsys
+):
+    if isinstance(load_experiment(name).data, ParallelText):
+        pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+    run_dir = tmp_path / "run"
+    status = main(
+        [
+            *("train", f"--experiment={name}", "--tiny", "--profile.after_run=false"),
+            *(f"--run_dir={run_dir}", compile_cache),
+        ]
+    )
+    assert status in (0, 3), capsys.readouterr().err
+    result = json.loads((run_dir / "result.json").read_text())
+    last = result["evaluations"][-1]
+    tiny = load_experiment(name, is_tiny=True)
+    assert last["step"] == tiny.num_steps(tiny.data.spec())
+    assert all(math.isfinite(last[metric.name]) for metric in tiny.task.metrics)
+    made = json.loads((run_dir / "experiment.json").read_text())["experiment"]
+    assert made["compute_dtype"] == load_experiment(name).compute_dtype
+    assert made["optimizer"]["tag"] == load_experiment(name).optimizer.TAG
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "num_params"),
+    [
+        ("imagenet_resnet50", IMAGENET, 25_557_032),
+        ("imagenet_resnet50_mlperf", IMAGENET, 25_557_032),
+        ("imagenet_amoebanet_d", IMAGENET, 46_758_756),
+        ("cifar10_resnet18", CIFAR10, 11_173_962),
+        ("cifar10_wide_resnet34", CIFAR10, 16_631_130),
+        ("cifar10_resnet164", CIFAR10, 1_703_258),
+        ("cifar10_record", CIFAR10, 1_971_640),
+        ("cifar10_speedrun", CIFAR10, 1_971_640),
+    ],
+)
+def test_the_full_size_is_valid_and_has_its_parameters(name, spec, num_params):
+    experiment = load_experiment(name)
+    experiment.validate(spec)
+    assert from_json(Experiment, to_json(experiment)) == experiment
+    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:4]))
+    state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
+    assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)) == num_params
+
+
+def resnet_50_multiply_adds() -> int:
+    """Multiply-adds of one image of 224 x 224 pixels, by hand; padding is multiplied by nothing."""
+    # Along a side of n a window of three meets 3n - 2 pixels, and 3n/2 - 1 if it moves by two. The
+    # stem's seven taps lose 3 + 1 pixels before the image and 2 behind it.
+    total = (7 * 112 - 3 - 1 - 2) ** 2 * 3 * 64
+    side, width = 56, 64
+    for blocks, inner in ((3, 64), (4, 128), (6, 256), (3, 512)):
+        for block in range(blocks):
+            strides = block == 0 and inner > 64
+            total += side**2 * width * inner
+            total += (3 * side // 2 - 1 if strides else 3 * side - 2) ** 2 * inner * inner
+            side //= 2 if strides else 1
+            total += side**2 * inner * 4 * inner
+            total += side**2 * width * 4 * inner if block == 0 else 0
+            width = 4 * inner
+    return total + 2048 * 1000
+
+
+@pytest.mark.parametrize(
+    ("stem", "platform"),
+    [("imagenet", "cpu"), ("imagenet", "gpu"), ("imagenet_space_to_depth", "tpu")],
+)
+def test_the_model_flops_of_resnet_50_by_hand_whatever_computes_them(stem, platform):
+    mesh = make_mesh(MeshShape(), jax.devices()[:1])
+    experiment = load_experiment("imagenet_resnet50")
+    model = dataclasses.replace(experiment.model, stem=stem)
+    experiment = dataclasses.replace(experiment, model=model)
+    execution = dataclasses.replace(execution_of(experiment, mesh), platform=platform)
+    recipe = make_recipe(experiment, IMAGENET, mesh, execution=execution)
+    forward = resnet_50_multiply_adds()
+    assert recipe.train_flops_per_example() == 3 * 2 * forward
+    # 4.09 giga multiply-adds are published, which include those by the padding.
+    assert forward == pytest.approx(4.089e9 / 1.036, rel=0.001)
+
+
+def test_lars_ends_at_the_rate_of_its_source():
+    experiment = load_experiment("imagenet_resnet50_mlperf")
+    rate = relative_schedule(experiment, IMAGENET)
+    steps = experiment.num_steps(IMAGENET)
+    # The source decays to the default end of TensorFlow's `polynomial_decay`.
+    assert 25.0 * float(jnp.asarray(rate(steps))) == pytest.approx(1e-4, rel=1e-3)
+    # Half way between warm-up and end a quarter of the peak is left.
+    halfway = round((1 + 5 / 72) * steps / 2)
+    assert 25.0 * float(jnp.asarray(rate(halfway))) == pytest.approx(25 / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("row", "choices"), [("optimizer", OptimizerConfig), ("schedule", ScheduleConfig)]
+)
+def test_the_page_of_models_lists_what_there_is_to_choose(row, choices):
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith(f"| {row} |"))
+    listed = line.replace(f"--{row}=", "").split("`")[1::2]
+    assert sorted(listed) == sorted(choice.TAG for choice in typing.get_args(choices))
+
+
+def test_a_whitenings_bias_learns_for_its_epochs_alone():
+    record = load_experiment("cifar10_record")
+    half = dataclasses.replace(record, compute_dtype="float16")
+
+    def learns(experiment, step):
+        return bool(whitening_learns(experiment, CIFAR10, jnp.int32(step)))
+
+    # Three epochs of 25 steps.
+    assert [learns(record, step) for step in (0, 74, 75, 199)] == [True, True, False, False]
+    # A step that overflows is not counted by the optimizer; another optimizer has no such rate.
+    assert learns(half, 199)
+    assert learns(dataclasses.replace(record, optimizer=Sgd(base_learning_rate=0.1)), 199)

@@ -1,0 +1,332 @@
+"""From a run to where its time went: the result's fields, `dawnjax profile`, and a straggler."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from quick_compilation import QUICK
+
+from dawnjax.__main__ import main
+from dawnjax.capture import twin
+from dawnjax.capture.traced_steps import make_plan
+from dawnjax.commands.check import check_run
+from dawnjax.config.experiment_flags import parse_request
+from dawnjax.config.run_options import ProfileOptions
+from dawnjax.feed import TrainFeed, input_shapes
+from dawnjax.machine.measured_peaks import MeasuredPeaks, measured_peaks
+from dawnjax.machine.mesh import make_mesh, place, replicated
+from dawnjax.profile.host_profile import newest_captures, read_profile, windows
+from dawnjax.programs import compile_training
+from dawnjax.runs.log import read_events
+from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
+
+ROOT = Path(__file__).parents[2]
+
+SMALL = [
+    "--experiment=synthetic_image",
+    "--data.num_train_examples=96",
+    "--data.num_eval_examples=32",
+    "--num_epochs=2",
+    "--global_batch_size=16",
+    "--batch_norm_group_size=4",
+    "--model.stage_sizes=1",
+    "--model.stage_widths=16",
+    "--targets.0.value=1.0",
+]
+
+
+@pytest.fixture(scope="module")
+def profiled_run(tmp_path_factory) -> tuple[Path, dict]:
+    """A run on four devices with a window inside it and the profile after it."""
+    run_dir = tmp_path_factory.mktemp("profiled") / "run"
+    flags = [f"--run_dir={run_dir}", "--tensorboard=false", "--profile.seconds=0.1"]
+    steady = MeasuredPeaks("cpu", 1e12, 1e10, spread=0.02, measured_unix_seconds=0.0)
+    with pytest.MonkeyPatch.context() as patch:  # other tests run on this machine
+        patch.setattr("dawnjax.capture.traced_steps.measured_peaks", lambda device, dtype: steady)
+        assert main(["train", *SMALL, *flags, "--profile.steps=2:4"]) == 3
+    return run_dir, json.loads((run_dir / "result.json").read_text())
+
+
+def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
+    run_dir, result = profiled_run
+    (host,) = result["hosts"]
+    communication, used = host["communication"], host["utilization"]
+    assert communication["method"] == "trace"
+    assert 0 < communication["exposed_seconds_per_step"] <= communication["seconds_per_step"]
+    assert 0 < communication["exposed_fraction"] <= communication["fraction"] < 1
+    assert 0 <= communication["skew_fraction"] <= communication["fraction"]
+    # Every parameter's gradient, the running statistics and the loss, in float32.
+    recipe = recipe_of(4)
+    state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
+    reduced = sum(leaf.size for leaf in jax.tree.leaves((state.params, state.batch_stats))) + 1
+    assert communication["bytes_per_step"] == 4 * reduced
+    assert "stem" in communication["by_layer"]
+    assert communication["simulation"].endswith("there is no wire")
+    assert communication["by_kind"]["all-reduce"]["algorithm_bytes_per_second"] is None
+    assert communication["ablation_exposed_fraction"] is not None
+    difference = communication["trace_minus_ablation_points"]
+    assert (communication["disagreement"] is None) == (abs(difference) <= 5)
+    assert 0 < used["busy_fraction"] <= 1 and 0 < used["attributed_fraction"] <= 1
+    assert sum(used["parts_fraction"].values()) == pytest.approx(1, abs=0.01)
+    assert used["mfu"] > 0 and used["hfu"] > 0
+    assert used["input_wait_fraction"] == host["input_wait_fraction"]
+    for name in ("tensor_core_fraction", "memory_bandwidth_fraction"):
+        assert used[name] is None and used["reasons"][name]
+    assert result["phases"]["profile"] > 0
+    assert any("1 profile window" in warning for warning in result["warnings"])
+    assert check_run(run_dir)[0] == []
+
+
+def test_the_profile_s_own_steps_are_none_of_the_run_s(profiled_run):
+    run_dir, result = profiled_run
+    (host,) = result["hosts"]
+    events, _ = read_events(run_dir / "log" / "process_00000.jsonl")
+    waited = [e for e in events if e["event"] == "train"][-1]["input_wait_seconds"]
+    stepping = host["step_seconds"]["mean"] * result["steps"]
+    assert host["input_wait_fraction"] == pytest.approx(waited / stepping, rel=1e-3)
+    began = {e["name"]: e["t"] for e in events if e["event"] == "phase"}
+    run_start = next(e["t"] for e in events if e["event"] == "run_start")
+    assert host["seconds"] == pytest.approx(began["profile"] - run_start, abs=0.1)
+
+
+def test_a_window_inside_a_run_can_be_read_too(profiled_run):
+    run_dir, _ = profiled_run
+    window = read_profile(run_dir / "profile" / "process_00000" / "steps_2_4")
+    assert window.num_steps == 2 and window.measured is not None
+    assert window.measured.by_kind["all-reduce"]["runs_per_step"] == 1.0
+    assert window.ablation_exposed_fraction is None
+    assert "no twin" in window.communication_json()["reasons"]["ablation_exposed_fraction"]
+
+
+def test_the_command_shows_a_run_and_writes_tables_and_figures(profiled_run, capsys):
+    run_dir, _ = profiled_run
+    assert main(["profile", str(run_dir)]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("window after_run: steps ")
+    assert "not shown: steps_2_4 (--window=NAME shows one)" in output.splitlines()[0]
+    assert "there is no wire" in output.splitlines()[1] and "without skew ms" in output
+    assert "exposed wire" in output and "all-reduce" in output and "loses most" in output
+    (folder,) = newest_captures(run_dir)
+    assert folder.name == "after_run"
+    for name in ("timeline.svg", "layers.svg", "roofline.svg", "distributions.svg"):
+        assert (folder / name).read_text().lstrip().startswith("<?xml")
+    before = (folder / "timeline.svg").read_bytes()
+    assert main(["profile", str(run_dir)]) == 0
+    assert (folder / "timeline.svg").read_bytes() == before
+    rows = (folder / "ops.csv").read_text().splitlines()
+    assert rows[0].startswith("name,kind,seconds") and len(rows) > 20
+
+
+def test_an_op_of_a_simulated_device_can_have_the_whole_machine(profiled_run):
+    run_dir, _ = profiled_run
+    (folder,) = newest_captures(run_dir)
+    profile = read_profile(folder)
+    peak = profile.capture["measured_peaks"]["flops_per_second"]
+    assert (profile.capture["machine_devices"], profile.peaks[0]) == (4, peak / 4)
+    assert profile.peaks[2].endswith("shared by its simulated devices")
+    assert profile.op_peaks[0] == peak
+    products = [op for op in profile.ops if op.product_flops]
+    assert products
+    for op in products:
+        assert op.peak_fraction == pytest.approx(op.product_flops / op.seconds / peak)
+
+
+@pytest.mark.parametrize(
+    ("measured", "why"),
+    [({"spread": 3.1}, "took 310% longer"), ({"flops_per_second": 1e3}, "of the measured peak's")],
+)
+def test_a_peak_that_other_work_disturbed_gives_no_utilization(
+    measured, why, profiled_run, tmp_path, capsys
+):
+    shutil.copytree(profiled_run[0] / "profile", tmp_path / "profile")
+    (folder,) = newest_captures(tmp_path)
+    capture = json.loads((folder / "capture.json").read_text())
+    capture["measured_peaks"] |= measured
+    (folder / "capture.json").write_text(json.dumps(capture))
+    profile = read_profile(folder)
+    used = profile.utilization_json()
+    for name in ("mfu", "hfu", "peak_flops_per_second"):
+        assert used[name] is None
+    assert why in used["reasons"]["mfu"] and why in used["reasons"]["hfu"]
+    assert "spread" not in measured or all(op.peak_fraction is None for op in profile.ops)
+    assert main(["profile", str(tmp_path), "--figures=false"]) == 0
+    assert f"host 0: model FLOP utilization is not known: {used['reasons']['mfu']}" in (
+        capsys.readouterr().out
+    )
+
+
+def test_the_window_is_chosen_by_its_name(profiled_run, tmp_path, capsys):
+    run_dir, result = profiled_run
+    assert result["hosts"][0]["utilization"]["window"] == "after_run"
+    copy = tmp_path / "copy"
+    shutil.copytree(run_dir / "profile", copy / "profile")
+    process = copy / "profile" / "process_00000"
+    shutil.copytree(process / "steps_2_4", process / "steps_12_14")
+    # In whatever order the files were copied.
+    os.utime(process / "steps_12_14" / "capture.json", (1, 1))
+    os.utime(process / "after_run" / "capture.json", (1, 1))
+    assert list(windows(copy)) == ["steps_2_4", "steps_12_14", "after_run"]
+    assert newest_captures(copy) == [process / "after_run"]
+    shutil.rmtree(process / "after_run")
+    assert newest_captures(copy) == [process / "steps_12_14"]
+    assert main(["profile", str(copy), "--window=steps_2_4", "--figures=false"]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("window steps_2_4: steps 3 to 4, inside the run; not shown: steps_12_14")
+    assert main(["profile", str(copy), "--window=after_run"]) == 2
+    assert "has no window 'after_run'; it has steps_2_4, steps_12_14" in capsys.readouterr().err
+
+
+def test_a_damaged_trace_is_a_reason_and_no_number(profiled_run, capsys):
+    run_dir, _ = profiled_run
+    (folder,) = newest_captures(run_dir)
+    (trace,) = folder.glob("**/*.xplane.pb")
+    whole = trace.read_bytes()
+    try:
+        for content, reason in ((b"", "is empty"), (whole[: len(whole) // 2], "cut off")):
+            trace.write_bytes(content)
+            profile = read_profile(folder)
+            communication, used = profile.communication_json(), profile.utilization_json()
+            assert communication["seconds_per_step"] is None and communication["method"] is None
+            assert reason in communication["reasons"]["exposed_fraction"]
+            assert used["busy_fraction"] is None and reason in used["reasons"]["busy_fraction"]
+            assert used["mfu"] is not None  # needs no trace
+            assert main(["profile", str(run_dir), "--figures=false"]) == 0
+            assert reason in capsys.readouterr().out
+    finally:
+        trace.write_bytes(whole)
+
+
+def test_fresh_steps_are_profiled_without_a_run(tmp_path, capsys):
+    flags = [f"--run_dir={tmp_path}", "--profile.seconds=0.1", "--profile.twin=false"]
+    assert main(["profile", *SMALL, *flags, "--figures=false"]) == 0
+    assert "all-reduce" in capsys.readouterr().out
+    (folder,) = newest_captures(tmp_path)
+    assert folder.name == "fresh"
+    profile = read_profile(folder)
+    assert profile.communication_json()["reasons"]["ablation_exposed_fraction"] == (
+        "profile.twin=false"
+    )
+    assert main(["profile", *SMALL, *flags]) == 2
+    assert "choose another --run_dir" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "one run directory, or --experiment, is needed"),
+        (["/no/such/run"], "holds no profile"),
+        (["a", "b"], "2 given"),
+        (["--experiment=digits", "a"], "not both"),
+        (["--experiment=digits", "--profile.steps=9:3"], "must be FIRST:LAST"),
+        (["--experiment=digits", "--profile.steps=1:5,4:6"], "do not overlap"),
+        (["--experiment=digits", "--profile.seconds=0"], "profile.seconds=0.0"),
+    ],
+)
+def test_wrong_use_is_one_line(argv, message, capsys):
+    assert main(["profile", *argv]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def recipe_of(num_devices: int, *flags: str):
+    request, _ = parse_request("train", [*SMALL, *flags])
+    experiment = request.experiment
+    mesh = make_mesh(request.options.mesh, jax.devices()[:num_devices])
+    return make_recipe(experiment, experiment.data.spec(), mesh)
+
+
+def test_the_twin_makes_the_same_step_without_communication():
+    recipe = recipe_of(4)
+    mesh = recipe.mesh
+    request, _ = parse_request("train", SMALL)
+    shapes = input_shapes(recipe.experiment, recipe.spec, request.options, mesh)
+    programs = compile_training(recipe, shapes, 2, lambda *_: None)
+    make_key = jax.jit(
+        lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION), out_shardings=replicated(mesh)
+    )
+    key = make_key()
+    feed = TrainFeed(shapes, mesh, recipe.experiment.data.load("train"), 0, 2)
+    state, inputs = programs.initialize(key), feed.inputs(0, 2)
+    assert twin.why_not(recipe) == ""
+    ablation_twin = twin.make_twin(recipe, 2, state, feed.resident, inputs, lambda *_: None)
+    alone = np.asarray(ablation_twin.call(inputs, 2))
+    assert alone.shape == (4, 2) and np.isfinite(alone).all()
+    two = place(np.array(2, np.int32), replicated(mesh))
+    _, metrics = programs.train(state, feed.resident, inputs, two, key)
+    # Same parameters, same examples: the first loss of all is the mean of the devices' own. From
+    # the second step on each device follows its own gradient.
+    together = np.asarray(metrics.losses)
+    np.testing.assert_allclose(alone[:, 0].mean(), together[0], rtol=1e-5)
+    assert len(set(alone[:, 1].tolist())) == 4
+    text = ablation_twin.program.as_text()
+    assert "all-reduce" in programs.train.as_text() and "all-reduce" not in text
+
+
+def test_where_there_is_no_twin_the_reason_is_said():
+    assert "one device" in twin.why_not(recipe_of(1))
+    assert "sharded" in twin.why_not(recipe_of(4, "--mesh.fsdp=4"))
+    assert "span devices" in twin.why_not(recipe_of(4, "--batch_norm_group_size=16"))
+
+
+def test_a_plan_fits_the_step():
+    options = ProfileOptions(seconds=1.0)
+    fast = make_plan(0.001, 32, options)
+    assert fast.call_steps * fast.trace_calls == 20 and fast.trace_calls == 4
+    slow = make_plan(30.0, 1, options)
+    assert (slow.call_steps, slow.trace_calls, slow.block_calls) == (1, 2, 1)
+
+
+def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr("dawnjax.machine.measured_peaks._CPU_SIZES", (256, 2**20))
+    cache = str(tmp_path / "deep" / "peaks.json")
+    device = jax.devices()[0]
+    first = measured_peaks(device, cache=cache)
+    assert first.flops_per_second > 1e8 and first.bytes_per_second > 1e8
+    kept = json.loads(Path(cache).read_text())
+    assert list(kept) == [first.key] and jax.__version__ in first.key
+    kept[first.key] |= {"flops_per_second": 123.0, "spread": 0.0}
+    Path(cache).write_text(json.dumps(kept))
+    assert measured_peaks(device, cache=cache).flops_per_second == 123.0
+    # Measured beside other work: measured again, and the better figure is kept.
+    kept[first.key] |= {"flops_per_second": 1e18, "bytes_per_second": 1.0, "spread": 9.0}
+    Path(cache).write_text(json.dumps(kept))
+    again = measured_peaks(device, cache=cache)
+    assert again.flops_per_second == 1e18 and again.bytes_per_second > 1e8
+    Path(cache).write_text("no json")
+    assert measured_peaks(device, cache=cache).flops_per_second < 1e18
+
+
+@pytest.mark.faults
+def test_a_process_that_is_slow_is_named_with_what_it_costs(tmp_path, compile_cache):
+    flags = [
+        *(f"--experiment={ROOT / 'tests' / 'support' / 'slow_inputs.py'}", f"--run_dir={tmp_path}"),
+        *("--profile.twin=false", "--profile.measured_peaks=false", "--figures=false"),
+        compile_cache,
+    ]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "dawnjax", "launch", "--processes=2"),
+            *("--devices_per_process=1", "--", "profile", *SMALL[1:], "--steps_per_call=1", *flags),
+        ],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "DAWNJAX_TEST_SLOW": "1:0.2",
+            "XLA_FLAGS": QUICK,
+        },
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "host 1 holds the others up: each waits" in done.stdout
+    slow, waiting = (read_profile(newest_captures(tmp_path)[index]) for index in (1, 0))
+    # Host 0 waits about the 200 ms of each call; host 1 for nobody.
+    assert waiting.wait_seconds_per_step == pytest.approx(0.2, rel=0.5)
+    assert (slow.wait_seconds_per_step or 0.0) < 0.1

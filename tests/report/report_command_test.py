@@ -1,0 +1,198 @@
+"""The command that writes a report: its files, and what it refuses."""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_reports import entry, some_entries, some_report
+
+from dawnjax.__main__ import main, run_command
+from dawnjax.analysis import entry_checks
+from dawnjax.analysis.entry_tables import WARM
+from dawnjax.errors import ConfigError, RunError
+from dawnjax.report import inputs, page, words, writing
+from dawnjax.results.entries import write_entries
+
+
+@pytest.fixture(scope="module")
+def report() -> page.Report:
+    return some_report()
+
+
+@pytest.mark.parametrize("field", ["time_to_accuracy_seconds", "total_seconds", "cost_usd"])
+def test_a_negative_time_or_cost_is_refused_by_name(tmp_path, field):
+    made = entry("s", [100.0, 110.0])
+    trials = (dataclasses.replace(made.trials[0], **{field: -1.0}), made.trials[1])
+    write_entries(tmp_path / "a.jsonl", [dataclasses.replace(made, trials=trials)])
+    with pytest.raises(
+        RunError, match=rf"acme/s/resnet' is damaged: trials\[0\].{field} is '-1.0'"
+    ):
+        inputs.read([tmp_path / "a.jsonl"])
+
+
+def test_formulas_do_not_reach_a_spreadsheet(tmp_path):
+    formula = '=HYPERLINK("x","y")'
+    entries = [dataclasses.replace(e, submitter=formula, model=formula) for e in some_entries()]
+    writing.write(page.make(inputs.Inputs(tuple(entries))), tmp_path)
+    for file in sorted((tmp_path / "tables").glob("*.csv")):
+        for row in csv.reader(io.StringIO(file.read_bytes().decode(), newline="")):
+            assert not [cell for cell in row if cell.startswith("=")], file.name
+    assert "'=HYPERLINK" in (tmp_path / "tables" / "leaderboards_by_time.csv").read_text()
+
+
+def test_the_same_inputs_give_the_same_bytes(report, tmp_path):
+    again = page.make(inputs.Inputs(tuple(some_entries())))
+    assert again.html == report.html
+    first, second = tmp_path / "one", tmp_path / "two"
+    write_entries(tmp_path / "e.jsonl", some_entries())
+    for out in (first, second):
+        command = [sys.executable, "-m", "dawnjax", "report", "e.jsonl", f"--out={out.name}"]
+        environment = {**os.environ, "PYTHONHASHSEED": str(len(out.name) + 5)}
+        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+        subprocess.run(command, check=True, cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+    names = sorted(str(file.relative_to(first)) for file in first.rglob("*") if file.is_file())
+    assert "index.html" in names and "tables/stability.json" in names
+    for name in names:
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+def test_the_command_writes_inside_out_and_deletes_nothing(tmp_path, capsys):
+    source = tmp_path / "e.jsonl"
+    write_entries(source, some_entries())
+    out = tmp_path / "out"
+    (out / "tables").mkdir(parents=True)
+    (out / "mine.txt").write_text("mine")
+    (out / "tables" / "old.csv").write_text("old")
+    outside = tmp_path / "outside.html"
+    outside.write_text("outside")
+    (out / "index.html").symlink_to(outside)
+    assert run_command("report", [f"--source={source}", f"--out={out}"]) == 0
+    line = capsys.readouterr().out
+    assert line.count("\n") == 1 and "10 entries" in line and str(out) in line
+    assert outside.read_text() == "outside" and not (out / "index.html").is_symlink()
+    assert (out / "mine.txt").read_text() == "mine"
+    assert (out / "tables" / "old.csv").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["e.jsonl", "out", "outside.html"]
+    assert not list(out.rglob("*.part"))
+    document = json.loads((out / "tables" / "stability.json").read_text())
+    assert document["rows"][0]["trials"] == 5
+
+
+def test_a_link_out_of_the_directory_is_refused(report, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "tables").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="tables is no directory of its own"):
+        writing.write(report, tmp_path / "out")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"{not json\n",
+        b"[1, 2]\n",
+        b'{"schema_version": 1}\n',
+        b"[" * 100_000,
+        b"\xff\xfe\x00",
+        "nan",
+        "negative",
+        "text",
+        "huge",
+        "date",
+    ],
+)
+def test_damaged_input_is_one_line(damage, tmp_path, capsys):
+    source, out = tmp_path / "e.jsonl", tmp_path / "out"
+    if isinstance(damage, bytes):
+        source.write_bytes(damage)
+    else:
+        value = some_entries()[0].to_json()
+        bad = {"nan": float("nan"), "negative": -5.0, "text": "soon", "huge": 1e308, "date": "x"}
+        bad = bad[damage]
+        if damage == "date":
+            value["date"] = 7
+        else:
+            value["trials"][0]["time_to_accuracy_seconds"] = bad
+        source.write_text(json.dumps(value) + "\n")
+    assert run_command("report", [str(source), f"--out={out}"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("dawnjax report: ") and error.count("\n") == 1
+    assert "Traceback" not in error and not out.exists()
+
+
+def test_wrong_use_is_said_before_anything_is_written(tmp_path, capsys):
+    source = tmp_path / "e.jsonl"
+    write_entries(source, some_entries())
+    for argv, said in (
+        ([f"--out={tmp_path / 'o'}"], "no source given"),
+        ([str(source)], "--out is missing"),
+        ([str(tmp_path / "none.jsonl"), f"--out={tmp_path / 'o'}"], "nothing at"),
+        ([str(source), f"--out={source}"], "is a file"),
+        ([str(source), f"--out={tmp_path / 'o'}", "--until=yesterday"], "not YYYY-MM-DD"),
+        ([str(source), f"--out={tmp_path / 'o'}", "--entry_list=x"], "--paper"),
+    ):
+        assert run_command("report", argv) == 2, argv
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_our_runs_show_compilation_phases_and_losses(tmp_path, compile_cache, monkeypatch):
+    host = "node17-of-ann"
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    run = tmp_path / host
+    argv = ["train", "--experiment=synthetic_image", f"--run_dir={run}"]
+    argv.append("--profile.after_run=false")
+    argv += ["--data.num_train_examples=96", "--data.num_eval_examples=40", "--num_epochs=2"]
+    argv += ["--global_batch_size=16", "--batch_norm_group_size=4", "--notensorboard"]
+    argv += ["--model.stage_sizes=1", "--model.stage_widths=16", compile_cache]
+    assert main(argv) in (0, 3)
+    result = json.loads((run / "result.json").read_text())
+    assert run_command("report", [str(tmp_path), f"--out={tmp_path / 'out'}"]) == 0
+    html = (tmp_path / "out" / "index.html").read_text()
+    phases = json.loads((tmp_path / "out" / "tables" / "phases.json").read_text())["rows"][0]
+    for name, seconds in result["phases"].items():
+        assert phases[f"{name}_seconds"] == seconds
+    losses = json.loads((tmp_path / "out" / "tables" / "first_losses.json").read_text())["rows"][0]
+    assert [losses[f"step_{n + 1}"] for n in range(3)] == result["first_losses"][:3]
+    runs = json.loads((tmp_path / "out" / "tables" / "runs.json").read_text())["rows"][0]
+    assert runs["compile_seconds"] == result["compile_seconds"]
+    assert words.duration(result["compile_seconds"]) in html
+    # Compilation stands beside the time to accuracy in every table that has one.
+    beside = {}
+    for file in (tmp_path / "out" / "tables").glob("*.json"):
+        for row in json.loads(file.read_text())["rows"][:1]:
+            if "compile_seconds" in row:
+                beside[file.stem] = row["compile_seconds"]
+    boards = {"leaderboards_by_time", "leaderboards_by_cost"}
+    assert set(beside) >= {"runs", "phases", "entries", *boards}
+    assert beside["runs"] == result["compile_seconds"]
+    # The entries' is that of programs which no cache had.
+    warm = set(result["compile_cache"].values()) == {"warm"}
+    expected = WARM if warm else result["compile_seconds"]
+    assert {beside[name] for name in ("entries", *boards)} == {expected}
+    assert runs["compile_cache"] == ("warm" if warm else "cold")
+    for section in ("summary", "leaderboards"):
+        (body,) = re.findall(rf'(?s)<section id="{section}".*?</section>', html)
+        assert "compilation" in body.replace("\n", " "), section
+    assert result["hosts"][0]["hostname"] == host
+    everything = html + "".join(
+        file.read_text() for file in (tmp_path / "out" / "tables").iterdir()
+    )
+    assert str(tmp_path) not in everything
+    assert host not in everything and "[host left out]" in everything
+
+
+def test_reading_a_damaged_entry_names_its_field():
+    good = some_entries()[0]
+    entry_checks.check(good)
+    bad = dataclasses.replace(good, num_hosts="many")  # type: ignore[arg-type]
+    with pytest.raises(RunError, match="num_hosts is 'many'"):
+        entry_checks.check(bad)
