@@ -37,7 +37,7 @@ class _Console(Console):
         except OSError:
             self.quiet = True
 
-    def line(self, text: str) -> None:
+    def show_line(self, text: str) -> None:
         """Prints a line of text, its control characters escaped."""
         self.show(Text(escaped(text)))
 
@@ -210,7 +210,7 @@ class Display:
 
     def warning(self, message: str) -> None:
         """Shows a warning, on every process."""
-        self._console.line(f"dawnjax: warning: {message}")
+        self._console.show_line(f"dawnjax: warning: {message}")
 
     def close(self) -> None:
         """Ends the live line."""
@@ -225,8 +225,8 @@ class Display:
         console = _Console(file=sys.stdout, highlight=False)
         console.show(closing_table(result, self._experiment, self._spec))
         for warning in result.warnings:
-            console.line(f"warning: {warning}")
-        console.line(f"result: {run_dir / 'result.json'}")
+            console.show_line(f"warning: {warning}")
+        console.show_line(f"result: {run_dir / 'result.json'}")
 
     def _live(self, change: Callable[..., None], *text: RenderableType) -> None:
         """Changes the live line, as long as its terminal is there."""
@@ -237,7 +237,7 @@ class Display:
 
     def _line(self, text: str) -> None:
         if self._enabled:
-            self._console.line(text)
+            self._console.show_line(text)
 
 
 def fitting(parts: Sequence[str], width: int) -> str:

@@ -230,8 +230,8 @@ class Recipe:
             gradients, sums = gradient(state.params, held, batch)
         else:
             gradients, sums = self._in_parts(gradient, state.params, held, batch)
-        if sums.count is not None:
-            correction = rows / sums.count.sum()
+        if sums.divisor is not None:
+            correction = rows / sums.divisor.sum()
             gradients = jax.tree.map(lambda leaf: leaf * correction, gradients)
         return gradients, *_means(sums, state.batch_stats, rows)
 
@@ -263,7 +263,7 @@ class Recipe:
                 sums.stats,
                 held[0],
             )
-            return gradients, _Sums(losses, sums.count, stats)
+            return gradients, _Sums(losses, sums.divisor, stats)
 
         shards = batch_shards(self.mesh)
         # A part is a run of rows, which lies on few devices: without this, all would compute it.
@@ -387,12 +387,12 @@ class _Sums(NamedTuple):
 
     Attributes:
       losses: float32 [] or [rows].
-      count: float32, what the losses' sum is divided by; None if that is the number of rows.
+      divisor: float32, for the sum of the losses; None if it is the number of rows.
       stats: The model's statistics, one row a normalization group or one of the whole batch.
     """
 
     losses: jax.Array
-    count: jax.Array | None
+    divisor: jax.Array | None
     stats: Tree
 
 
@@ -479,7 +479,7 @@ def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree
     leaves, structure = jax.tree.flatten(sums.stats)
     old_leaves = jax.tree.leaves(old_stats)
     have_groups = all(new.ndim == old.ndim + 1 for new, old in zip(leaves, old_leaves, strict=True))
-    if leaves and have_groups and sums.count is None and sums.losses.shape == (num_rows,):
+    if leaves and have_groups and sums.divisor is None and sums.losses.shape == (num_rows,):
         groups = len(leaves[0])
         group_losses = sums.losses.reshape(groups, -1).mean(axis=1, keepdims=True)
         rows = jnp.concatenate([group_losses, *leaves], axis=1)
@@ -487,7 +487,7 @@ def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree
         ends = list(itertools.accumulate([leaf.shape[1] for leaf in leaves], initial=1))
         stats = [means[start:end] for start, end in itertools.pairwise(ends)]
         return means[0], jax.tree.unflatten(structure, stats)
-    loss = sums.losses.sum() / (num_rows if sums.count is None else sums.count.sum())
+    loss = sums.losses.sum() / (num_rows if sums.divisor is None else sums.divisor.sum())
     return loss, jax.tree.map(
         lambda new, old: new.mean(axis=0) if new.ndim > old.ndim else new, sums.stats, old_stats
     )

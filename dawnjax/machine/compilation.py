@@ -127,7 +127,7 @@ def _name_devices_alike() -> bool:
     Returns:
       Whether all could; a version of JAX may keep its key elsewhere.
     """
-    name = ""
+    name, cache_key, hash_devices = "", None, None
     with contextlib.suppress(ImportError, AttributeError, TypeError, jax.errors.JaxRuntimeError):
         from jax._src import cache_key
 
@@ -135,7 +135,7 @@ def _name_devices_alike() -> bool:
         hash_devices(digest, np.array(jax.devices()))
         name = digest.hexdigest()
     names = processes.gather(name)
-    if not all(names):
+    if cache_key is None or hash_devices is None or not all(names):
         return False
 
     def hash_alike(hash_object: Any, devices: np.ndarray) -> None:

@@ -79,10 +79,10 @@ def compile_programs(argv: list[str], target: Target) -> dict[str, Any]:
     shards = batch_shards(mesh)
     batch = -(-experiment.evaluation.global_batch_size // shards) * shards
     stages = []
-    for span in experiment.spans(spec):
-        recipe = make_recipe(
-            experiment, spec, mesh, span.index, request.options.weight_update_sharding
-        )
+    splits_update = request.options.weight_update_sharding
+    spans = experiment.spans(spec)
+    recipes = [make_recipe(experiment, spec, mesh, span.index, splits_update) for span in spans]
+    for span, recipe in zip(spans, recipes, strict=True):
         rows = recipe.experiment.global_batch_size
         if rows % shards:
             raise ConfigError(f"global_batch_size={rows} is no multiple of {shards} devices")
@@ -94,13 +94,14 @@ def compile_programs(argv: list[str], target: Target) -> dict[str, Any]:
                 "train": _train(recipe, shapes),
             }
         )
-    params = recipe.abstract_state.params
+    params = recipes[-1].abstract_state.params
+    last_shapes = InputShapes(recipes[-1].experiment, spec, "host", batch)
     return {
         "stages": stages,
-        "evaluate": _evaluate(recipe, shapes, max(_longest(spec), 1)),
+        "evaluate": _evaluate(recipes[-1], last_shapes, max(_longest(spec), 1)),
         "eval_batches": -(-spec.num_eval_examples // batch),
         "train_examples": spec.num_train_examples,
-        "model_flops_per_example": _model_flops(recipe),
+        "model_flops_per_example": _model_flops(recipes[-1]),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "data_note": note,
         "compile_seconds": round(time.perf_counter() - started, 1),

@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from first_steps import train_text
 from made_runs import write_run
 
 from dawnjax.config.experiment_flags import parse_request
@@ -386,7 +387,7 @@ def test_sharded_parameters_give_the_same_losses():
 
 def test_data_parallel_reduces_gradients_and_one_vector_of_scalars():
     recipe, _, programs = train_programs(4)
-    text = re.sub(r"/\*.*?\*/", "", programs.train.as_text())
+    text = re.sub(r"/\*.*?\*/", "", train_text(programs))
     for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
         assert not re.search(rf"= \S+ {collective}", text), collective
     reduced = 0

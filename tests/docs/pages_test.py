@@ -12,7 +12,8 @@ from benchmarks import tables
 from benchmarks.result_tables import goals, result_files
 
 TOP = Path(__file__).resolve().parents[2]
-PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
+TOP_PAGES = [TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = [*TOP_PAGES, *sorted((TOP / "docs").glob("*.md"))]
 SHOWN = set(re.findall(r"<!-- table (\w+) -->", "".join(page.read_text() for page in PAGES)))
 
 
@@ -126,8 +127,9 @@ def test_links_between_pages_lead_to_a_heading(page):
         assert not anchor or anchor in anchors(linked), target
 
 
-def test_the_readme_names_files_that_a_run_of_digits_loads():
-    _, _, section = (TOP / "README.md").read_text().partition("## From flag to result\n")
+def test_the_architecture_names_files_that_a_run_of_digits_loads():
+    page = (TOP / "docs" / "architecture.md").read_text()
+    _, _, section = page.partition("## From flag to result\n")
     files = re.findall(r"^\| `(dawnjax/\S+)\.py` \|", section, re.MULTILINE)
     assert f"These {len(files)} files take" in section and len(files) > 10
     script = "import sys; from dawnjax.config.experiment_flags import parse_request; "
@@ -135,6 +137,27 @@ def test_the_readme_names_files_that_a_run_of_digits_loads():
     script += "parse_request('train', ['--experiment=digits']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True)
     assert {file.replace("/", ".") for file in files} <= set(done.stdout.split()), done.stderr
+
+
+def test_the_result_that_the_readme_quotes_is_that_of_its_table():
+    rows = tables.TABLES["digits_pytorch"].text().splitlines()
+    (row,) = (row for row in rows if "time to accuracy, s" in row)
+    _, _, reached, _, ours, theirs, ratio, interval = (
+        cell.strip() for cell in row.split("|")[1:-1]
+    )
+    low, high = (float(end) for end in interval.split(" to "))
+    readme = " ".join((TOP / "README.md").read_text().split())
+    assert f"`digits` takes {float(ours):.2f} s to its target" in readme
+    assert f"PyTorch takes {float(theirs):.2f} s in its fastest way" in readme
+    trials = reached.split(" of ")[0]
+    quoted = f"95 % interval {low:.2f} to {high:.2f}, {trials} trials each"
+    assert f"a ratio of {float(ratio):.2f} ({quoted})" in readme
+
+
+def test_the_readme_shows_an_experiment_for_each_file():
+    readme = (TOP / "README.md").read_text()
+    shown = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", readme, re.MULTILINE))))
+    assert {path.stem for path in (TOP / "experiments").glob("[a-z]*.py")} <= shown
 
 
 def test_no_text_keeps_both_sides_of_a_merge():

@@ -17,6 +17,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 
 def test_split_is_scikit_learns() -> None:
     levels, labels = load_digits(return_X_y=True)
+    first = second = np.zeros(0, int)
     for seed in range(20):
         first, second = train_test_split(
             np.arange(1797), train_size=900, test_size=897, stratify=labels, random_state=seed

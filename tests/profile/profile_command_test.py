@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from first_steps import train_text
 from quick_compilation import QUICK
 
 from dawnjax.__main__ import main
@@ -265,7 +266,7 @@ def test_the_twin_makes_the_same_step_without_communication():
     np.testing.assert_allclose(alone[:, 0].mean(), together[0], rtol=1e-5)
     assert len(set(alone[:, 1].tolist())) == 4
     text = ablation_twin.program.as_text()
-    assert "all-reduce" in programs.train.as_text() and "all-reduce" not in text
+    assert "all-reduce" in train_text(programs) and "all-reduce" not in text
 
 
 def test_where_there_is_no_twin_the_reason_is_said():

@@ -1,6 +1,7 @@
 """The first steps of a run on simulated devices, for the tests that compare losses and metrics."""
 
 import functools
+import typing
 from typing import Any
 
 import jax
@@ -36,6 +37,11 @@ def training(num_devices: int, *flags: str) -> TrainPrograms:
 def evaluation(num_devices: int, *flags: str) -> EvaluationPrograms:
     """The compiled programs of an evaluation."""
     return compile_evaluation(*build(num_devices, *flags), lambda *_: None)
+
+
+def train_text(programs: TrainPrograms) -> str:
+    """The compiled train program, as XLA prints it."""
+    return str(typing.cast(jax.stages.Compiled, programs.train).as_text())
 
 
 def train_steps(num_devices: int, *flags: str, steps: int = 6) -> tuple[TrainState, list[float]]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from first_steps import train_steps, training
+from first_steps import train_steps, train_text, training
 from flax import nnx
 from trained import failing_at_call, final_state_of, result_of
 
@@ -359,7 +359,7 @@ def test_devices_share_each_part_of_a_batch():
     """A part of a batch of 16 rows has 8; each of four devices computes two of them."""
     parts = (*FLAGS, "--accumulation_steps=2")
     _, losses = train_steps(4, *parts)
-    program = training(4, *parts).train.as_text()
+    program = train_text(training(4, *parts))
     assert "f32[2,32,257]" in program and "f32[8,32,257]" not in program
     np.testing.assert_allclose(losses, train_steps(1, *FLAGS)[1], atol=2e-3)
 
@@ -368,8 +368,7 @@ def test_devices_share_the_matrices_of_a_split_update():
     """Two layers have eight kernels of 128 x 128: of a stack of eight each device has two."""
     wide = (*FLAGS, "--model.width=128")
     whole, split = (
-        training(4, *wide, *flags).train.as_text()
-        for flags in ((), ("--weight_update_sharding=true",))
+        train_text(training(4, *wide, *flags)) for flags in ((), ("--weight_update_sharding=true",))
     )
     assert "f32[8,128,128]" in whole and "f32[2,128,128]" not in whole
     assert "f32[2,128,128]" in split

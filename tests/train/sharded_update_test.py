@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from first_steps import build, training
+from first_steps import build, train_text, training
 
 from dawnjax.__main__ import main
 from dawnjax.capture import twin
@@ -39,7 +39,7 @@ OTHER_COLLECTIVES = ("all-to-all", "collective-permute", "reduce-scatter")
 
 def compiled(*flags: str) -> tuple[Recipe, str]:
     """Gives the recipe of a small experiment on four devices, and its train program as text."""
-    text = training(4, *SMALL, *flags).train.as_text()
+    text = train_text(training(4, *SMALL, *flags))
     return build(4, *SMALL, *flags)[0], re.sub(r"/\*.*?\*/", "", text)
 
 
