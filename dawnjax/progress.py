@@ -1,5 +1,6 @@
 """What a person sees of a run: a live line on a terminal, plain lines elsewhere, a last table."""
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -8,12 +9,14 @@ from typing import Any
 
 from jax.sharding import Mesh
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
+from dawnjax.page import words
+from dawnjax.page.boxes import boxed
+from dawnjax.page.table import Table, of_words
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.task import find_metric
 from dawnjax.text import escaped
@@ -187,7 +190,7 @@ class Display:
         if step == first or not self._experiment.has_length:
             return ""
         left = (now - started) / (step - first) * (self._experiment.num_steps(self._spec) - step)
-        return f"at most {_duration(left)} left"
+        return f"at most {words.duration(round(left))} left"
 
     def evaluation(
         self, step: int, epoch: float, metrics: dict[str, Any], reached: bool, run_seconds: float
@@ -223,7 +226,8 @@ class Display:
         if not self._enabled:
             return
         console = _Console(file=sys.stdout, highlight=False)
-        console.show(closing_table(result, self._experiment, self._spec))
+        table = closing_table(result, self._experiment, self._spec)
+        console.show(boxed(table, dim=(2,)))
         for warning in result.warnings:
             console.show_line(f"warning: {warning}")
         console.show_line(f"result: {run_dir / 'result.json'}")
@@ -255,31 +259,23 @@ def fitting(parts: Sequence[str], width: int) -> str:
     return line
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> Table:
-    """Gives the table that a run closes with.
+    """The table that a run closes with.
 
     Args:
       result: The result.
       experiment: What was run; its task says what an example is called.
       spec: The dataset's shapes and counts.
     """
-    table = Table(
-        title=f"{result.experiment}, seed {result.seed}: {result.status}", title_justify="left"
-    )
-    table.add_column("quantity")
-    table.add_column("value", justify="right")
-    table.add_column("what it holds", style="dim")
+    rows: list[tuple[str, str, str]] = []
+
+    def add(quantity: str, value: str, holds: str) -> None:
+        rows.append((quantity, value, holds))
 
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.3f} s"
 
-    table.add_row(
+    add(
         "time to accuracy",
         seconds(result.time_to_accuracy_seconds),
         "run_start to the evaluation that reached the target"
@@ -287,18 +283,18 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
         + ("; it began with another run's parameters" if result.initialized_from else ""),
     )
     if result.interruptions:
-        table.add_row(
+        add(
             "elapsed to accuracy",
             seconds(result.elapsed_seconds_to_accuracy),
             f"with the gaps of {result.interruptions} interruption(s)",
         )
-    table.add_row("compilation", seconds(result.compile_seconds), _compilation_note(result))
-    table.add_row(
+    add("compilation", seconds(result.compile_seconds), _compilation_note(result))
+    add(
         "total to accuracy",
         seconds(result.total_seconds_to_accuracy),
         "from the start of the program, imports and compilation included",
     )
-    table.add_row(
+    add(
         "training alone",
         seconds(result.train_seconds),
         "train steps, no evaluation"
@@ -308,32 +304,32 @@ def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> T
     for target in result.target:
         best = result.best.get(target["metric"])
         metric = find_metric(experiment.task, target["metric"])
-        table.add_row(
+        add(
             f"best {target['metric']}",
             "-" if best is None or metric is None else metric.text(best),
             f"target {target['direction'].replace('_', ' ')} {target['value']:g}",
         )
     rate = result.examples_per_second
-    table.add_row(
+    add(
         "throughput",
         "-" if rate is None else _rate_text(rate, experiment, spec),
         f"{result.steps} steps of {result.global_batch_size or 'changing batches'}, "
         f"{result.epochs:.2f} epochs" + _parts_note(experiment, spec),
     )
     for host in result.hosts:
-        _add_profile_rows(table, host, len(result.hosts) > 1)
+        rows += _profile_rows(host, len(result.hosts) > 1)
     if "straggler" in result.reasons:
-        table.add_row("slowest host", "-", result.reasons["straggler"])
+        add("slowest host", "-", result.reasons["straggler"])
     cost = result.cost_usd
-    table.add_row(
+    add(
         "cost",
         "-" if cost is None else f"{cost:.4f} USD",
         result.reasons.get("cost_usd", "time to accuracy x price"),
     )
-    table.add_row(
-        "hardware", f"{result.num_devices} x {result.device_kind}", _processes_note(result)
-    )
-    return table
+    add("hardware", f"{result.num_devices} x {result.device_kind}", _processes_note(result))
+    table = of_words(["quantity", "value", "what it holds"], rows, texts=(0, 2))
+    title = f"{result.experiment}, seed {result.seed}: {result.status}"
+    return dataclasses.replace(table, title=title)
 
 
 def _budget_note(result: RunResult, experiment: Experiment, spec: AnySpec) -> str:
@@ -357,11 +353,11 @@ def _parts_note(experiment: Experiment, spec: AnySpec) -> str:
     return "".join(f"; {unit} hold {count:.1f} {name} on average" for name, count in parts.items())
 
 
-def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> None:
-    """Adds what the profile says of a host, where there is one."""
+def _profile_rows(host: dict[str, Any], name_host: bool) -> list[tuple[str, str, str]]:
+    """Communication and utilization of a host; none without a profile."""
     communication, used = host.get("communication"), host.get("utilization")
     if not communication or not used or communication["method"] is None:
-        return
+        return []
     which = f", host {host['process_index']}" if name_host else ""
     exposed, skew = communication["exposed_fraction"], communication["exposed_skew_fraction"]
     ablation = communication["ablation_exposed_fraction"]
@@ -369,7 +365,7 @@ def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> No
     note = "of a step, hidden by no computation: "
     if communication.get("simulation"):
         rest, note = "", f"{communication['simulation']}. Of a step, hidden by no computation: "
-    table.add_row(
+    sent = (
         f"exposed communication{which}",
         f"{100 * exposed:.1f} %",
         f"{note}{rest}{100 * skew:.1f} % waiting for the slowest device"
@@ -382,12 +378,13 @@ def _add_profile_rows(table: Table, host: dict[str, Any], name_host: bool) -> No
         if mfu is not None and hfu < mfu:
             executed += " (an algorithm saves some of the model's)"
         executed += "; "
-    table.add_row(
+    utilization = (
         f"model FLOP utilization{which}",
         "-" if mfu is None else f"{100 * mfu:.1f} %",
         executed
         + (used["reasons"].get("mfu") or f"of the profiled steps; peak: {used['peak_source']}"),
     )
+    return [sent, utilization]
 
 
 def _processes_note(result: RunResult) -> str:

@@ -44,11 +44,6 @@ _NAME = re.compile(rf"(?i)(?:{_WORDS}|(?<![A-Za-z0-9])token)$")
 _NO_SECRET = re.compile(r"(?i)[\"']?(?:[+-]?[\d.]+(?:e[+-]?\d+)?|none|null|true|false)?[\"']?,?")
 
 
-def rounded(value: float, digits: int = 4) -> str:
-    """A number of so many significant digits, without a power of ten: `22,650`, `0.137`."""
-    return f"{float(f'{value:.{digits}g}'):,.10g}"
-
-
 def escaped(text: str) -> str:
     r"""Shows a text's control characters, so that it cannot steer a terminal or turn a line around.
 
@@ -102,15 +97,3 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 def _left_out(match: re.Match[str]) -> str:
     return match[0] if _NO_SECRET.fullmatch(match[2]) else match[1] + SECRET
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

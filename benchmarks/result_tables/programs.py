@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from benchmarks.result_tables.cells import when
 from benchmarks.result_tables.result_files import Record, Rows
-from dawnjax.text import rounded
+from dawnjax.page.words import rounded
 
 H100_BYTES_PER_SECOND = 3.35e12
 """Memory bandwidth of an H100 SXM. Source: NVIDIA H100 Tensor Core GPU data sheet."""

@@ -13,7 +13,7 @@ import numpy as np
 from dawnjax.analysis import resampling
 from dawnjax.analysis.resampling import CONFIDENCE, FEWEST_TRIALS, Interval
 from dawnjax.analysis.stability import expected_of_rows, expected_time_rows, mean_of_rows
-from dawnjax.analysis.tables import Column, Table
+from dawnjax.page.table import Column, Table
 from dawnjax.results.entries import Entry
 
 POWER = 0.8

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from dawnjax.analysis.tables import Column, Table
 from dawnjax.errors import ConfigError
 from dawnjax.machine import data_tables
+from dawnjax.page.table import Column, Table
 from dawnjax.results.entries import Entry
 
 UNITS = ("host", "accelerator")

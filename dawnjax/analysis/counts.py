@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from dawnjax.analysis.tables import Column, Table
 from dawnjax.errors import RunError
 from dawnjax.official.naming import framework_family
+from dawnjax.page.table import Column, Table
 from dawnjax.results.entries import Entry
 
 UNKNOWN = "not known"

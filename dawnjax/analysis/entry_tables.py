@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
 from dawnjax.analysis.stability import stability_of
-from dawnjax.analysis.tables import Cell, Column, Table, row_of
+from dawnjax.page.table import Cell, Column, Table, row_of
 from dawnjax.results.entries import Entry
 from dawnjax.results.trial_summary import Summary
 

@@ -12,8 +12,8 @@ from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
 from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
 from dawnjax.analysis.stability import expected_time_rows, stability_of
-from dawnjax.analysis.tables import Column, Table, row_of
 from dawnjax.errors import ConfigError
+from dawnjax.page.table import Column, Table, row_of
 from dawnjax.results.entries import Entry, Target, reaches
 
 ORDERS = ("time", "cost")

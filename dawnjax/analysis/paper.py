@@ -22,8 +22,8 @@ from typing import Any
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.counts import Counts, ListedEntry, count, count_listed
 from dawnjax.analysis.leaderboard import up_to
-from dawnjax.analysis.tables import Column, Table
 from dawnjax.machine import data_tables
+from dawnjax.page.table import Column, Table
 from dawnjax.results.entries import Entry
 
 AGREES = "agrees"

@@ -9,8 +9,8 @@ import numpy as np
 
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
-from dawnjax.analysis.tables import Column, Table, row_of
 from dawnjax.errors import ConfigError
+from dawnjax.page.table import Column, Table, row_of
 from dawnjax.results.entries import Entry
 
 LEAST_BATCH_SIZES = 4

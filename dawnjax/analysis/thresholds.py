@@ -17,7 +17,7 @@ from dawnjax.analysis.entry_tables import (
     mean_compile_seconds,
     what,
 )
-from dawnjax.analysis.tables import Column, Table
+from dawnjax.page.table import Column, Table
 from dawnjax.results.entries import Entry, Evaluation, Trial, reaches
 
 NO_TIME = "time not known"

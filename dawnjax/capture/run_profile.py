@@ -12,7 +12,7 @@ import jax
 
 from dawnjax.capture import traced_steps as capture
 from dawnjax.config.run_options import ProfileOptions
-from dawnjax.profile import figures
+from dawnjax.profile import tables
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN
 from dawnjax.profile.xplane import TraceError
@@ -151,7 +151,7 @@ class RunProfile:
             if self.latest.failure:
                 self._warn(f"the trace cannot be read: {self.latest.failure}")
             with contextlib.suppress(OSError):  # a full disk costs the tables, not the run
-                figures.write_csv(self.latest, self.latest.folder)
+                tables.write_csv(self.latest, self.latest.folder)
 
     def give_up(self, reason: str) -> None:
         """Notes why there is no profile."""
@@ -179,7 +179,8 @@ class RunProfile:
             communication = self.latest.communication_json()
             communication["disagreement"] = self.latest.disagreement or None
             utilization = self.latest.utilization_json()
-            utilization["largest_losses"] = figures.loss_json(self.latest.ops)
+            utilization["largest_losses"] = tables.loss_json(self.latest.ops)
+            utilization["roofline"] = self.latest.roofline_json()
         utilization["input_wait_fraction"] = input_wait_fraction
         return {"communication": communication, "utilization": utilization}
 

@@ -8,7 +8,8 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.text import aligned, rounded
+from dawnjax.page.table import of_words
+from dawnjax.page.words import rounded
 
 if TYPE_CHECKING:
     from dawnjax.study.sides import Side
@@ -129,13 +130,15 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
     lines += ["", f"verdict: {_verdict_line(judged)}"]
     rows = [*told["changes"], *told["step_parts"]]
     if rows:
-        lines += ["", *aligned([["what changed", "A", "B", "B / A", "95 %"], *map(_row, rows)])]
+        table = of_words(["what changed", "A", "B", "B / A", "95 %"], map(_row, rows))
+        lines += ["", table.to_text()]
     if told["ops"]:
-        cells = [["ops that changed most, ms a step", "A", "B", "B - A"]]
+        cells = []
         for op in told["ops"]:
             times = (op["first"], op["second"], op["second"] - op["first"])
             cells.append([op["name"], *(rounded(1e3 * seconds) for seconds in times)])
-        lines += ["", *aligned(cells)]
+        table = of_words(["ops that changed most, ms a step", "A", "B", "B - A"], cells)
+        lines += ["", table.to_text()]
     if not first.runs or not second.runs:
         lines += ["", "Only our run directories say where their time went."]
     elif not told["step_parts"]:

@@ -22,6 +22,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.page.table import of_words
 from dawnjax.runs.directory import names_a_file, read_plain, write_json
 from dawnjax.runs.versions import installed
 from dawnjax.tasks.task import LabelledSet, Setting, Task, find_metric
@@ -292,15 +293,11 @@ def _shown(record: dict[str, Any], task: Task) -> str:
         f"{record['experiment']}, seed {record['seed']}, step {record['step']} "
         f"(epoch {record['epoch']:.2f}), {record['weights']} weights, {fields}"
     ]
-    rows = [("set", "examples", *names)]
+    rows = []
     for side in sides:
         cells = (text(name, side["metrics"].get(name)) for name in names)
         rows.append((side["name"], f"{side['examples']:,}", *cells))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        first = row[0].ljust(widths[0])
-        rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        lines.append("  ".join([first, *rest]))
+    lines.append(of_words(["set", "examples", *names], rows).to_text())
     for name, drop in record["drop"].items():
         interval = drop["interval_95"]
         spread = (

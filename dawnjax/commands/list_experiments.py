@@ -6,18 +6,19 @@ from pathlib import Path
 
 from absl import flags
 from rich.console import Console
-from rich.table import Table
 
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment, Observation
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.errors import ExitStatus
+from dawnjax.page.boxes import boxed
+from dawnjax.page.table import Table, of_words
 from dawnjax.tasks.task import find_metric
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; gives its exit status."""
+    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     flags.DEFINE_boolean("json", False, "Print JSON, one object a line.", flag_values=flag_values)
     names = command_line.parse(
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
             print(json.dumps(to_json(experiment)))
         return ExitStatus.DONE
     if sys.stdout.isatty():
-        Console(highlight=False).print(_table(experiments))
+        Console(highlight=False).print(boxed(_table(experiments), lines=True))
         return ExitStatus.DONE
     for experiment in experiments:  # a line each, so that grep and cut find whole words
         facts = _facts(experiment)
@@ -42,14 +43,12 @@ def main(argv: list[str]) -> int:
 
 
 def _table(experiments: list[Experiment]) -> Table:
-    table = Table(show_lines=True)
-    # Whole names, in a terminal of any usual width: they are what a flag takes.
-    table.add_column("experiment", min_width=max(len(e.name) for e in experiments))
-    table.add_column("what it is, and what trials of it gave where")
+    rows = []
     for experiment in experiments:
         facts = _facts(experiment)
-        table.add_row(experiment.name, "\n".join(f"{title}: {text}" for title, text in facts))
-    return table
+        rows.append((experiment.name, "\n".join(f"{title}: {text}" for title, text in facts)))
+    heads = ["experiment", "what it is, and what trials of it gave where"]
+    return of_words(heads, rows, texts=(0, 1))
 
 
 def _facts(experiment: Experiment) -> list[tuple[str, str]]:

@@ -14,8 +14,8 @@ from absl import flags
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.plan import table
-from dawnjax.plan.table import Row
+from dawnjax.plan import planned
+from dawnjax.plan.planned import Planned
 
 if TYPE_CHECKING:
     from dawnjax.plan.epochs import Epochs
@@ -79,31 +79,31 @@ def main(argv: list[str]) -> int:
         (target, batch) for target in {t.name: t for t in targets}.values() for batch in batches
     ]
 
-    def row(job: tuple["Target", int]) -> Row:
+    def row(job: tuple["Target", int]) -> Planned:
         target, batch = job
         flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
         try:
             prediction = _predict(request, flags_of_batch, target, batch, prices, counted)
         except (RunError, ConfigError) as error:
-            return Row(target.name, target.num_devices, batch, None, str(error))
-        return Row(target.name, target.num_devices, batch, prediction)
+            return Planned(target.name, target.num_devices, batch, None, str(error))
+        return Planned(target.name, target.num_devices, batch, prediction)
 
     with concurrent.futures.ThreadPoolExecutor(COMPILERS_AT_ONCE) as pool:
-        rows = sorted([*pool.map(row, jobs), *rows], key=table.order)
+        rows = sorted([*pool.map(row, jobs), *rows], key=planned.order)
     told = {
         "schema_version": SCHEMA_VERSION,
         "experiment": request.experiment.name,
         "overrides": request.overrides,
-        "rows": [table.row_json(row) for row in rows],
+        "rows": [planned.to_json(row) for row in rows],
     }
     out = str(values["out"].value or "")
     if out:
         _write(Path(out).expanduser(), told)
-    print(json.dumps(told, indent=1) if values["json"].value else table.text(rows))
+    print(json.dumps(told, indent=1) if values["json"].value else planned.text(rows))
     return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
 
 
-def _targets_of(names: Sequence[str]) -> tuple[list["Target"], list[Row]]:
+def _targets_of(names: Sequence[str]) -> tuple[list["Target"], list[Planned]]:
     """The targets of some names, and rows for the names that are none."""
     from dawnjax.plan.targets import parse_target
 
@@ -112,7 +112,7 @@ def _targets_of(names: Sequence[str]) -> tuple[list["Target"], list[Row]]:
         try:
             targets.append(parse_target(name))
         except ConfigError as error:
-            rows.append(Row(name, 0, 0, None, str(error)))
+            rows.append(Planned(name, 0, 0, None, str(error)))
     return targets, rows
 
 
@@ -282,5 +282,5 @@ def _validate(argv: list[str], values: flags.FlagValues) -> int:
         rows = [dataclasses.asdict(check) | {"error": check.error} for check in checks]
         print(json.dumps({"schema_version": SCHEMA_VERSION, "rows": rows}, indent=1))
         return ExitStatus.DONE
-    print(table.validation_text(checks))
+    print(planned.validation_text(checks))
     return ExitStatus.DONE

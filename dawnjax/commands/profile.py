@@ -1,13 +1,12 @@
 """`dawnjax profile`: where the time of a step goes, of a run that was, or of a few fresh steps."""
 
-import sys
 from pathlib import Path
 
 from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
-from dawnjax.profile import figures, host_profile
+from dawnjax.profile import figures, host_profile, tables
 from dawnjax.text import escaped
 
 _USAGE = (
@@ -88,7 +87,7 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
         print(f"{folder.name} has no profile of this window")
     if profiles[0].simulation:
         print(profiles[0].simulation)
-    print(escaped(figures.tables(profiles)))
+    print(escaped(tables.text(profiles)))
     for profile in profiles:
         host = profile.capture["process_index"]
         if profile.failure:
@@ -104,16 +103,9 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
         print(escaped(verdict))
     written = []
     for profile in profiles:
-        written += figures.write_csv(profile, profile.folder)
+        written += tables.write_csv(profile, profile.folder)
         if with_figures:
-            try:
-                written += figures.write_figures(profile, profile.folder)
-            except ImportError:
-                with_figures = False
-                print(
-                    "no figures: matplotlib is not installed (the extra `figures` has it)",
-                    file=sys.stderr,
-                )
+            written += figures.write_figures(profile, profile.folder)
     print(f"{len(written)} files under {run_dir / 'profile'}")
     print(f"traces: {profiles[0].folder / 'plugins'}; one timeline of all hosts for Perfetto:")
     print(f"  dawnjax profile {run_dir} --perfetto=timeline.json.gz")

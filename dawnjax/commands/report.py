@@ -85,7 +85,7 @@ def _write_report(
 ) -> int:
     # Imported here so that --help does without them.
     from dawnjax.analysis import counts, paper
-    from dawnjax.report import inputs, page, writing
+    from dawnjax.report import contents, inputs, writing
     from dawnjax.text import escaped
 
     read = inputs.read(sources, include_hosts=include_hosts)
@@ -96,7 +96,7 @@ def _write_report(
         listed = counts.read_entry_list(Path(entry_list).expanduser()) if entry_list else None
         tables = paper.paper_tables(read.entries, listed)
         published = (tables, paper.errata(tables))
-    report = page.make(read, until=until, paper=published, title=title)
+    report = contents.make(read, until=until, paper=published, title=title)
     files = writing.write(report, out)
     entries = "1 entry" if len(read.entries) == 1 else f"{len(read.entries)} entries"
     print(

@@ -15,8 +15,8 @@ from dawnjax.config.experiment_modules import is_file, load_experiment, load_tec
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.limits import check_fields
+from dawnjax.page import words
 from dawnjax.study.design import Arm, Study, StudyFolder, Trial, arms_of, trials_of
-from dawnjax.text import rounded
 
 if TYPE_CHECKING:
     from dawnjax.study.figures import ArmFigures
@@ -236,7 +236,7 @@ def _run(asked: _Asked, arms: tuple[Arm, ...], trials: tuple[Trial, ...]) -> int
             left = ""
             if begun > 1:
                 seconds = (time.monotonic() - started) / (begun - 1) * (total - done)
-                left = f", about {_duration(seconds)} left"
+                left = f", about {words.duration(round(seconds))} left"
             status.update(f"{done} of {total} trials over{left}{estimate}: {name}")
 
         done, estimate, runs = 0, "", {}
@@ -262,7 +262,7 @@ def _line(done: int, total: int, trial: Trial, run: Any, why: str) -> str:
     said = f"failed: {why}"
     if run is not None and not why:
         seconds = run.result.time_to_accuracy_seconds
-        time_text = "" if seconds is None else f" in {rounded(seconds)} s"
+        time_text = "" if seconds is None else f" in {words.rounded(seconds)} s"
         said = run.result.status.replace("_", " ") + time_text
     return f"{done:{len(str(total))}}/{total}  {trial.arm.name}, seed {trial.seed}: {said}"
 
@@ -272,11 +272,9 @@ def _estimate(row: "ArmFigures") -> str:
     if row.expected_seconds is None:
         return ""
     ends = f" ({_ends(row, 3)})" if row.low is not None else ""
-    return f", {row.reached} of {row.trials} reached, {rounded(row.expected_seconds, 3)} s{ends}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return (
+        f", {row.reached} of {row.trials} reached, {words.rounded(row.expected_seconds, 3)} s{ends}"
+    )
 
 
 def _write_result(asked: _Asked, rows: "list[ArmFigures]") -> dict[str, Any]:
@@ -301,14 +299,14 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 
 def _text(study: Study, rows: "list[ArmFigures]") -> str:
     """The result as a table, a line an arm."""
-    from dawnjax.text import aligned
+    from dawnjax.page.table import of_words
 
     head = ["arm", "reached", "mean s", "CV", "expected s", "95 %", "epochs", "examples/s"]
     compares = study.kind not in ("seeds", "threshold")
     has_wire = any(row.exposed_communication is not None for row in rows)
     head += ["exposed"] if has_wire else []
     head += ["/ first", "95 %", "verdict"] if compares else []
-    table = [head]
+    lines = []
     for row in rows:
         ends = _ends(row, 4)
         cells = [row.arm, f"{row.reached} of {row.trials}", _number(row.mean_seconds)]
@@ -317,23 +315,23 @@ def _text(study: Study, rows: "list[ArmFigures]") -> str:
         exposed = row.exposed_communication
         cells += ["-" if exposed is None else f"{100 * exposed:.1f} %"] if has_wire else []
         cells += _verdict_cells(row.verdict) if compares else []
-        table.append(cells)
+        lines.append(cells)
     machines = sorted({machine for row in rows for machine in row.machines})
-    lines = [*aligned(table), "", f"on {'; '.join(machines) or 'nothing yet'}"]
+    parts = [of_words(head, lines).to_text(), "", f"on {'; '.join(machines) or 'nothing yet'}"]
     if study.kind == "scaling" and any("cpu" in machine for machine in machines):
-        lines.append("simulated devices share this machine's cores: no speed-up is to be expected")
-    return "\n".join(lines)
+        parts.append("simulated devices share this machine's cores: no speed-up is to be expected")
+    return "\n".join(parts)
 
 
 def _ends(row: "ArmFigures", digits: int) -> str:
     """The interval of the expected time, empty where there is none."""
     if row.low is None or row.high is None:
         return ""
-    return f"{rounded(row.low, digits)} to {rounded(row.high, digits)}"
+    return f"{words.rounded(row.low, digits)} to {words.rounded(row.high, digits)}"
 
 
 def _number(value: float | None, digits: int = 4) -> str:
-    return "-" if value is None else rounded(value, digits)
+    return "-" if value is None else words.rounded(value, digits)
 
 
 def _verdict_cells(verdict: dict[str, Any] | None) -> list[str]:

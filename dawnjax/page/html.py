@@ -15,23 +15,10 @@ from typing import Any
 import jinja2
 import markupsafe
 
-import dawnjax
-from dawnjax.analysis.tables import Table
-from dawnjax.report import (
-    boards,
-    curves,
-    own,
-    steps,
-    studies,
-    summary,
-    systems,
-    trials,
-    words,
-)
-from dawnjax.report.figures import HALF, NARROW, WIDE, Figure
-from dawnjax.report.inputs import Inputs
-from dawnjax.report.sections import Section
-from dawnjax.report.table_view import MOST_REASONS, TableView
+from dawnjax.page import words
+from dawnjax.page.rows import HALF, NARROW, WIDE
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.view import MOST_REASONS, TableView
 from dawnjax.text import escaped
 
 MOST_OPEN_ROWS = 6
@@ -41,70 +28,59 @@ MOST_OPEN_FIGURES = 4
 """Figures of a section that are shown; further ones are folded."""
 
 MOST_LEFT_OUT = 3
-"""What is not in a figure is folded if it is more than this."""
+"""Fold the list of entries that a figure omits when it has more lines than this."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """A report, ready to be written.
-
-    Attributes:
-      html: The page.
-      tables: All tables; the page may show a part of one.
-    """
-
-    html: str
-    tables: tuple[Table, ...]
-
-
-def make(
-    inputs: Inputs,
+def render(
     *,
-    until: str | None = None,
-    paper: tuple[Sequence[Table], Table] | None = None,
-    title: str = "",
-) -> Report:
-    """Makes the report of entries and runs; the same inputs make the same bytes.
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    conclusions: Sequence[str],
+    summary: Section,
+    sections: Sequence[Section],
+    definitions: Sequence[tuple[str, str]],
+    version: str,
+) -> str:
+    """One HTML page that needs nothing else; the same parts make the same bytes.
 
     Args:
-      inputs: What was read.
-      until: The last day of the entries that the leaderboards rank, `YYYY-MM-DD`.
-      paper: The paper's tables and their errata, if they are asked for.
-      title: Instead of one made from the suites.
-
-    Raises:
-      ConfigError: `until` is no date.
+      title: Of the page.
+      facts: Numbers at the top, each with what it counts.
+      conclusions: Sentences below the summary's figures.
+      summary: First section.
+      sections: Further ones.
+      definitions: Terms, each with what it means, for the last section.
+      version: Of DawnJAX.
     """
-    entries, runs = inputs.entries, inputs.runs
-    all_boards = boards.boards(entries, until)
-    sections: list[Section | None] = [
-        *studies.studies_sections(inputs.studies),
-        own.runs_section(runs),
-        steps.steps_section(runs),
-        boards.leaderboards_section(all_boards, until),
-        curves.learning_section(entries),
-        trials.stability_section(entries),
-        trials.comparisons_section(entries),
-        trials.epochs_section(entries),
-        systems.speedups_section(entries),
-        curves.thresholds_section(entries),
-        systems.scaling_section(entries),
-        boards.inference_section(all_boards),
-        systems.counts_section(entries),
-        own.mathematics_section(runs),
-        summary.paper_section(*paper) if paper else None,
-        summary.warnings_section(inputs),
-    ]
-    present = [section for section in sections if section is not None]
-    html = _render(
-        title=title or summary.title_of(inputs),
-        facts=summary.facts(inputs),
-        summary=_drawn_section(summary.summary_section(all_boards)),
-        conclusions=summary.conclusions(inputs),
-        sections=[_drawn_section(section) for section in present],
+    files = resources.files("dawnjax.page") / "templates"
+    style = "".join((files / f"{n}.css").read_text(encoding="utf-8") for n in ("figure", "page"))
+    script = (files / "page.js").read_text(encoding="utf-8")
+    # Nothing is fetched and only these two run: not even a fault in the escaping could run more.
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    tables = {table.name: table for section in present for table in section.tables}
-    return Report(html, tuple(tables.values()))
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        finalize=_printable,
+    )
+    template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
+    return template.render(
+        title=title,
+        facts=facts,
+        conclusions=conclusions,
+        summary=_drawn_section(summary),
+        sections=[_drawn_section(section) for section in sections],
+        definitions=definitions,
+        style=markupsafe.Markup(style),
+        script=markupsafe.Markup(script),
+        policy=policy,
+        version=version,
+    )
 
 
 def _fields(record: Figure | Section | TableView) -> dict[str, Any]:
@@ -161,36 +137,10 @@ def _shown_table(table: TableView) -> dict[str, Any]:
     }
 
 
-def _render(**context: object) -> str:
-    files = resources.files("dawnjax.report") / "templates"
-    style = (files / "page.css").read_text(encoding="utf-8")
-    script = (files / "page.js").read_text(encoding="utf-8")
-    # Nothing is fetched and only these two run: not even a fault in the escaping could run more.
-    policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    environment = jinja2.Environment(
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        finalize=_without_controls,
-    )
-    template = environment.from_string((files / "page.html").read_text(encoding="utf-8"))
-    return template.render(
-        **context,
-        style=markupsafe.Markup(style),
-        script=markupsafe.Markup(script),
-        policy=policy,
-        version=dawnjax.__version__,
-    )
-
-
-def _without_controls(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     is_made_here = isinstance(value, markupsafe.Markup)  # from the templates and `Canvas`
-    return escaped(value) if isinstance(value, str) and not is_made_here else value
+    is_foreign = isinstance(value, str) and not is_made_here
+    return words.unbroken(escaped(value)) if is_foreign else value
 
 
 def _hash(text: str) -> str:

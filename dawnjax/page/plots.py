@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dawnjax.report import svg, words
+from dawnjax.page import svg, words
 
 MOST_POINTS = 160
 """Points of a drawn line; the eye does not see more at this size."""
@@ -52,6 +52,8 @@ class Point(NamedTuple):
       series: Colour and marker, from 0.
       number: Written in its place where the figure has a key; 0 for none.
       name: Told when it is pointed at; the label if empty.
+      size: Radius in CSS pixels.
+      told: Further lines for whoever points at it.
     """
 
     x: float
@@ -60,6 +62,8 @@ class Point(NamedTuple):
     series: int = 0
     number: int = 0
     name: str = ""
+    size: float = 4.5
+    told: tuple[str, ...] = ()
 
 
 class _Frame(NamedTuple):
@@ -211,6 +215,7 @@ def draw_points(
     width: float,
     *,
     diagonal: str = "",
+    bound: Line | None = None,
     key: bool = False,
     series_names: Sequence[str] = (),
     joined: bool = False,
@@ -224,6 +229,7 @@ def draw_points(
       y: The vertical axis.
       width: In CSS pixels.
       diagonal: Name of the line of equal values; empty for none.
+      bound: A line that no point should pass.
       key: Whether numbered points are named below the figure.
       series_names: Names of the series, in a key above.
       joined: Whether the points of a series are joined by a line.
@@ -237,8 +243,9 @@ def draw_points(
     columns = 1 if narrow or len(numbered) < 4 else 2
     rows = -(-len(numbered) // columns)
     canvas = svg.Canvas(width, bottom + _BELOW + (18.0 * rows + 8 if rows else 0))
-    xs = [point.x for point in points] + [v for v in floors[:1] if v is not None]
-    ys = [point.y for point in points] + [v for v in floors[1:] if v is not None]
+    corners = bound.points if bound else ()
+    xs = [p.x for p in points] + [v for v in floors[:1] if v is not None] + [p[0] for p in corners]
+    ys = [p.y for p in points] + [v for v in floors[1:] if v is not None] + [p[1] for p in corners]
     frame = _Frame(x, y, x.scale(xs, 58.0, width - 14), y.scale(ys, bottom, top))
     for index, (name, (at, row)) in enumerate(zip(series_names, keyed, strict=True)):
         canvas.marker(at + 7, 8 + 18 * row, 4.5, *_series_style(index))
@@ -247,10 +254,13 @@ def draw_points(
     taken = _draw_diagonal(canvas, frame.to_x, frame.to_y, diagonal) if diagonal else []
     if joined:
         _join(canvas, frame, points)
+    if bound:
+        taken.append(_draw_bound(canvas, frame, bound))
     for point in points:
-        told = frame.told(point.name or point.label, (point.x, point.y))
+        told = [*frame.told(point.name or point.label, (point.x, point.y)), *point.told]
         place = frame.place((point.x, point.y))
-        canvas.marker(*place, 4.5, *_series_style(point.series), told)
+        style, shape = _series_style(point.series)
+        canvas.marker(*place, point.size, style, shape, told)
     _label_points(canvas, frame, points, taken, key)
     for index, point in enumerate(numbered):
         column, row = divmod(index, rows)
@@ -264,6 +274,17 @@ def draw_points(
 def _series_style(index: int) -> tuple[str, str]:
     """Colour and marker of a series."""
     return f"s{index % svg.SERIES + 1}", svg.MARKERS[index % len(svg.MARKERS)]
+
+
+def _draw_bound(
+    canvas: svg.Canvas, frame: _Frame, bound: Line
+) -> tuple[float, float, float, float]:
+    """Draws a bound and its name above its end; returns the name's box."""
+    path = [frame.place(point) for point in bound.points]
+    canvas.path(path, "target")
+    x, y = path[-1]
+    canvas.text(x, y - 6, bound.label, "targeted", anchor="end")
+    return x - svg.text_width(bound.label), y - 18, x, y - 4
 
 
 def _join(canvas: svg.Canvas, frame: _Frame, points: Sequence[Point]) -> None:

@@ -4,11 +4,10 @@ Each is drawn for a width: on a phone the labels stand above their rows, not bes
 has a title of some lines: the row's name, then the mark's value.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from dawnjax.report import svg, words
+from dawnjax.page import svg, words
 
 WIDE = 880.0
 HALF = 640.0
@@ -18,32 +17,6 @@ NARROW = 350.0
 ROW = 24.0
 NARROW_ROW = 40.0
 HEADING = 30.0
-
-Draw = Callable[[float], svg.Canvas]
-"""From a width in CSS pixels to the drawing."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A figure, drawn when the page is written.
-
-    Attributes:
-      name: For its address in the page.
-      title: What it shows, as a sentence or a title.
-      summary: What it shows in words, with its main numbers: for those who do not see it.
-      caption: How it is to be read.
-      draw: Draws it for a width.
-      left_out: What is not in it, and why.
-      tables: Names of the tables that hold its numbers.
-    """
-
-    name: str
-    title: str
-    summary: str
-    caption: str
-    draw: Draw
-    left_out: tuple[tuple[str, str], ...] = ()
-    tables: tuple[str, ...] = ()
 
 
 class Row(NamedTuple):
@@ -127,8 +100,7 @@ def draw_bars(
     layout = _layout(rows, width, note_width=80, above=18.0 * key_rows + 6)
     canvas = svg.Canvas(width, layout.height)
     for index, (x, row) in zip(used, keyed, strict=True):
-        canvas.rectangle(x, 4 + 18 * row, 12, 12, f"p{index + 1}")
-        canvas.text(x + 17, 14 + 18 * row, parts[index], "keyed")
+        _key(canvas, x, row, parts[index], index + 1)
     longest = max(sum(row.values) for row in rows)
     scale = axis.scale([0, longest], layout.left, layout.right)
     svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 4 if layout.narrow else 7)
@@ -147,6 +119,51 @@ def draw_bars(
             if svg.text_width(inside, 11) < end - start - 8:
                 canvas.text((start + end) / 2, y + 4, inside, f"in i{index + 1}", anchor="middle")
     return canvas
+
+
+def draw_timeline(
+    rows: Sequence[tuple[str, Sequence[Sequence[tuple[float, float]]]]],
+    parts: Sequence[str],
+    axis: svg.Axis,
+    width: float,
+) -> svg.Canvas:
+    """Draws when each part lasted: for each row's label, the intervals of each part."""
+    labelled = [Row(label, "", (), "") for label, _ in rows]
+    keyed = svg.in_rows(parts, 30, width)
+    layout = _layout(labelled, width, note_width=14, above=18.0 * (keyed[-1][1] + 1) + 6)
+    canvas = svg.Canvas(width, layout.height)
+    for index, (x, row) in enumerate(keyed, 1):
+        _key(canvas, x, row, parts[index - 1], index)
+    ends = [end for _, of_row in rows for intervals in of_row for _, end in intervals]
+    scale = axis.scale([0, *ends], layout.left, layout.right)
+    svg.draw_x_axis(canvas, axis, scale, layout.top, layout.bottom, 4 if layout.narrow else 7)
+    for (_, y), (_, of_row) in zip(_labelled(canvas, labelled, layout), rows, strict=True):
+        for index, intervals in enumerate(of_row, 1):
+            for start, end in _seen(intervals, scale):
+                canvas.rectangle(start, y - 8, end - start, 16, f"p{index} thin")
+    return canvas
+
+
+def _seen(
+    intervals: Sequence[tuple[float, float]], scale: svg.Scale
+) -> Iterator[tuple[float, float]]:
+    """Coordinates of intervals; those less than a quarter of a pixel apart are one."""
+    last: tuple[float, float] | None = None
+    for low, high in intervals:
+        start, end = scale(low), scale(high)
+        if last is not None and start - last[1] < 0.25:
+            last = last[0], max(last[1], end)
+            continue
+        if last is not None:
+            yield last
+        last = start, max(end, start + 0.1)
+    if last is not None:
+        yield last
+
+
+def _key(canvas: svg.Canvas, x: float, row: int, name: str, number: int) -> None:
+    canvas.rectangle(x, 4 + 18 * row, 12, 12, f"p{number}")
+    canvas.text(x + 17, 14 + 18 * row, name, "keyed")
 
 
 def draw_pairs(

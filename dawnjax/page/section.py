@@ -1,10 +1,38 @@
-"""A section of the page; a section without data is absent."""
+"""The parts of a page: figures, and sections that hold figures and tables."""
 
 import dataclasses
+from collections.abc import Callable
 
-from dawnjax.analysis.tables import Table
-from dawnjax.report.figures import Figure
-from dawnjax.report.table_view import TableView
+from dawnjax.page.svg import Canvas
+from dawnjax.page.table import Table
+from dawnjax.page.view import TableView
+
+Draw = Callable[[float], Canvas]
+"""From a width in CSS pixels to the drawing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure, drawn when the page is written.
+
+    Attributes:
+      name: For its address in the page.
+      title: What it shows, as a sentence or a title.
+      summary: What it shows in words, with its main numbers: for those who do not see it.
+      caption: How it is to be read.
+      draw: Draws it for a width.
+      left_out: What is not in it, and why.
+      tables: Names of the tables that hold its numbers.
+    """
+
+    name: str
+    title: str
+    summary: str
+    caption: str
+    draw: Draw
+    left_out: tuple[tuple[str, str], ...] = ()
+    tables: tuple[str, ...] = ()
+
 
 Block = Figure | TableView
 

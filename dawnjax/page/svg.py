@@ -6,8 +6,11 @@ which keeps drawings small and the same on every machine.
 """
 
 import math
+import re
+import textwrap
 from collections.abc import Callable, Sequence
 from html import escape
+from importlib import resources
 from typing import NamedTuple
 
 from dawnjax.text import escaped
@@ -132,6 +135,51 @@ class Canvas:
     def body(self) -> str:
         """Shapes drawn so far, without the element around them."""
         return "".join(self._parts)
+
+
+def document(canvas: Canvas, title: str, caption: str = "", theme: str = "") -> str:
+    """A drawing as a file of its own, with its title above and its caption below.
+
+    Args:
+      canvas: The drawing.
+      title: In bold letters.
+      caption: Broken into lines.
+      theme: `light` or `dark`; if empty, the file asks whoever shows it.
+    """
+    margin, line = 16, 18
+    letters = int(canvas.width / text_width("x"))
+    lines = textwrap.wrap(escaped(caption), letters)
+    width = math.ceil(canvas.width + 2 * margin)
+    top = margin + 24
+    height = math.ceil(top + canvas.height + line * len(lines) + margin)
+    below = Canvas(canvas.width, 0)
+    for number, text in enumerate(lines):
+        below.text(0, canvas.height + line * (number + 1) - 4, text, "note")
+    above = Canvas(canvas.width, 0)
+    above.text(0, -10, title, "heading title")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}"><title>{escape(escaped(title))}</title>'
+        f"<style>{style(theme)}</style>"
+        f'<rect class="ground" width="{width}" height="{height}"/>'
+        f'<g transform="translate({margin} {top})">'
+        f"{above.body()}{canvas.body()}{below.body()}</g></svg>\n"
+    )
+
+
+def style(theme: str = "") -> str:
+    """Style sheet of drawings; with a theme, each colour is written out.
+
+    Not every program that shows an SVG knows variables of CSS, and an image in a page cannot ask
+    which theme the page has.
+    """
+    sheet = (resources.files("dawnjax.page") / "templates" / "figure.css").read_text("utf-8")
+    if not theme:
+        return sheet
+    light, dark = re.findall(r":root \{(.*?)\}", sheet, re.DOTALL)
+    colors = dict(re.findall(r"--(\w+): ([^;]+);", light if theme == "light" else dark))
+    rules = sheet[sheet.index("svg text") :]
+    return re.sub(r"var\(--(\w+)\)", lambda name: colors[name[1]], rules)
 
 
 class Scale(NamedTuple):

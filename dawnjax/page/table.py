@@ -1,15 +1,17 @@
-"""The table that every analysis returns: named columns with units, rows of plain values, notes."""
+"""A table with one source for text, Markdown, CSV and JSON: named columns, rows of plain values.
+
+`view.view` makes the HTML of one.
+"""
 
 import csv
 import dataclasses
 import io
-import json
 import math
-from collections.abc import Sequence
-from pathlib import Path
+import re
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from dawnjax.errors import RunError
+from dawnjax.page import words
 from dawnjax.text import escaped, spreadsheet_cell
 
 SCHEMA_VERSION = 1
@@ -17,6 +19,9 @@ SCHEMA_VERSION = 1
 Cell = str | int | float | bool | None
 
 KINDS = ("text", "integer", "number", "fraction", "flag")
+
+UNITS_IN_CELLS = ("", "s", "h", "x", "USD", "USD/h")
+"""Units that `in_words` writes into each cell."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +43,17 @@ class Column:
     def __post_init__(self):
         if self.kind not in KINDS:
             raise ValueError(f"column {self.name!r} is of kind {self.kind!r}; kinds are {KINDS}")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its cells stand to the left."""
+        return self.kind in ("text", "flag")
+
+    @property
+    def head(self) -> str:
+        """Label for people, with the unit unless each cell shows it."""
+        label = self.label or self.name
+        return label if self.unit in UNITS_IN_CELLS else f"{label} ({self.unit})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +107,7 @@ class Table:
         index = names.index(name)
         return [row[index] for row in self.rows]
 
-    def records(self) -> list[dict[str, Cell]]:
+    def records(self) -> list[dict[str, Any]]:
         """Rows as dicts from column name to cell."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
@@ -119,30 +135,76 @@ class Table:
         writer.writerows([_csv_cell(cell) for cell in row] for row in self.rows)
         return stream.getvalue()
 
-    def to_text(self, max_width: int = 48) -> str:
-        """Table for a terminal: aligned columns, long text cut."""
-        heads = [column.label or column.name for column in self.columns]
-        heads = [
-            f"{head} ({column.unit})" if column.unit else head
-            for head, column in zip(heads, self.columns, strict=True)
+    def to_text(self) -> str:
+        """Table for a terminal: aligned columns, notes below."""
+        heads, rows = self._in_words()
+        widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if column.is_text else cell.rjust(width)
+                for cell, width, column in zip(row, widths, self.columns, strict=True)
+            ).rstrip()
+            for row in [heads, *rows]
         ]
-        shown = [
+        title = [self.title] if self.title else []
+        return "\n".join([*title, *lines, *(f"note: {note}" for note in self.notes)])
+
+    def to_markdown(self) -> str:
+        """Table in Markdown, without its title; notes follow as a paragraph."""
+        heads, rows = self._in_words()
+        lines = [f"| {' | '.join(row)} |" for row in [heads, *rows]]
+        lines.insert(1, "|" + "---|" * len(heads))
+        return "\n".join([*lines, *(["", " ".join(self.notes)] if self.notes else [])])
+
+    def _in_words(self) -> tuple[list[str], list[list[str]]]:
+        rows = [
             [
-                _shown(cell, column, max_width)
+                re.sub(r"\s*[\n\t]\s*", " ", in_words(cell, column))
                 for cell, column in zip(row, self.columns, strict=True)
             ]
             for row in self.rows
         ]
-        widths = [max(map(len, cells)) for cells in zip(heads, *shown, strict=True)]
-        left = [column.kind == "text" for column in self.columns]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if to_left else cell.rjust(width)
-                for cell, width, to_left in zip(cells, widths, left, strict=True)
-            ).rstrip()
-            for cells in [heads, *shown]
-        ]
-        return "\n".join([self.title, *lines, *(f"note: {note}" for note in self.notes)])
+        return [column.head for column in self.columns], rows
+
+
+def of_words(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    texts: Collection[int] = (0,),
+    notes: Sequence[str] = (),
+) -> Table:
+    """Table of cells that are in words already, for a terminal or for Markdown.
+
+    Args:
+      heads: Of the columns; two may be equal.
+      rows: Their cells; a short row is filled up with empty ones.
+      texts: Places of the columns that stand to the left; those of numbers stand to the right.
+      notes: Lines below the table.
+    """
+    columns = tuple(
+        Column(str(number), head, kind="text" if number in texts else "number")
+        for number, head in enumerate(heads)
+    )
+    filled = ((*row, *[""] * (len(columns) - len(row))) for row in rows)
+    return Table(name="", title="", columns=columns, rows=tuple(filled), notes=tuple(notes))
+
+
+def in_words(cell: Cell, column: Column) -> str:
+    """A cell for people, numbers with three digits or so; `-` where it is not known."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, str):
+        return escaped(cell)
+    if column.kind == "fraction":
+        return words.percent(cell)
+    if column.unit in ("s", "h"):
+        return words.duration(cell * (3600 if column.unit == "h" else 1))
+    if column.unit in ("USD", "USD/h"):
+        return words.usd(cell) + column.unit.removeprefix("USD")
+    return words.times(cell) if column.unit == "x" else words.number(cell)
 
 
 def row_of(columns: Sequence[Column], *records: object, **cells: Cell) -> tuple[Cell, ...]:
@@ -165,50 +227,9 @@ def row_of(columns: Sequence[Column], *records: object, **cells: Cell) -> tuple[
     )
 
 
-def write_tables(tables: Sequence[Table], directory: Path) -> list[Path]:
-    """Writes each table as `NAME.csv` and `NAME.json`.
-
-    Returns:
-      The files.
-
-    Raises:
-      RunError: They cannot be written.
-    """
-    written = []
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for table in tables:
-            for suffix, text in (
-                ("csv", table.to_csv()),
-                ("json", json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n"),
-            ):
-                file = directory / f"{table.name}.{suffix}"
-                # No translation of line ends: those of CSV are its own.
-                file.write_text(text, encoding="utf-8", newline="", errors="backslashreplace")
-                written.append(file)
-    except OSError as error:
-        raise RunError(f"cannot write {error.filename or directory}: {error.strerror}") from None
-    return written
-
-
 def _csv_cell(cell: Cell) -> str | int | float:
     if cell is None:
         return ""
     if isinstance(cell, bool):
         return "true" if cell else "false"
     return spreadsheet_cell(cell) if isinstance(cell, str) else cell
-
-
-def _shown(cell: Cell, column: Column, max_width: int) -> str:
-    if cell is None:
-        return "-"
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, str):
-        text = escaped(" ".join(cell.split()))
-        return text if len(text) <= max_width else text[: max_width - 1] + "…"
-    if column.kind == "fraction":
-        return f"{100 * cell:.2f}%"
-    if isinstance(cell, int):
-        return str(cell)
-    return f"{cell:.4f}" if abs(cell) < 10 else f"{cell:.2f}"

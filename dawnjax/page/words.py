@@ -1,19 +1,21 @@
 """Numbers in words: times in s, min and h, three or four significant digits.
 
-Tables keep the exact numbers; these texts are for the page alone.
+Tables keep the exact numbers; these texts are for people alone.
 """
 
 import math
 import os.path
+import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 
 NOT_KNOWN = "not known"
 NOT_REACHED = "not reached"
 
-# Spaces that do not break a line.
 _THIN = "\u202f"
-_NO_BREAK = "\u00a0"
+"""Narrow blank between thousands, which does not break a line."""
+
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:µs|ms|s|min|h)(?!\w))")
 
 
 def duration(seconds: float) -> str:
@@ -21,20 +23,25 @@ def duration(seconds: float) -> str:
     if seconds < 0:
         return "-" + duration(-seconds)
     if seconds == 0:
-        return f"0{_NO_BREAK}s"
+        return "0 s"
     if seconds < 0.0009995:
-        return f"{number(seconds * 1e6)}{_NO_BREAK}µs"
+        return f"{number(seconds * 1e6)} µs"
     if seconds < 0.9995:
-        return f"{number(seconds * 1000)}{_NO_BREAK}ms"
+        return f"{number(seconds * 1000)} ms"
     if seconds < 59.95:
-        return f"{number(seconds)}{_NO_BREAK}s"
+        return f"{number(seconds)} s"
     if seconds < 3599.5:
         minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes}{_NO_BREAK}min" + (f" {rest}{_NO_BREAK}s" if rest else "")
+        return f"{minutes} min" + (f" {rest} s" if rest else "")
     if seconds < 99.5 * 3600:
         hours, rest = divmod(round(seconds / 60), 60)
-        return f"{hours}{_NO_BREAK}h" + (f" {rest}{_NO_BREAK}min" if rest else "")
-    return f"{number(seconds / 3600)}{_NO_BREAK}h"
+        return f"{hours} h" + (f" {rest} min" if rest else "")
+    return f"{number(seconds / 3600)} h"
+
+
+def unbroken(text: str) -> str:
+    """Replace blanks between a time and its unit, so that no line of HTML breaks there."""
+    return _BEFORE_UNIT.sub("\u00a0", text)
 
 
 def usd(amount: float) -> str:
@@ -68,6 +75,19 @@ def number(value: float, digits: int = 3) -> str:
     places = max(0, digits - 1 - exact.adjusted())
     rounded = exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_HALF_EVEN)
     return f"{rounded:,f}".replace(",", _THIN)
+
+
+def rounded(value: float, digits: int = 4) -> str:
+    """A number of so many significant digits, without a power of ten: `22,650`, `0.137`."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
+
+
+def scaled(value: float, unit: str) -> str:
+    """A number with the prefix of its unit: `1.35 TFLOP/s`, `820 MB`."""
+    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if abs(value) >= 0.9995 * 10.0**power:
+            return f"{number(value / 10.0**power)} {prefix}{unit}"
+    return f"{number(value)} {unit}"
 
 
 def grouped(value: int) -> str:

@@ -270,6 +270,10 @@ class HostProfile:
         peak, bandwidth, _ = self.op_peaks
         return roofline.op_times(self.trace, self.num_steps, self.program, peak, bandwidth)
 
+    def roofline_json(self) -> dict[str, Any]:
+        """The longest ops against their bounds, and distributions over time, as a result has."""
+        return roofline.to_json(self.ops, *self.op_peaks)
+
     def communication_json(self) -> dict[str, Any]:
         """The field `communication` of a host in a result."""
         reasons: dict[str, str] = {}

@@ -10,7 +10,9 @@ DAWNBench, a time-to-accuracy machine learning performance benchmark", figures 7
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from dawnjax.profile.communication import PICOSECONDS
 from dawnjax.profile.hlo import Program
@@ -155,3 +157,49 @@ def throughput_cdf(ops: Sequence[OpTime]) -> list[tuple[float, float]]:
     """Distribution over the time of computation of the FLOP/s of the op that ran."""
     computing = [op for op in ops if op.seconds and not op.kind]
     return time_weighted_cdf([(op.flops / op.seconds, op.seconds) for op in computing])
+
+
+MOST_OPS = 20
+"""Ops that a result keeps for its roofline: those that take the longest."""
+
+MOST_POINTS = 40
+"""Points of a distribution that a result keeps."""
+
+
+def to_json(
+    ops: Sequence[OpTime],
+    peak_flops_per_second: float | None,
+    peak_bytes_per_second: float | None,
+    peak_source: str,
+) -> dict[str, Any]:
+    """Roofline and distributions as a result keeps them, without the ops that take little time."""
+    computing = [op for op in ops if not op.kind and op.seconds and op.flops and op.intensity]
+    return {
+        "peak_flops_per_second": peak_flops_per_second,
+        "peak_bytes_per_second": peak_bytes_per_second,
+        "peak_source": peak_source or None,
+        "ops": [
+            {
+                "op": op.name,
+                "layer": op.scope,
+                "seconds_per_step": round(op.seconds, 9),
+                "flops_per_byte": _short(op.intensity or 0.0),
+                "flops_per_second": _short(op.flops / op.seconds),
+                "has_products": bool(op.product_flops),
+            }
+            for op in computing[:MOST_OPS]
+        ],
+        "peak_use_cdf": _thinned(peak_use_cdf(ops)),
+        "throughput_cdf": _thinned(throughput_cdf(ops)),
+    }
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """The last point of each of so many equal shares of the time: no share is wrong by more."""
+    kept = {math.ceil(share * MOST_POINTS - 1e-9): (value, share) for value, share in points}
+    return [[_short(value), round(share, 6)] for value, share in kept.values()]
+
+
+def _short(value: float) -> float:
+    """Six digits: a log should not grow by what nobody sees."""
+    return float(f"{value:.6g}")

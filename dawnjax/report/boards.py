@@ -6,23 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dawnjax.analysis import leaderboard as ranking
 from dawnjax.analysis.cost import price_table
 from dawnjax.analysis.our_runs import FINE_TUNED
-from dawnjax.analysis.tables import Column, Table
-from dawnjax.report import plots, svg, words
-from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Section
-from dawnjax.report.table_view import (
-    COMPILATION_HEAD,
-    CellView,
-    HeadView,
-    Reasons,
-    TableView,
-    compilation_cell,
-    hardware,
-    label,
-    number_cell,
-    records_of,
-    view,
-)
+from dawnjax.page import plots, svg, words
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Column, Table
+from dawnjax.page.view import CellView, HeadView, Reasons, TableView, number_cell, view
+from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, hardware, label
 from dawnjax.results.entries import Entry, Target
 from dawnjax.tasks.metric import KNOWN_METRICS
 
@@ -191,7 +179,7 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
 
 def board_view(board: Board) -> TableView:
     """Makes the view of a leaderboard with both ranks; complete without any sorting."""
-    records = records_of(board.by_time)
+    records = board.by_time.records()
     reasons = Reasons()
     columns = [
         *_ranked_columns(board, records, reasons),
@@ -221,7 +209,7 @@ def _ranked_columns(
     board: Board, records: Sequence[dict], reasons: Reasons
 ) -> Iterator[_ColumnView]:
     """Yields the columns of ranks, the entry, its time, compilation and cost."""
-    by_cost = {_place(row): row for row in records_of(board.by_cost)}
+    by_cost = {_place(row): row for row in board.by_cost.records()}
     time_apart, cost_apart = _any_apart(records), _any_apart(list(by_cost.values()))
     training = board.kind == "training"
 
@@ -298,7 +286,7 @@ def _any_priced(records: Sequence[dict]) -> bool:
 
 def cost_figure(board: Board, number: int) -> Figure | None:
     """Draws cost against time of a training benchmark, if three entries or more have both."""
-    rows = [row for row in records_of(board.by_time) if row["rank"] is not None]
+    rows = [row for row in board.by_time.records() if row["rank"] is not None]
     both = [row for row in rows if row["cost_usd"] and row["seconds"]]
     if board.kind != "training" or len(both) < 3:
         return None

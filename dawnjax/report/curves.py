@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, mean_compile_seconds, what
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
-from dawnjax.analysis.tables import Cell, Column, Table
 from dawnjax.analysis.thresholds import (
     ThresholdTime,
     learning_curve,
@@ -13,20 +12,12 @@ from dawnjax.analysis.thresholds import (
     seconds_or_why,
     time_to_threshold,
 )
-from dawnjax.report import plots, svg, words
+from dawnjax.page import plots, svg, words
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Cell, Column, Table
+from dawnjax.page.view import CellView, HeadView, TableView, number_cell
 from dawnjax.report.boards import scope, with_target
-from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Section
-from dawnjax.report.table_view import (
-    COMPILATION_HEAD,
-    CellView,
-    HeadView,
-    TableView,
-    compilation_cell,
-    label,
-    labels_apart,
-    number_cell,
-)
+from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, label, labels_apart
 from dawnjax.results.entries import Entry, Target, Trial
 from dawnjax.tasks.metric import KNOWN_METRICS
 

@@ -1,119 +1,15 @@
-"""Tables as the page shows them: numbers in words, with a reason where a number is missing."""
+"""Entries on a page: their short names, their hardware, and why a number of theirs is missing."""
 
 import dataclasses
 import re
-import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from dawnjax.analysis.cost import system_price
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, compile_seconds, mean_compile_seconds
-from dawnjax.analysis.tables import Cell, Column, Table
-from dawnjax.report import words
+from dawnjax.page import words
+from dawnjax.page.table import Table
+from dawnjax.page.view import CellView, HeadView, Naming, Record, TableView, number_cell, view
 from dawnjax.results.entries import Entry
-
-MOST_ROWS = 60
-"""Rows of a table on the page, leaderboards excepted; the table's file has all rows."""
-
-MOST_REASONS = 12
-"""Reasons below a table; further ones are in the table of warnings."""
-
-
-@dataclasses.dataclass(frozen=True)
-class CellView:
-    """A cell as it is shown.
-
-    Attributes:
-      text: In words.
-      small: A second line in small letters.
-      sort: What to sort by: a number as text, or empty for the text itself.
-      kind: `number`, `text`, `date` or `null`.
-      mark: Letter of the reason below the table; empty for none.
-    """
-
-    text: str
-    small: str = ""
-    sort: str = ""
-    kind: str = "text"
-    mark: str = ""
-
-
-def number_cell(value: float, text: str, small: str = "") -> CellView:
-    """The cell of a number, sorted by its exact value."""
-    return CellView(text, small, sort=repr(value), kind="number")
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadView:
-    """The head of a column.
-
-    Attributes:
-      text: In words.
-      small: Its unit or what it is, in small letters.
-      number: Whether its cells are numbers, which stand to the right.
-      rank: `time` or `cost` where its cells are ranks, which a cut-off day changes; else empty.
-    """
-
-    text: str
-    small: str = ""
-    number: bool = False
-    rank: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TableView:
-    """A table as it is shown.
-
-    Attributes:
-      name: Of the table it is from, whose files hold all rows and columns.
-      caption: Its title.
-      heads: Of the columns; the first column names the row.
-      rows: Each as long as `heads`.
-      reasons: (letter, reason) of the cells without a number.
-      notes: What a reader should know.
-      total: Rows of the table, of which `rows` may be a part.
-      sortable: Whether the page may sort and filter it.
-      dates: The date of each row, where the table can be cut at a day; else empty.
-      header: The column whose cell names its row.
-    """
-
-    name: str
-    caption: str
-    heads: tuple[HeadView, ...]
-    rows: tuple[tuple[CellView, ...], ...]
-    reasons: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
-    total: int = 0
-    sortable: bool = False
-    dates: tuple[str, ...] = ()
-    header: int = 0
-
-
-class Reasons:
-    """Letters for reasons, the same reason the same letter."""
-
-    def __init__(self) -> None:
-        self._letters: dict[str, str] = {}
-
-    def mark(self, reason: str) -> str:
-        """Letter of a reason; `*` for all after the last letter."""
-        if not reason:
-            return ""
-        if reason not in self._letters:
-            if len(self._letters) >= MOST_REASONS:
-                return "*"
-            self._letters[reason] = string.ascii_lowercase[len(self._letters)]
-        return self._letters[reason]
-
-    def listed(self) -> tuple[tuple[str, str], ...]:
-        """Lists (letter, reason) in the order of the letters."""
-        return tuple((letter, reason) for reason, letter in self._letters.items())
-
-
-def records_of(table: Table) -> list[dict[str, Any]]:
-    """Rows by column name, untyped."""
-    return list(table.records())
-
 
 _KEY = ("suite", "benchmark", "source")
 """The columns of `key_of`."""
@@ -207,98 +103,41 @@ def _parts(entry: Entry) -> tuple[str, ...]:
     return tuple(filter(None, [entry.benchmark, *fields, f"on {entry.system}", entry.distinction]))
 
 
-def shown(cell: Cell, column: Column) -> CellView:
-    """Cell in words, without the reason of a null."""
-    if cell is None:
-        return CellView(words.NOT_KNOWN, kind="null")
-    if isinstance(cell, bool):
-        return CellView("yes" if cell else "no", sort=str(int(cell)))
-    if isinstance(cell, str):
-        if not cell:
-            return CellView("not given", kind="null")
-        return CellView(cell, kind="text" if column.kind == "text" else "null")
-    if column.kind == "fraction":
-        text = words.percent(cell)
-    elif column.unit in ("s", "h"):
-        text = words.duration(cell * (3600 if column.unit == "h" else 1))
-    elif column.unit in ("USD", "USD/h"):
-        text = words.usd(cell) + ("/h" if column.unit == "USD/h" else "")
-    elif column.unit == "x":
-        text = words.times(cell)
-    else:
-        text = words.number(cell)
-    return number_cell(cell, text)
-
-
-def view(
+def entry_view(
     table: Table,
+    entries: Iterable[Entry],
     columns: Sequence[str] | None = None,
     *,
-    entries: Mapping[tuple[str, ...], Entry] | None = None,
-    why: Callable[[Entry | None, str, Mapping[str, Cell]], str] | None = None,
     caption: str = "",
-    keep: Callable[[Mapping[str, Any]], bool] | None = None,
+    keep: Callable[[Record], bool] | None = None,
 ) -> TableView:
-    """Makes the view of a table.
-
-    Columns `X_low` and `X_high` are shown as the interval of `X`; the columns that tell entries
-    apart as one, the entry's label over its source. Compilation is left out where none is known.
+    """View of a table of entries: the columns that identify one are its label, over its source.
 
     Args:
-      table: From the analysis.
-      columns: Names of those to show, in this order; all if None.
-      entries: By `key_of`, for labels and reasons.
-      why: From an entry, a column and the row to why there is no number.
+      table: With the columns `WHAT`.
+      entries: Those of the table.
+      columns: Names of further columns to show; all if None.
       caption: Instead of the table's title.
       keep: Which rows to show; all if None.
     """
-    by_name = {column.name: column for column in table.columns}
-    identity = [column.name for column in WHAT]
-    keyed = entries if all(name in by_name for name in identity) else None
-    intervals = {name for name in by_name if f"{name}_low" in by_name and f"{name}_high" in by_name}
-    hidden = {f"{name}{end}" for name in intervals for end in ("_low", "_high")}
-    hidden |= set(identity) if keyed is not None else set()
-    records = [record for record in records_of(table) if keep is None or keep(record)]
-    if all(record.get(COMPILATION.name) is None for record in records):
-        hidden.add(COMPILATION.name)
-    names = [name for name in (columns or by_name) if name not in hidden]
-    reasons = Reasons()
+    keyed = by_key(entries)
 
-    def cell_of(entry: Entry | None, record: dict[str, Any], name: str) -> CellView:
-        cell = shown(record[name], by_name[name])
-        if name in intervals and cell.kind == "number":
-            return dataclasses.replace(cell, small=interval(record, name, by_name[name]))
-        if record[name] is None:
-            reason = why(entry, name, record) if why else ""
-            return dataclasses.replace(cell, mark=reasons.mark(reason))
-        return cell
+    def entry_of(record: Record) -> Entry | None:
+        return keyed.get(tuple(record[name] for name in _KEY))
 
-    rows = []
-    for record in records[:MOST_ROWS]:
-        entry = None if keyed is None else keyed.get(tuple(record[name] for name in _KEY))
-        first = [entry_cell(entry, record)] if keyed is not None else []
-        rows.append((*first, *(cell_of(entry, record, name) for name in names)))
-    heads = [HeadView("entry")] if keyed is not None else []
-    heads += [head(by_name[name], "95% interval" if name in intervals else "") for name in names]
-    return TableView(
-        name=table.name,
-        caption=caption or table.title,
-        heads=tuple(heads),
-        rows=tuple(rows),
-        reasons=reasons.listed(),
-        notes=table.notes,
-        total=len(table.rows),
+    identity = tuple(column.name for column in WHAT)
+    return view(
+        table,
+        columns,
+        naming=Naming("entry", identity, lambda record: entry_cell(entry_of(record), record)),
+        why=lambda name, record: why_null(entry_of(record), name),
+        caption=caption,
+        keep=keep,
+        hide_empty=(COMPILATION.name,),
     )
 
 
-def head(column: Column, small: str = "") -> HeadView:
-    """Head of a column; units that each cell shows are not repeated."""
-    if column.unit and column.unit not in ("s", "h", "x", "USD", "USD/h"):
-        small = f"{column.unit} {small}".strip()
-    return HeadView(column.label or column.name, small, column.kind not in ("text", "flag"))
-
-
-def entry_cell(entry: Entry | None, record: Mapping[str, Cell]) -> CellView:
+def entry_cell(entry: Entry | None, record: Record) -> CellView:
     """Cell that names a row's entry."""
     if entry is None:
         return CellView(str(record.get("system") or record["source"]), str(record["source"]))
@@ -333,7 +172,7 @@ def hardware(entry: Entry) -> str:
     return f"{many}{entry.hardware or entry.system}{hosts}"
 
 
-def why_null(entry: Entry | None, name: str, record: Mapping[str, Cell]) -> str:
+def why_null(entry: Entry | None, name: str) -> str:
     """Reason why a cell of an entry's table has no number; empty where it is not known."""
     if entry is None:
         return ""
@@ -398,12 +237,3 @@ def with_labels(
                 cells[places.index(by_name[column])] = CellView(text)
         rows.append(tuple(cells))
     return dataclasses.replace(shown, rows=tuple(rows))
-
-
-def interval(record: Mapping[str, Cell], name: str, column: Column) -> str:
-    """The interval of a column in words; empty where a row has none."""
-    low, high = record[f"{name}_low"], record[f"{name}_high"]
-    if not isinstance(low, int | float):
-        return ""
-    upper = shown(high, column).text if isinstance(high, int | float) else "no bound"
-    return f"{shown(low, column).text} to {upper}"

@@ -8,12 +8,12 @@ import statistics
 from collections.abc import Sequence
 
 from dawnjax.analysis.our_runs import OurRun, data_name, target_of
-from dawnjax.analysis.tables import Cell, Column, Table, row_of
-from dawnjax.report import figures, svg, words
+from dawnjax.page import svg, words
+from dawnjax.page.rows import Row, draw_bars
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Cell, Column, Table, row_of
+from dawnjax.page.view import CellView, HeadView, TableView, view
 from dawnjax.report.curves import quality
-from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Section
-from dawnjax.report.table_view import CellView, HeadView, TableView, view
 from dawnjax.runs.clock import PHASES
 
 MOST_BARS = 30
@@ -47,7 +47,7 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
         names.append("compile_seconds_in_time_to_accuracy")
     names += ["total_seconds_to_accuracy", "train_seconds", "epochs", "best"]
     names += ["examples_per_second", "cost_usd"]
-    shown = view(results, names, why=lambda _, name, row: _why(name, row))
+    shown = view(results, names, why=_why)
     return Section(
         name="runs",
         title="Our runs",
@@ -240,7 +240,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
                 statistics.fmean(float(run.result.phases.get(phase, 0.0)) for run in members)
                 for phase in PHASES
             )
-            bars.append(figures.Row(label, name if each else "", parts, words.duration(sum(parts))))
+            bars.append(Row(label, name if each else "", parts, words.duration(sum(parts))))
     left_out = tuple((bar.label, "too many bars for one figure") for bar in bars[MOST_BARS:])
     bars = bars[:MOST_BARS]
     axis = svg.Axis("time", words.duration, svg.time_ticks, zero=True)
@@ -261,7 +261,7 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
             "All seconds from the start of the program to its end, restarts included."
             + ("" if each else " Means over the runs of an experiment.")
         ),
-        draw=lambda width: figures.draw_bars(bars, PHASES, axis, width),
+        draw=lambda width: draw_bars(bars, PHASES, axis, width),
         left_out=left_out,
         tables=("phases",),
     )

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.tables import Cell, Column, Table
-from dawnjax.report import figures, svg, words
-from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Section
-from dawnjax.report.table_view import view
+from dawnjax.page import svg, words
+from dawnjax.page.rows import Row, draw_bars
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Cell, Column, Table
+from dawnjax.page.view import view
 
 MOST_BARS = 24
 MOST_LOSSES = 10
@@ -157,7 +157,7 @@ def _is_told(table: Table, column: Column) -> bool:
 
 def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
     rows = [
-        figures.Row(_label(run, host), "", parts, words.duration(sum(parts)))
+        Row(_label(run, host), "", parts, words.duration(sum(parts)))
         for run, host in hosts
         if (parts := _parts_of(host))
     ]
@@ -177,7 +177,7 @@ def _parts_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
         title="A step of each host, in parts",
         summary=f"{summary}.",
         caption="Steps traced after the target was reached; they count in no time to accuracy.",
-        draw=lambda width: figures.draw_bars(shown, names, _STEP, width),
+        draw=lambda width: draw_bars(shown, names, _STEP, width),
         left_out=tuple((row.label, "too many bars for one figure") for row in rows[MOST_BARS:]),
         tables=("hosts",),
     )
@@ -226,7 +226,7 @@ def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
         if before is None or sum(_parts_of(host)) > sum(_parts_of(before[1])):
             slowest[run.name] = (run, host)
     rows = [
-        figures.Row(name, _label(run, host), (seconds - lost, lost), words.duration(seconds))
+        Row(name, _label(run, host), (seconds - lost, lost), words.duration(seconds))
         for run, host in slowest.values()
         for name, seconds, lost in _losses(host)[:MOST_LOSSES_DRAWN]
     ]
@@ -243,7 +243,7 @@ def _losses_figure(hosts: Sequence[tuple[OurRun, Host]]) -> Figure:
             "Of each run, the host with the longest step. The least time of an op is the longer "
             "of two: its FLOPs at the peak, and its bytes at the memory's bandwidth."
         ),
-        draw=lambda width: figures.draw_bars(shown, ("least time", "lost"), _STEP, width),
+        draw=lambda width: draw_bars(shown, ("least time", "lost"), _STEP, width),
         left_out=tuple((row.group, "too many bars for one figure") for row in rows[len(shown) :]),
         tables=("losses_of_ops",),
     )

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from dawnjax.analysis.tables import Column, Table
-from dawnjax.report import figures, svg, words
-from dawnjax.report.figures import Figure
+from dawnjax.page import svg, words
+from dawnjax.page.rows import Row, draw_strips
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Column, Table
+from dawnjax.page.view import view
 from dawnjax.report.inputs import ReadStudy
-from dawnjax.report.sections import Section
-from dawnjax.report.table_view import view
 from dawnjax.study.figures import ArmFigures
 
 _QUESTIONS = {
@@ -59,7 +59,7 @@ def _section(read: ReadStudy, number: int) -> Section:
 def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
     """The time of each trial that reached, with the arm's expected time and its interval."""
     rows = [
-        figures.Row(
+        Row(
             label=arm.arm,
             group="",
             values=tuple(seconds for seconds, _ in _reached(arm)),
@@ -85,7 +85,7 @@ def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
             "of all trials over the number that reached. The bar is its 95 % interval, given from "
             f"5 trials on, and from 20 where a trial did not reach. On {'; '.join(machines)}."
         ),
-        draw=lambda width: figures.draw_strips(rows, axis, width),
+        draw=lambda width: draw_strips(rows, axis, width),
         left_out=left_out,
         tables=(f"study_{number}",),
     )

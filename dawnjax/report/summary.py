@@ -6,29 +6,21 @@ from collections.abc import Sequence
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.entry_tables import overview_table, summaries, warnings_table
 from dawnjax.analysis.paper import AGREES, DISAGREES, NO_LOGS
-from dawnjax.analysis.tables import Table
-from dawnjax.report import figures, svg, words
+from dawnjax.page import svg, words
+from dawnjax.page.rows import Row, draw_strips
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Table
+from dawnjax.page.view import MOST_ROWS, CellView, HeadView, Reasons, TableView, number_cell
 from dawnjax.report.boards import SUITE_NAMES, Board
-from dawnjax.report.figures import Figure
 from dawnjax.report.inputs import Inputs
-from dawnjax.report.sections import Section
-from dawnjax.report.systems import pairs_of
-from dawnjax.report.table_view import (
+from dawnjax.report.labels import (
     COMPILATION_HEAD,
-    MOST_ROWS,
-    CellView,
-    HeadView,
-    Reasons,
-    TableView,
-    by_key,
     compilation_cell,
+    entry_view,
     hardware,
     label,
-    number_cell,
-    records_of,
-    view,
-    why_null,
 )
+from dawnjax.report.systems import pairs_of
 from dawnjax.results.entries import Entry
 
 MOST_ENTRIES_NAMED = 3
@@ -123,7 +115,7 @@ def warnings_section(inputs: Inputs) -> Section | None:
     table = warnings_table(inputs.entries)
     overview = overview_table(inputs.entries)
     grouped: dict[tuple[str, str, str], list[str]] = {}
-    for record in records_of(table):
+    for record in table.records():
         key = (str(record["kind"]), str(record["field"] or ""), str(record["text"]))
         grouped.setdefault(key, []).append(f"{record['benchmark']} {record['source']}".strip())
     rows = []
@@ -160,7 +152,7 @@ def warnings_section(inputs: Inputs) -> Section | None:
         rows=tuple(rows[: 2 * MOST_ROWS]),
         total=len(rows),
     )
-    folded = [view(overview, entries=by_key(inputs.entries), why=why_null)]
+    folded = [entry_view(overview, inputs.entries)]
     return Section(
         name="warnings",
         title="Warnings, and what is not known",
@@ -200,7 +192,7 @@ _VERDICT_SIGNS = {AGREES: "✓ ", DISAGREES: "✗ ", NO_LOGS: "– "}
 def _paper_view(table: Table) -> TableView:
     reasons = Reasons()
     rows = []
-    for record in records_of(table):
+    for record in table.records():
         value, unit = record["recomputed"], str(record["unit"] or "")
         if isinstance(value, int | float):
             text = f"{words.plain(float(f'{value:.5g}'))} {unit}".strip()
@@ -252,11 +244,11 @@ def _overview_figure(all_boards: Sequence[Board]) -> Figure | None:
     """Draws the time of each ranked training entry, one row for each benchmark."""
     rows = []
     for board in all_boards:
-        ranked = [r for r in records_of(board.by_time) if r["rank"] is not None and r["seconds"]]
+        ranked = [r for r in board.by_time.records() if r["rank"] is not None and r["seconds"]]
         if board.kind != "training" or not ranked:
             continue
         rows.append(
-            figures.Row(
+            Row(
                 label=board.title,
                 group="",
                 values=tuple(record["seconds"] for record in ranked),
@@ -282,7 +274,7 @@ def _overview_figure(all_boards: Sequence[Board]) -> Figure | None:
         )
         + ".",
         caption="A dot is an entry. At the right: the fastest time, and the number of entries.",
-        draw=lambda width: figures.draw_strips(rows, axis, width),
+        draw=lambda width: draw_strips(rows, axis, width),
         tables=("leaderboards_by_time",),
     )
 
@@ -297,14 +289,14 @@ def best_view(all_boards: Sequence[Board]) -> TableView | None:
     compiled = any(
         row["compile_seconds"] is not None
         for board in all_boards
-        for row in records_of(board.by_time)
+        for row in board.by_time.records()
     )
     for board in all_boards:
         if board.kind != "training":
             continue
         fast, cheap = board.best("time"), board.best("cost")
-        whys = sorted({str(row["remark"]) for row in records_of(board.by_time) if row["remark"]})
-        ranked = sum(row["rank"] is not None for row in records_of(board.by_time))
+        whys = sorted({str(row["remark"]) for row in board.by_time.records() if row["remark"]})
+        ranked = sum(row["rank"] is not None for row in board.by_time.records())
         all_of_them = len(board.by_time.rows)
         counted = f"{ranked} of {all_of_them} ranked"
         cells = [CellView(board.title, counted)]

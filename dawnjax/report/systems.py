@@ -5,22 +5,12 @@ from collections.abc import Sequence
 from dawnjax.analysis.comparison import speedup, speedup_table
 from dawnjax.analysis.counts import counts_table
 from dawnjax.analysis.scaling import scaling, scaling_table, seconds_of, series
-from dawnjax.analysis.tables import Table
-from dawnjax.report import plots, svg, words
+from dawnjax.page import plots, svg, words
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Table
+from dawnjax.page.view import CellView, HeadView, TableView, number_cell, view
 from dawnjax.report.boards import scope
-from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Section
-from dawnjax.report.table_view import (
-    CellView,
-    HeadView,
-    TableView,
-    key_of,
-    label,
-    number_cell,
-    records_of,
-    view,
-    with_labels,
-)
+from dawnjax.report.labels import key_of, label, with_labels
 from dawnjax.results.entries import Entry
 
 MOST_NUMBERED = 30
@@ -145,6 +135,7 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
                 + ["compile_seconds", "speedup", "efficiency", "gap_from_linear"]
                 + ["throughput_efficiency", "epochs_ratio"],
                 why=_why_not_scaled,
+                hide_empty=("compile_seconds",),
             ),
         ),
         tables=(table,),
@@ -217,7 +208,7 @@ def _pivot(table: Table, field: str, caption: str) -> TableView:
     """Counts entries of each suite and benchmark, with one column for each value of a field."""
     sums: dict[tuple[str, str], dict[str, int]] = {}
     totals: dict[str, int] = {}
-    for record in records_of(table):
+    for record in table.records():
         key = (str(record["suite"]), f"{record['benchmark']}, {record['kind']}")
         value, number = str(record[field]), int(record["entries"] or 0)
         of_key = sums.setdefault(key, {})
@@ -262,7 +253,7 @@ def _short(entry: Entry) -> str:
     return f"{words.shortened(system, 24)} ({entry.num_accelerators})"
 
 
-def _why_not_scaled(_: Entry | None, name: str, record) -> str:
+def _why_not_scaled(name: str, record) -> str:
     if name in ("throughput_efficiency", "epochs_ratio"):
         return "epochs are not known"
     if name == "global_batch_size":
@@ -270,7 +261,7 @@ def _why_not_scaled(_: Entry | None, name: str, record) -> str:
     return ""
 
 
-def _why_no_speedup(_: Entry | None, name: str, record) -> str:
+def _why_no_speedup(name: str, record) -> str:
     if name.endswith("batch_size"):
         return "the results tell no one batch size of the whole job"
     if name == "tta_speedup":

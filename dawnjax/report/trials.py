@@ -9,26 +9,13 @@ from dawnjax.analysis.comparison import compare_table
 from dawnjax.analysis.entry_tables import epochs_table, stability_table, summaries
 from dawnjax.analysis.leaderboard import ranking_seconds
 from dawnjax.analysis.resampling import FEWEST_TRIALS
-from dawnjax.analysis.tables import Table
-from dawnjax.report import figures, svg, words
+from dawnjax.page import svg, words
+from dawnjax.page.rows import Row, draw_pairs, draw_strips
+from dawnjax.page.section import Figure, Section
+from dawnjax.page.table import Table
+from dawnjax.page.view import CellView, HeadView, Reasons, TableView, interval, shown
 from dawnjax.report.boards import scope
-from dawnjax.report.figures import Figure
-from dawnjax.report.sections import Section
-from dawnjax.report.table_view import (
-    CellView,
-    HeadView,
-    Reasons,
-    TableView,
-    by_key,
-    interval,
-    key_of,
-    label,
-    labels_by_key,
-    records_of,
-    shown,
-    view,
-    why_null,
-)
+from dawnjax.report.labels import by_key, entry_view, key_of, label, labels_by_key
 from dawnjax.results.entries import Entry
 from dawnjax.results.trial_summary import Summary
 
@@ -47,12 +34,11 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
     if not any(summary.trials > 1 for _, summary in summaries(entries)):
         return None
     figure = _stability_figure(table, entries)
-    shown_table = view(
+    shown_table = entry_view(
         table,
+        entries,
         ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"]
         + ["compile_seconds"],
-        entries=by_key(entries),
-        why=why_null,
         caption="Entries of two trials or more",
         keep=lambda record: (record["trials"] or 0) > 1,
     )
@@ -87,7 +73,7 @@ class _Strip(NamedTuple):
     """
 
     cv: float
-    row: figures.Row
+    row: Row
     sentence: str
 
 
@@ -95,7 +81,7 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
     """Draws each trial against the mean of its entry; None where no two trials reached."""
     keyed, names = by_key(entries), labels_by_key(entries)
     strips, left_out = [], []
-    for record in records_of(table):
+    for record in table.records():
         entry = keyed[(record["suite"], record["benchmark"], record["source"])]
         summary = entry.summary
         if (record["trials"] or 0) < 2:
@@ -121,7 +107,7 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
             "have. At the right: coefficient of variation, and trials that reached of all."
             + (f" The {MOST_ROWS} entries that vary most." if cut else "")
         ),
-        draw=lambda width: figures.draw_strips(rows, axis, width),
+        draw=lambda width: draw_strips(rows, axis, width),
         left_out=tuple(left_out),
         tables=("stability",),
     )
@@ -136,7 +122,7 @@ def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any])
     cv = words.percent(summary.cv or 0.0)
     times = [t.time_to_accuracy_seconds for t in entry.trials]
     differences = [(time, time / mean - 1) for time in times if time is not None]
-    row = figures.Row(
+    row = Row(
         label=name,
         group=scope(entry.suite, entry.round, entry.benchmark),
         values=tuple(difference for _, difference in differences),
@@ -170,12 +156,11 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
     pairs.sort(key=lambda pair: pair.group)
     more = sum(epochs > time for epochs, time in (pair.values for pair in pairs))
     figure = _epochs_figure(pairs, left_out, cut)
-    shown_table = view(
+    shown_table = entry_view(
         table,
+        entries,
         ["reached", "epochs_mean", "epochs_std", "seconds_per_epoch_mean"]
         + ["seconds_per_epoch_std", "ratio_of_cvs"],
-        entries=by_key(entries),
-        why=why_null,
         caption="Entries of which two trials or more reached",
         keep=lambda record: (record["reached"] or 0) > 1,
     )
@@ -194,7 +179,7 @@ def epochs_section(entries: Sequence[Entry]) -> Section | None:
 
 def _pairs_of_variations(
     several: Sequence[tuple[Entry, Summary]],
-) -> tuple[list[figures.Row], list[tuple[str, str]]]:
+) -> tuple[list[Row], list[tuple[str, str]]]:
     """Rows of (CV of the epochs, CV of the time per epoch), and what lacks one of the two."""
     pairs, left_out = [], []
     names = labels_by_key([entry for entry, _ in several])
@@ -209,7 +194,7 @@ def _pairs_of_variations(
         time_cv = summary.seconds_per_epoch_std / summary.seconds_per_epoch_mean
         ratio = summary.ratio_of_cvs
         pairs.append(
-            figures.Row(
+            Row(
                 label=names[key_of(entry)],
                 group=scope(entry.suite, entry.round, entry.benchmark),
                 values=(epochs_cv, time_cv),
@@ -220,7 +205,7 @@ def _pairs_of_variations(
 
 
 def _epochs_figure(
-    pairs: Sequence[figures.Row], left_out: Sequence[tuple[str, str]], cut: bool
+    pairs: Sequence[Row], left_out: Sequence[tuple[str, str]], cut: bool
 ) -> Figure | None:
     """Draws the variation of epochs beside that of the time per epoch; `cut` if not of all."""
     if not pairs:
@@ -241,7 +226,7 @@ def _epochs_figure(
             "first over the second."
             + (f" The {MOST_ROWS} entries whose epochs vary most." if cut else "")
         ),
-        draw=lambda width: figures.draw_pairs(pairs, names, axis, width),
+        draw=lambda width: draw_pairs(pairs, names, axis, width),
         left_out=tuple(left_out),
         tables=("epochs",),
     )
@@ -285,7 +270,7 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
     columns = {column.name: column for column in table.columns}
     reasons = Reasons()
     rows = []
-    for record in records_of(table):
+    for record in table.records():
         benchmark = str(record["benchmark"])
         cells = [
             CellView(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.report.page import Report
+from dawnjax.report.contents import Report
 
 PAGE = "index.html"
 TABLES = "tables"

@@ -25,7 +25,6 @@ from dawnjax.analysis.leaderboard import (
     up_to,
 )
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.report.table_view import records_of
 from dawnjax.results.entries import Entry, Inference, Target
 
 P3 = Price(name="p3.16xlarge", usd_per_hour=20.0, unit="host", date="2018-01-01", source="here")
@@ -64,7 +63,7 @@ def test_ranks_that_are_not_told_apart_are_spans():
         ["slow", 3, 2, 3],
     ]
     assert RULE in table.notes
-    few, ten, _ = records_of(table)
+    few, ten, _ = table.records()
     assert (few["seconds_low"], few["seconds_high"]) == (None, None)
     assert 0.583 < ten["seconds_low"] < 0.589 < ten["seconds_high"] < 0.595
     by_cost = leaderboard(entries, "ImageNet", by="cost")
@@ -75,7 +74,7 @@ def test_ranks_that_are_not_told_apart_are_spans():
     ]
     # What a failure costs is not told by trials that all reached: only then is there no interval.
     failing = entry_of([1.0] * 9 + [None], total=5.0, source="f", suite="dawnjax")
-    (row,) = records_of(leaderboard([failing], "ImageNet"))
+    (row,) = leaderboard([failing], "ImageNet").records()
     assert row["seconds"] == pytest.approx(14 / 9) and row["seconds_low"] < 14 / 9
 
 

@@ -16,8 +16,8 @@ from made_runs import write_run
 
 from dawnjax import analysis
 from dawnjax.analysis.entry_checks import with_summary_of_trials
-from dawnjax.analysis.tables import Column, Table, write_tables
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.page.table import Column, Table, write_tables
 from dawnjax.results.entries import Entry, read_entries
 from dawnjax.text import escaped
 

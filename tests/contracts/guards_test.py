@@ -262,11 +262,13 @@ WITHOUT_JAX = [
     "dawnjax.analysis",
     "dawnjax.analysis.paper",
     "dawnjax.commands.report",
-    "dawnjax.report.page",
+    "dawnjax.report.contents",
     "dawnjax.report.writing",
     "dawnjax.commands.profile",
     "dawnjax.machine.hardware",
+    "dawnjax.page.html",
     "dawnjax.profile.figures",
+    "dawnjax.profile.tables",
     "dawnjax.profile.host_profile",
 ]
 

@@ -145,5 +145,5 @@ def files_of(package: Path) -> set[str]:
         for name in names
         if Path(folder).name != "__pycache__"
     }
-    assert {"__main__.py", "models/resnet.py", "report/templates/page.css"} <= names
+    assert {"__main__.py", "models/resnet.py", "page/templates/page.css"} <= names
     return names

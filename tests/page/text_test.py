@@ -14,11 +14,12 @@ from made_runs import write_run
 from dawnjax.__main__ import run_command
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import parse_request
-from dawnjax.report import inputs, page, writing
+from dawnjax.page.words import rounded
+from dawnjax.report import contents, inputs, writing
 from dawnjax.report.privacy import Redactor
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog
-from dawnjax.text import escaped, rounded, spreadsheet_cell, without_secrets
+from dawnjax.text import escaped, spreadsheet_cell, without_secrets
 
 SECRET, PATH, HOST = "[secret left out]", "[path left out]", "[host left out]"
 
@@ -198,7 +199,7 @@ def test_nothing_that_is_shown_steers_its_reader(tmp_path, capsys):
         )
         for entry in some_entries()
     ]
-    report = page.make(inputs.Inputs(tuple(entries), problems=(STEERING,)), title=STEERING)
+    report = contents.make(inputs.Inputs(tuple(entries), problems=(STEERING,)), title=STEERING)
     files = writing.write(report, tmp_path / "out")
     run = write_run(tmp_path / f"run{STEERING[-1]}")
     (run / "log" / "process_00000.jsonl").write_text(STEERING)

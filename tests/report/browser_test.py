@@ -13,7 +13,7 @@ from browser import opened
 from made_reports import some_entries
 from made_runs import write_run
 
-from dawnjax.report import inputs, page
+from dawnjax.report import contents, inputs
 
 RUN = "document.documentElement.dataset.ran=1"
 AWAY = "http://hostile.invalid"
@@ -139,7 +139,7 @@ def hostile_page(payload: str, run: Any) -> str:
     hostile = inputs.Inputs(
         entries=tuple(entries), runs=(run._replace(result=result, **texts),), problems=(payload,)
     )
-    return page.make(hostile, title=payload).html
+    return contents.make(hostile, title=payload).html
 
 
 PROBE = """<meta charset="utf-8"><pre id="told"></pre>%s<script>

@@ -17,12 +17,13 @@ from dawnjax.__main__ import main, run_command
 from dawnjax.analysis import entry_checks
 from dawnjax.analysis.entry_tables import WARM
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.report import inputs, page, words, writing
+from dawnjax.page import words
+from dawnjax.report import contents, inputs, writing
 from dawnjax.results.entries import write_entries
 
 
 @pytest.fixture(scope="module")
-def report() -> page.Report:
+def report() -> contents.Report:
     return some_report()
 
 
@@ -40,7 +41,7 @@ def test_a_negative_time_or_cost_is_refused_by_name(tmp_path, field):
 def test_formulas_do_not_reach_a_spreadsheet(tmp_path):
     formula = '=HYPERLINK("x","y")'
     entries = [dataclasses.replace(e, submitter=formula, model=formula) for e in some_entries()]
-    writing.write(page.make(inputs.Inputs(tuple(entries))), tmp_path)
+    writing.write(contents.make(inputs.Inputs(tuple(entries))), tmp_path)
     for file in sorted((tmp_path / "tables").glob("*.csv")):
         for row in csv.reader(io.StringIO(file.read_bytes().decode(), newline="")):
             assert not [cell for cell in row if cell.startswith("=")], file.name
@@ -48,7 +49,7 @@ def test_formulas_do_not_reach_a_spreadsheet(tmp_path):
 
 
 def test_the_same_inputs_give_the_same_bytes(report, tmp_path):
-    again = page.make(inputs.Inputs(tuple(some_entries())))
+    again = contents.make(inputs.Inputs(tuple(some_entries())))
     assert again.html == report.html
     first, second = tmp_path / "one", tmp_path / "two"
     write_entries(tmp_path / "e.jsonl", some_entries())

@@ -3,7 +3,8 @@
 import html
 import re
 
-from dawnjax.report import figures, plots, svg, words
+from dawnjax.page import plots, svg, words
+from dawnjax.page.rows import NARROW, WIDE, Row, draw_bars, draw_pairs, draw_strips
 
 
 def test_times_and_numbers_in_words():
@@ -71,35 +72,35 @@ def test_each_mark_tells_whose_it_is_and_its_values_with_units():
     quartiles = ((60.0, 0.5, 0.4, 0.6), (120.0, 0.93456, 0.93456, 0.93456))
     lines = [plots.Line("short", quartiles, name="a <whole> name"), plots.Line("", ((90.0, 0.7),))]
     lines.append(plots.Line("", ((90.0, 0.6),), name="grey"))
-    for width in (figures.WIDE, figures.NARROW):
+    for width in (WIDE, NARROW):
         assert titles(plots.draw_lines(lines, x, y, width)) == [
             ["grey", "time: 1 min 30 s", "accuracy: 60%"],
             ["a <whole> name", "time: 1 min", "accuracy: 50%", "half of the trials: 40% to 60%"],
             ["a <whole> name", "time: 2 min", "accuracy: 93.46%"],
         ]
     point = plots.Point(60.0, 0.25, "", name="first")
-    assert titles(plots.draw_points([point], x, y, figures.WIDE)) == [
+    assert titles(plots.draw_points([point], x, y, WIDE)) == [
         ["first", "time: 1 min", "accuracy: 25%"]
     ]
-    row = figures.Row("digits", "ours", (1.0, 3.0), "", low=1.5, high=2.5)
-    bars = figures.draw_bars([row], ("train", "eval"), x, figures.WIDE)
+    row = Row("digits", "ours", (1.0, 3.0), "", low=1.5, high=2.5)
+    bars = draw_bars([row], ("train", "eval"), x, WIDE)
     assert titles(bars) == [
         ["ours \xb7 digits", "train: 1 s", "25% of 4 s"],
         ["ours \xb7 digits", "eval: 3 s", "75% of 4 s"],
     ]
-    assert titles(figures.draw_strips([row], x, figures.WIDE)) == [
+    assert titles(draw_strips([row], x, WIDE)) == [
         ["ours \xb7 digits", "95% interval: 1.50 s to 2.50 s"],
         ["ours \xb7 digits", "time: 1 s"],
         ["ours \xb7 digits", "time: 3 s"],
     ]
-    pairs = figures.draw_pairs([row], ("epochs", "time"), x, figures.WIDE)
+    pairs = draw_pairs([row], ("epochs", "time"), x, WIDE)
     assert titles(pairs) == [["ours \xb7 digits", "time: 3 s"], ["ours \xb7 digits", "epochs: 1 s"]]
 
 
 def test_a_long_line_tells_few_points_and_keeps_its_ends():
     axis = svg.Axis("x", words.plain)
     points = tuple((float(n), float(n % 7)) for n in range(2000))
-    told = titles(plots.draw_lines([plots.Line("a", points)], axis, axis, figures.WIDE))
+    told = titles(plots.draw_lines([plots.Line("a", points)], axis, axis, WIDE))
     assert len(told) == plots.MOST_TOLD
     assert told[0] == ["a", "x: 0", "x: 0"]
     assert told[-1] == ["a", "x: 1\u202f999", "x: 4"]

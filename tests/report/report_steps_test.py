@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from made_runs import write_run
 
-from dawnjax.report import inputs, page
+from dawnjax.report import contents, inputs
 from dawnjax.runs.log import encode_line
 
 PARTS = {"compute": 0.006, "exposed_wire": 0.003, "idle": 0.001}
@@ -57,7 +57,7 @@ def report_of(path: Path, hosts, straggler=None):
             if "n" in event:
                 event["n"] = number
             file.write(encode_line(event))
-    return page.make(inputs.read([run]))
+    return contents.make(inputs.read([run]))
 
 
 def table(report, name):

@@ -13,15 +13,16 @@ from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
 from dawnjax.analysis.leaderboard import RULE
-from dawnjax.report import boards, curves, inputs, own, page, trials, writing
-from dawnjax.report.figures import Figure
+from dawnjax.page.section import Figure
+from dawnjax.page.view import MOST_ROWS, TableView
+from dawnjax.report import boards, contents, curves, inputs, own, trials, writing
+from dawnjax.report.labels import labels_apart
 from dawnjax.report.privacy import Redactor
-from dawnjax.report.table_view import MOST_ROWS, TableView, labels_apart
 from dawnjax.results.entries import Entry, Evaluation, Target, write_entries
 
 
 @pytest.fixture(scope="module")
-def report() -> page.Report:
+def report() -> contents.Report:
     return some_report()
 
 
@@ -107,7 +108,7 @@ def test_each_target_has_its_own_board_and_each_entry_its_own_numbers(tmp_path):
     write_entries(tmp_path / "a.jsonl", [entry("s", [100.0, 110.0], **fields, target=hard)])
     write_entries(tmp_path / "b.jsonl", [entry("s", [100.0, 300.0, 500.0], **fields, target=hard)])
     write_entries(tmp_path / "c.jsonl", [entry("s", [10.0, 11.0], **fields, target=easy)])
-    made = page.make(inputs.read([tmp_path / f"{name}.jsonl" for name in "abc"]))
+    made = contents.make(inputs.read([tmp_path / f"{name}.jsonl" for name in "abc"]))
     tables = {table.name: table for table in made.tables}
     rows = tables["leaderboards_by_time"].records()
     assert [(row["board"], row["rank"], row["seconds"]) for row in rows] == [
@@ -200,7 +201,7 @@ def test_a_board_shows_intervals_and_the_places_that_an_entry_might_have():
 
 def test_few_trials_are_too_few_to_tell():
     slow, fast = entry("slow", [200.0, 210.0, 220.0]), entry("fast", [100.0, 101.0, 102.0])
-    made = page.make(inputs.Inputs((slow, fast)))
+    made = contents.make(inputs.Inputs((slow, fast)))
     (compared,) = next(table for table in made.tables if table.name == "comparisons").records()
     assert compared["distinct"] is None and compared["expected_ratio_low"] is None
     read = Page(made.html)
@@ -230,7 +231,7 @@ def test_text_of_results_is_escaped_everywhere():
         )
         for number, one in enumerate(some_entries())
     ]
-    made = page.make(inputs.Inputs(tuple(entries), problems=(bad,)), title=bad)
+    made = contents.make(inputs.Inputs(tuple(entries), problems=(bad,)), title=bad)
     read = Page(made.html)
     assert [tag for tag, _ in read.tags].count("script") == 1
     assert not [tag for tag, _ in read.tags if tag == "img"]
@@ -239,7 +240,7 @@ def test_text_of_results_is_escaped_everywhere():
 
 
 def test_a_cut_off_day_ranks_the_entries_of_its_time():
-    made = page.make(inputs.Inputs(tuple(some_entries())), until="2018-03-01")
+    made = contents.make(inputs.Inputs(tuple(some_entries())), until="2018-03-01")
     board = next(table for table in made.tables if table.name == "leaderboards_by_time")
     training = [row for row in board.records() if row["kind"] == "training"]
     assert [str(row["source"])[-5:] for row in training] == ["dawn0", "dawn1", "dawn2"]
@@ -259,7 +260,7 @@ def test_hosts_paths_and_addresses_are_left_out():
         dataclasses.replace(one, warnings=("wrote /data/ann/log by ann@example.org",))
         for one in some_entries()
     ]
-    made = page.make(inputs.Inputs(tuple(Redactor().value(one) for one in entries)))
+    made = contents.make(inputs.Inputs(tuple(Redactor().value(one) for one in entries)))
     everything = made.html + "".join(table.to_csv() for table in made.tables)
     assert "wrote [path left out] by [e-mail left out]" in everything
     assert not re.search(r"\bann\b", everything)
@@ -272,7 +273,7 @@ def test_one_entry_alone_and_many_make_a_page():
         (entry("none", [None]), ["not rankeda", "ResNet-50acme none · 8 acc.", "not reacheda"]),
         (some_entries()[-1], ["1", "ResNet-50served", "683\xa0µs"]),
     ):
-        made = page.make(inputs.Inputs((alone,)))
+        made = contents.make(inputs.Inputs((alone,)))
         sections = re.findall(r'<section id="([a-z]+)"', made.html)
         assert "leaderboards" in sections
         assert "stability" not in sections and "speedups" not in sections
@@ -290,7 +291,7 @@ def test_one_entry_alone_and_many_make_a_page():
     many[0] = dataclasses.replace(
         many[0], trials=(dataclasses.replace(large, evaluations=rows), *many[0].trials[1:])
     )
-    made = page.make(inputs.Inputs(tuple(many)))
+    made = contents.make(inputs.Inputs(tuple(many)))
     assert len(made.html.encode()) < 3e6
     board = next(table for table in made.tables if table.name == "leaderboards_by_time")
     # Leaderboards are shown whole, other tables in part, and say so.
@@ -306,14 +307,14 @@ def test_one_entry_alone_and_many_make_a_page():
 def test_what_an_example_is_stands_there_where_it_is_no_example(tmp_path):
     images = inputs.read([write_run(tmp_path / "a")])
     texts = inputs.read([write_run(tmp_path / "b", data="parallel_text")])
-    assert "packed rows" not in page.make(images).html
-    made = page.make(dataclasses.replace(images, runs=(*images.runs, *texts.runs))).html
+    assert "packed rows" not in contents.make(images).html
+    made = contents.make(dataclasses.replace(images, runs=(*images.runs, *texts.runs))).html
     assert made.count("Examples of x are packed rows.") == 1
 
 
 def test_what_is_left_out_is_named(tmp_path):
     problems = tuple(f"file {number} is damaged" for number in range(100))
-    made = page.make(inputs.Inputs(tuple(some_entries()), problems=problems))
+    made = contents.make(inputs.Inputs(tuple(some_entries()), problems=problems))
     assert all(problem in made.html for problem in problems)
     (run,) = inputs.read([write_run(tmp_path / "a")]).runs
     result = run.result
@@ -344,7 +345,7 @@ def test_a_run_that_reached_at_an_unknown_time_says_why(lost, names, why, tmp_pa
     log = path / "log" / "process_00000.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(b"torn\n" if lost in line else line for line in lines))
-    made = page.make(inputs.read([path]))
+    made = contents.make(inputs.read([path]))
     (row,) = next(table for table in made.tables if table.name == "runs").records()
     assert row["status"] == "reached" and row["reached"] is True
     assert [row[name] for name in names] == [None] * len(names)
@@ -501,7 +502,7 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
 
 def test_a_section_begins_with_its_figures_and_folds_long_tables():
     again = [dataclasses.replace(one, source=f"{one.source}/2") for one in some_entries()]
-    made = page.make(inputs.Inputs((*some_entries(), *again))).html
+    made = contents.make(inputs.Inputs((*some_entries(), *again))).html
     sections = re.findall(r'(?s)<section id="[a-z]+".*?</section>', made)
     assert sections[0].startswith('<section id="summary"')
     both = [body for body in sections if "<figure" in body and "<table" in body]
@@ -515,7 +516,7 @@ def test_a_section_begins_with_its_figures_and_folds_long_tables():
     assert all(rows.count("<tr") == int(number) for _, number, rows in folded)
     assert ("DAWNBench CIFAR10: training", "12") in [row[:2] for row in folded]
     # A page of one entry shows its tables.
-    alone = page.make(inputs.Inputs((some_entries()[3],))).html
+    alone = contents.make(inputs.Inputs((some_entries()[3],))).html
     (board,) = re.findall(r'(?s)<section id="leaderboards".*?</section>', alone)
     assert board.index("<table") < board.index('<details class="folded"')
 

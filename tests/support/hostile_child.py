@@ -25,7 +25,7 @@ LATE = {
         "input_pipeline.preparation.cifar10_sources",
         "input_pipeline.preparation.parallel_text_sources",
     ),
-    "report": ("commands.report", "analysis.paper", "report.page", "report.writing"),
+    "report": ("commands.report", "analysis.paper", "report.contents", "report.writing"),
 }
 """What a command imports when it runs, which it is not charged for."""
 

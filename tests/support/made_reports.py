@@ -3,7 +3,7 @@
 import dataclasses
 import html.parser
 
-from dawnjax.report import inputs, page
+from dawnjax.report import contents, inputs
 from dawnjax.results.entries import Entry, Evaluation, Inference, Target, Trial
 from dawnjax.results.trial_summary import summarize_trials
 
@@ -94,9 +94,9 @@ def some_entries() -> list[Entry]:
     return [small, large, failed, *dawn, served]
 
 
-def some_report() -> page.Report:
+def some_report() -> contents.Report:
     """The report of these entries."""
-    return page.make(inputs.Inputs(tuple(some_entries())))
+    return contents.make(inputs.Inputs(tuple(some_entries())))
 
 
 class Page(html.parser.HTMLParser):

@@ -5,7 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dawnjax.text import aligned
+from dawnjax.page import words
+from dawnjax.page.table import of_words
 
 if TYPE_CHECKING:
     from dawnjax.plan.predict import Interval, Prediction
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class Planned:
     """One system and batch: a prediction, or the reason for there being none."""
 
     target: str
@@ -23,7 +24,7 @@ class Row:
     reason: str = ""
 
 
-def order(row: Row) -> tuple[float, float, int]:
+def order(row: Planned) -> tuple[float, float, int]:
     """By time to accuracy, then by step; those without a prediction last."""
     if row.prediction is None:
         return math.inf, math.inf, row.num_devices
@@ -32,7 +33,7 @@ def order(row: Row) -> tuple[float, float, int]:
     return (time.value if time else math.inf), -rate, row.num_devices
 
 
-def row_json(row: Row) -> dict[str, Any]:
+def to_json(row: Planned) -> dict[str, Any]:
     """A row as plain JSON values."""
     if row.prediction is None:
         fields = dataclasses.asdict(row)
@@ -41,15 +42,17 @@ def row_json(row: Row) -> dict[str, Any]:
     return dataclasses.asdict(row.prediction)
 
 
-def text(rows: Sequence[Row]) -> str:
+def text(rows: Sequence[Planned]) -> str:
     """The rows as tables, then what is the same of several rows once."""
     known = [row.prediction for row in rows if row.prediction]
     lines = []
     if known:
         head = ["system", "batch", "step", "95 %", "examples/s", "MFU", "memory GB", "epochs",
                 "time to accuracy", "95 %", "cost USD"]  # fmt: skip
-        lines += aligned([head, *(_cells(prediction) for prediction in known)])
-        lines += ["", *aligned([["part of a step", *_columns(known)], *_part_rows(known)])]
+        lines.append(of_words(head, map(_cells, known)).to_text())
+        names = (f"{p.target}/{p.global_batch}" for p in known)
+        parts = of_words(["part of a step", *names], _part_rows(known))
+        lines += ["", parts.to_text()]
         costs = [p for p in known if p.cost_usd]
         if len(costs) > 1:
             cheapest = sorted(costs, key=lambda p: p.cost_usd.value if p.cost_usd else 0.0)
@@ -75,10 +78,6 @@ def _notes(prediction: "Prediction") -> list[str]:
     return [*notes, *reasons, *prediction.notes]
 
 
-def _columns(predictions: Sequence["Prediction"]) -> list[str]:
-    return [f"{p.target}/{p.global_batch}" for p in predictions]
-
-
 def _part_rows(predictions: Sequence["Prediction"]) -> list[list[str]]:
     names = list(predictions[0].parts)
     return [
@@ -93,37 +92,29 @@ def _cells(prediction: "Prediction") -> list[str]:
     return [
         prediction.target,
         f"{prediction.global_batch:,}",
-        _seconds(prediction.step_seconds.value),
+        words.duration(prediction.step_seconds.value),
         _ends(prediction.step_seconds),
         f"{prediction.examples_per_second.value:,.0f}",
         "-" if prediction.mfu is None else f"{100 * prediction.mfu:.0f} %",
         f"{needs:.1f} of {has:.0f}",
         "-" if prediction.epochs is None else f"{prediction.epochs:.3g}",
-        "-" if time is None else _seconds(time.value),
+        "-" if time is None else words.duration(time.value),
         "" if time is None else _ends(time),
         "-" if cost is None else f"{cost.value:,.2f}",
     ]
 
 
-def _seconds(value: float) -> str:
-    if value < 1:
-        return f"{1e3 * value:.3g} ms"
-    if value < 600:
-        return f"{value:.3g} s"
-    return f"{value / 60:,.0f} min" if value < 36_000 else f"{value / 3600:,.1f} h"
-
-
 def _ends(interval: "Interval") -> str:
-    return f"{_seconds(interval.low)} to {_seconds(interval.high)}"
+    return f"{words.duration(interval.low)} to {words.duration(interval.high)}"
 
 
 def validation_text(checks: "Sequence[Check]") -> str:
     """Predictions beside what was published, and how many are near."""
-    cells = [["result", "quantity", "predicted", "published", "error"]]
+    rows = []
     for check in checks:
-        figures = map(_seconds, (check.predicted, check.published))
-        cells.append([check.name, check.quantity, *figures, f"{100 * check.error:+.0f} %"])
-    lines = aligned(cells)
+        times = map(words.duration, (check.predicted, check.published))
+        rows.append([check.name, check.quantity, *times, f"{100 * check.error:+.0f} %"])
+    lines = [of_words(["result", "quantity", "predicted", "published", "error"], rows).to_text()]
     for bound in (0.15, 0.30):
         near = sum(check.is_within(bound) for check in checks)
         lines.append(f"within {100 * bound:.0f} %: {near} of {len(checks)}")

@@ -1,0 +1,254 @@
+"""Figures of profiles: roofline and distributions of a run's ops, timeline and layers of a host.
+
+Roofline and distributions are drawn from what `roofline_json` keeps in a result, so that a report
+has them without the trace.
+
+Source of the distributions: Coleman et al. 2019, "Analysis of DAWNBench, a time-to-accuracy machine
+learning performance benchmark", figures 7 to 11.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax.page import plots, svg, words
+from dawnjax.page.rows import WIDE, Row, draw_bars, draw_timeline
+from dawnjax.page.section import Figure
+from dawnjax.profile.communication import device_time
+from dawnjax.profile.host_profile import HostProfile
+from dawnjax.profile.trace import Interval, subtract
+
+TIMELINE_STEPS = 3
+"""Steps that the timeline shows: more are too thin to see."""
+
+MOST_LAYERS = 20
+
+_NAMED_OPS = 5
+"""Ops of the roofline whose names are written: those that take the longest."""
+
+_PARTS = ("computing", "exposed communication", "waiting for the slowest")
+
+
+def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
+    """Write timeline, layers, roofline and distributions as SVG; the same profile, the same bytes.
+
+    Returns:
+      The files; what a profile lacks has none.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    host = profile.capture["process_index"]
+    ops = {f"host {host}": profile.roofline_json()}
+    figures = (
+        _timeline(profile),
+        _layers(profile),
+        roofline_figure("roofline", "", ops[f"host {host}"]),
+        peak_use_figure(ops),
+        throughput_figure(ops),
+    )
+    written = []
+    for figure in figures:
+        if figure is not None:
+            written.append(folder / f"{figure.name}.svg")
+            text = svg.document(figure.draw(WIDE), figure.title, figure.caption)
+            written[-1].write_text(text, encoding="utf-8")
+    return written
+
+
+def roofline_figure(name: str, whose: str, kept: Mapping[str, Any]) -> Figure | None:
+    """Draw each op at its FLOPs a byte and its FLOP/s, below the bounds of its device.
+
+    Args:
+      name: Of the figure.
+      whose: Of which run; empty if the page tells.
+      kept: What `roofline_json` made, from a log that may hold anything.
+    """
+    ops = [op for op in _ops(kept)]
+    if not ops:
+        return None
+    total = sum(op["seconds_per_step"] for op in ops)
+    points = [
+        plots.Point(
+            op["flops_per_byte"],
+            op["flops_per_second"],
+            op["name"] if number < _NAMED_OPS else "",
+            series=0 if op["has_products"] else 1,
+            name=op["name"],
+            # Areas are proportional to time.
+            size=3 + 12 * math.sqrt(op["seconds_per_step"] / total),
+            told=(f"{words.duration(op['seconds_per_step'])} a step",),
+        )
+        for number, op in enumerate(ops)
+    ]
+    x = svg.Axis("FLOP a byte, as if nothing stayed in a cache", words.plain, log=True,
+                 exact=words.number, name="FLOP a byte")  # fmt: skip
+    y = svg.Axis("FLOP/s of one device", _flops, log=True, name="FLOP/s")
+    bound = _bound(kept, [point.x for point in points])
+    series = ("products and convolutions", "element-wise")
+    shown = [series[index] for index in sorted({point.series for point in points})]
+    if len(shown) == 1:
+        points = [point._replace(series=0) for point in points]
+    return Figure(
+        name=name,
+        title=f"Roofline of the ops{f', {whose}' if whose else ''}",
+        summary="; ".join(
+            f"{op['name']}: {words.duration(op['seconds_per_step'])} a step, "
+            f"{words.number(op['flops_per_byte'])} FLOP a byte, {_flops(op['flops_per_second'])}"
+            for op in ops[:_NAMED_OPS]
+        )
+        + ".",
+        caption=(
+            f"The {len(ops)} ops that take the longest; the area of a mark is its time. The dashed "
+            "line is the most that memory (left) and arithmetic (right) allow."
+        ),
+        draw=lambda width: plots.draw_points(points, x, y, width, bound=bound, series_names=shown),
+        tables=("roofline",) if whose else (),
+    )
+
+
+def peak_use_figure(kept_by_name: Mapping[str, Mapping[str, Any]]) -> Figure | None:
+    """Draw the distribution over time of the share of the peak that products use."""
+    return _distribution(
+        kept_by_name,
+        "peak_use_cdf",
+        "Use of the peak by the op that runs, over the time of computation",
+        svg.Axis("FLOP/s of products as a share of the peak", words.percent, zero=True),
+    )
+
+
+def throughput_figure(kept_by_name: Mapping[str, Mapping[str, Any]]) -> Figure | None:
+    """Draw the distribution over time of the FLOP/s of the op that runs."""
+    return _distribution(
+        kept_by_name,
+        "throughput_cdf",
+        "Throughput of the op that runs, over the time of computation",
+        svg.Axis("FLOP/s of one device", _flops, zero=True),
+    )
+
+
+def _distribution(
+    kept_by_name: Mapping[str, Mapping[str, Any]], field: str, title: str, x: svg.Axis
+) -> Figure | None:
+    lines, sentences = [], []
+    for name, kept in kept_by_name.items():
+        points = _cdf(kept.get(field))
+        if points and len(lines) < svg.SERIES:
+            lines.append(plots.Line(name, tuple(_steps(points))))
+            half = next(value for value, share in points if share >= 0.5)
+            sentences.append(f"{name}: half of the time at {x.text(half)} or less")
+    if not lines:
+        return None
+    y = svg.Axis("share of the time of computation at or below", words.percent, zero=True,
+                 name="share of the time")  # fmt: skip
+    return Figure(
+        name=field.removesuffix("_cdf"),
+        title=title,
+        summary="; ".join(sentences) + ".",
+        caption="A line that stays low until far to the right is of a program that uses more.",
+        draw=lambda width: plots.draw_lines(lines, x, y, width),
+    )
+
+
+def _timeline(profile: HostProfile) -> Figure | None:
+    if profile.trace is None:
+        return None
+    start, end = profile.window
+    shown = start + (end - start) * min(1.0, TIMELINE_STEPS / profile.num_steps)
+    shortest = profile.capture["shortest_runs"]
+
+    def seconds(intervals: Sequence[Interval]) -> list[tuple[float, float]]:
+        # Picoseconds since the window's start.
+        return [((a - start) / 1e12, (min(b, shown) - start) / 1e12)
+                for a, b in intervals if a < shown]  # fmt: skip
+
+    devices = []
+    for number, events in profile.trace.devices.items():
+        time = device_time(events, profile.window, shortest)
+        wire = subtract(time.exposed, time.exposed_skew)
+        parts = [seconds(intervals) for intervals in (time.compute, wire, time.exposed_skew)]
+        devices.append((f"device {number}", parts))
+    axis = svg.Axis("time since the window's start", words.duration, svg.time_ticks, zero=True)
+    return Figure(
+        name="timeline",
+        title=f"First steps of the trace, host {profile.capture['process_index']}",
+        summary="",
+        caption="Where nothing is drawn, nothing runs on the device.",
+        draw=lambda width: draw_timeline(devices, _PARTS, axis, width),
+    )
+
+
+def _layers(profile: HostProfile) -> Figure | None:
+    layers = {} if profile.measured is None else profile.measured.by_layer
+    if not layers:
+        return None
+    rows = []
+    for name, layer in list(layers.items())[:MOST_LAYERS]:
+        parts = tuple(layer[f"{part}_seconds_per_step"] or 0.0 for part in ("wire", "skew"))
+        rows.append(Row(name or "(no scope)", "", parts, words.duration(sum(parts))))
+    axis = svg.Axis("communication a step", words.duration, svg.time_ticks, zero=True)
+    return Figure(
+        name="layers",
+        title=f"Communication by layer, host {profile.capture['process_index']}",
+        summary="",
+        caption="A collective's time is shared out by bytes.",
+        draw=lambda width: draw_bars(rows, ("on the wire", _PARTS[2]), axis, width),
+    )
+
+
+def _flops(value: float) -> str:
+    return words.scaled(value, "FLOP/s")
+
+
+def _bound(kept: Mapping[str, Any], intensities: Sequence[float]) -> plots.Line | None:
+    peak, bandwidth = (
+        _positive(kept.get(name)) for name in ("peak_flops_per_second", "peak_bytes_per_second")
+    )
+    if peak is None or bandwidth is None:
+        return None
+    low = min(*intensities, peak / bandwidth)
+    high = max(*intensities, 2 * peak / bandwidth)
+    corners = [low, peak / bandwidth, high]
+    return plots.Line(
+        f"peak, {kept.get('peak_source') or 'source not known'}",
+        tuple((at, min(peak, at * bandwidth)) for at in corners),
+    )
+
+
+def _ops(kept: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those ops of a result that are what they should be."""
+    rows = kept.get("ops")
+    names = ("seconds_per_step", "flops_per_byte", "flops_per_second")
+    return [
+        {**{name: row[name] for name in names}, "name": str(row.get("layer") or row.get("op")),
+         "has_products": row.get("has_products") is True}
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and all(_positive(row.get(name)) for name in names)
+    ]  # fmt: skip
+
+
+def _cdf(points: Any) -> list[tuple[float, float]]:
+    """Ascending points of a distribution; empty where a log holds anything else."""
+    found = []
+    for pair in points if isinstance(points, list) else []:
+        if not isinstance(pair, list) or len(pair) != 2:
+            return []
+        value, share = pair
+        if (value != 0 and not _positive(value)) or not _positive(share) or share > 1 + 1e-6:
+            return []
+        found.append((float(value), float(share)))
+    ascends = found == sorted(found) and bool(found) and found[-1][1] >= 0.5
+    return found if ascends else []
+
+
+def _positive(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 < value < math.inf else None
+
+
+def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Corners of a distribution: it rises at each value, and is level between two."""
+    corners, below = [], 0.0
+    for value, share in points:
+        corners += [(value, below), (value, share)]
+        below = share
+    return corners

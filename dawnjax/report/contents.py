@@ -1,0 +1,118 @@
+"""What a report holds: its sections in their order, and what its numbers mean."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import dawnjax
+from dawnjax.page import html
+from dawnjax.page.section import Section
+from dawnjax.page.table import Table
+from dawnjax.report import boards, curves, own, steps, studies, summary, systems, trials
+from dawnjax.report.inputs import Inputs
+
+DEFINITIONS = (
+    (
+        "Time to accuracy",
+        "From the start of the run's clock, when every program is compiled, to the end of the"
+        " first evaluation that reaches the target. Official results keep the clock of their "
+        "suite: DAWNBench's hours, MLPerf's run_start to run_stop.",
+    ),
+    (
+        "Expected time",
+        "Time of all trials over the number that reached: what one success costs, failures "
+        "included.",
+    ),
+    (
+        "MLPerf score",
+        "The mean without the fastest and the slowest trial. A trial that did not reach "
+        "counts as the slowest; more than one of them, or fewer than three trials, and there "
+        "is no score. Of unet3d four are left out at each end, and nine trials are needed.",
+    ),
+    (
+        "Coefficient of variation (CV)",
+        "Population standard deviation over mean, of the trials that reached the target.",
+    ),
+    (
+        "95% interval",
+        "BCa bootstrap over the trials, with a fixed seed; Wilson's interval for fractions. "
+        "From few trials the intervals are too short.",
+    ),
+    (
+        "Cost",
+        "Time at the price of the whole system: the entry's own, else a dated list price "
+        "where its hardware names one. The mean cost is that of the time to accuracy, over "
+        "the trials that reached; the expected cost is that of all trials over the number "
+        "that reached. Nothing is assumed.",
+    ),
+    (
+        "Not reached, not known",
+        "A trial that did not reach the target has no time to accuracy. What results do not "
+        "tell is not known, with the reason beside it or below; it is never counted as 0.",
+    ),
+)
+"""What each number means, for the end of the page."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A report, ready to be written.
+
+    Attributes:
+      html: The page.
+      tables: All tables; the page may show a part of one.
+    """
+
+    html: str
+    tables: tuple[Table, ...]
+
+
+def make(
+    inputs: Inputs,
+    *,
+    until: str | None = None,
+    paper: tuple[Sequence[Table], Table] | None = None,
+    title: str = "",
+) -> Report:
+    """Makes the report of entries and runs; the same inputs make the same bytes.
+
+    Args:
+      inputs: What was read.
+      until: The last day of the entries that the leaderboards rank, `YYYY-MM-DD`.
+      paper: The paper's tables and their errata, if they are asked for.
+      title: Instead of one made from the suites.
+
+    Raises:
+      ConfigError: `until` is no date.
+    """
+    entries, runs = inputs.entries, inputs.runs
+    all_boards = boards.boards(entries, until)
+    sections: list[Section | None] = [
+        *studies.studies_sections(inputs.studies),
+        own.runs_section(runs),
+        steps.steps_section(runs),
+        boards.leaderboards_section(all_boards, until),
+        curves.learning_section(entries),
+        trials.stability_section(entries),
+        trials.comparisons_section(entries),
+        trials.epochs_section(entries),
+        systems.speedups_section(entries),
+        curves.thresholds_section(entries),
+        systems.scaling_section(entries),
+        boards.inference_section(all_boards),
+        systems.counts_section(entries),
+        own.mathematics_section(runs),
+        summary.paper_section(*paper) if paper else None,
+        summary.warnings_section(inputs),
+    ]
+    present = [section for section in sections if section is not None]
+    page = html.render(
+        title=title or summary.title_of(inputs),
+        facts=summary.facts(inputs),
+        summary=summary.summary_section(all_boards),
+        conclusions=summary.conclusions(inputs),
+        sections=present,
+        definitions=DEFINITIONS,
+        version=dawnjax.__version__,
+    )
+    tables = {table.name: table for section in present for table in section.tables}
+    return Report(page, tuple(tables.values()))
