@@ -179,10 +179,11 @@ def test_profiles_are_read_without_the_run():
 
 
 def test_rooms_rest_on_errors_and_limits_alone():
-    """The run, flat in `dawnjax`, stands on the rooms; commands alone stand on it."""
+    """The run, flat in `dawnjax`, stands on the rooms; commands and its own rooms stand on it."""
     base = {"dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
     for module, imported in module_imports():
-        is_room = room(module) not in (module, "dawnjax.commands")
+        of_the_run = ("dawnjax.capture", "dawnjax.checkpointed")
+        is_room = room(module) not in (module, "dawnjax.commands", *of_the_run)
         # A study runs its trials by the door that a notebook takes.
         is_door = room(module) == "dawnjax.study" and imported == "dawnjax.api"
         # A plan's worker compiles the programs of a run, in a process of its own.
