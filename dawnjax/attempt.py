@@ -4,7 +4,6 @@ import contextlib
 import shlex
 import socket
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -16,10 +15,8 @@ from jax.sharding import Mesh
 import dawnjax
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.capture import run_profile
-from dawnjax.capture.traced_steps import Trainer
+from dawnjax.capture.traced_steps import Hooks
 from dawnjax.checkpointed import initial_parameters
-from dawnjax.checkpoints.bucket import folder_at, is_bucket
-from dawnjax.checkpoints.manifest import newest_metadata
 from dawnjax.checkpoints.store import Checkpoints, Restored, refuse_unwritable
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
@@ -32,12 +29,13 @@ from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
 from dawnjax.progress import Display
 from dawnjax.run_record import OpenRun
+from dawnjax.run_result import write_result
 from dawnjax.runs import past, summary, versions
 from dawnjax.runs.binding import record_hash
 from dawnjax.runs.clock import Phase, Phases, boot_id
-from dawnjax.runs.directory import RunDirectory, write_json
 from dawnjax.runs.log import SCHEMA_VERSION, is_moment
 from dawnjax.runs.summary import RunResult
+from dawnjax.stepper import Stepper
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, platform_of
 
 FIRST_LOSSES = 10
@@ -85,7 +83,7 @@ class Attempt:
             self._checkpoint_directory = options.checkpoint.directory or str(
                 run.directory.checkpoints
             )
-            # Before the attempt is logged: it is none yet.
+            # Check before logging: a refused start must not count as an attempt.
             refuse_unwritable(self._checkpoint_directory)
             _describe(run, mesh)
             is_shown = shows and self._is_first
@@ -145,7 +143,11 @@ class Attempt:
 
     def get_on(self) -> None:
         """Says that this process is getting on with its phase; all must say it alike."""
-        self.watchdog.report(self.phases.current, self.journal.step)
+        self._report(self.phases.current)
+
+    def _report(self, phase: str) -> None:
+        # The steps of a profile are handed to the devices too, and recorded nowhere.
+        self.watchdog.report(phase, max(self.watchdog.step, self.journal.step))
 
     def record_program(self, name: str, seconds: float, cache: str) -> None:
         """Logs that a program was compiled, or read from the cache of compiled programs."""
@@ -259,18 +261,20 @@ class Attempt:
             "input_wait_fraction": round(input_wait_seconds / seconds, 6) if seconds else None,
         }
 
-    def take_profile(self, trainer: Trainer, queue: CallQueue) -> None:
+    def take_profile(self, stepper: Stepper) -> None:
         """Profiles further real steps, once the run has ended; all processes call it alike.
 
         What fails for lack of room costs the profile. Of several processes one that stops alone
         would leave the others waiting, so there it ends the attempt, whose result is written.
         """
-        steps = step_statistics(queue)
-        trainer.on_call, trainer.why_to_stop = self.get_on, self._why_no_profile
+        steps = step_statistics(stepper.queue)
         seconds = None if steps is None else steps["p50"]
+        # The profile's calls are no calls of the run.
+        stepper.queue = CallQueue(stepper.queue.in_flight)
+        hooks = Hooks(self.record_program, self.get_on, self._why_no_profile)
         try:
             self.phases.enter("profile")
-            self.profile.after_run(trainer, seconds, self.record_program)
+            self.profile.after_run(stepper, seconds, hooks)
         except RunError as error:
             if jax.process_count() > 1:
                 raise
@@ -285,7 +289,7 @@ class Attempt:
         """
         self._run.log.append("trained", durable=True, status=status, step=step)
         if self._is_first:
-            _write_result(self._run.directory, summary.up_to_profile(self._run.log.events))
+            write_result(self._run.directory, summary.up_to_profile(self._run.log.events))
 
     def _why_no_profile(self) -> str:
         limit = self._run.request.experiment.max_seconds
@@ -318,7 +322,7 @@ class Attempt:
             self._sampler.stop()
             log.append("attempt_end", durable=True, status=status, step=step)
             self._has_ended = True
-            return _write_result(self._run.directory, log.events) if self._is_first else None
+            return write_result(self._run.directory, log.events) if self._is_first else None
 
         try:
             result = end()
@@ -337,17 +341,17 @@ class Attempt:
 
     def _fail(self, error: BaseException) -> None:
         if self._has_ended:
-            return  # its result could not be written, which is no fault of the run
+            return  # the run finished; only writing its result failed
         log = self._run.log
         with contextlib.suppress(RunError):
             log.append("warning", message=f"{type(error).__name__}: {error}")
             self._sampler.stop()
             log.append("attempt_end", status="failed", step=self.journal.step)
             if self._is_first:
-                _write_result(self._run.directory, log.events)
+                write_result(self._run.directory, log.events)
 
     def _record_phase(self, name: Phase) -> None:
-        self.watchdog.report(name, self.journal.step)
+        self._report(name)
         self._run.log.append("phase", name=name)
         self._display.phase(name)
         if self._sampler.has_counters:
@@ -361,51 +365,6 @@ class Attempt:
         if jax.process_count() == 1:
             return number
         return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
-
-
-def report_finished(run: OpenRun, *, shows: bool = True) -> str:
-    """Shows the result of a trial that an earlier attempt ended; returns its status."""
-    if jax.process_index() == 0:
-        display = Display(run.request.experiment, run.spec, enabled=shows)
-        _recover_lost_lines(run)
-        # The attempt may have been killed after its last event and before this.
-        result = _write_result(run.directory, run.log.events)
-        display.closing_table(result, run.directory.path)
-        for message in run.warnings:
-            display.warning(message)
-        price = run.request.options.price_per_hour_usd
-        if price is not None and price != result.run_options["price_per_hour_usd"]:
-            display.warning(
-                f"this run has ended and keeps the price it had: {price:g} USD an hour is not "
-                "added; its cost is time_to_accuracy_seconds / 3600 x price x hosts"
-            )
-    run.log.close()
-    return run.finished
-
-
-def _recover_lost_lines(run: OpenRun) -> None:
-    """Puts the past that a checkpoint holds into the log of an ended run of which lines are lost.
-
-    A run that goes on does so as it restores.
-    """
-    if not any(event["event"] == past.LOST for event in run.log.events):
-        return
-    directory = run.request.options.checkpoint.directory or str(run.directory.checkpoints)
-    metadata = newest_metadata(folder_at(directory) if is_bucket(directory) else Path(directory))
-    if metadata is None or any(metadata[n] != run.record[n] for n in ("identity", "seed")):
-        return
-    if past.lacks_some_of(metadata["events"], run.log.events):
-        step = max((event.get("step", 0) for event in metadata["events"]), default=0)
-        run.log.append(past.RECOVERED, durable=True, step=step, past=metadata["events"])
-
-
-def _write_result(directory: RunDirectory, events: list[past.Event]) -> RunResult:
-    try:
-        result = summary.summarize(events)
-    except summary.FORGED as error:
-        raise RunError(f"{directory.path}: {summary.of_another_kind(error)}") from None
-    write_json(directory.result_file, result.to_json())
-    return result
 
 
 def _describe(run: OpenRun, mesh: Mesh) -> None:

@@ -36,8 +36,8 @@ class CallQueue:
     when there are more, so the devices always have work, and the moments at which those waits end
     are the moments at which calls end: that is how steps are timed without stopping after each.
     When a call had ended before the host looked, its end was not seen: its time and that of the
-    next whose end is seen are taken together. So a stretch whose calls are all made before the
-    first is waited for does not show the pace of the host for that of the devices.
+    next whose end is seen are taken together. Otherwise, when the host enqueues a whole stretch
+    before it first waits, we would time the host and report it as the devices' step time.
     Metrics are kept on the devices and read only when asked for, those of the latest call alone.
 
     Adding a call is the innermost thing that a run does, and after each call the host's caches hold
@@ -45,6 +45,7 @@ class CallQueue:
     `add` is one function that does the least.
 
     Attributes:
+      in_flight: The most calls that may wait for the devices.
       last_end: When a call last ended, or a stretch of steps began, by `time.perf_counter`.
       steps_done: Steps whose call has ended, since the queue was made.
       seen_seconds: Time from each end of a call that was seen to the next.
@@ -58,7 +59,7 @@ class CallQueue:
           they would take longer than `IN_FLIGHT_SECONDS`.
         first_losses: How many of the first steps' losses `take_first_losses` gives.
         """
-        self._in_flight = self._limit = in_flight
+        self.in_flight = self._limit = in_flight
         self._long_seconds = IN_FLIGHT_SECONDS / in_flight
         self._calls: collections.deque[tuple[CallMetrics, int]] = collections.deque()
         self._first_wanted = first_losses
@@ -145,7 +146,7 @@ class CallQueue:
         self.steps_done += num_steps
         self.total_seconds += seconds
         is_long = seconds > self._long_seconds
-        self._limit = max(1, int(IN_FLIGHT_SECONDS / seconds)) if is_long else self._in_flight
+        self._limit = max(1, int(IN_FLIGHT_SECONDS / seconds)) if is_long else self.in_flight
 
 
 def step_statistics(queue: CallQueue) -> dict[str, float] | None:

@@ -34,25 +34,12 @@ from dawnjax.evaluation import EvaluationFeed, reaches
 from dawnjax.feed import Arrays, InputShapes, input_shapes
 from dawnjax.input_pipeline.reading.batches import ExampleOrder
 from dawnjax.input_pipeline.reading.dataset import declared
-from dawnjax.machine import compilation, host_memory
-from dawnjax.machine.mesh import (
-    all_devices,
-    batch_sharding,
-    batch_shards,
-    make_mesh,
-    place,
-    replicated,
-)
+from dawnjax.machine.mesh import batch_sharding, place, replicated
 from dawnjax.programs import batch_of, batches, compile_program, placed, xla_options
 from dawnjax.runs import versions
 from dawnjax.runs.directory import RECORD_TYPE
-from dawnjax.train_step import (
-    PRNG_IMPLEMENTATION,
-    Recipe,
-    evaluated_params,
-    key_shape,
-    make_recipe,
-)
+from dawnjax.session import Session, alone, checked
+from dawnjax.train_step import Recipe, evaluated_params, key_shape
 
 SCHEMA_VERSION = 2
 """2 since `first_nonfinite_step` is null, not 0, where every loss was finite."""
@@ -148,15 +135,17 @@ class RecordRuns:
         execution on zeros.
     """
 
-    def __init__(self, recipe: Recipe, shapes: InputShapes):
+    def __init__(self, session: Session, shapes: InputShapes):
         """Compiles, uploads, and executes once on zeros.
 
         Args:
-          recipe: The pure functions.
-          shapes: What the input looks like.
+          session: The devices, and the experiment, of one stage.
+          shapes: The shapes of the input, whose dataset is on the device.
         """
         started = time.perf_counter()
-        self._recipe, experiment, spec = recipe, recipe.experiment, recipe.spec
+        (recipe,) = session.recipes
+        self._session, self._recipe = session, recipe
+        experiment, spec = recipe.experiment, recipe.spec
         self._num_steps = experiment.num_steps(spec)
         mesh, whole = recipe.mesh, replicated(recipe.mesh)
         self._sharding = batch_sharding(mesh, 1)
@@ -180,10 +169,6 @@ class RecordRuns:
         self._program = compile_program(
             "record", whole_run(recipe, shapes), arguments, whole, (), record, xla_options(recipe)
         )
-        # The seed is an argument: one program makes every key.
-        self._make_key = jax.jit(
-            lambda seed: jax.random.key(seed, impl=PRNG_IMPLEMENTATION), out_shardings=whole
-        )
         examples = experiment.data.load("train").items()
         self._train = place({name: np.asarray(array) for name, array in examples}, whole)
         feed = EvaluationFeed(shapes, mesh, experiment.data.load("eval"))
@@ -196,7 +181,7 @@ class RecordRuns:
             jax.tree.map(lambda a: place(np.zeros(a.shape, a.dtype), a.sharding), argument)
             for argument in arguments[1:]
         ]
-        jax.block_until_ready(self._program(self._make_key(np.int32(0)), *zeros))
+        jax.block_until_ready(self._program(session.root_key(0), *zeros))
         jax.block_until_ready((self._train, self._evaluation, self._evaluation_order))
         self.setup_seconds = time.perf_counter() - started
 
@@ -214,7 +199,7 @@ class RecordRuns:
         inputs = place({"index": order.index, "epoch": order.epoch}, self._sharding)
         order_seconds = time.perf_counter() - started
         outputs = self._program(
-            self._make_key(np.int32(seed)),
+            self._session.root_key(seed),
             self._train,
             self._evaluation,
             inputs,
@@ -252,12 +237,7 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
       ConfigError: The experiment does not fit the data, the devices or this mode.
     """
     experiment, options = request.experiment, request.options
-    try:
-        spec = experiment.data.spec()
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    experiment.validate(spec)
-    options.validate()
+    spec = checked(experiment, options)
     if len(experiment.spans(spec)) > 1:
         raise ConfigError("record mode is for runs of one stage; this experiment has several")
     if experiment.max_seconds:
@@ -272,17 +252,14 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         raise ConfigError("record mode does not take weight_update_sharding")
     if experiment.initialize_from:
         raise ConfigError("record mode does not take initialize_from: it times a run from anew")
-    if options.keep_freed_memory:
-        host_memory.keep_freed()
-    compilation.configure(options.compile_cache_dir)
-    mesh = make_mesh(options.mesh, all_devices())
-    shards, batch = batch_shards(mesh), experiment.global_batch_size
-    if batch % shards:
-        raise ConfigError(f"global_batch_size={batch} does not divide among {shards} devices")
+    # Alone also where there are other processes: each would write the same file.
+    session = alone(experiment, spec, options)
+    (recipe,) = session.recipes
+    mesh = session.mesh
     shapes = input_shapes(experiment, spec, options, mesh)
     if shapes.placement != "device":
         raise ConfigError("record mode keeps the data on the device; this dataset is too large")
-    runs = RecordRuns(make_recipe(experiment, spec, mesh), shapes)
+    runs = RecordRuns(session, shapes)
     device = mesh.devices.flat[0]
     return runs, {
         "record_type": RECORD_TYPE,

@@ -1,12 +1,16 @@
-"""What a run calls in each of its stages, all compiled before its clock starts."""
+"""The compiled programs of each stage of a run, all made before its clock starts."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
+import numpy as np
+from jax.sharding import NamedSharding
 
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
-from dawnjax.feed import InputShapes, input_shapes
+from dawnjax.feed import Arrays, InputShapes, Shapes, input_shapes
+from dawnjax.machine.mesh import batch_sharding, place, replicated
 from dawnjax.programs import (
     EvaluationPrograms,
     Record,
@@ -16,12 +20,12 @@ from dawnjax.programs import (
     state_shapes,
 )
 from dawnjax.runs.stages import Span, span_of_last
-from dawnjax.train_step import Recipe
+from dawnjax.train_step import Recipe, evaluated_params
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
-    """One stage of a run, ready to be called.
+class StagePrograms:
+    """The programs of one stage of a run.
 
     Attributes:
       recipe: The pure functions.
@@ -35,19 +39,42 @@ class Stage:
     train: TrainPrograms
     evaluation: EvaluationPrograms
 
+    def warm_up(self, root_key: jax.Array, counts: Sequence[jax.Array]) -> None:
+        """Runs every program once, on zeros and a state that is thrown away.
+
+        The first run of a program loads it and sizes its memory; no example is looked at.
+        """
+
+        def zeros(shapes: Shapes, sharding: NamedSharding) -> Arrays:
+            return {name: place(np.zeros(a.shape, a.dtype), sharding) for name, a in shapes.items()}
+
+        shapes, programs = self.shapes, self.train
+        mesh, whole = self.recipe.mesh, replicated(self.recipe.mesh)
+        state = programs.initialize(root_key)
+        if programs.initialize_from_data is not None:
+            examples = zeros(shapes.initialization_examples, whole)
+            state = programs.initialize_from_data(state, examples)
+        inputs = zeros(shapes.train_inputs(programs.steps_per_call), batch_sharding(mesh, 1))
+        resident = zeros(shapes.train_resident, whole)
+        state, _ = programs.train(state, resident, inputs, counts[1], root_key)
+        totals = self.evaluation.add_batch(
+            evaluated_params(self.recipe.experiment, state),
+            state.batch_stats,
+            zeros(shapes.eval_resident, whole),
+            zeros(shapes.eval_inputs, batch_sharding(mesh, 0)),
+            self.evaluation.zero_totals(),
+        )
+        jax.block_until_ready((state, totals))
+
 
 @dataclasses.dataclass(frozen=True)
 class CompiledStages:
-    """The stages of a run; most runs have one.
+    """The stages of a run, in order; most runs have one."""
 
-    Attributes:
-      stages: The stages, in order.
-    """
-
-    stages: tuple[Stage, ...]
+    stages: tuple[StagePrograms, ...]
 
     @property
-    def first(self) -> Stage:
+    def first(self) -> StagePrograms:
         """The first stage."""
         return self.stages[0]
 
@@ -56,7 +83,7 @@ class CompiledStages:
         """The steps of each stage."""
         return tuple(stage.recipe.span for stage in self.stages)
 
-    def of_last(self, step: int) -> Stage:
+    def of_last(self, step: int) -> StagePrograms:
         """The stage of the last of `step` steps; the state is evaluated as that stage's."""
         return self.stages[span_of_last(self.spans, step).index]
 
@@ -75,12 +102,14 @@ def compile_stages(
       ConfigError: The model has other parameters at another image size.
     """
     _refuse_other_parameters(recipes)
-    stages: list[Stage] = []
+    stages: list[StagePrograms] = []
     for recipe in recipes:
         shapes = input_shapes(recipe.experiment, recipe.spec, options, recipe.mesh)
         first = stages[0].train if stages else None
         train = compile_training(recipe, shapes, options.steps_per_call, record, first)
-        stages.append(Stage(recipe, shapes, train, compile_evaluation(recipe, shapes, record)))
+        stages.append(
+            StagePrograms(recipe, shapes, train, compile_evaluation(recipe, shapes, record))
+        )
     return CompiledStages(tuple(stages))
 
 

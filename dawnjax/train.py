@@ -6,56 +6,33 @@ several steps at a time, runs ahead of them, and waits only where a comment says
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
 
-from dawnjax.attempt import FIRST_LOSSES, Attempt, report_finished
+from dawnjax.attempt import FIRST_LOSSES, Attempt
 from dawnjax.call_queue import CallQueue
-from dawnjax.capture.traced_steps import Trainer
 from dawnjax.checkpointed import initial_parameters
-from dawnjax.cluster import processes
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import Request
 from dawnjax.config.run_options import RunOptions
-from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.errors import ExitStatus
 from dawnjax.evaluation import EvaluationFeed, evaluate
-from dawnjax.feed import Arrays, TrainFeed
-from dawnjax.machine import compilation, host_memory
-from dawnjax.machine.mesh import (
-    all_devices,
-    batch_sharding,
-    batch_shards,
-    make_mesh,
-    place,
-    replicated,
-)
-from dawnjax.programs import TrainPrograms, state_shapes
+from dawnjax.feed import TrainFeed
+from dawnjax.machine.mesh import place, replicated
+from dawnjax.programs import state_shapes
 from dawnjax.run_record import open_run
+from dawnjax.run_result import report_finished
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.directory import refuse_unusable_path
-from dawnjax.runs.stages import Span
-from dawnjax.staged_programs import Stage, compile_stages
-from dawnjax.train_step import (
-    PRNG_IMPLEMENTATION,
-    Recipe,
-    TrainState,
-    evaluated_params,
-    make_recipe,
-    platform_of,
-)
-
-IN_FLIGHT = {"cpu": 4, "gpu": 32, "tpu": 32}
-"""Steps that the host may run ahead. Simulated CPU devices deadlock with many collectives queued;
-an accelerator must not run dry while Python collects garbage."""
+from dawnjax.session import Session, checked, joined
+from dawnjax.staged_programs import CompiledStages, compile_stages
+from dawnjax.stepper import Stepper, calls_in_flight
 
 CHECKED_CALLS = 32
-"""Calls between two looks for NaN: a count, so that all hosts look at the same steps. No more than
-this many are in flight, so what was said that long ago is there to read."""
+"""Calls between two looks for NaN: a count, so that all hosts look at the same steps. At most this
+many calls are in flight, so the flag from that many calls ago is already on the host."""
 
 EXIT_STATUSES = {
     "reached": ExitStatus.DONE,
@@ -85,28 +62,10 @@ def train_to_target(
     """
     request = initial_parameters.resolved(request)
     experiment, options = request.experiment, request.options
-    try:
-        spec = experiment.data.spec()
-    except ValueError as error:  # a field of the dataset's config that lies outside its range
-        raise ConfigError(str(error)) from None
-    experiment.validate(spec)
-    options.validate()
+    spec = checked(experiment, options)
     refuse_unusable_path(Path(options.checkpoint.directory or options.run_dir or "runs"))
-    if options.keep_freed_memory:
-        host_memory.keep_freed()
-    compilation.configure(options.compile_cache_dir)
-    watchdog = processes.join(options.processes)
-    mesh = make_mesh(options.mesh, all_devices())
-    compilation.share_between_processes()
-    spans = experiment.spans(spec)
-    _check_divides(spans, mesh)
-    try:
-        sharded = options.weight_update_sharding
-        recipes = tuple(make_recipe(experiment, spec, mesh, span.index, sharded) for span in spans)
-    except (ValueError, TypeError, ZeroDivisionError) as error:
-        first_line = str(error).splitlines()[0]
-        raise ConfigError(f"the model cannot be built from these fields: {first_line}") from None
-
+    session, watchdog = joined(experiment, spec, options)
+    recipes = session.recipes
     initial_parameters.refuse_other_model(request, recipes[0])
     if request.experiment_file is not None:
         for recipe in recipes:
@@ -114,31 +73,22 @@ def train_to_target(
     run = open_run(request, spec, clock)
     if run.finished:
         return EXIT_STATUSES[report_finished(run, shows=shows)]
-    with Attempt(run, mesh, watchdog, argv, shows=shows) as attempt:
-        status = _train(experiment, recipes, options, request.seed, attempt)
-    return EXIT_STATUSES[status]
+    with Attempt(run, session.mesh, watchdog, argv, shows=shows) as attempt:
+        return EXIT_STATUSES[_train(session, request.seed, attempt)]
 
 
-def _train(
-    experiment: Experiment,
-    recipes: tuple[Recipe, ...],
-    options: RunOptions,
-    seed: int,
-    attempt: Attempt,
-) -> str:
-    spec, mesh, journal, phases = recipes[0].spec, recipes[0].mesh, attempt.journal, attempt.phases
+def _train(session: Session, seed: int, attempt: Attempt) -> str:
+    experiment, recipes, mesh = session.experiment, session.recipes, session.mesh
+    phases = attempt.phases
     # Every program is compiled and has run once before the clock starts; none sees an example.
     with phases.phase("compile"):
         # One stage, unless the recipe changes its images or its batch in the course of the run.
-        compiled = compile_stages(recipes, options, attempt.record_program)
+        compiled = compile_stages(recipes, session.options, attempt.record_program)
         shapes, programs = compiled.first.shapes, compiled.first.train
-        root_key = _root_key(seed, mesh)
-        counts = {
-            n: place(np.array(n, np.int32), replicated(mesh))
-            for n in range(programs.steps_per_call + 1)
-        }
+        root_key = session.root_key(seed)
+        counts = session.counts(programs.steps_per_call)
         for stage in compiled.stages:
-            _warm_up(stage, root_key, counts)
+            stage.warm_up(root_key, counts)
         attempt.agree(False)
     with phases.phase("restore"):
         restored = attempt.restore(state_shapes(recipes[0]))
@@ -163,42 +113,81 @@ def _train(
                 state = programs.initialize_from_data(state, place(arrays, replicated(mesh)))
 
     step = 0 if restored is None else restored.step
+    stage = compiled.of_last(step)
+    in_flight = calls_in_flight(stage.recipe, programs.steps_per_call)
+    queue = CallQueue(in_flight, first_losses=max(0, FIRST_LOSSES - step))
+    stepper = Stepper(
+        stage.recipe, stage.train, feed, state, step, root_key, counts, queue, attempt.watchdog
+    )
+    status = _steps_to_target(session, compiled, stepper, evaluation_feed, attempt)
+    step = stepper.step
+
+    # The clock of the target has stopped; what follows is in the total alone.
+    attempt.preemption.end()
+    feed.close()
+    if status != "diverged":
+        phases.enter("checkpoint")
+        attempt.save(step, stepper.state)
+    host = attempt.host_used(queue, feed.wait_seconds)
+    if status in ("reached", "not_reached"):
+        attempt.keep_result(status, step)
+        # The same real steps again, traced, and against their twin: the state is of no more use.
+        feed.stay_in(stepper.recipe.span)
+        attempt.take_profile(stepper)
+        feed.close()
+    attempt.finish(status, step, host)
+    return status
+
+
+def _steps_to_target(
+    session: Session,
+    compiled: CompiledStages,
+    stepper: Stepper,
+    evaluation_feed: EvaluationFeed,
+    attempt: Attempt,
+) -> str:
+    """Trains and evaluates in turn; returns the status that the attempt ends with."""
+    experiment, spec, options = session.experiment, session.spec, session.options
+    journal, phases, queue, step = attempt.journal, attempt.phases, stepper.queue, stepper.step
     evaluation_steps = set(experiment.evaluation_steps(spec))
     stops = {*_stops(experiment, spec, options), *attempt.profile.stops()}
     stops = [stop for stop in sorted(stops) if step < stop <= experiment.num_steps(spec)]
-    in_flight = calls_in_flight(platform_of(mesh), programs.steps_per_call)
-    queue = CallQueue(in_flight, first_losses=max(0, FIRST_LOSSES - step))
     status = "not_reached"
     reached_at = attempt.reached_before()
     ends_at_target = bool(reached_at) and experiment.evaluation.stop_at_target
     if reached_at:
         status = "reached"
     if ends_at_target:
-        # Killed between the target and the end. The state that reached it may not have been saved:
-        # the same steps lead to it again, and to no other time.
+        # An earlier attempt reached the target but died before its last save. Redo those steps to
+        # recover the state; the time to accuracy is already fixed.
         stops, evaluation_steps = [stop for stop in stops if stop <= reached_at], set()
     has_limit = experiment.max_seconds and not ends_at_target
     limit = experiment.max_seconds if has_limit else math.inf
-    feed.start(_calls(step, stops, programs.steps_per_call))
+    stepper.read_ahead(stops)
     attempt.preemption.begin(step)
     for stop in stops:
         stage = compiled.of_last(stop)  # the ends of stages are stops: a stretch lies in one
+        stepper.recipe, stepper.programs = stage.recipe, stage.train
         journal.enter_stage(stage.recipe.span.index)
         phases.enter("train")
-        with attempt.profile.window(step, stop, stage.recipe, stage.train):
-            state, step, stopped = train_until(
-                stop, state, step, stage.train, feed, queue, attempt, counts, root_key, limit
-            )
+        with attempt.profile.window(stepper, stop):
+            stopped = train_until(stop, stepper, attempt, limit)
             # The host waits for the devices here: what follows is not charged with train steps.
             queue.drain()
-        if not journal.record_steps(queue, feed.wait_seconds):
+        step = stepper.step
+        if not journal.record_steps(queue, stepper.feed.wait_seconds):
             status = "diverged"
             break
         is_over = stopped and attempt.preemption.is_budget_spent
         if step in evaluation_steps or is_over:
             phases.enter("eval")
             metrics = evaluate(
-                stage.recipe, stage.evaluation, state, evaluation_feed, in_flight, attempt.get_on
+                stage.recipe,
+                stage.evaluation,
+                stepper.state,
+                evaluation_feed,
+                queue.in_flight,
+                attempt.get_on,
             )
             if journal.record_evaluation(step, metrics):
                 status = "reached"
@@ -213,88 +202,44 @@ def _train(
             break
         if attempt.agree(attempt.save_due()) or _is_multiple(step, options.checkpoint.every_steps):
             phases.enter("checkpoint")
-            attempt.save(step, state)
-
-    # The clock of the target has stopped; what follows is in the total alone.
-    attempt.preemption.end()
-    feed.close()
-    if status != "diverged":
-        phases.enter("checkpoint")
-        attempt.save(step, state)
-    host = attempt.host_used(queue, feed.wait_seconds)
-    if status in ("reached", "not_reached"):
-        attempt.keep_result(status, step)
-        # The same real steps again, traced, and against their twin: the state is of no more use.
-        stage = compiled.of_last(step)
-        feed.stay_in(stage.recipe.span)
-        call = (stage.train, feed, state, step, counts, root_key, in_flight)
-        attempt.take_profile(Trainer(stage.recipe, *call), queue)
-        feed.close()
-    attempt.finish(status, step, host)
+            attempt.save(step, stepper.state)
     return status
 
 
 def train_until(
-    stop: int,
-    state: TrainState,
-    step: int,
-    programs: TrainPrograms,
-    feed: TrainFeed,
-    queue: CallQueue,
-    attempt: Attempt,
-    counts: dict[int, jax.Array],
-    root_key: jax.Array,
-    limit_seconds: float = math.inf,
-) -> tuple[TrainState, int, bool]:
-    """Makes train steps up to a stop: the innermost loop of a run.
+    stop: int, stepper: Stepper, attempt: Attempt, limit_seconds: float = math.inf
+) -> bool:
+    """Makes train steps up to a stop; some calls are still in flight at the end.
 
     Args:
       stop: The step to stop after.
-      state: The state, whose memory is taken over.
-      step: Steps done.
-      programs: The compiled programs.
-      feed: The training split.
-      queue: The calls in flight; some are still in flight at the end.
-      attempt: What is told of each call.
-      counts: Each number of steps that a call can make, on the devices.
-      root_key: The trial's key.
+      stepper: Makes the calls.
+      attempt: Records the steps, and knows when to stop.
       limit_seconds: When on the run's clock all are asked to stop, for the budget is spent.
 
     Returns:
-      The state, the steps done, and whether all processes were asked to stop. It ends before the
-      stop if they were, or if a loss was NaN or infinite.
+      Whether all processes were asked to stop. The stepper has not come to the stop if they were,
+      or if a loss was NaN or infinite.
     """
-    get_inputs, call = attempt.profile.named(feed.inputs, programs.train)
-    resident, journal = feed.resident, attempt.journal
-    watchdog, preemption = attempt.watchdog, attempt.preemption
+    journal, preemption = attempt.journal, attempt.preemption
+    queue, feed = stepper.queue, stepper.feed
     first_nonfinite_step = None  # of the call that was looked at last
-    queue.start()
-    for count, (first, num_steps) in enumerate(_calls(step, [stop], programs.steps_per_call), 1):
-        step = first + num_steps
-        inputs = get_inputs(first, num_steps)
-        watchdog.step = step  # a host that is stuck is behind the others, here or above
-        state, metrics = call(state, resident, inputs, counts[num_steps], root_key)
-        queue.add(metrics, num_steps)
+    for count, metrics in enumerate(stepper.calls(stop), 1):
         if limit_seconds < math.inf:
             # Near the limit the host waits for each call, so that the next begins before it.
             if journal.run_seconds() + queue.pending_seconds() > limit_seconds:
                 queue.drain()
             if journal.run_seconds() > limit_seconds:
                 preemption.spend_budget()
-        if preemption.holding and preemption.stops_at(step):
-            return state, step, True
+        if preemption.holding and preemption.stops_at(stepper.step):
+            return True
         if count % CHECKED_CALLS == 0:
             if first_nonfinite_step is not None and int(first_nonfinite_step):
                 break
             first_nonfinite_step = metrics.first_nonfinite_step
         if queue.last_end > journal.record_at:
             journal.record_steps(queue, feed.wait_seconds)
-    return state, step, False
-
-
-def calls_in_flight(platform: str, steps_per_call: int) -> int:
-    """Number of calls that the host may run ahead; at least 2, so that no device runs dry."""
-    return max(2, IN_FLIGHT[platform] // steps_per_call)
+    return False
 
 
 def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
@@ -313,63 +258,5 @@ def _stops(experiment: Experiment, spec: Any, options: RunOptions) -> list[int]:
     return sorted(stops)
 
 
-def _calls(step: int, stops: list[int], steps_per_call: int) -> Iterator[tuple[int, int]]:
-    """The calls up to the last stop: steps done before each, and steps in it."""
-    for stop in stops:
-        while step < stop:
-            num_steps = min(steps_per_call, stop - step)
-            yield step, num_steps
-            step += num_steps
-
-
 def _is_multiple(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _root_key(seed: int, mesh: Mesh) -> jax.Array:
-    """The trial's key, on every device."""
-    make = jax.jit(
-        lambda: jax.random.key(seed, impl=PRNG_IMPLEMENTATION), out_shardings=replicated(mesh)
-    )
-    return make()
-
-
-def _warm_up(stage: Stage, root_key: jax.Array, counts: dict[int, jax.Array]) -> None:
-    """Runs every program of a stage once, on zeros and a state that is thrown away.
-
-    The first run of a program loads it and sizes its memory; no example is looked at.
-    """
-
-    def zeros(tree: dict[str, jax.ShapeDtypeStruct], sharding: NamedSharding) -> Arrays:
-        return {name: place(np.zeros(a.shape, a.dtype), sharding) for name, a in tree.items()}
-
-    shapes, programs = stage.shapes, stage.train
-    mesh, whole = stage.recipe.mesh, replicated(stage.recipe.mesh)
-    state = programs.initialize(root_key)
-    if programs.initialize_from_data is not None:
-        state = programs.initialize_from_data(state, zeros(shapes.initialization_examples, whole))
-    inputs = zeros(shapes.train_inputs(programs.steps_per_call), batch_sharding(mesh, 1))
-    state, _ = programs.train(
-        state, zeros(shapes.train_resident, whole), inputs, counts[1], root_key
-    )
-    totals = stage.evaluation.add_batch(
-        evaluated_params(stage.recipe.experiment, state),
-        state.batch_stats,
-        zeros(shapes.eval_resident, whole),
-        zeros(shapes.eval_inputs, batch_sharding(mesh, 0)),
-        stage.evaluation.zero_totals(),
-    )
-    jax.block_until_ready((state, totals))
-
-
-def _check_divides(spans: Sequence[Span], mesh: Mesh) -> None:
-    """Refuses a batch that the devices cannot share evenly, before anything is compiled."""
-    shards = batch_shards(mesh)
-    for span in spans:
-        batch = span.global_batch_size
-        if batch % shards:
-            name = "global_batch_size" if span.index == 0 else "stages.global_batch_size"
-            raise ConfigError(
-                f"{name}={batch} does not divide among {shards} devices (mesh.data x mesh.fsdp); "
-                f"take a multiple, such as {-(-batch // shards) * shards}, or other devices"
-            )

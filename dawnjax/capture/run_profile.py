@@ -8,18 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from dawnjax.capture import traced_steps as capture
+from dawnjax.capture.trace import finish_capture, trace_window
+from dawnjax.capture.traced_steps import Hooks, StoppedError, profile_run
 from dawnjax.config.run_options import ProfileOptions
 from dawnjax.profile import tables
 from dawnjax.profile.host_profile import HostProfile
-from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN
 from dawnjax.profile.xplane import TraceError
-from dawnjax.programs import Record, TrainPrograms
-from dawnjax.train_step import Recipe
-
-Function = Callable[..., Any]
+from dawnjax.stepper import Stepper
 
 COMMUNICATION_FIELDS = (
     "seconds_per_step",
@@ -60,32 +55,21 @@ class RunProfile:
         self._options, self._warn = options, warn
         self._wanted = dict(options.windows())
         self._taken: dict[int, Callable[[], HostProfile]] = {}  # how a window's trace is read
-        self._tracing = False
         self._why_none = "" if options.after_run else "profile.after_run=false"
 
     def stops(self) -> set[int]:
         """Steps after which the loop must stop: where windows begin and end."""
         return {*self._wanted, *self._wanted.values()} - {0}
 
-    def named(self, get_inputs: Function, call: Function) -> tuple[Function, Function]:
-        """Names the two halves of a step in a trace; without one they come back as they are."""
-        if not self._tracing:
-            return get_inputs, call
-        annotate = jax.profiler.annotate_function
-        return annotate(get_inputs, name=INPUT_SPAN), annotate(call, name=CALL_SPAN)
-
     @contextlib.contextmanager
-    def window(
-        self, step: int, stop: int, recipe: Recipe, programs: TrainPrograms
-    ) -> Iterator[None]:
+    def window(self, stepper: Stepper, stop: int) -> Iterator[None]:
         """Traces the steps of a block if a window begins with them.
 
         Args:
-          step: Steps done before the block.
-          stop: Steps done after it; nothing is in flight then.
-          recipe: What the programs were compiled from.
-          programs: What the block calls.
+          stepper: Makes the block's calls.
+          stop: The step that the block ends after; nothing is in flight then.
         """
+        step = stepper.step
         if step not in self._wanted:
             yield
             return
@@ -98,21 +82,21 @@ class RunProfile:
         folder = self._empty(f"steps_{step}_{stop}")
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(capture.trace_window(folder))
+                stack.enter_context(trace_window(folder))
             except TraceError as error:
                 self._warn(str(error))
-            self._tracing = True
+            stepper.is_traced = True
             started = time.perf_counter()
             try:
                 yield
             finally:
-                self._tracing = False
+                stepper.is_traced = False
             seconds = time.perf_counter() - started
         # Without a trace too: all processes must read the same windows.
         self._taken[step] = functools.partial(
-            capture.finish_capture,
-            recipe,
-            programs,
+            finish_capture,
+            stepper.recipe,
+            stepper.programs,
             folder,
             steps=(step, stop),
             step_seconds=seconds / (stop - step),
@@ -121,15 +105,13 @@ class RunProfile:
             measured=self._options.measured_peaks,
         )
 
-    def after_run(
-        self, trainer: capture.Trainer, step_seconds: float | None, record: Record
-    ) -> None:
+    def after_run(self, stepper: Stepper, step_seconds: float | None, hooks: Hooks) -> None:
         """Reads the windows, and takes the profile after the run; all processes call it alike.
 
         Args:
-          trainer: Makes the real calls.
+          stepper: Makes the real calls.
           step_seconds: A step's median duration in the run; None if it made none.
-          record: Called with each program that is compiled.
+          hooks: What is told of the profile's progress.
         """
         for read_window in self._taken.values():
             self.latest = read_window()
@@ -142,20 +124,16 @@ class RunProfile:
             )
         if self._options.after_run:
             try:
-                self.latest = capture.profile_run(
-                    trainer, self._options, self._empty("after_run"), step_seconds, record
+                self.latest = profile_run(
+                    stepper, self._options, self._empty("after_run"), step_seconds, hooks
                 )
-            except capture.StoppedError as stopped:
-                self.give_up(str(stopped))
+            except StoppedError as stopped:
+                self._why_none = str(stopped)
         if self.latest is not None:
             if self.latest.failure:
                 self._warn(f"the trace cannot be read: {self.latest.failure}")
             with contextlib.suppress(OSError):  # a full disk costs the tables, not the run
                 tables.write_csv(self.latest, self.latest.folder)
-
-    def give_up(self, reason: str) -> None:
-        """Notes why there is no profile."""
-        self._why_none = reason
 
     def delete(self) -> bool:
         """Deletes this process's files of profiles; tells whether there were any."""

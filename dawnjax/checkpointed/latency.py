@@ -91,7 +91,7 @@ LEAST_EXAMPLES = {"p50": 2, "p99": 100}
 """Fewer would give the longest of all as the percentile."""
 
 
-def latency(seconds: list[float]) -> dict[str, float | None]:
+def statistics(seconds: list[float]) -> dict[str, float | None]:
     """Mean, median, 99th percentile and extremes of latencies, in seconds.
 
     The percentiles are those of the sample, a latency that occurred: half, or 99 of 100, were no

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.machine.hardware import STEADY_SPREAD
-from dawnjax.machine.hosts import visible_cores
+from dawnjax.machine.hosts import processor_name, visible_cores
 
 DEFAULT_CACHE = "~/.cache/dawnjax/peaks.json"
 
@@ -71,7 +71,10 @@ def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> Meas
       dtype: The matrices' dtype.
       cache: The file; empty takes `DEFAULT_CACHE`, `none` keeps nothing.
     """
-    known_by = [device.device_kind, _processor(device), str(_threads(device)), jax.__version__]
+    # The peak of a CPU is that of the whole host.
+    is_cpu = device.platform == "cpu"
+    host = [processor_name(), str(visible_cores())] if is_cpu else ["", "0"]
+    known_by = [device.device_kind, *host, jax.__version__]
     key = "|".join([*known_by, dtype, _METHOD])
     path = None if cache == "none" else Path(cache or DEFAULT_CACHE).expanduser()
     known = _read(path).get(key)
@@ -132,22 +135,6 @@ def _best(run: Callable[[], Any]) -> tuple[float, float]:
         times.append(time.perf_counter() - started)
     best = min(times)
     return best, float(np.median(times)) / best - 1
-
-
-def _threads(device: Any) -> int:
-    return visible_cores() if device.platform == "cpu" else 0
-
-
-def _processor(device: Any) -> str:
-    if device.platform != "cpu":
-        return ""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return ""
 
 
 def _read(path: Path | None) -> dict[str, Any]:

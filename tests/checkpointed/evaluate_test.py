@@ -12,7 +12,7 @@ from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import generalization
-from dawnjax.checkpointed import latency as inference
+from dawnjax.checkpointed import latency
 from dawnjax.cluster import processes
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
@@ -317,25 +317,25 @@ def test_examples_come_from_all_over_the_split():
     model = Answering(
         example=lambda position: position, answer=answer, quality=lambda *_: {}, timed=""
     )
-    seconds, answers, positions = inference.measure(model, 100, 30, 5)
+    seconds, answers, positions = latency.measure(model, 100, 30, 5)
     assert (len(seconds), len(asked), len(set(positions))) == (30, 35, 30)
     assert answers == [position * 10 for position in positions] == [p * 10 for p in asked[5:]]
     assert 30 < np.mean(positions) < 70  # of 30 random ones of 0 to 99, four deviations wide
-    assert inference.measure(model, 100, 30, 5)[2] == positions
+    assert latency.measure(model, 100, 30, 5)[2] == positions
     # All of them and then some: each is answered, and counts once for the quality.
-    seconds, answers, positions = inference.measure(model, 100, 130, 0)
+    seconds, answers, positions = latency.measure(model, 100, 130, 0)
     assert (len(seconds), sorted(positions)) == (130, list(range(100)))
 
 
 def test_latencies_by_hand():
-    latencies = inference.latency([float(number) for number in range(1, 201)])
+    latencies = latency.statistics([float(number) for number in range(1, 201)])
     assert latencies == {"mean": 100.5, "p50": 100.0, "p99": 198.0, "min": 1.0, "max": 200.0}
     # 99 of 100 were no longer than the 99th; of 99 it would be the longest.
-    assert inference.latency([float(number) for number in range(1, 101)])["p99"] == 99.0
-    assert inference.latency([float(number) for number in range(1, 100)])["p99"] is None
-    assert inference.latency([3.0])["p50"] is None
-    assert inference.cost_usd(0.018, 2.0) == pytest.approx(0.1)
-    assert inference.cost_usd(0.018, None) is None
+    assert latency.statistics([float(number) for number in range(1, 101)])["p99"] == 99.0
+    assert latency.statistics([float(number) for number in range(1, 100)])["p99"] is None
+    assert latency.statistics([3.0])["p50"] is None
+    assert latency.cost_usd(0.018, 2.0) == pytest.approx(0.1)
+    assert latency.cost_usd(0.018, None) is None
 
 
 def test_an_inference_entry_comes_back_as_it_was(run, tmp_path):

@@ -152,7 +152,7 @@ def test_imports_point_one_way():
         # Limits of fields are declared beside the fields; their module knows nothing of either.
         for folder in ("dawnjax.models", "dawnjax.input_pipeline"):
             if is_in(module, folder):
-                base = ("dawnjax", "dawnjax.limits", "dawnjax.bounded")
+                base = ("dawnjax", "dawnjax.limits", "dawnjax.records")
                 allowed = is_in(imported, folder) or imported in base
                 assert allowed, f"{where} imports {imported}"
         if module == "dawnjax.limits":
@@ -185,10 +185,11 @@ def test_profiles_are_read_without_the_run():
 
 
 def test_rooms_rest_on_errors_and_limits_alone():
-    """The run, flat in `dawnjax`, stands on the rooms; commands alone stand on it."""
+    """The run, flat in `dawnjax`, stands on the rooms; commands and its own rooms stand on it."""
     base = {"dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
     for module, imported in module_imports():
-        is_room = room(module) not in (module, "dawnjax.commands")
+        of_the_run = ("dawnjax.capture", "dawnjax.checkpointed")
+        is_room = room(module) not in (module, "dawnjax.commands", *of_the_run)
         # A study runs its trials by the door that a notebook takes.
         is_door = room(module) == "dawnjax.study" and imported == "dawnjax.api"
         # A plan's worker compiles the programs of a run, in a process of its own.

@@ -15,7 +15,7 @@ from quick_compilation import QUICK
 
 from dawnjax.__main__ import main
 from dawnjax.capture import twin
-from dawnjax.capture.traced_steps import make_plan
+from dawnjax.capture.traced_steps import choose_calls
 from dawnjax.commands.check import check_run
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import ProfileOptions
@@ -49,7 +49,7 @@ def profiled_run(tmp_path_factory) -> tuple[Path, dict]:
     flags = [f"--run_dir={run_dir}", "--tensorboard=false", "--profile.seconds=0.1"]
     steady = MeasuredPeaks("cpu", 1e12, 1e10, spread=0.02, measured_unix_seconds=0.0)
     with pytest.MonkeyPatch.context() as patch:  # other tests run on this machine
-        patch.setattr("dawnjax.capture.traced_steps.measured_peaks", lambda device, dtype: steady)
+        patch.setattr("dawnjax.capture.trace.measured_peaks", lambda device, dtype: steady)
         assert main(["train", *SMALL, *flags, "--profile.steps=2:4"]) == 3
     return run_dir, json.loads((run_dir / "result.json").read_text())
 
@@ -277,9 +277,9 @@ def test_where_there_is_no_twin_the_reason_is_said():
 
 def test_a_plan_fits_the_step():
     options = ProfileOptions(seconds=1.0)
-    fast = make_plan(0.001, 32, options)
+    fast = choose_calls(0.001, 32, options)
     assert fast.call_steps * fast.trace_calls == 20 and fast.trace_calls == 4
-    slow = make_plan(30.0, 1, options)
+    slow = choose_calls(30.0, 1, options)
     assert (slow.call_steps, slow.trace_calls, slow.block_calls) == (1, 2, 1)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from traces import US, PlaneMaker, gpu_trace, new_space, tpu_trace, write
 
-from dawnjax.capture.traced_steps import trace_window
+from dawnjax.capture.trace import trace_window
 from dawnjax.profile import trace
 from dawnjax.profile.trace import (
     TraceError,

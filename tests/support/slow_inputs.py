@@ -7,18 +7,25 @@ import os
 import time
 from typing import Any
 
-from dawnjax.capture import traced_steps as capture
+from dawnjax.capture import traced_steps
 from dawnjax.cluster import launched
 from dawnjax.experiments.synthetic_image import EXPERIMENT  # noqa: F401  The suite looks for it.
+from dawnjax.feed import TrainFeed
 
 process, _, seconds = os.environ["DAWNJAX_TEST_SLOW"].partition(":")
-inputs = capture.Trainer.inputs
+profile_run = traced_steps.profile_run
 
 
-def slow_inputs(self: capture.Trainer, num_steps: int) -> Any:
-    time.sleep(float(seconds))
-    return inputs(self, num_steps)
+def profile_slowly(stepper: Any, *arguments: Any) -> Any:
+    inputs = TrainFeed.inputs
+
+    def slow_inputs(self: TrainFeed, first_step: int, num_steps: int) -> Any:
+        time.sleep(float(seconds))
+        return inputs(self, first_step, num_steps)
+
+    TrainFeed.inputs = slow_inputs
+    return profile_run(stepper, *arguments)
 
 
 if os.environ.get(launched.PROCESS_ID, "0") == process:
-    capture.Trainer.inputs = slow_inputs
+    traced_steps.profile_run = profile_slowly

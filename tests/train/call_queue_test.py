@@ -9,6 +9,7 @@ import pytest
 
 from dawnjax import call_queue
 from dawnjax.call_queue import CallMetrics, CallQueue, step_statistics
+from dawnjax.stepper import Stepper
 from dawnjax.train import train_until
 
 
@@ -94,18 +95,18 @@ def test_a_budget_of_time_ends_within_a_call(device, call_seconds, limit_seconds
         return state, CallMetrics(Losses(device, call_seconds), np.int32(0))  # pyright: ignore
 
     attempt: Any = SimpleNamespace(
-        profile=SimpleNamespace(named=lambda *functions: functions),
         journal=SimpleNamespace(run_seconds=lambda: device.now, record_at=math.inf),
         watchdog=SimpleNamespace(step=0),
         preemption=Preemption(),
     )
-    feed: Any = SimpleNamespace(inputs=lambda first, num_steps: None, resident=None, wait_seconds=0)
-    programs: Any = SimpleNamespace(train=call, steps_per_call=1)
+    feed = SimpleNamespace(inputs=lambda first, num_steps: None, resident=None, wait_seconds=0)
+    programs = SimpleNamespace(train=call, steps_per_call=1)
     queue = CallQueue(4)
-    arguments: Any = (feed, queue, attempt, {1: None}, None, limit_seconds)
-    _, step, stopped = train_until(40, None, 0, programs, *arguments)  # pyright: ignore
+    held: Any = (None, programs, feed, None, 0, None, [None, None], queue, attempt.watchdog)
+    stepper = Stepper(*held)
+    stopped = train_until(40, stepper, attempt, limit_seconds)
     queue.drain()
-    assert (step, stopped) == (steps, limit_seconds < math.inf)
+    assert (stepper.step, stopped) == (steps, limit_seconds < math.inf)
     assert device.now <= limit_seconds + call_seconds
 
 

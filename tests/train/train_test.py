@@ -287,14 +287,17 @@ def test_the_loop_reads_nothing_back_between_its_records(train, monkeypatch):
     train_until, handed_out = loop.train_until, []
     monkeypatch.setattr(journal, "RECORD_SECONDS", 1e6)
 
-    def watched(stop, state, step, programs, *rest):
+    def watched(stop, stepper, *rest):
+        programs = stepper.programs
+
         def unread_metrics(*inputs):
             state, metrics = programs.train(*inputs)
             handed_out.extend(Unread(array) for array in metrics)
             return state, CallMetrics(*handed_out[-2:])
 
-        replaced = dataclasses.replace(programs, train=unread_metrics)
-        given = train_until(stop, state, step, replaced, *rest)
+        stepper.programs = dataclasses.replace(programs, train=unread_metrics)
+        given = train_until(stop, stepper, *rest)
+        stepper.programs = programs
         for array in handed_out:
             array.is_open = True  # after the stretch, where the loop waits anyway
         return given

@@ -1,0 +1,151 @@
+"""The trace of a stretch of steps, and what reading it needs, written beside it.
+
+Each process writes a folder: the trace, the compiled program as text, and `capture.json`.
+"""
+
+import contextlib
+import dataclasses
+import gzip
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from dawnjax.cluster import processes
+from dawnjax.machine import hardware
+from dawnjax.machine.hosts import visible_cores
+from dawnjax.machine.measured_peaks import measured_peaks
+from dawnjax.machine.mesh import batch_shards
+from dawnjax.profile import host_profile
+from dawnjax.profile.communication import merge_shortest
+from dawnjax.profile.hlo import analyze
+from dawnjax.profile.utilization import WINDOW_SPAN
+from dawnjax.profile.xplane import TraceError
+from dawnjax.programs import TrainPrograms
+from dawnjax.train_step import Recipe, platform_of
+
+SCHEMA_VERSION = 1
+
+
+def finish_capture(
+    recipe: Recipe,
+    programs: TrainPrograms,
+    folder: Path,
+    *,
+    steps: tuple[int, int],
+    step_seconds: float,
+    window_seconds: float,
+    extra: dict[str, Any],
+    measured: bool,
+) -> host_profile.HostProfile:
+    """Writes what reading the trace needs, tells the other processes, and reads it.
+
+    All processes must call it alike.
+
+    Args:
+      recipe: What the programs were compiled from.
+      programs: The compiled programs.
+      folder: This process's folder, with the trace.
+      steps: Steps done before the trace, and after it.
+      step_seconds: A step that was not traced.
+      window_seconds: The traced stretch.
+      extra: Further fields of the capture.
+      measured: Whether to measure the device's peaks, where they are not known yet.
+    """
+    experiment, mesh = recipe.experiment, recipe.mesh
+    text = programs.train.as_text()  # type: ignore[attr-defined]
+    with contextlib.suppress(OSError), gzip.open(folder / host_profile.PROGRAM_FILE, "wt") as file:
+        file.write(text)  # a full disk costs the profile's files, not the result
+    program = analyze(text)
+    device = mesh.local_devices[0]
+    platform = platform_of(mesh)
+    executed = hardware.executed_dtype(platform, program.product_dtype, device.device_kind)
+    name = socket.gethostname()
+    hosts = processes.gather([name, len(mesh.local_devices)])
+    machine_devices = [count for host, count in hosts if host == name]
+    flops, flops_reason = _model_flops(recipe)
+    capture = {
+        "schema_version": SCHEMA_VERSION,
+        "process_index": jax.process_index(),
+        "platform": platform,
+        "device_kind": device.device_kind,
+        "num_devices": mesh.devices.size,
+        "machine_devices": sum(machine_devices),
+        "machine_processes": len(machine_devices),
+        "machine_cores": visible_cores(),
+        "module": program.name,
+        "steps": steps,
+        "stage": {
+            "number": recipe.span.index + 1,
+            "global_batch_size": experiment.global_batch_size,
+            **experiment.task.stage_values(),
+        },
+        "step_seconds": step_seconds,
+        "window_seconds": window_seconds,
+        "model_flops_per_step": (
+            None if flops is None else flops * experiment.global_batch_size / batch_shards(mesh)
+        ),
+        "model_flops_reason": flops_reason,
+        "executed_dtype": executed,
+        "measured_peaks": _shared_peaks(device, executed, hosts) if measured else None,
+        **extra,
+    }
+    parts = processes.gather(host_profile.trace_part(folder, capture))
+    capture["shortest_runs"] = merge_shortest([part["shortest"] for part in parts])
+    if platform == "cpu":
+        machine_parts = [p for p, (host, _) in zip(parts, hosts, strict=True) if host == name]
+        start_unix_ns = parts[jax.process_index()]["start_unix_ns"]
+        capture["neighbours"] = host_profile.busy_neighbours(start_unix_ns, machine_parts)
+    profile = host_profile.build_profile(folder, capture, program)
+    waits = processes.gather([profile.wait_seconds_per_step, profile.least_wait_seconds_per_step])
+    known = [least for _, least in waits if least is not None]
+    capture["least_wait_seconds_per_step"] = min(known) if len(known) == len(waits) else None
+    with contextlib.suppress(OSError):
+        (folder / host_profile.CAPTURE_FILE).write_text(json.dumps(capture))
+    return dataclasses.replace(profile, host_waits=[mean for mean, _ in waits])
+
+
+@contextlib.contextmanager
+def trace_window(folder: Path) -> Iterator[None]:
+    """Traces a block into a folder; the block must leave nothing in flight.
+
+    Raises:
+      TraceError: The profiler does not start; the block has not run then.
+    """
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # the loop's own spans say enough, and cost less
+    options.host_tracer_level = 2  # the level at which the CPU's ops are seen
+    try:
+        jax.profiler.start_trace(str(folder), profiler_options=options)
+    except Exception as error:  # another profiler runs in this process
+        raise TraceError(f"cannot take a trace: {str(error).splitlines()[0]}") from None
+    try:
+        with jax.profiler.TraceAnnotation(WINDOW_SPAN):
+            yield
+    finally:
+        # A trace that cannot be written is missed when it is read, with the reason.
+        with contextlib.suppress(OSError, RuntimeError):
+            jax.profiler.stop_trace()
+
+
+def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] | None:
+    """Measured peaks of this machine's devices; one process of a machine measures."""
+    processes.gather(None)  # a process that still works would take cores from the measurement
+    leader = [host for host, _ in hosts].index(socket.gethostname())
+    peaks = None
+    if leader == jax.process_index():
+        measurable = {"tensorfloat32": "float32", "float8": "bfloat16"}.get(dtype, dtype)
+        with contextlib.suppress(RuntimeError):  # such as too little memory left
+            peaks = measured_peaks(device, measurable).to_json()
+    return processes.gather(peaks)[leader]
+
+
+def _model_flops(recipe: Recipe) -> tuple[float | None, str]:
+    """Model FLOPs of an example in a train step, or why they are not known."""
+    try:
+        return recipe.train_flops_per_example(), ""
+    except Exception as error:  # a task or a model of a user's own may refuse a single row
+        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,149 @@
+"""Latency and cost of a run's model, measured one example at a time."""
+
+import datetime
+import os
+from typing import Any
+
+import jax
+
+from dawnjax.checkpointed import latency
+from dawnjax.checkpointed.earlier_run import EarlierRun, restore
+from dawnjax.config.run_options import RunOptions
+from dawnjax.evaluation import reaches
+from dawnjax.input_pipeline.reading.dataset import declared
+from dawnjax.machine.hosts import processor_name
+from dawnjax.runs.directory import write_json
+from dawnjax.runs.versions import installed
+from dawnjax.session import alone
+from dawnjax.tasks.task import Task
+from dawnjax.text import escaped
+from dawnjax.train_step import platform_of
+
+SCHEMA_VERSION = 1
+
+
+def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int) -> None:
+    """Answers examples with a run's newest checkpoint on one device; writes and shows how fast.
+
+    Args:
+      run: The run.
+      options: How this machine does it.
+      num_examples: Examples that count.
+      warm_up: Examples before them.
+
+    Raises:
+      ConfigError: The run has no checkpoint.
+      RunError: There are no devices, or the checkpoints are of another run.
+    """
+    experiment = run.experiment
+    mesh = alone(experiment, run.spec, options, num_devices=1).mesh
+    recipe, restored = restore(run, mesh, options, "infer")
+    in_split = run.spec.num_eval_examples
+    examples = {**experiment.data.load("eval")}
+    answering = latency.make_answering(recipe, restored.state, examples)
+    load_before = os.getloadavg()[0]
+    seconds, answers, positions = latency.measure(answering, in_split, num_examples, warm_up)
+    load_after = os.getloadavg()[0]
+    latencies = latency.statistics(seconds)
+    mean = sum(seconds) / len(seconds)
+    price = options.price_per_hour_usd
+    cost = latency.cost_usd(mean, price)
+    quality = answering.quality(answers, positions)
+    whole_split = len(answers) == in_split
+    has_all = all(target.metric in quality for target in experiment.targets)
+    reasons = _reasons(latencies, cost, num_examples)
+    if not whole_split:
+        reasons["reached"] = f"{len(answers)} of {in_split} examples were answered"
+    elif not has_all:
+        reasons["reached"] = "not all metrics of the target are measured here"
+    record: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run.record["run_id"],
+        "experiment": experiment.name,
+        "identity": run.record["identity"],
+        "seed": run.record["seed"],
+        "step": restored.step,
+        "data": declared(experiment.data, run.spec),
+        "model": experiment.model.TAG,
+        "weights": experiment.evaluation.weights,
+        "compute_dtype": experiment.compute_dtype,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "versions": installed(),
+        "device": {
+            "kind": mesh.devices.flat[0].device_kind,
+            "platform": platform_of(mesh),
+            "used": 1,
+            "present": jax.device_count(),
+            "processor": processor_name(),
+            "cores": len(os.sched_getaffinity(0)),
+            "load_before": load_before,
+            "load_after": load_after,
+        },
+        "timed": answering.timed,
+        "examples": num_examples,
+        "warm_up_examples": warm_up,
+        "latency_seconds": latencies,
+        "examples_per_second": 1 / mean,
+        "price_per_hour_usd": price,
+        "cost_of_10000_usd": cost,
+        "distinct_examples": len(answers),
+        "split_examples": in_split,
+        "quality_of": f"{len(answers)} of {in_split} examples",
+        "quality": quality,
+        "metrics": [metric.to_json() for metric in experiment.task.metrics],
+        "reached": reaches(experiment.targets, quality) if whole_split and has_all else None,
+        "reasons": reasons,
+    }
+    name = f"{platform_of(mesh)}-step{restored.step}"
+    if not whole_split:  # what is of all examples stays
+        name += f"-{len(answers)}of{in_split}"
+    file = run.directory.path / "inference" / f"{name}.json"
+    write_json(file, record)
+    print(escaped(_shown(record, experiment.task)))
+    print(f"written: {file}")
+
+
+def _reasons(
+    latencies: dict[str, float | None], cost: float | None, num_examples: int
+) -> dict[str, str]:
+    """Why a figure is not known, by its name."""
+    reasons = {}
+    if cost is None:
+        reasons["cost_of_10000_usd"] = "no price: give --price_per_hour_usd"
+    for percentile, least in latency.LEAST_EXAMPLES.items():
+        if latencies[percentile] is None:
+            reasons[f"latency_seconds.{percentile}"] = (
+                f"it needs {least} examples or more, and {num_examples} counted"
+            )
+    return reasons
+
+
+def _shown(record: dict[str, Any], task: Task) -> str:
+    """The record as lines for a person."""
+    device, latencies = record["device"], record["latency_seconds"]
+    millis = {
+        name: f"- ({record['reasons'][f'latency_seconds.{name}']})"
+        if value is None
+        else f"{1000 * value:.3f} ms"
+        for name, value in latencies.items()
+    }
+    cost = record["cost_of_10000_usd"]
+    quality = ", ".join(
+        f"{metric.name} {metric.text(record['quality'][metric.name])}"
+        for metric in task.metrics
+        if isinstance(record["quality"].get(metric.name), float)
+    )
+    lines = [
+        f"{record['experiment']}, seed {record['seed']}, step {record['step']}, "
+        f"{record['compute_dtype']}, on 1 of {device['present']} {device['kind']} devices "
+        f"({device['processor']}, {device['cores']} cores, load {device['load_before']:.1f} to "
+        f"{device['load_after']:.1f})",
+        f"timed: {record['timed']}",
+        f"latency of {record['examples']:,} examples after {record['warm_up_examples']:,}: mean "
+        f"{millis['mean']}, p50 {millis['p50']}, p99 {millis['p99']}; "
+        f"{record['examples_per_second']:,.1f} a second, one at a time",
+        "cost of 10,000: "
+        + (record["reasons"]["cost_of_10000_usd"] if cost is None else f"{cost:.6g} USD"),
+        f"of {record['distinct_examples']:,} of {record['split_examples']:,} examples: {quality}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""The result of a run: computed from its log, written, and shown again once the run has ended."""
+
+from pathlib import Path
+
+import jax
+
+from dawnjax.checkpoints.bucket import folder_at, is_bucket
+from dawnjax.checkpoints.manifest import newest_metadata
+from dawnjax.errors import RunError
+from dawnjax.progress import Display
+from dawnjax.run_record import OpenRun
+from dawnjax.runs import past, summary
+from dawnjax.runs.directory import RunDirectory, write_json
+from dawnjax.runs.summary import RunResult
+
+
+def write_result(directory: RunDirectory, events: list[past.Event]) -> RunResult:
+    """Computes the result of a run from the log of process 0, and writes `result.json`.
+
+    Raises:
+      RunError: The log contradicts itself, or the file cannot be written.
+    """
+    try:
+        result = summary.summarize(events)
+    except summary.FORGED as error:
+        raise RunError(f"{directory.path}: {summary.of_another_kind(error)}") from None
+    write_json(directory.result_file, result.to_json())
+    return result
+
+
+def report_finished(run: OpenRun, *, shows: bool = True) -> str:
+    """Shows the result of a trial that an earlier attempt ended; returns its status."""
+    if jax.process_index() == 0:
+        display = Display(run.request.experiment, run.spec, enabled=shows)
+        _recover_lost_lines(run)
+        # The attempt may have been killed after its last event and before this.
+        result = write_result(run.directory, run.log.events)
+        display.closing_table(result, run.directory.path)
+        for message in run.warnings:
+            display.warning(message)
+        price = run.request.options.price_per_hour_usd
+        if price is not None and price != result.run_options["price_per_hour_usd"]:
+            display.warning(
+                f"this run has ended and keeps the price it had: {price:g} USD an hour is not "
+                "added; its cost is time_to_accuracy_seconds / 3600 x price x hosts"
+            )
+    run.log.close()
+    return run.finished
+
+
+def _recover_lost_lines(run: OpenRun) -> None:
+    """Puts the past that a checkpoint holds into the log of an ended run of which lines are lost.
+
+    A run that goes on does so as it restores.
+    """
+    if not any(event["event"] == past.LOST for event in run.log.events):
+        return
+    directory = run.request.options.checkpoint.directory or str(run.directory.checkpoints)
+    metadata = newest_metadata(folder_at(directory) if is_bucket(directory) else Path(directory))
+    if metadata is None or any(metadata[n] != run.record[n] for n in ("identity", "seed")):
+        return
+    if past.lacks_some_of(metadata["events"], run.log.events):
+        step = max((event.get("step", 0) for event in metadata["events"]), default=0)
+        run.log.append(past.RECOVERED, durable=True, step=step, past=metadata["events"])

@@ -1,0 +1,150 @@
+"""The bring-up of a run: what every command that computes does first, in one order.
+
+`checked` refuses what cannot be before JAX looks for devices. `joined` or `alone` then chooses the
+cache of compiled programs, meets the other processes and arranges the devices. The `Session` makes
+on them what a run calls and hands on.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from dawnjax.cluster import processes
+from dawnjax.cluster.watchdog import Watchdog
+from dawnjax.config.experiment import Experiment
+from dawnjax.config.run_options import RunOptions
+from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.reading.dataset import AnySpec
+from dawnjax.machine import compilation, host_memory
+from dawnjax.machine.mesh import all_devices, batch_shards, make_mesh, place, replicated
+from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
+
+
+def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
+    """The dataset's shapes and counts, once experiment and options are known to fit them.
+
+    Raises:
+      ConfigError: A field or an option is impossible.
+      DataError: The data are missing or damaged.
+    """
+    try:
+        spec = experiment.data.spec()
+    except ValueError as error:  # a field of the dataset's config that lies outside its range
+        raise ConfigError(str(error)) from None
+    experiment.validate(spec)
+    options.validate()
+    return spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """The devices of a run, and what the run needs on all of them.
+
+    Attributes:
+      experiment: The experiment.
+      spec: The dataset's shapes and counts.
+      options: How this machine runs it.
+      mesh: The devices.
+    """
+
+    experiment: Experiment
+    spec: AnySpec
+    options: RunOptions
+    mesh: Mesh
+
+    @functools.cached_property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """The pure functions of each stage.
+
+        Raises:
+          ConfigError: The devices cannot share a stage's batch evenly, or a layer, the optimizer or
+            the task refuses its fields.
+        """
+        self._refuse_uneven_batches()
+        sharded, spans = self.options.weight_update_sharding, self.experiment.spans(self.spec)
+        try:
+            return tuple(
+                make_recipe(self.experiment, self.spec, self.mesh, span.index, sharded)
+                for span in spans
+            )
+        except (ValueError, TypeError, ZeroDivisionError) as error:
+            first_line = str(error).splitlines()[0]
+            raise ConfigError(
+                f"the model cannot be built from these fields: {first_line}"
+            ) from None
+
+    def root_key(self, seed: int) -> jax.Array:
+        """The trial's key, whole on every device."""
+        # The seed is an argument: one program, which the cache keeps, makes the key of every seed.
+        return self._make_key(np.int32(seed))
+
+    @functools.cached_property
+    def _make_key(self) -> Any:
+        return jax.jit(
+            lambda seed: jax.random.key(seed, impl=PRNG_IMPLEMENTATION),
+            out_shardings=replicated(self.mesh),
+        )
+
+    def counts(self, steps_per_call: int) -> list[jax.Array]:
+        """Each number of steps that a call can make, from 0, on the devices."""
+        whole = replicated(self.mesh)
+        return [place(np.array(n, np.int32), whole) for n in range(steps_per_call + 1)]
+
+    def _refuse_uneven_batches(self) -> None:
+        shards = batch_shards(self.mesh)
+        for span in self.experiment.spans(self.spec):
+            batch = span.global_batch_size
+            if batch % shards:
+                name = "global_batch_size" if span.index == 0 else "stages.global_batch_size"
+                raise ConfigError(
+                    f"{name}={batch} does not divide among {shards} devices (mesh.data x "
+                    f"mesh.fsdp); take a multiple, such as {-(-batch // shards) * shards}, or "
+                    "other devices"
+                )
+
+
+def joined(experiment: Experiment, spec: AnySpec, options: RunOptions) -> tuple[Session, Watchdog]:
+    """Joins the other processes of the run, if there are any; all of them must call it.
+
+    Returns:
+      The session on the devices of all processes, and what watches them.
+
+    Raises:
+      ConfigError: The options name no group of processes, or no mesh of the devices.
+      RunError: The other processes, or devices, cannot be found.
+    """
+    _prepare_process(options)
+    watchdog = processes.join(options.processes)
+    mesh = make_mesh(options.mesh, all_devices())
+    compilation.share_between_processes()
+    return Session(experiment, spec, options, mesh), watchdog
+
+
+def alone(
+    experiment: Experiment, spec: AnySpec, options: RunOptions, num_devices: int | None = None
+) -> Session:
+    """A session of this process alone, whatever others there are.
+
+    Args:
+      experiment: The experiment.
+      spec: The dataset's shapes and counts.
+      options: How this machine runs it.
+      num_devices: How many of the devices to use; None takes all.
+
+    Raises:
+      ConfigError: The options describe no mesh of the devices.
+      RunError: There are no devices.
+    """
+    _prepare_process(options)
+    return Session(experiment, spec, options, make_mesh(options.mesh, all_devices()[:num_devices]))
+
+
+def _prepare_process(options: RunOptions) -> None:
+    """Sets what holds for the whole process, before JAX's first use of a device."""
+    if options.keep_freed_memory:
+        host_memory.keep_freed()
+    compilation.configure(options.compile_cache_dir)

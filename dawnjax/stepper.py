@@ -1,0 +1,95 @@
+"""The train steps of a run, made call by call: what train, profile and record of a run all hold."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import jax
+
+from dawnjax.call_queue import CallMetrics, CallQueue
+from dawnjax.cluster.watchdog import Watchdog
+from dawnjax.feed import TrainFeed
+from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN
+from dawnjax.programs import TrainPrograms
+from dawnjax.train_step import Recipe, TrainState, platform_of
+
+IN_FLIGHT = {"cpu": 4, "gpu": 32, "tpu": 32}
+"""Steps that the host may run ahead. Simulated CPU devices deadlock with many collectives queued;
+an accelerator must not run dry while Python collects garbage."""
+
+
+@dataclasses.dataclass
+class Stepper:
+    """Makes the calls of a train program one after another, and holds what they hand on.
+
+    Attributes:
+      recipe: The pure functions of the stage that the next call is in.
+      programs: The compiled programs of that stage.
+      feed: The training split.
+      state: The state after all steps that were handed to the devices; each call takes over its
+        memory.
+      step: Steps handed to the devices.
+      root_key: The trial's key.
+      counts: Each number of steps that a call can make, on the devices.
+      queue: The calls in flight.
+      watchdog: Reads at which step this process is.
+      is_traced: Whether the two halves of a call are named, for a trace that is being taken.
+    """
+
+    recipe: Recipe
+    programs: TrainPrograms
+    feed: TrainFeed
+    state: TrainState
+    step: int
+    root_key: jax.Array
+    counts: Sequence[jax.Array]
+    queue: CallQueue
+    watchdog: Watchdog
+    is_traced: bool = False
+
+    def read_ahead(self, stops: Iterable[int]) -> None:
+        """Begins to read the inputs of the calls that lead from stop to stop."""
+        self.feed.start(calls_between(self.step, stops, self.programs.steps_per_call))
+
+    def calls(self, stop: int, call_steps: int = 0) -> Iterator[CallMetrics]:
+        """Makes the calls up to a stop: the innermost loop of a run.
+
+        It yields after each call, with loss and state still to be computed by the devices. Whoever
+        leaves the loop finds the state and step of the last call. Calls are in flight until the
+        queue is drained.
+
+        Args:
+          stop: The step to stop after.
+          call_steps: The most steps in a call; 0 takes those of the program.
+        """
+        get_inputs, call = self.feed.inputs, self.programs.train
+        if self.is_traced:
+            annotate = jax.profiler.annotate_function
+            get_inputs = annotate(get_inputs, name=INPUT_SPAN)
+            call = annotate(call, name=CALL_SPAN)
+        resident, counts, root_key = self.feed.resident, self.counts, self.root_key
+        queue, watchdog = self.queue, self.watchdog
+        queue.start()
+        call_steps = call_steps or self.programs.steps_per_call
+        for first, num_steps in calls_between(self.step, [stop], call_steps):
+            inputs = get_inputs(first, num_steps)
+            # Before the call: a host that is stuck, here or above, is behind the other hosts.
+            watchdog.step = self.step = first + num_steps
+            self.state, metrics = call(self.state, resident, inputs, counts[num_steps], root_key)
+            queue.add(metrics, num_steps)
+            yield metrics
+
+
+def calls_between(
+    step: int, stops: Iterable[int], steps_per_call: int
+) -> Iterator[tuple[int, int]]:
+    """The calls that lead from a step to each stop: steps done before a call, and steps in it."""
+    for stop in stops:
+        while step < stop:
+            num_steps = min(steps_per_call, stop - step)
+            yield step, num_steps
+            step += num_steps
+
+
+def calls_in_flight(recipe: Recipe, steps_per_call: int) -> int:
+    """Number of calls that the host may run ahead; at least 2, so that no device runs dry."""
+    return max(2, IN_FLIGHT[platform_of(recipe.mesh)] // steps_per_call)
