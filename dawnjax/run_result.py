@@ -4,13 +4,14 @@ from pathlib import Path
 
 import jax
 
+from dawnjax import records
 from dawnjax.checkpoints.bucket import folder_at, is_bucket
 from dawnjax.checkpoints.manifest import newest_metadata
 from dawnjax.errors import RunError
 from dawnjax.progress import Display
 from dawnjax.run_record import OpenRun
 from dawnjax.runs import past, summary
-from dawnjax.runs.directory import RunDirectory, write_json
+from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.summary import RunResult
 
 
@@ -24,7 +25,7 @@ def write_result(directory: RunDirectory, events: list[past.Event]) -> RunResult
         result = summary.summarize(events)
     except summary.FORGED as error:
         raise RunError(f"{directory.path}: {summary.of_another_kind(error)}") from None
-    write_json(directory.result_file, result.to_json())
+    records.write_json(directory.result_file, result.to_json(), durable=True)
     return result
 
 

@@ -20,7 +20,6 @@ from dawnjax.evaluation import EvaluationFeed, evaluate, reaches
 from dawnjax.feed import input_shapes
 from dawnjax.page.table import of_words
 from dawnjax.programs import compile_evaluation
-from dawnjax.runs.directory import read_plain, write_json
 from dawnjax.runs.versions import installed
 from dawnjax.session import joined
 from dawnjax.stepper import calls_in_flight
@@ -85,7 +84,7 @@ def _compare(
         raise RunError(f"{name} is not the same on all hosts")
     # All processes must measure alike, and only process 0 has the result.
     recorded = None if differences else _recorded(run, restored.step)
-    own_metrics = json.loads(processes.same_text(json.dumps(recorded)))
+    own_metrics = records.load_json(processes.same_text(json.dumps(recorded)))
     own_source = "recorded by the run" if own_metrics else "measured now"
     own_metrics = own_metrics or _measure(
         recipe, restored, options, recipe.setting, experiment.data.load("eval")
@@ -103,7 +102,7 @@ def _compare(
     }
     how = "".join(f"-{key.rpartition('.')[2]}{value}" for key, value in differences.items())
     file = run.directory.path / "evaluations" / f"{name}-step{restored.step}{how}.json"
-    write_json(file, record)
+    records.write_json(file, record, durable=True)
     print(escaped(_shown(record, experiment.task)))
     print(f"written: {file}")
 
@@ -130,7 +129,7 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
     """The metrics that the run recorded at a step, or None where it was not evaluated."""
     try:
-        rows = records.load_json(read_plain(run.directory.result_file))["evaluations"]
+        rows = records.read_json(run.directory.result_file, dict[str, Any])["evaluations"]
         row = [row for row in rows if row["step"] == step][-1]
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None

@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 
+from dawnjax import records
 from dawnjax.checkpointed import latency
 from dawnjax.checkpointed.earlier_run import EarlierRun, restore
 from dawnjax.config.run_options import RunOptions
 from dawnjax.evaluation import reaches
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.machine.hosts import processor_name
-from dawnjax.runs.directory import write_json
 from dawnjax.runs.versions import installed
 from dawnjax.session import alone
 from dawnjax.tasks.task import Task
@@ -98,7 +98,7 @@ def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: 
     if not whole_split:  # what is of all examples stays
         name += f"-{len(answers)}of{in_split}"
     file = run.directory.path / "inference" / f"{name}.json"
-    write_json(file, record)
+    records.write_json(file, record, durable=True)
     print(escaped(_shown(record, experiment.task)))
     print(f"written: {file}")
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.page import plots, svg, words
 from dawnjax.page.rows import WIDE, Row, draw_bars, draw_timeline
 from dawnjax.page.section import Figure
@@ -36,7 +37,6 @@ def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
     Returns:
       The files; what a profile lacks has none.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     host = profile.capture["process_index"]
     ops = {f"host {host}": profile.roofline_json()}
     figures = (
@@ -51,7 +51,7 @@ def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
         if figure is not None:
             written.append(folder / f"{figure.name}.svg")
             text = svg.document(figure.draw(WIDE), figure.title, figure.caption)
-            written[-1].write_text(text, encoding="utf-8")
+            records.write(written[-1], text)
     return written
 
 
@@ -63,7 +63,7 @@ def roofline_figure(name: str, whose: str, kept: Mapping[str, Any]) -> Figure | 
       whose: Of which run; empty if the page tells.
       kept: What `roofline_json` made, from a log that may hold anything.
     """
-    ops = [op for op in _ops(kept)]
+    ops = list(_ops(kept))
     if not ops:
         return None
     total = sum(op["seconds_per_step"] for op in ops)

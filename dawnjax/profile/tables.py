@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.page.table import Cell, Column, Table, of_words
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.roofline import OpTime, largest_losses, peak_use_cdf, throughput_cdf
@@ -66,11 +67,10 @@ def _loss_table(profiles: Sequence[HostProfile]) -> Table:
 
 def write_csv(profile: HostProfile, folder: Path) -> list[Path]:
     """Write parts, communication by layer, ops and distributions as CSV; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in _csv_tables(profile):
         written.append(folder / f"{table.name}.csv")
-        written[-1].write_text(table.to_csv(), newline="")
+        records.write(written[-1], table.to_csv())
     return written
 
 

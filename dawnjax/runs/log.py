@@ -107,8 +107,7 @@ class RunLog:
         self._lock = threading.Lock()
         self._fd = -1
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._fd = records.open_append(path)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             size = os.fstat(self._fd).st_size
             self._at_line_start = size == 0 or os.pread(self._fd, 1, size - 1) == b"\n"

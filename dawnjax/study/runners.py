@@ -5,7 +5,6 @@ of an Indexed Job. The machines share the study's folder; the command without `-
 the result.
 """
 
-import json
 import re
 import shlex
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 
 COORDINATOR_PORT = 8476
@@ -127,7 +127,7 @@ def write_manifest(
         else _job_set(argv, trials, settings, name, int(hosts))
     )
     path = out / "kubernetes.json"
-    path.write_text(json.dumps({**manifest, "metadata": {"name": name}}, indent=1) + "\n")
+    records.write_json(path, {**manifest, "metadata": {"name": name}}, indent=1)
     return path
 
 

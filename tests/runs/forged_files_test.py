@@ -14,6 +14,7 @@ from etils import epath
 from forged import deep, forge, text
 from made_runs import write_run
 
+from dawnjax import records
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.checkpointed.earlier_run import read_run
 from dawnjax.checkpoints.manifest import (
@@ -29,7 +30,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import exported_run
 from dawnjax.runs import summary
 from dawnjax.runs.clock import RunClock
-from dawnjax.runs.directory import RunDirectory, refuse_unusable_path, write_json
+from dawnjax.runs.directory import RunDirectory, refuse_unusable_path
 from dawnjax.runs.log import RunLog, is_moment, log_path
 from dawnjax.runs.logged_run import LoggedRun, last_event
 
@@ -64,7 +65,7 @@ def resumed(run) -> None:
             assert earlier.reached is None or earlier.reached["step"] is not None
             earlier.run_seconds(log.events[-1])
         result = summary.summarize_log(log.events)
-        write_json(RunDirectory(run).result_file, result.to_json())
+        records.write_json(RunDirectory(run).result_file, result.to_json())
     finally:
         log.close()
 

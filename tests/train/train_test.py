@@ -15,7 +15,7 @@ import pytest
 from quick_compilation import FUSIONS_OF_A_USER
 from trained import final_state_of
 
-from dawnjax import journal
+from dawnjax import journal, records
 from dawnjax import train as loop
 from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
@@ -24,7 +24,6 @@ from dawnjax.cluster.preemption import Preemption
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
 from dawnjax.journal import Journal
-from dawnjax.runs.directory import write_json
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.runs.summary import summarize
 
@@ -399,7 +398,7 @@ def test_a_directory_with_something_else_in_it_is_refused(train, tmp_path, capsy
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write .*result\.json: Not a directory"):
-        write_json(tmp_path / "file" / "run" / "result.json", {})
+        records.write_json(tmp_path / "file" / "run" / "result.json", {})
 
 
 MINE = """
