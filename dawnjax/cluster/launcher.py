@@ -170,10 +170,10 @@ def joint_status(statuses: list[int]) -> int:
 
 
 def _line_about(job: Launch, process_id: int, child: _Child, directory: Path) -> str:
-    """Returns the line about the first process that died; its verdict may name another process."""
+    """Returns the line about the first process that died; its fault may name another process."""
     status = launched.read_status(directory, process_id)
-    if status.verdict:
-        return status.verdict
+    if status.fault:
+        return status.fault
     at = f"step {status.step} ({status.phase})" if status.step >= 0 else "the start"
     resume = status.resume_command or f"{job.launch_command} {shlex.join(job.command)}"
     how = _how_it_died(child.returncode)
