@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from dawnjax import records
-from dawnjax.cluster.notes import Board, board_of_this_process
+from dawnjax.cluster.key_value_store import KeyValueStore, store_of_this_process
 from dawnjax.errors import CheckpointError
 
 TIMEOUT_SECONDS = 1200
@@ -32,8 +32,8 @@ def from_process_zero(make: Callable[[], Any]) -> Any:
             message = {"result": make()}
         except Exception as error:  # The others wait for an answer, whatever happened here.
             message = {"error": str(error) or type(error).__name__}
-        _board().put_first(key, json.dumps(message))
-    message = records.load_json(_board().wait_for(key, TIMEOUT_SECONDS))
+        _store().put_first(key, json.dumps(message))
+    message = records.load_json(_store().wait_for(key, TIMEOUT_SECONDS))
     if "error" in message:
         raise CheckpointError(message["error"])
     return message["result"]
@@ -68,17 +68,17 @@ class Assent:
         if jax.process_count() == 1 or (self._is_over and refusal):
             return
         self._stage += 1
-        board, stage = _board(), f"{self._name}/{self._stage}"
+        store, stage = _store(), f"{self._name}/{self._stage}"
         if refusal:
-            board.put(f"{stage}/{board.process_index}", refusal)
-        board.wait_for_all(stage, TIMEOUT_SECONDS)
-        refusals = sorted(board.read(stage).items())
+            store.put(f"{stage}/{store.process_index}", refusal)
+        store.wait_for_all(stage, TIMEOUT_SECONDS)
+        refusals = sorted(store.read(stage).items())
         if refusals:
             self._is_over = True
             raise RefusedError("; ".join(f"process {index}: {text}" for index, text in refusals))
 
 
-def _board() -> Board:
-    board = board_of_this_process()
-    assert board is not None  # there are several processes
-    return board
+def _store() -> KeyValueStore:
+    store = store_of_this_process()
+    assert store is not None  # there are several processes
+    return store

@@ -34,13 +34,13 @@ class Status:
       step: Steps that it has handed to the devices; -1 before its first report.
       phase: What it was last seen doing.
       resume_command: The command line that goes on with its run; empty where it has none.
-      verdict: The line about the host that ended the run; empty while nothing has.
+      fault: The line about the host that ended the run; empty while nothing has.
     """
 
     step: int = -1
     phase: str = ""
     resume_command: str = ""
-    verdict: str = ""
+    fault: str = ""
 
 
 def write_status(status: Status, environment: Mapping[str, str] = os.environ) -> None:

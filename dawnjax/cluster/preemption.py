@@ -17,7 +17,7 @@ import signal
 import threading
 
 from dawnjax.cluster import stop_signals
-from dawnjax.cluster.notes import Board
+from dawnjax.cluster.key_value_store import KeyValueStore
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.errors import ExitStatus
 
@@ -49,7 +49,7 @@ class Preemption:
         watchdog: This process's watchdog, which knows the others and ends them.
         """
         self._watchdog = watchdog
-        self._board: Board | None = watchdog.board
+        self._store: KeyValueStore | None = watchdog.store
         self._begun_after: int | None = None
         self._has_ended = False
         self._wanted = ""
@@ -66,7 +66,7 @@ class Preemption:
     def install(self) -> None:
         """Hears of the signals from now on; does nothing for them outside the main thread."""
         self._hearing.enter_context(stop_signals.heard_by(self.ask))
-        if self._board is not None:
+        if self._store is not None:
             self._thread.start()
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Preemption:
         """Asks for a stop since the time is spent; the run then ends, and is not interrupted."""
         if not self._wanted:
             self._wanted = _BUDGET
-            self.holding = self._board is None
+            self.holding = self._store is None
             self._wake.set()
 
     @property
@@ -116,7 +116,7 @@ class Preemption:
         Args:
           step: Steps handed to the devices.
         """
-        if not self.holding or self._board is None:
+        if not self.holding or self._store is None:
             return self.holding
         # The others answer from a thread of their own, whatever their main threads do; should one
         # of them be gone, the watchdog ends this process while it waits.
@@ -142,35 +142,35 @@ class Preemption:
         once_more = "; once more ends it at once" if number == signal.SIGINT else ""
         with contextlib.suppress(OSError):  # a terminal that is lost is why SIGHUP comes
             os.write(2, f"dawnjax: {number.name}: {what}{once_more}\n".encode())
-        if self._board is None:
+        if self._store is None:
             self.holding = True
         self._wake.set()
 
     def _agreement_loop(self) -> None:
-        board = self._board
-        assert board is not None
+        store = self._store
+        assert store is not None
         while not self._closed.is_set():
             # The service may be gone, which is the watchdog's matter.
             with contextlib.suppress(Exception):
                 if self._wanted:
-                    board.put_first(f"{_FOLDER}/wanted", self._wanted)
-                if self._wanted or "wanted" in board.read(_FOLDER):
-                    self._agree(board)
+                    store.put_first(f"{_FOLDER}/wanted", self._wanted)
+                if self._wanted or "wanted" in store.read(_FOLDER):
+                    self._agree(store)
                     return
             if self._wake.wait(_POLL_SECONDS):
                 self._closed.wait(_AGREEMENT_POLL_SECONDS)  # what failed is tried again, not hotly
 
-    def _agree(self, board: Board) -> None:
-        self._wanted = board.read(_FOLDER)["wanted"]  # the first request, which all must see alike
+    def _agree(self, store: KeyValueStore) -> None:
+        self._wanted = store.read(_FOLDER)["wanted"]  # the first request, which all must see alike
         # In this order: the main thread cannot pass a boundary after the step that is read here,
         # and after a failed message this process must not say another.
         self.holding = True
         if self._held_at is None:
             self._held_at = self._watchdog.step
         folder = f"{_FOLDER}/steps"
-        board.put(f"{folder}/{board.process_index}", str(self._held_at))
-        while len(told := board.read(folder)) < board.num_processes:
-            if self._closed.wait(_AGREEMENT_POLL_SECONDS * max(1, board.num_processes // 16)):
+        store.put(f"{folder}/{store.process_index}", str(self._held_at))
+        while len(told := store.read(folder)) < store.num_processes:
+            if self._closed.wait(_AGREEMENT_POLL_SECONDS * max(1, store.num_processes // 16)):
                 return
         self._stop_at = max(map(int, told.values())) + 1
         self._agreed.set()

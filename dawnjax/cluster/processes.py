@@ -18,7 +18,7 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.cluster import launched, stop_signals
-from dawnjax.cluster.notes import Board, board_of_this_process
+from dawnjax.cluster.key_value_store import KeyValueStore, store_of_this_process
 from dawnjax.cluster.options import ProcessOptions
 from dawnjax.cluster.watchdog import Watchdog, first_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
@@ -86,9 +86,9 @@ def join(options: ProcessOptions) -> Watchdog:
         )
     if meeting is not None:
         _meet(meeting, options)
-    board = board_of_this_process()
+    store = store_of_this_process()
     _watchdog = Watchdog(
-        board if board is not None and board.num_processes > 1 else None,
+        store if store is not None and store.num_processes > 1 else None,
         heartbeat_timeout_seconds=options.heartbeat_timeout_seconds,
         progress_deadline_seconds=options.progress_deadline_seconds,
     )
@@ -132,14 +132,14 @@ def gather(value: Any) -> list[Any]:
     Args:
       value: This process's, a JSON value.
     """
-    board, folder = _next_agreement("gather")
-    if board is None:
+    store, folder = _next_agreement("gather")
+    if store is None:
         return [value]
-    board.put(f"{folder}/{board.process_index}", json.dumps(value))
-    board.wait_for_all(folder, _AGREEMENT_SECONDS)
-    told = board.read(folder)
+    store.put(f"{folder}/{store.process_index}", json.dumps(value))
+    store.wait_for_all(folder, _AGREEMENT_SECONDS)
+    told = store.read(folder)
     return [
-        records.load_json(told[str(index)], _MOST_MARKS) for index in range(board.num_processes)
+        records.load_json(told[str(index)], _MOST_MARKS) for index in range(store.num_processes)
     ]
 
 
@@ -155,21 +155,21 @@ def first_goes_first(waits: bool) -> Iterator[None]:
     Args:
       waits: Whether this process waits for process 0, which never waits.
     """
-    board, key = _next_agreement("first")
-    if board is not None and board.process_index > 0 and waits:
-        board.wait_for(key, _AGREEMENT_SECONDS)
+    store, key = _next_agreement("first")
+    if store is not None and store.process_index > 0 and waits:
+        store.wait_for(key, _AGREEMENT_SECONDS)
     try:
         yield
     finally:  # after a failure too, which may be the same for all
-        if board is not None and board.process_index == 0:
-            board.put(key, "through")
+        if store is not None and store.process_index == 0:
+            store.put(key, "through")
 
 
-def _next_agreement(kind: str) -> tuple[Board | None, str]:
+def _next_agreement(kind: str) -> tuple[KeyValueStore | None, str]:
     # All processes call in the same order, so the same call has the same number.
     global _num_agreements
     _num_agreements += 1
-    return _watchdog and _watchdog.board, f"dawnjax/{kind}/{_num_agreements}"
+    return _watchdog and _watchdog.store, f"dawnjax/{kind}/{_num_agreements}"
 
 
 def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Meeting | None:

@@ -40,7 +40,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class Fault:
     """Which host ended the run, and why.
 
     Attributes:
@@ -62,7 +62,7 @@ class Verdict:
     exit_status: int = ExitStatus.FAILED
 
     def line(self, resume_command: str) -> str:
-        """Returns the verdict as one line.
+        """Returns the fault as one line.
 
         Args:
           resume_command: The command that goes on with the run; empty where there is none.
@@ -72,8 +72,8 @@ class Verdict:
         return f"{line}; resume with: {resume_command}" if resume_command else line
 
     @classmethod
-    def about(cls, process_index: int, progress: Progress, what: str, **fields: Any) -> "Verdict":
-        """Makes the verdict about a host from the last that it said of itself."""
+    def about(cls, process_index: int, progress: Progress, what: str, **fields: Any) -> "Fault":
+        """The fault of a host, from its last word."""
         return cls(process_index, progress.hostname, what, progress.step, progress.phase, **fields)
 
 
@@ -93,7 +93,7 @@ class RollCall:
         self._moved_at = [0.0] * num_processes
 
     def hear(self, process_index: int, progress: Progress, now: float) -> None:
-        """Notes what a process says of itself.
+        """KeyValueStore what a process says of itself.
 
         Args:
           process_index: The process.
@@ -107,16 +107,16 @@ class RollCall:
             self._moved_at[process_index] = now
         self._last[process_index] = progress
 
-    def silent(self, now: float, seconds: float) -> Verdict | None:
+    def silent(self, now: float, seconds: float) -> Fault | None:
         """Blames the process that was silent for longest, if for more than some seconds."""
         silence = now - min(self._heard_at)
         if silence <= seconds:
             return None
         quietest = self._heard_at.index(min(self._heard_at))
         what = f"gave no sign of life for {silence:.0f} s (killed, stopped or cut off)"
-        return Verdict.about(quietest, self._last[quietest], what, is_silent=True)
+        return Fault.about(quietest, self._last[quietest], what, is_silent=True)
 
-    def verdict(self, now: float) -> Verdict | None:
+    def fault(self, now: float) -> Fault | None:
         """Returns who is at fault and why, or None while the run can go on."""
         silent = self.silent(now, self._silence_seconds)
         # A command that reports no progress at all is under no deadline.
@@ -130,4 +130,4 @@ class RollCall:
         if progress.where:
             what += f" in {progress.where}"
         is_silent = now - self._heard_at[behind] > SHORT_SILENCE_SECONDS
-        return Verdict.about(behind, progress, what, is_silent=is_silent)
+        return Fault.about(behind, progress, what, is_silent=is_silent)

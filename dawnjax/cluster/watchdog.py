@@ -1,10 +1,10 @@
 """The watchdog: ends this process, with the name of the host at fault, when a run cannot go on.
 
 In a run of several hosts one that is gone or stuck leaves all others waiting in a collective, where
-they neither fail nor learn why. So each process says once a second on the board that it is alive
+they neither fail nor learn why. So each process says once a second in the store that it is alive
 and how far it is. Process 0 reads what all say; the others read what process 0 says, so the
 messages grow with the number of hosts and not with its square. Whoever finds the host at fault
-leaves the verdict on the board, and every process ends with that one line.
+leaves word of it in the store, and every process ends with that one line.
 
 Four things end a run:
   - A process says nothing for most of the heartbeat timeout: killed, stopped, or cut off. JAX's own
@@ -33,8 +33,8 @@ from typing import Any, NoReturn
 
 from dawnjax import records
 from dawnjax.cluster import launched
-from dawnjax.cluster.notes import Board
-from dawnjax.cluster.roll_call import SHORT_SILENCE_SECONDS, Progress, RollCall, Verdict
+from dawnjax.cluster.key_value_store import KeyValueStore
+from dawnjax.cluster.roll_call import SHORT_SILENCE_SECONDS, Fault, Progress, RollCall
 from dawnjax.errors import ExitStatus
 
 EXCHANGE_SECONDS = 1.0
@@ -56,7 +56,7 @@ judgements, 4 s on an idle machine."""
 
 _ACKNOWLEDGE_SECONDS = 3.0
 """How long process 0 stays when it ends the run, so that the others can read why: its end takes the
-board away, and JAX aborts processes that lose it."""
+store away, and JAX aborts processes that lose it."""
 
 _FAREWELL_SECONDS = 20.0
 """How long JAX's farewell may take, once every process has come to its end."""
@@ -71,7 +71,7 @@ class Watchdog:
     """Watches this process and, where there are several, the others, from `start` to `leave`.
 
     Attributes:
-      board: Where the processes leave notes; None for one process alone.
+      store: Where the processes leave notes; None for one process alone.
       resume_command: The command that goes on with the run, for the line about its end; empty
         until it is known.
       step: Steps handed to the devices; -1 before the first report. The innermost loop writes it
@@ -82,28 +82,28 @@ class Watchdog:
 
     def __init__(
         self,
-        board: Board | None,
+        store: KeyValueStore | None,
         *,
         heartbeat_timeout_seconds: float,
         progress_deadline_seconds: float,
     ):
         """Args:
-        board: Where the processes leave notes; None for one process alone.
+        store: Where the processes leave notes; None for one process alone.
         heartbeat_timeout_seconds: A process that dies ends the others within this time.
         progress_deadline_seconds: No progress of any process for this long, counted from the
           first report, ends the run; 0 sets no deadline.
         """
-        self.board = board
+        self.store = store
         self.resume_command = ""
         self.on_death: Callable[[str], object] | None = None
-        self.process_index = 0 if board is None else board.process_index
-        self.num_processes = 1 if board is None else board.num_processes
+        self.process_index = 0 if store is None else store.process_index
+        self.num_processes = 1 if store is None else store.num_processes
         self._heartbeat_timeout_seconds = heartbeat_timeout_seconds
         # Process 0 judges all, and the others judge process 0: by its silence alone, since its own
         # judge says when none makes progress.
         self._roll = RollCall(
             self.num_processes if self.process_index == 0 else 1,
-            float("inf") if board is None else _SILENCE_FRACTION * heartbeat_timeout_seconds,
+            float("inf") if store is None else _SILENCE_FRACTION * heartbeat_timeout_seconds,
             progress_deadline_seconds if self.process_index == 0 else 0.0,
         )
         self._hostname = socket.gethostname()
@@ -114,8 +114,8 @@ class Watchdog:
         self._awake_seconds = 0.0  # that the judge has seen this process run
         self._beat = 0
         self._heard: dict[int, Progress] = {}
-        self._told: Verdict | None = None
-        self._suspect: Verdict | None = None  # silent, but not yet for too long
+        self._told: Fault | None = None
+        self._suspect: Fault | None = None  # silent, but not yet for too long
         self._failure = "its own output says why"
         self._left_with: int | None = None
         self._stopped = threading.Event()
@@ -141,7 +141,7 @@ class Watchdog:
         """Begins to watch."""
         self._tell_launcher()
         loops = [self._judge_loop]
-        if self.board is not None:
+        if self.store is not None:
             self._abort_handler = _handle_abort(self._on_abort)  # C does not keep it alive
             loops.append(self._exchange_loop)
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
@@ -152,12 +152,12 @@ class Watchdog:
         """Takes what ended the main thread; returns if it is this process's own failure.
 
         A host that dies shows in the others as a broken connection in the middle of a collective.
-        The error says neither which host nor what to do, so this waits for the verdict, or for a
+        The error says neither which host nor what to do, so this waits for the news of it, or for a
         host that is silent, which ends the process; should nobody be at fault, it ends with what
         the error says.
         """
         self._failure = f"{type(error).__name__}: {first_line(error)}"
-        if self.board is None or not is_broken_connection(error):
+        if self.store is None or not is_broken_connection(error):
             return
         # Until the news of a silent host has come round, a slow host may look silent too. A short
         # heartbeat timeout passes before that, and JAX's then ends this process.
@@ -179,8 +179,8 @@ class Watchdog:
           announce: Whether to print the line here; False where the reason stands there already.
         """
         progress = self._progress()
-        verdict = Verdict.about(self.process_index, progress, what, exit_status=int(exit_status))
-        self._end(verdict, announce=announce, publish=True)
+        fault = Fault.about(self.process_index, progress, what, exit_status=int(exit_status))
+        self._end(fault, announce=announce, publish=True)
 
     def leave(self, exit_status: int) -> int:
         """Ends the watch, and this process's part in the run.
@@ -195,14 +195,14 @@ class Watchdog:
         Returns:
           The exit status.
         """
-        board = self.board
-        if board is not None:
+        store = self.store
+        if store is not None:
             if exit_status in (ExitStatus.FAILED, ExitStatus.WRONG_USE):
                 self.end(f"failed ({self._failure})", exit_status, announce=False)
             try:
                 if self._reports:
                     self.report("end", self.step)
-                board.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
+                store.wait_for_all(f"{_FOLDER}/end", _FOREVER_SECONDS)
             except Exception as error:
                 self.explain(error)
                 self.end(f"could not end ({first_line(error)})", ExitStatus.FAILED)
@@ -212,7 +212,7 @@ class Watchdog:
         for thread in self._threads:
             thread.join(timeout=_ACKNOWLEDGE_SECONDS)
         faulthandler.cancel_dump_traceback_later()
-        if board is not None:
+        if store is not None:
             import jax
 
             if not _within(_FAREWELL_SECONDS, jax.distributed.shutdown):
@@ -231,27 +231,27 @@ class Watchdog:
                 return
 
     def _exchange(self) -> None:
-        board = self.board
-        assert board is not None
+        store = self.store
+        assert store is not None
         self._beat += 1
         progress = self._progress()
         if self.process_index == 0:
-            told = board.read(f"{_FOLDER}/progress")
+            told = store.read(f"{_FOLDER}/progress")
             heard = {int(i): records.decode(text, Progress) for i, text in told.items()}
             self._heard = {0: progress, **heard}
             self._suspect = self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS)
-            board.put(f"{_FOLDER}/group/first", _to_text(progress))
+            store.put(f"{_FOLDER}/group/first", _to_text(progress))
             # Before the silence is too long: JAX may abort the others first.
-            board.put(f"{_FOLDER}/group/suspect", _to_text(self._suspect))
+            store.put(f"{_FOLDER}/group/suspect", _to_text(self._suspect))
         else:
-            board.put(f"{_FOLDER}/progress/{self.process_index}", _to_text(progress))
-        notes = board.read(f"{_FOLDER}/group")
-        if self.process_index != 0 and "first" in notes:
-            self._heard = {0: records.decode(notes["first"], Progress)}
-            suspect = notes.get("suspect", "null")
-            self._suspect = None if suspect == "null" else records.decode(suspect, Verdict)
-        if "verdict" in notes:
-            self._told = records.decode(notes["verdict"], Verdict)
+            store.put(f"{_FOLDER}/progress/{self.process_index}", _to_text(progress))
+        group = store.read(f"{_FOLDER}/group")
+        if self.process_index != 0 and "first" in group:
+            self._heard = {0: records.decode(group["first"], Progress)}
+            suspect = group.get("suspect", "null")
+            self._suspect = None if suspect == "null" else records.decode(suspect, Fault)
+        if "fault" in group:
+            self._told = records.decode(group["fault"], Fault)
             self._end(self._told)
 
     def _judge_loop(self) -> None:
@@ -266,26 +266,26 @@ class Watchdog:
             if self.step != seen_step:
                 seen_step, self._moved_at = self.step, now
             self._tell_launcher()
-            if self.board is not None:
+            if self.store is not None:
                 # Put off from judgement to judgement: where C code holds the interpreter for good,
                 # none of these threads can run, and the interpreter's own timer ends the process.
                 timeout = self._heartbeat_timeout_seconds + 2 * _ACKNOWLEDGE_SECONDS
                 faulthandler.dump_traceback_later(timeout, exit=True, file=2)
-            heard = {0: self._progress()} if self.board is None else self._heard
+            heard = {0: self._progress()} if self.store is None else self._heard
             for process_index, progress in heard.items():
                 self._roll.hear(process_index, progress, self._awake_seconds)
-            verdict = self._killed() or self._roll.verdict(self._awake_seconds)
-            if verdict is not None:
-                self._end(self._with_step(verdict), publish=self.process_index == 0)
+            fault = self._killed() or self._roll.fault(self._awake_seconds)
+            if fault is not None:
+                self._end(self._with_step(fault), publish=self.process_index == 0)
 
-    def _killed(self) -> Verdict | None:
-        """Verdict of process 0 about a process that the launcher saw killed."""
-        killed = launched.read_killed() if self.board and self.process_index == 0 else None
+    def _killed(self) -> Fault | None:
+        """The fault of a process that the launcher saw killed; process 0 alone finds it."""
+        killed = launched.read_killed() if self.store and self.process_index == 0 else None
         if killed is None:
             return None
         process_index, how = killed
         progress = self._heard.get(process_index, Progress())
-        return Verdict.about(process_index, progress, how, is_silent=True)
+        return Fault.about(process_index, progress, how, is_silent=True)
 
     def _end_by_silence(self) -> None:
         """Ends the run if another host is silent, though the judge has not given it up yet.
@@ -312,49 +312,49 @@ class Watchdog:
             waits=is_idle and _main_thread_waits_for_another(),
         )
 
-    def _with_step(self, verdict: Verdict) -> Verdict:
-        """Adds a step to a verdict about a host that died before it said how far it was.
+    def _with_step(self, fault: Fault) -> Fault:
+        """Adds a step to the fault of a host that died before it said how far it was.
 
         All hosts take the same steps, so it was not far from this one.
         """
-        if verdict.step >= 0 or self.step < 0:
-            return verdict
-        return dataclasses.replace(verdict, step=self.step, phase=self._phase)
+        if fault.step >= 0 or self.step < 0:
+            return fault
+        return dataclasses.replace(fault, step=self.step, phase=self._phase)
 
-    def _end(self, verdict: Verdict, *, announce: bool = True, publish: bool = False) -> NoReturn:
-        self._conclude(verdict, announce=announce, publish=publish)
-        _flush_and_exit(verdict.exit_status)
+    def _end(self, fault: Fault, *, announce: bool = True, publish: bool = False) -> NoReturn:
+        self._conclude(fault, announce=announce, publish=publish)
+        _flush_and_exit(fault.exit_status)
 
-    def _conclude(self, verdict: Verdict, *, announce: bool, publish: bool) -> None:
+    def _conclude(self, fault: Fault, *, announce: bool, publish: bool) -> None:
         """Tells everyone why the run ends; only the first thread that comes here returns."""
         if not self._ending.acquire(blocking=False):
             threading.Event().wait()
-        board, on_death = self.board, self.on_death
-        if publish and board is not None:
-            key = f"{_FOLDER}/group/verdict"
-            _within(_ACKNOWLEDGE_SECONDS, lambda: board.put_first(key, _to_text(verdict)))
-        line = verdict.line(launched.resume_command(self.resume_command))
+        store, on_death = self.store, self.on_death
+        if publish and store is not None:
+            key = f"{_FOLDER}/group/fault"
+            _within(_ACKNOWLEDGE_SECONDS, lambda: store.put_first(key, _to_text(fault)))
+        line = fault.line(launched.resume_command(self.resume_command))
         self._tell_launcher(line)
         if announce:
             _write_line(f"dawnjax: {line}")
         if on_death is not None:
             _within(_ON_DEATH_SECONDS, lambda: on_death(line))
-        silent = verdict.process_index if verdict.is_silent else None
-        if board is not None and silent != 0:  # the board goes with process 0
+        silent = fault.process_index if fault.is_silent else None
+        if store is not None and silent != 0:  # the store goes with process 0
             _within(_ACKNOWLEDGE_SECONDS, lambda: self._acknowledge(silent))
 
     def _acknowledge(self, silent: int | None) -> None:
         """Says that this process knows why it ends; process 0 waits until all but one do."""
-        assert self.board is not None
+        assert self.store is not None
         folder = f"{_FOLDER}/knows"
-        self.board.put(f"{folder}/{self.process_index}", "1")
+        self.store.put(f"{folder}/{self.process_index}", "1")
         expected = {str(index) for index in range(self.num_processes) if index != silent}
-        while self.process_index == 0 and not expected <= self.board.read(folder).keys():
+        while self.process_index == 0 and not expected <= self.store.read(folder).keys():
             time.sleep(0.05)
 
-    def _tell_launcher(self, verdict: str = "") -> None:
+    def _tell_launcher(self, fault: str = "") -> None:
         resume_command = launched.resume_command(self.resume_command)
-        status = launched.Status(self.step, self._phase, resume_command, verdict)
+        status = launched.Status(self.step, self._phase, resume_command, fault)
         if status != self._written:
             launched.write_status(status)
             self._written = status
@@ -365,15 +365,15 @@ class Watchdog:
             _flush_and_exit(self._left_with)
         if self._told is not None:
             self._end(self._told)
-        if self.process_index != 0 and self.board and not self.board.coordinator_answers():
+        if self.process_index != 0 and self.store and not self.store.coordinator_answers():
             first = self._heard.get(0, Progress())
-            verdict = Verdict.about(0, first, "is gone (killed, or cut off)", is_silent=True)
-            self._end(self._with_step(verdict))
+            fault = Fault.about(0, first, "is gone (killed, or cut off)", is_silent=True)
+            self._end(self._with_step(fault))
         self._end_by_silence()
-        # Process 0 takes the board with it; the rest of the abort waits until all know.
+        # Process 0 takes the store with it; the rest of the abort waits until all know.
         what = "aborted (its own output says why)"
-        verdict = Verdict.about(self.process_index, self._progress(), what)
-        self._conclude(verdict, announce=True, publish=True)
+        fault = Fault.about(self.process_index, self._progress(), what)
+        self._conclude(fault, announce=True, publish=True)
 
 
 def is_broken_connection(error: BaseException) -> bool:
@@ -419,7 +419,7 @@ def _main_thread_waits_for_another() -> bool:
         return False
 
 
-def _to_text(note: Progress | Verdict | None) -> str:
+def _to_text(note: Progress | Fault | None) -> str:
     return json.dumps(note and dataclasses.asdict(note))
 
 

@@ -15,7 +15,6 @@ from absl import flags
 
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
-from dawnjax.config.early_refusals import refuse_early
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_modules import (
     differences,
@@ -102,8 +101,6 @@ def parse_request(
     options.define(flag_values)
     recipe, experiment, is_tiny = None, None, False
     if name is not None:
-        if name in experiment_names():
-            refuse_early(argv, flag_values)
         is_tiny = _is_set(argv, "tiny")
         experiment = load_experiment(name, is_tiny=is_tiny)
         try:

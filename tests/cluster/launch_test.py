@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.cluster import launcher
 from dawnjax.cluster.watchdog import EXCHANGE_SECONDS
-from dawnjax.commands import launch
 
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "group_worker.py"
@@ -26,10 +26,10 @@ END_SECONDS = HEARTBEAT_SECONDS + STOP_SECONDS / 2
 # What `dawnjax launch` does after its flags are read, with the worker in the place of a command.
 DRIVER = """
 import json, sys
-from dawnjax.commands.launch import Plan, launch
+from dawnjax.cluster.launcher import Launch, launch
 plan = json.loads(sys.argv[1])
 plan["program"] = (sys.executable, *plan["program"])
-sys.exit(launch(Plan(**plan)))
+sys.exit(launch(Launch(**plan)))
 """
 
 
@@ -148,8 +148,8 @@ def test_wrong_use_is_one_line_and_status_2(argv, message, capsys):
 
 
 def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(capsys, monkeypatch):
-    monkeypatch.setattr(launch.os.path, "exists", lambda path: not str(path).startswith("/dev/"))
-    monkeypatch.setattr(launch, "launch", lambda plan: 0)
+    monkeypatch.setattr(launcher.os.path, "exists", lambda path: not str(path).startswith("/dev/"))
+    monkeypatch.setattr(launcher, "launch", lambda plan: 0)
     for platforms in ("cpu", "", "cuda"):
         monkeypatch.setenv("JAX_PLATFORMS", platforms)
         assert main(["launch", "--platform=gpu", "--", "train"]) == 2
@@ -157,7 +157,7 @@ def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(capsys, monkeypatch)
         assert "--platform=gpu, but this machine shows no NVIDIA GPU" in error
         assert error.count("\n") == 1
         assert main(["launch", "--", "train"]) == 0
-    monkeypatch.setattr(launch.os.path, "exists", lambda path: True)
+    monkeypatch.setattr(launcher.os.path, "exists", lambda path: True)
     assert main(["launch", "--platform=gpu", "--", "train"]) == 0
 
 
@@ -182,7 +182,7 @@ def test_help_lists_the_flags(capsys):
     ],
 )
 def test_the_gravest_status_is_that_of_the_launch(statuses, status):
-    assert launch.joint_status(statuses) == status
+    assert launcher.joint_status(statuses) == status
 
 
 def test_a_command_has_its_devices_and_its_output(tmp_path):
@@ -228,7 +228,7 @@ def test_each_process_has_its_own_gpus(tmp_path, capfd, monkeypatch):
         "import os\nprint(os.environ['JAX_PLATFORMS'], os.environ['JAX_LOCAL_DEVICE_IDS'])\n"
     )
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    plan = launch.Plan(
+    plan = launcher.Launch(
         command=(),
         num_processes=2,
         devices_per_process=2,
@@ -237,7 +237,7 @@ def test_each_process_has_its_own_gpus(tmp_path, capfd, monkeypatch):
         launch_command="dawnjax launch --",
         program=(sys.executable, str(program)),
     )
-    assert launch.launch(plan) == 0
+    assert launcher.launch(plan) == 0
     printed = capfd.readouterr()
     assert printed.out == "cuda,cpu 0,1\n"
     assert printed.err == "[1] cuda,cpu 2,3\n"

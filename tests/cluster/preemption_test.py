@@ -11,8 +11,8 @@ from dawnjax.cluster import preemption as preemption_module
 from dawnjax.cluster.preemption import Preemption
 
 
-class MemoryBoard:
-    """A board in the memory of one process, for processes that are threads."""
+class MemoryStore:
+    """A store in the memory of one process, for processes that are threads."""
 
     def __init__(self, process_index: int, num_processes: int, notes: dict[str, str]):
         self.process_index, self.num_processes = process_index, num_processes
@@ -33,8 +33,8 @@ class MemoryBoard:
 class Silent:
     """A watchdog that watches nothing."""
 
-    def __init__(self, board=None):
-        self.board = board
+    def __init__(self, store=None):
+        self.store = store
         self.step = 0
         self.ended = threading.Event()
         self.end_call: tuple = ()
@@ -55,7 +55,7 @@ def test_all_stop_at_one_boundary_however_far_apart_they_are(seed, monkeypatch):
     num_processes = 3
     notes: dict[str, str] = {}
     paces = [rng.uniform(0.0005, 0.01) for _ in range(num_processes)]
-    watchdogs = [Silent(MemoryBoard(i, num_processes, notes)) for i in range(num_processes)]
+    watchdogs = [Silent(MemoryStore(i, num_processes, notes)) for i in range(num_processes)]
     group = [Preemption(watchdog) for watchdog in watchdogs]  # pyright: ignore
     stopped_at = {}
 

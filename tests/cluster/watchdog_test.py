@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from dawnjax.cluster import launched, watchdog
-from dawnjax.cluster.notes import Board
-from dawnjax.cluster.roll_call import Progress, RollCall, Verdict
+from dawnjax.cluster.key_value_store import KeyValueStore
+from dawnjax.cluster.roll_call import Fault, Progress, RollCall
 from dawnjax.cluster.watchdog import Watchdog, is_broken_connection
 
 SILENCE_SECONDS = 10.0
@@ -28,12 +28,12 @@ def test_one_that_says_nothing_new_is_at_fault_after_the_silence():
     roll, verdict = roll_call(2), None
     for second in range(30):
         roll.hear(0, said(second + 1, step=second, reports=second), float(second))
-        # What process 1 said at second 5 stays on the board.
+        # What process 1 said at second 5 stays in the store.
         beat = min(second, 5) + 1
         roll.hear(1, said(beat, step=beat, phase="train", reports=beat), float(second))
-        verdict = roll.verdict(float(second))
-        assert (verdict is not None) == (second > 5 + SILENCE_SECONDS)
-    assert verdict == Verdict(
+        fault = roll.fault(float(second))
+        assert (fault is not None) == (second > 5 + SILENCE_SECONDS)
+    assert fault == Fault(
         process_index=1,
         hostname="h",
         what="gave no sign of life for 24 s (killed, stopped or cut off)",
@@ -48,32 +48,32 @@ def test_one_that_was_never_heard_is_at_fault_too():
     for second in range(12):
         for process_index in (0, 2):
             roll.hear(process_index, said(second + 1), float(second))
-    verdict = roll.verdict(11.0)
-    assert verdict is not None
-    assert (verdict.process_index, verdict.step) == (1, -1)
-    assert verdict.line("") == (
+    fault = roll.fault(11.0)
+    assert fault is not None
+    assert (fault.process_index, fault.step) == (1, -1)
+    assert fault.line("") == (
         "host 1 (not heard of) gave no sign of life for 11 s (killed, stopped or cut off) "
         "at the start"
     )
 
 
-def stand_still(roll: RollCall, *stands: Progress, seconds: int) -> Verdict | None:
-    """Lets processes live on without a report; returns the verdict at the end."""
+def stand_still(roll: RollCall, *stands: Progress, seconds: int) -> Fault | None:
+    """Lets processes live on without a report; returns the fault at the end."""
     for second in range(seconds + 1):
         for process_index, stand in enumerate(stands):
             alive = Progress(**{**stand.__dict__, "beat": second + 1})
             roll.hear(process_index, alive, float(second))
-    return roll.verdict(float(seconds))
+    return roll.fault(float(seconds))
 
 
 def test_the_one_behind_is_at_fault_when_none_makes_progress():
     ahead = said(0, step=9, phase="train", reports=9)
     behind = said(0, step=5, phase="input", reports=12, where="read (disk.py:3)")
     assert stand_still(roll_call(3), ahead, behind, ahead, seconds=100) is None
-    verdict = stand_still(roll_call(3), ahead, behind, ahead, seconds=101)
-    assert verdict is not None
-    assert verdict.process_index == 1
-    assert verdict.line("dawnjax train") == (
+    fault = stand_still(roll_call(3), ahead, behind, ahead, seconds=101)
+    assert fault is not None
+    assert fault.process_index == 1
+    assert fault.line("dawnjax train") == (
         "host 1 (h) made no progress for 101 s in read (disk.py:3) at step 5 (input); "
         "resume with: dawnjax train"
     )
@@ -93,9 +93,9 @@ def test_the_one_behind_is_at_fault_when_none_makes_progress():
 )
 def test_ties_in_steps_are_told_apart(first, second, at_fault):
     stands = [said(0, step=0, **fields) for fields in (first, second)]
-    verdict = stand_still(roll_call(2), *stands, seconds=101)
-    assert verdict is not None
-    assert verdict.process_index == at_fault
+    fault = stand_still(roll_call(2), *stands, seconds=101)
+    assert fault is not None
+    assert fault.process_index == at_fault
 
 
 def test_the_deadline_waits_while_any_process_makes_progress():
@@ -104,7 +104,7 @@ def test_the_deadline_waits_while_any_process_makes_progress():
         # Process 0 writes a long report; process 1 waits for it, and is not to blame.
         roll.hear(0, said(second + 1, step=7, reports=second // 50), float(second))
         roll.hear(1, said(second + 1, step=7, reports=1), float(second))
-        assert roll.verdict(float(second)) is None
+        assert roll.fault(float(second)) is None
 
 
 def test_a_command_without_reports_or_a_deadline_of_0_has_no_deadline():
@@ -116,7 +116,7 @@ def test_a_step_that_the_loop_sets_is_progress_as_much_as_a_report():
     roll = roll_call(1)
     for second in range(300):
         roll.hear(0, said(second + 1, step=second // 90, reports=1), float(second))
-        assert roll.verdict(float(second)) is None
+        assert roll.fault(float(second)) is None
 
 
 def test_a_broken_connection_is_told_from_a_failure_of_its_own():
@@ -135,19 +135,19 @@ def test_a_broken_connection_is_told_from_a_failure_of_its_own():
     assert not is_broken_connection(looped)
 
 
-class Notes:
-    """The store behind a board, in this process."""
+class Client:
+    """The client of the coordination service, in this process."""
 
     def __init__(self):
-        self.notes = {}
+        self.store = {}
 
     def key_value_set(self, key: str, value: str, allow_overwrite: bool) -> None:
-        if key in self.notes and not allow_overwrite:
+        if key in self.store and not allow_overwrite:
             raise RuntimeError("ALREADY_EXISTS")
-        self.notes[key] = value
+        self.store[key] = value
 
     def key_value_dir_get(self, prefix: str) -> list[tuple[str, str]]:
-        return [(key, value) for key, value in self.notes.items() if key.startswith(prefix)]
+        return [(key, value) for key, value in self.store.items() if key.startswith(prefix)]
 
 
 class Ended(BaseException):
@@ -171,17 +171,17 @@ def test_a_broken_connection_waits_for_the_name_longer_than_a_short_heartbeat_ti
         raise Ended
 
     monkeypatch.setattr(watchdog, "_flush_and_exit", end)
-    board = Board(2, 3, "127.0.0.1:1", Notes())
-    survivor = Watchdog(board, heartbeat_timeout_seconds=0.2, progress_deadline_seconds=0.0)
+    store = KeyValueStore(2, 3, "127.0.0.1:1", Client())
+    survivor = Watchdog(store, heartbeat_timeout_seconds=0.2, progress_deadline_seconds=0.0)
     survivor.report("train", 7)
 
     def news() -> None:
-        silent = Verdict(1, "b", "gave no sign of life", 6, "train", is_silent=True)
-        board.put(
+        silent = Fault(1, "b", "gave no sign of life", 6, "train", is_silent=True)
+        store.put(
             "dawnjax/watchdog/group/first",
             json.dumps(dataclasses.asdict(Progress("a", beat=9))),
         )
-        board.put("dawnjax/watchdog/group/suspect", json.dumps(dataclasses.asdict(silent)))
+        store.put("dawnjax/watchdog/group/suspect", json.dumps(dataclasses.asdict(silent)))
         survivor._exchange()
 
     timer = threading.Timer(0.5, news)

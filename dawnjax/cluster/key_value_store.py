@@ -1,8 +1,8 @@
-"""The board on which the processes of a run leave notes for each other.
+"""The key-value store by which the processes of a run leave notes for each other.
 
-It is the key-value store of the coordination service that process 0 runs. A note arrives even while
-a process's devices, main thread or collectives are stuck, which is when it is needed. JAX has no
-public name for that store; this module alone knows where it is.
+It belongs to the coordination service that process 0 runs. A note arrives even while a process's
+devices, main thread or collectives are stuck, which is when it is needed. JAX has no public name
+for the store; this module alone knows where it is.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ from dawnjax.errors import RunError
 
 
 @dataclasses.dataclass(frozen=True)
-class Board:
-    """A process's view of the board.
+class KeyValueStore:
+    """A process's view of the store.
 
     Every method is a message to process 0 and may block, or raise whatever the service raises,
     when that process is gone.
@@ -66,8 +66,8 @@ class Board:
         return True
 
 
-def board_of_this_process() -> Board | None:
-    """Returns the board, or None before `jax.distributed.initialize`.
+def store_of_this_process() -> KeyValueStore | None:
+    """Returns the store, or None before `jax.distributed.initialize`.
 
     Raises:
       RunError: This version of JAX keeps its coordination service elsewhere.
@@ -78,7 +78,7 @@ def board_of_this_process() -> Board | None:
         if state.client is None:
             return None
         address = str(state.coordinator_address)
-        return Board(int(state.process_id), int(state.num_processes), address, state.client)
+        return KeyValueStore(int(state.process_id), int(state.num_processes), address, state.client)
     except (ImportError, AttributeError) as error:
         raise RunError(
             f"this version of JAX keeps its coordination service elsewhere ({error}); install one "

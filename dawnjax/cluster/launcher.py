@@ -1,0 +1,306 @@
+"""A command run as several processes on this machine, each with its own devices, to their end."""
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from dawnjax.cluster import launched, stop_signals
+from dawnjax.errors import ConfigError, ExitStatus
+
+_POLL_SECONDS = 0.05
+
+_SIMULATED_DEVICES_FLAG = "--xla_force_host_platform_device_count"
+
+_Child = subprocess.Popen[bytes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """A command and the processes that run it.
+
+    Attributes:
+      command: The command's name and flags, as after `dawnjax`.
+      num_processes: Processes to start.
+      devices_per_process: Devices of each, on cpu and gpu.
+      platform: `cpu`, `gpu` or `tpu`.
+      stop_seconds: How long the processes may take to end after a signal to the launcher.
+      launch_command: The launcher's part of the command line, for the line that says how to resume.
+      program: What runs the command.
+      survive_seconds: How long the others may take to end after one has failed, before they are
+        killed. Most hear of it within seconds.
+      unmet_survive_seconds: The same for one that has not met the others, and so never hears.
+    """
+
+    command: tuple[str, ...]
+    num_processes: int
+    devices_per_process: int
+    platform: str
+    stop_seconds: float
+    launch_command: str
+    program: tuple[str, ...]
+    survive_seconds: float = 30.0
+    unmet_survive_seconds: float = 2.0
+
+
+def launch(job: Launch) -> int:
+    """Runs the processes to their end.
+
+    Args:
+      job: What is launched.
+
+    Returns:
+      The status of `joint_status`, or 5 after a signal. No process is ever left behind.
+    """
+    scratch = tempfile.TemporaryDirectory(prefix="dawnjax_launch_", ignore_cleanup_errors=True)
+    with scratch as directory, _held_port() as port:
+        children: list[_Child] = []
+        received: list[signal.Signals] = []
+        printers: list[threading.Thread] = []
+        try:
+            with stop_signals.heard_by(received.append):
+                for process_id in range(job.num_processes):
+                    child = _start(job, process_id, port, directory)
+                    children.append(child)
+                    if child.stdout is not None:
+                        printers.append(_print_with_number(child.stdout, process_id))
+                return _wait(job, children, Path(directory), received)
+        finally:
+            for child in children:
+                # Also what a process has started and left: the group outlives its leader.
+                _send(child, signal.SIGKILL)
+                child.wait()
+            for printer in printers:
+                printer.join(timeout=2.0)
+
+
+def _wait(
+    job: Launch, children: list[_Child], directory: Path, received: list[signal.Signals]
+) -> int:
+    """Waits for all processes; kills those that outlive a failed one or a request to stop."""
+    running = dict(enumerate(children))
+    stop_at = failed_at = float("inf")
+    num_forwarded = 0
+    outlived: set[int] = set()  # killed here since another had failed
+    has_blamed = False
+    while running:
+        time.sleep(_POLL_SECONDS)
+        now = time.monotonic()
+        for number in received[num_forwarded:]:
+            num_forwarded += 1
+            for child in running.values():
+                # The processes know a lost terminal or a time limit by one name.
+                _send(child, signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+            # A second Ctrl-C ends them at once; should one not hear it, it is made to.
+            is_second = received[:num_forwarded].count(signal.SIGINT) > 1
+            stop_at = min(stop_at, now + (1.0 if is_second else job.stop_seconds))
+        for process_id, child in list(running.items()):
+            status = child.poll()
+            if status is None:
+                has_met = launched.has_joined(directory, process_id)
+                patience = job.survive_seconds if has_met else job.unmet_survive_seconds
+                if now >= failed_at + patience:
+                    outlived.add(process_id)
+                if now >= stop_at or process_id in outlived:
+                    _send(child, signal.SIGKILL)
+                continue
+            del running[process_id]
+            if status == 0 or process_id in outlived:
+                continue
+            if not received and not has_blamed and (status < 0 or status == ExitStatus.FAILED):
+                line = _line_about(job, process_id, child, directory)
+                print(f"dawnjax launch: {line}", file=sys.stderr, flush=True)
+                has_blamed = True
+                if status < 0:
+                    launched.tell_killed(directory, process_id, _how_it_died(status))
+            failed_at = min(failed_at, now)
+        if len(running) < len(children) and all(map(_is_stopped, running.values())):
+            stop_at = now
+    statuses = [child.returncode for child in children]
+    if not received:
+        return joint_status([status for i, status in enumerate(statuses) if i not in outlived])
+    # One that was asked to stop before it could listen, or a second time, has stopped as asked.
+    asked = {-number for number in stop_signals.NUMBERS}
+    asked |= {-signal.SIGKILL} if received.count(signal.SIGINT) > 1 else set()
+    if not asked.isdisjoint(statuses) or ExitStatus.INTERRUPTED in statuses:
+        # All stop together: what else one says is the echo of the end of the first.
+        return ExitStatus.INTERRUPTED
+    return joint_status(statuses)
+
+
+def _send(child: _Child, number: int) -> None:
+    """Signals a process and what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
+
+
+def _is_stopped(child: _Child) -> bool:
+    """Tells whether a process is held by SIGSTOP, in which it can neither end nor save."""
+    try:
+        # The state is the first field after the name, which may hold blanks and brackets.
+        stat = Path(f"/proc/{child.pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+def joint_status(statuses: list[int]) -> int:
+    """Joins the exit statuses of the processes.
+
+    Args:
+      statuses: Of each process; -N for one that signal N ended.
+
+    Returns:
+      0 if all are 0, else the first of 1, 2, 4, 5, 3 among them, where a death by a signal and an
+      unknown status count as 1.
+    """
+    order = (1, 2, 4, 5, 3, 0)
+    return min((status if status in order else 1 for status in statuses), key=order.index)
+
+
+def _line_about(job: Launch, process_id: int, child: _Child, directory: Path) -> str:
+    """Returns the line about the first process that died; its fault may name another process."""
+    status = launched.read_status(directory, process_id)
+    if status.fault:
+        return status.fault
+    at = f"step {status.step} ({status.phase})" if status.step >= 0 else "the start"
+    resume = status.resume_command or f"{job.launch_command} {shlex.join(job.command)}"
+    how = _how_it_died(child.returncode)
+    return f"host {process_id} (pid {child.pid}) {how} at {at}; resume with: {resume}"
+
+
+def _how_it_died(status: int) -> str:
+    if status > 0:
+        return f"failed with exit status {status}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"was killed by {names.get(-status, f'signal {-status}')}"
+
+
+def _start(job: Launch, process_id: int, port: int, directory: str) -> _Child:
+    # The others write through a pipe: their number stands before each of their lines.
+    is_first = process_id == 0
+    with stop_signals.blocked():
+        return subprocess.Popen(
+            [*job.program, *job.command],
+            env=_environment(job, process_id, port, directory),
+            stdin=subprocess.DEVNULL,
+            stdout=None if is_first else subprocess.PIPE,
+            stderr=None if is_first else subprocess.STDOUT,
+            # Its own group, so that Ctrl-C reaches it through the launcher alone, and once.
+            process_group=0,
+            preexec_fn=_die_with_parent(os.getpid()),
+        )
+
+
+def _environment(job: Launch, process_id: int, port: int, directory: str) -> dict[str, str]:
+    address = f"127.0.0.1:{port}"
+    environment = dict(os.environ) | {
+        launched.COORDINATOR_ADDRESS: address,
+        launched.NUM_PROCESSES: str(job.num_processes),
+        launched.PROCESS_ID: str(process_id),
+        launched.STATUS_DIR: directory,
+        launched.LAUNCH_COMMAND: job.launch_command,
+        # This machine alone is served.
+        "JAX_COORDINATOR_BIND_ADDRESS": address,
+    }
+    if any("_proxy" in name.lower() for name in os.environ):
+        environment["no_grpc_proxy"] = "127.0.0.1"
+    if job.platform == "cpu":
+        given = environment.get("XLA_FLAGS", "").split()
+        xla_flags = [flag for flag in given if not flag.startswith(_SIMULATED_DEVICES_FLAG)]
+        xla_flags.append(f"{_SIMULATED_DEVICES_FLAG}={job.devices_per_process}")
+        environment |= {"XLA_FLAGS": " ".join(xla_flags), "JAX_PLATFORMS": "cpu"}
+        # With fewer threads than devices a collective waits for a device that cannot run.
+        environment.setdefault("NPROC", str(max(16, 2 * job.devices_per_process)))
+    else:
+        environment["JAX_PLATFORMS"] = _platforms(job.platform, environment)
+    if job.platform == "gpu":
+        first = process_id * job.devices_per_process
+        devices = range(first, first + job.devices_per_process)
+        environment["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, devices))
+    return environment
+
+
+def _platforms(platform: str, environment: Mapping[str, str]) -> str:
+    """Returns JAX's platforms for `gpu` or `tpu`: the environment's, unless it has none but cpu.
+
+    The CPU stands behind the accelerator, as JAX itself has it where nothing is chosen, so that
+    arrays can be kept on the host.
+    """
+    given = environment.get("JAX_PLATFORMS", "")
+    if given not in ("", "cpu"):
+        return given
+    return "cuda,cpu" if platform == "gpu" else "tpu,cpu"
+
+
+def refuse_missing_gpu(platform: str) -> None:
+    """Refuses the platform `gpu` without an NVIDIA GPU, where JAX would silently take the CPU.
+
+    Source: jax/_src/hardware_utils.py, has_visible_nvidia_gpu; a TPU that is asked for and missing
+    is an error of JAX's own.
+    """
+    if platform != "gpu" or "cuda" not in _platforms(platform, os.environ).split(","):
+        return
+    files = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")
+    if not any(map(os.path.exists, files)):
+        raise ConfigError(
+            f"--platform=gpu, but this machine shows no NVIDIA GPU: no {', '.join(files)}; look at "
+            "its driver or container, or take --platform=cpu"
+        )
+
+
+def _die_with_parent(parent: int) -> Any:
+    """Returns what a new process runs first, so that it dies when the launcher does, even killed.
+
+    Source: prctl(2), PR_SET_PDEATHSIG = 1. Other systems than Linux have no such call.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl  # Loaded before the fork, not after it.
+
+    def prepare() -> None:
+        prctl(1, signal.SIGKILL, 0, 0, 0)
+        # A terminal may be set to stop what writes to it from outside its foreground group.
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        if os.getppid() != parent:  # The launcher died in between.
+            os._exit(1)
+
+    return prepare
+
+
+def _print_with_number(stream: IO[bytes], process_id: int) -> threading.Thread:
+    """Copies a process's lines to standard error, each with the process's number before it."""
+
+    def copy() -> None:
+        for line in stream:
+            with contextlib.suppress(OSError):
+                os.write(2, f"[{process_id}] ".encode() + line.rstrip(b"\n") + b"\n")
+
+    thread = threading.Thread(target=copy, daemon=True)
+    thread.start()
+    return thread
+
+
+@contextlib.contextmanager
+def _held_port() -> Iterator[int]:
+    """Holds a port of the loopback interface that no other program is given meanwhile.
+
+    The service of process 0 shares ports (SO_REUSEPORT), as this socket does, so it can listen
+    there while this one, which does not listen, keeps everyone else away.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as holder:
+        if hasattr(socket, "SO_REUSEPORT"):
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
