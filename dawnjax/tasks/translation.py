@@ -254,7 +254,7 @@ class Translation(Task):
 
     def read_other_set(self, paths: Mapping[str, str], setting: Setting) -> LabelledSet:
         """Two files of text, encoded by the run's own vocabulary."""
-        from dawnjax.input_pipeline.preparation.parallel_text_sources import read_test_set
+        from dawnjax.input_pipeline.reading.sentence_pairs import read_test_set
 
         if not all(paths.values()):
             raise ConfigError("--data.source and --data.target go together")

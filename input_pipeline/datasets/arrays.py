@@ -30,7 +30,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     DataSpec,
     Split,
 )
-from dawnjax.input_pipeline.reading.prepared import channel_statistics, check_labels
+from dawnjax.input_pipeline.reading.image_set import channel_statistics, check_labels
 
 Examples = dict[str, np.ndarray]
 """The arrays of a split, by name."""

@@ -13,9 +13,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.datasets import cifar10_tfds
-from dawnjax.input_pipeline.reading import class_subset, prepared, published
-from dawnjax.input_pipeline.reading.dataset import DataError, DatasetSpec, MissingDataError, Split
+from dawnjax.input_pipeline.datasets import cifar10_tfds, published
+from dawnjax.input_pipeline.reading import class_subset, image_set, manifest
+from dawnjax.input_pipeline.reading.dataset import (
+    DataError,
+    DatasetSpec,
+    MissingDataError,
+    Split,
+    directory_of,
+)
+from dawnjax.input_pipeline.reading.image_set import ImageFacts
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 IMAGE_SHAPE = (32, 32, 3)
@@ -51,12 +58,10 @@ class Cifar10:
         version_directory = self._tfds_version(directory)
         if version_directory is not None:
             counts, fingerprint = cifar10_tfds.read_counts(version_directory)
-            facts = published.ImageFacts(
-                num_examples=counts, classes=CLASSES, class_counts={}, statistics={}
-            )
+            facts = ImageFacts(num_examples=counts, classes=CLASSES)
         else:
-            description = _read_description(directory)
-            facts, fingerprint = description.facts, description.fingerprint
+            there = _read_manifest(directory)
+            facts, fingerprint = there.facts, image_set.fingerprint(there)
         spec = DatasetSpec(
             num_train_examples=facts.num_examples["train"],
             num_eval_examples=facts.num_examples["eval"],
@@ -96,7 +101,7 @@ class Cifar10:
         directory = self._directory()
         version_directory = self._tfds_version(directory)
         if version_directory is None:
-            return prepared.read_split(directory, _read_description(directory), split)
+            return image_set.read_split(directory, _read_manifest(directory), split)
         images, labels = cifar10_tfds.read_split(version_directory, split)
         return {"image": images, "label": labels.astype(np.int32)}
 
@@ -105,10 +110,10 @@ class Cifar10:
         return tuple(CLASSES[label] for label in self.kept_classes) or CLASSES
 
     def _directory(self) -> pathlib.Path:
-        return prepared.directory_of("cifar10", self.data_dir)
+        return directory_of("cifar10", self.data_dir)
 
     def _tfds_version(self, directory: pathlib.Path) -> pathlib.Path | None:
-        if prepared.is_prepared(directory):
+        if image_set.KIND.is_begun(directory):
             return None
         version_directory = cifar10_tfds.find_version(directory)
         if version_directory is None:
@@ -120,15 +125,12 @@ class Cifar10:
         return version_directory
 
 
-def _read_description(directory: pathlib.Path) -> prepared.Description:
-    description = prepared.read_description(directory)
-    if (description.dataset, description.classes, description.image_shape) != (
-        "cifar10",
-        CLASSES,
-        IMAGE_SHAPE,
-    ):
+def _read_manifest(directory: pathlib.Path) -> image_set.ImageManifest:
+    there = image_set.read(directory)
+    classes, shape = there.facts.classes, image_set.image_shape(there)
+    if (there.dataset, classes, shape) != ("cifar10", CLASSES, IMAGE_SHAPE):
         raise DataError(
-            f"{directory / prepared.DESCRIPTION_FILE}: describes {description.dataset} with "
-            f"{len(description.classes)} classes and images {description.image_shape}, not CIFAR-10"
+            f"{directory / manifest.FILE}: describes {there.dataset} with {len(classes)} classes "
+            f"and images {shape}, not CIFAR-10"
         )
-    return description
+    return there

@@ -18,9 +18,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading import prepared, published
-from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Split
-from dawnjax.input_pipeline.reading.photographs import SIDE, PhotographDirectory
+from dawnjax.input_pipeline.datasets import published
+from dawnjax.input_pipeline.datasets.photograph_directory import PhotographDirectory
+from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Split, directory_of
+from dawnjax.input_pipeline.reading.photographs import SIDE
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 # Of pixel / 255, red, green, blue, as the usual recipes have them since
@@ -72,7 +73,7 @@ class ImageNet:
 
     def _directory(self) -> PhotographDirectory:
         return PhotographDirectory(
-            path=prepared.directory_of("imagenet", self.data_dir),
+            path=directory_of("imagenet", self.data_dir),
             dataset="imagenet",
             title="ImageNet",
             command="--dataset=imagenet",

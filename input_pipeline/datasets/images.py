@@ -11,9 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading import prepared
-from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Split
-from dawnjax.input_pipeline.reading.photographs import PhotographDirectory
+from dawnjax.input_pipeline.datasets.photograph_directory import PhotographDirectory
+from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Split, directory_of
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 SIDES = range(8, 1025)
@@ -67,7 +66,7 @@ class Images:
         if wrong:
             raise ValueError(f"data.name={self.name} {wrong}")
         return PhotographDirectory(
-            path=prepared.directory_of(self.name, self.data_dir),
+            path=directory_of(self.name, self.data_dir),
             dataset=self.name,
             title=self.name,
             command=f"--dataset=images --name={self.name}",

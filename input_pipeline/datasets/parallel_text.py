@@ -7,31 +7,80 @@ A prepared directory holds
     train_{source,target}_segments.npy     uint8 [rows, length]: the pair of each token, from 1
     eval_{source,target}.npy               uint16 [pairs, longest]: one pair a row, shortest first
     eval_references.txt                    the target sentences as they were, in the same order
-    dataset.json                           counts, lengths, and size and hash of each file
-
-It appears whole or not at all.
+    dataset.json                           the manifest, with the counts and lengths of `TextFacts`
 """
 
 import dataclasses
 import functools
-import hashlib
-import json
 import pathlib
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from dawnjax import records
-from dawnjax.input_pipeline.reading import published, vocabulary
-from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError, Split, TextSpec
-from dawnjax.input_pipeline.reading.prepared import DESCRIPTION_BYTES, OTHER_DIRECTORY, directory_of
-from dawnjax.input_pipeline.reading.published import declare_text
+from dawnjax.input_pipeline.datasets import published
+from dawnjax.input_pipeline.datasets.published import declare_text
+from dawnjax.input_pipeline.reading import vocabulary
+from dawnjax.input_pipeline.reading.dataset import DataError, Split, TextSpec, directory_of
+from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
 
-SCHEMA_VERSION = 1
-DESCRIPTION_FILE = "dataset.json"
 VOCABULARY_FILE = "vocabulary.model"
 REFERENCES_FILE = "eval_references.txt"
-_AGAIN = "run `dawnjax prepare --dataset=parallel_text` again"
+_TRAIN_ARRAYS = ("source", "source_segments", "target", "target_segments")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextFacts:
+    """Facts of prepared parallel text; `TextSpec` has those of the same names.
+
+    Attributes:
+      num_pairs_read: Training pairs before any is left out.
+      num_empty_pairs: Training pairs with an empty side, left out.
+      num_too_long_pairs: Training pairs with a side longer than a row, left out.
+      num_source_tokens: In the training rows.
+      num_target_tokens: In the training rows.
+      eval_text_md5: Of the text of both sides to evaluate; of files alone.
+    """
+
+    num_pairs_read: int
+    num_empty_pairs: int
+    num_too_long_pairs: int
+    num_train_examples: int
+    num_train_pairs: int
+    num_eval_examples: int
+    source_length: int
+    target_length: int
+    eval_source_length: int
+    eval_target_length: int
+    num_source_tokens: int
+    num_target_tokens: int
+    vocabulary_size: int
+    eval_text_md5: tuple[str, ...]
+
+    def summary(self) -> str:
+        """What was prepared, in words."""
+        rows = self.num_train_examples
+        padding = [
+            1 - self.num_source_tokens / (rows * self.source_length),
+            1 - self.num_target_tokens / (rows * self.target_length),
+        ]
+        left_out = self.num_too_long_pairs + self.num_empty_pairs
+        return (
+            f"{self.num_train_pairs:,} pairs in {rows:,} rows of {self.source_length} + "
+            f"{self.target_length} tokens ({left_out:,} pairs left out, too long or empty), "
+            f"padding {padding[0]:.2%} and {padding[1]:.2%}; {self.num_eval_examples:,} pairs to "
+            f"evaluate; vocabulary of {self.vocabulary_size:,}"
+        )
+
+
+KIND = Kind(
+    name="parallel_text",
+    title="parallel text",
+    facts=TextFacts,
+    files=(
+        *(f"train_{name}.npy" for name in _TRAIN_ARRAYS),
+        *("eval_source.npy", "eval_target.npy", VOCABULARY_FILE, REFERENCES_FILE),
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,8 +115,7 @@ class ParallelText:
         for read in (_read_vocabulary, _read_references):
             read.cache_clear()  # the next run of this process reads them on its own clock
         directory = self._directory()
-        description = self._description()
-        spec = spec_of(description)
+        spec = spec_of(self._manifest())
         longer = max(spec.source_length, spec.target_length)
         for name, there in (("vocabulary_size", spec.vocabulary_size), ("row_length", longer)):
             wanted = getattr(self, name)
@@ -92,16 +140,18 @@ class ParallelText:
         Raises:
           DataError: A file that is missing, damaged, or holds a token out of range.
         """
-        directory, description = self._directory(), self._description()
-        spec = spec_of(description)
+        directory, manifest = self._directory(), self._manifest()
+        spec = spec_of(manifest)
         arrays = {}
         for name, (shape, dtype) in spec.example_shapes(split).items():
             file = f"{split}_{name}.npy"
-            _verified_bytes(directory, description, file)
-            array = np.load(directory / file, mmap_mode="r", allow_pickle=False)
+            array = manifest.array(directory, file)
             count = spec.num_train_examples if split == "train" else spec.num_eval_examples
             if (array.shape, array.dtype.name) != ((count, *shape), dtype):
-                raise DataError(f"{directory / file}: holds {array.dtype} {array.shape}; {_AGAIN}")
+                raise DataError(
+                    f"{directory / file}: holds {array.dtype} {array.shape}, not {dtype} "
+                    f"{(count, *shape)}; run `dawnjax prepare` again"
+                )
             if dtype == "uint16" and int(array.max()) >= spec.vocabulary_size:
                 raise DataError(f"{directory / file}: a token is no token of the vocabulary")
             arrays[name] = array
@@ -135,16 +185,13 @@ class ParallelText:
     def _directory(self) -> pathlib.Path:
         return directory_of(self.corpus, self.data_dir)
 
-    def _description(self) -> dict[str, Any]:
+    def _manifest(self) -> Manifest[TextFacts]:
         directory = self._directory()
-        if not (directory / DESCRIPTION_FILE).exists():
-            raise MissingDataError(
-                f"{directory}: no prepared parallel text there; `dawnjax prepare "
-                f"--dataset=parallel_text --vocabulary_size={self.vocabulary_size} "
-                f"--row_length={self.row_length} --out={directory}` makes it from text files "
-                "(--data.data_dir names another place)"
-            )
-        return read_description(directory)
+        command = (
+            f"--dataset=parallel_text --vocabulary_size={self.vocabulary_size} "
+            f"--row_length={self.row_length} --out={directory}"
+        )
+        return KIND.read(directory, command)
 
 
 def pair_lengths(
@@ -165,86 +212,25 @@ def pair_lengths(
     return sides[0].astype(np.int64), sides[1].astype(np.int64)
 
 
-def read_description(directory: pathlib.Path) -> dict[str, Any]:
-    """Reads the content of `dataset.json`; all files are there, with the right sizes.
-
-    Raises:
-      DataError: Missing or damaged; one line that names the file.
-    """
-    path = directory / DESCRIPTION_FILE
-    try:
-        body = records.load_json(records.read_plain(path, DESCRIPTION_BYTES))
-        if "sha256" not in body and "crc32" in body:  # the checksum of images
-            raise DataError(
-                f"{path}: describes {body.get('dataset')}, not parallel text; {OTHER_DIRECTORY}"
-            )
-        whole = body.pop("sha256") == digest_of(body)
-    except FileNotFoundError:
-        raise MissingDataError(f"{directory}: no prepared dataset there") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(f"{path}: damaged (no complete description); {_AGAIN}") from None
-    if not whole:
-        raise DataError(f"{path}: damaged (its hash does not fit); {_AGAIN}")
-    if (body.get("dataset"), body.get("schema_version")) != ("parallel_text", SCHEMA_VERSION):
-        raise DataError(
-            f"{path}: describes {body.get('dataset')} of schema version "
-            f"{body.get('schema_version')}, not parallel text of version {SCHEMA_VERSION}"
-        )
-    for name, file in body["files"].items():
-        try:
-            size = (directory / name).stat().st_size
-            if not (directory / name).is_file():
-                raise DataError(f"{directory / name}: is no plain file; {_AGAIN}")
-        except OSError as error:
-            raise DataError(f"{directory / name}: {error.strerror}; {_AGAIN}") from None
-        if size != file["num_bytes"]:
-            change = "truncated" if size < file["num_bytes"] else "too long"
-            raise DataError(
-                f"{directory / name}: {change} ({size:,} of {file['num_bytes']:,} bytes); {_AGAIN}"
-            )
-    return body
-
-
-def digest_of(body: dict[str, Any]) -> str:
-    """Hash of a description, 64 hex digits."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def spec_of(description: dict[str, Any]) -> TextSpec:
-    """The counts and shapes that a description holds."""
-    content = {name: file["sha256"] for name, file in description["files"].items()}
-    names = [field.name for field in dataclasses.fields(TextSpec)]
-    counts = {name: description[name] for name in names if name in description}
+def spec_of(manifest: Manifest[TextFacts]) -> TextSpec:
+    """Counts and shapes that a manifest holds."""
+    facts = manifest.facts
+    names = [field.name for field in dataclasses.fields(TextSpec) if hasattr(facts, field.name)]
     return TextSpec(
         end=vocabulary.END,
-        fingerprint=digest_of(content)[:16],
-        declaration=declare_text(
-            description.get("num_pairs_read"), description.get("eval_text_md5", ())
-        ),
-        **counts,
+        fingerprint=manifest.fingerprint(),
+        declaration=declare_text(facts.num_pairs_read, facts.eval_text_md5),
+        **{name: getattr(facts, name) for name in names},
     )
-
-
-def _verified_bytes(directory: pathlib.Path, description: dict[str, Any], name: str) -> bytes:
-    path = directory / name
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); {_AGAIN}") from None
-    if hashlib.sha256(content).hexdigest() != description["files"][name]["sha256"]:
-        raise DataError(f"{path}: damaged (its hash does not fit); {_AGAIN}")
-    return content
 
 
 @functools.lru_cache(maxsize=2)
 def _read_vocabulary(directory: pathlib.Path) -> vocabulary.Vocabulary:
-    content = _verified_bytes(directory, read_description(directory), VOCABULARY_FILE)
+    content = KIND.read(directory).content(directory, VOCABULARY_FILE)
     return vocabulary.Vocabulary(content, str(directory / VOCABULARY_FILE))
 
 
 @functools.lru_cache(maxsize=2)
 def _read_references(directory: pathlib.Path) -> tuple[str, ...]:
-    content = _verified_bytes(directory, read_description(directory), REFERENCES_FILE)
+    content = KIND.read(directory).content(directory, REFERENCES_FILE)
     return tuple(content.decode("utf8").removesuffix("\n").split("\n"))

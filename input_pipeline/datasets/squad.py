@@ -5,27 +5,29 @@ A prepared directory holds
     types.txt           the distinct tokens, one a line
     ranks.npy, characters.npy, {train,eval}_*.npy    as `questions.encode` says
     eval_texts.json     passages, questions and reference answers of the split to evaluate
-    dataset.json        counts, and size and hash of each file
-
-It appears whole or not at all.
+    dataset.json        the manifest, with the counts of `QuestionFacts`
 """
 
 import dataclasses
 import functools
 import hashlib
-import json
 import os
 import pathlib
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from dawnjax import records
-from dawnjax.input_pipeline.reading import file_set
-from dawnjax.input_pipeline.reading.dataset import DataError, Declaration, MissingDataError, Split
-from dawnjax.input_pipeline.reading.prepared import directory_of
-from dawnjax.input_pipeline.reading.published import NO_FINGERPRINT
+from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
+from dawnjax.input_pipeline.reading.dataset import (
+    DataError,
+    Declaration,
+    MissingDataError,
+    Split,
+    directory_of,
+)
+from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
 from dawnjax.input_pipeline.reading.questions import (
     NUM_SPECIAL,
     Encoded,
@@ -37,19 +39,57 @@ from dawnjax.input_pipeline.reading.questions import (
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 from dawnjax.limits import Limit, NonNegative, OneOrMore
 
-DATASET = "squad"
-SCHEMA_VERSION = 1
 TYPES_FILE, TEXTS_FILE = "types.txt", "eval_texts.json"
 
-_COUNTS = {
-    "train": (442, 18_896, 87_599),
-    "eval": (48, 2_067, 10_570),
-}
-"""Articles, passages and questions of SQuAD v1.1. Source: Rajpurkar et al. 2016, section 4 (the
-articles), and the published files."""
+Counts = dict[Literal["articles", "passages", "questions"], int]
 
-_REFERENCES = "bbd329a949d4df173ca02cb57adc77a64d7e18b6e427d43aa77cab65580fc20b"
-"""`references_digest` of the published development set."""
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuestionFacts:
+    """Facts of prepared questions.
+
+    Attributes:
+      train: Articles, passages and questions to train on.
+      eval: The same to evaluate.
+      num_types: Distinct tokens.
+      eval_references: `references_digest` of the questions to evaluate.
+    """
+
+    train: Counts
+    eval: Counts
+    num_types: int
+    eval_references: str
+
+    def summary(self) -> str:
+        """Counts, in words."""
+        parts = [
+            f"{counts['questions']:,} questions about {counts['passages']:,} passages of "
+            f"{counts['articles']:,} articles {purpose}"
+            for counts, purpose in ((self.train, "to train on"), (self.eval, "to evaluate"))
+        ]
+        return f"{', '.join(parts)}; {self.num_types:,} distinct tokens"
+
+
+_ARRAYS = ("contexts", "context_ends", "questions", "question_ends", "passage", "article", "spans")
+
+KIND = Kind(
+    name="squad",
+    title="squad",
+    facts=QuestionFacts,
+    files=(
+        *(f"{split}_{name}.npy" for split in ("train", "eval") for name in _ARRAYS),
+        *("eval_offsets.npy", "ranks.npy", "characters.npy", TYPES_FILE, TEXTS_FILE),
+    ),
+)
+
+PUBLISHED = QuestionFacts(
+    train={"articles": 442, "passages": 18_896, "questions": 87_599},
+    eval={"articles": 48, "passages": 2_067, "questions": 10_570},
+    num_types=0,
+    eval_references="bbd329a949d4df173ca02cb57adc77a64d7e18b6e427d43aa77cab65580fc20b",
+)
+"""SQuAD v1.1; types are not compared. Source: Rajpurkar et al. 2016, section 4 (the articles), and
+the published files."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +114,7 @@ class Squad:
         variable DAWNJAX_DATA names, or in `./data` without it.
     """
 
-    TAG: ClassVar[str] = DATASET
+    TAG: ClassVar[str] = "squad"
     word_vectors: str = ""
     vocabulary_size: Annotated[
         int, Limit(lambda value: value > NUM_SPECIAL, f"be above {NUM_SPECIAL}")
@@ -94,16 +134,16 @@ class Squad:
           ValueError: No question is left.
         """
         _read_texts.cache_clear()  # the next run of this process reads them on its own clock
-        directory, body = self._description()
-        vectors = self._vectors(directory, body)
-        content = {name: file["sha256"] for name, file in body["files"].items()}
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+        directory, manifest = self._manifest()
+        vectors, width, more = self._vectors(directory, manifest), 0, ()
         if vectors is not None:
-            digest.update(vectors.tobytes())
-        width = 0 if vectors is None else vectors.shape[1]
-        encoded = _encoded(directory, body)
-        fingerprint = digest.hexdigest()[:16]
-        return self._selection.spec(encoded, width, fingerprint, self._declare(body))
+            width, more = vectors.shape[1], (hashlib.sha256(vectors.tobytes()).hexdigest(),)
+        return self._selection.spec(
+            _encoded(directory, manifest),
+            width,
+            manifest.fingerprint(*more),
+            self._declare(manifest.facts),
+        )
 
     def published_spec(self) -> QuestionsSpec:
         """Counts and shapes of SQuAD v1.1 with the default lengths, without its files.
@@ -137,8 +177,8 @@ class Squad:
         Raises:
           DataError: A file is missing or damaged.
         """
-        directory, body = self._description()
-        encoded, vectors = _encoded(directory, body), self._vectors(directory, body)
+        directory, manifest = self._manifest()
+        encoded, vectors = _encoded(directory, manifest), self._vectors(directory, manifest)
         width = 0 if vectors is None else vectors.shape[1]
         spec = self._selection.spec(encoded, width, "", None)
         return self._selection.arrays(encoded, split, vectors, spec)
@@ -149,7 +189,7 @@ class Squad:
         Raises:
           DataError: They are missing or damaged.
         """
-        directory, _ = self._description()
+        directory, _ = self._manifest()
         return _read_texts(directory, self._selection)
 
     def train_lengths(self) -> Lengths:
@@ -158,40 +198,41 @@ class Squad:
         Raises:
           DataError: A file is missing or damaged.
         """
-        directory, body = self._description()
-        return self._selection.lengths(_encoded(directory, body))
+        return self._selection.lengths(_encoded(*self._manifest()))
 
     @property
     def _selection(self) -> Selection:
         names = [field.name for field in dataclasses.fields(Selection)]
         return Selection(**{name: getattr(self, name) for name in names})
 
-    def _description(self) -> tuple[pathlib.Path, dict[str, Any]]:
-        directory = directory_of(DATASET, self.data_dir)
-        return directory, file_set.read_description(directory, DATASET, SCHEMA_VERSION)
+    def _manifest(self) -> tuple[pathlib.Path, Manifest[QuestionFacts]]:
+        directory = directory_of("squad", self.data_dir)
+        return directory, KIND.read(directory)
 
-    def _vectors(self, directory: pathlib.Path, body: dict[str, Any]) -> np.ndarray | None:
+    def _vectors(
+        self, directory: pathlib.Path, manifest: Manifest[QuestionFacts]
+    ) -> np.ndarray | None:
         if not self.word_vectors:
             return None
         path = pathlib.Path(self.word_vectors).expanduser()
         elsewhere = pathlib.Path(os.environ.get("DAWNJAX_DATA", "data")) / path
         path = elsewhere if not path.exists() and elsewhere.exists() else path
-        types = file_set.read_file(directory, body, TYPES_FILE).decode().split("\n")
+        types = manifest.content(directory, TYPES_FILE).decode().split("\n")
         # Type 0 is padding, and no word of the file.
         vectors, _ = read_vectors(path, types[:-1])
         return np.concatenate([np.zeros_like(vectors[:1]), vectors])
 
-    def _declare(self, body: dict[str, Any]) -> Declaration:
-        """What the questions are: the published ones, if counts and references are theirs."""
-        names = ("articles", "passages", "questions")
-        for split, counts in _COUNTS.items():
-            there = tuple(body[f"num_{split}_{name}"] for name in names)
-            if there != counts:
+    def _declare(self, facts: QuestionFacts) -> Declaration:
+        """Name the published questions where counts and references are theirs."""
+        for split in ("train", "eval"):
+            there, wanted = getattr(facts, split), getattr(PUBLISHED, split)
+            if there != wanted:
                 return Declaration(
                     name="questions in the form of SQuAD",
-                    evidence=f"{there[2]:,} questions to {split}, and SQuAD v1.1 has {counts[2]:,}",
+                    evidence=f"{there['questions']:,} questions to {split}, and SQuAD v1.1 has "
+                    f"{wanted['questions']:,}",
                 )
-        if body["eval_references"] != _REFERENCES:
+        if facts.eval_references != PUBLISHED.eval_references:
             evidence = "the counts are those of SQuAD v1.1, and the reference answers are others"
             return Declaration(name="questions in the form of SQuAD", evidence=evidence)
         if self.train_articles or self.eval_articles:
@@ -205,20 +246,23 @@ class Squad:
         )
 
 
-def _encoded(directory: pathlib.Path, body: dict[str, Any]) -> Encoded:
-    names = [name for name in body["files"] if name.endswith(".npy")]
-    return {name.removesuffix(".npy"): file_set.read_array(directory, body, name) for name in names}
+def _encoded(directory: pathlib.Path, manifest: Manifest[QuestionFacts]) -> Encoded:
+    return {
+        name.removesuffix(".npy"): np.asarray(manifest.array(directory, name))
+        for name in KIND.files
+        if name.endswith(".npy")
+    }
 
 
 @functools.lru_cache(maxsize=2)
 def _read_texts(directory: pathlib.Path, selection: Selection) -> EvaluatedTexts:
-    body = file_set.read_description(directory, DATASET, SCHEMA_VERSION)
-    content = file_set.read_file(directory, body, TEXTS_FILE)
+    manifest = KIND.read(directory)
+    content = manifest.content(directory, TEXTS_FILE)
     try:
         texts = records.load_json(content, 10 * records.MOST_MARKS)
     except ValueError:
         raise DataError(f"{directory / TEXTS_FILE}: damaged (no JSON)") from None
-    encoded = _encoded(directory, body)
+    encoded = _encoded(directory, manifest)
     return texts_of(texts["contexts"], texts["questions"], texts["answers"], encoded, selection)
 
 

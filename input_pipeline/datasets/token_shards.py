@@ -22,15 +22,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     Declaration,
     MissingDataError,
     Shapes,
     Split,
+    directory_of,
 )
-from dawnjax.input_pipeline.reading.prepared import directory_of
-from dawnjax.input_pipeline.reading.published import NO_FINGERPRINT
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.input_pipeline.reading.token_words import GPT2, KNOWN_WORDS, Words, read_words
 from dawnjax.limits import Limit, NonNegative

@@ -22,15 +22,14 @@ from typing import Literal
 
 import numpy as np
 
-from dawnjax.input_pipeline.datasets import cifar10_tfds
+from dawnjax.input_pipeline.datasets import cifar10_tfds, published
 from dawnjax.input_pipeline.datasets.cifar10 import CLASSES
-from dawnjax.input_pipeline.preparation import archives
+from dawnjax.input_pipeline.preparation import archives, image_writer
+from dawnjax.input_pipeline.preparation.image_writer import Examples
 from dawnjax.input_pipeline.preparation.pickled_batches import read_pickled_batch
 from dawnjax.input_pipeline.preparation.request import Preparation, Request, report_images
-from dawnjax.input_pipeline.reading import prepared, published
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.image_files import decode_image
-from dawnjax.input_pipeline.reading.prepared import Examples
 
 Form = Literal["python", "binary", "images", "arrays"]
 Progress = Callable[[int], None]
@@ -298,7 +297,7 @@ def _naming(member: archives.Member) -> Iterator[None]:
 
 def _prepare(request: Request) -> str:
     source, out = request.required_source(), request.out_for("cifar10")
-    written = prepared.write(
+    written = image_writer.write(
         out,
         lambda: read_source(source, request.progress.add),
         dataset="cifar10",

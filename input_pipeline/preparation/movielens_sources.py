@@ -8,34 +8,27 @@ The form is told by the first line:
 """
 
 import dataclasses
-import hashlib
 import io
-import json
 import pathlib
 import re
-import shutil
-import zlib
-from typing import Any
 
 import numpy as np
 
-from dawnjax import records
 from dawnjax.input_pipeline.datasets.movielens import (
-    DESCRIPTION_FILE,
     INTERACTIONS_FILE,
+    KIND,
     MOST_NEGATIVES,
     NEGATIVES_FILE,
-    SCHEMA_VERSION,
-    digest_of,
-    read_description,
+    RatingFacts,
 )
 from dawnjax.input_pipeline.preparation.request import DONE, Flag, FlagError, Preparation, Request
-from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.preparation.writing import Outcome, refuse_strangers, write_files
+from dawnjax.input_pipeline.reading import text_files
+from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.interactions import is_rated, rated
-from dawnjax.input_pipeline.reading.prepared import Outcome, with_overwrite
+from dawnjax.input_pipeline.reading.manifest import Manifest
 
 MOST_BYTES = 4 * 2**30
-_GZIP = b"\x1f\x8b"
 _HEADER = b"userId,movieId,rating,timestamp"
 _FIELDS = "user, item, rating and time"
 _HELD_OUT = re.compile(rb"\(?(\d+),(\d+)\)?")
@@ -70,7 +63,7 @@ def read_ratings(path: pathlib.Path) -> Ratings:
     Raises:
       DataError: It cannot be read, or a line is no rating with a time; names file and line.
     """
-    text = _read(path)
+    text = text_files.read_bytes(path, MOST_BYTES)
     first_line = 1
     if text.startswith(_HEADER):
         text, first_line = text[text.find(b"\n") + 1 :], 2
@@ -93,22 +86,6 @@ def read_ratings(path: pathlib.Path) -> Ratings:
         raise _bad_line(path, text, separator, first_line)
     user, item, time = (table[:, column].astype(np.int64) for column in (0, 1, 3))
     return Ratings(path, user, item, time, first_line)
-
-
-def _read(path: pathlib.Path) -> bytes:
-    try:
-        with records.open_plain(path) as file:
-            if file.read(2) == _GZIP:
-                file.seek(0)
-                return records.gunzip(file, MOST_BYTES)
-        return records.read_plain(path, MOST_BYTES)
-    except records.BoundError as error:
-        raise DataError(f"{path}: {error}") from None
-    except FileNotFoundError:
-        raise MissingDataError(f"{path}: no such file") from None
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or "damaged or incomplete"
-        raise DataError(f"{path}: cannot be read ({reason})") from None
 
 
 def _bad_line(path: pathlib.Path, text: bytes, separator: bytes, first_line: int) -> DataError:
@@ -200,7 +177,8 @@ def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray
     last = pairs[np.append(pairs[1:, 0] != pairs[:-1, 0], True), 1]
     table = rated(pairs[:, 0], pairs[:, 1], len(items))
     found: dict[int, np.ndarray] = {}
-    for number, line in enumerate(_read(path).rstrip().split(b"\n"), 1):
+    text = text_files.read_bytes(path, MOST_BYTES)
+    for number, line in enumerate(text.rstrip().split(b"\n"), 1):
         where = f"{path}:{number}"
         head, *rest = line.strip().split(b"\t")
         match = _HELD_OUT.fullmatch(head)
@@ -243,77 +221,32 @@ def prepare(
     *,
     negatives: pathlib.Path | None = None,
     overwrite: bool = False,
-) -> tuple[dict[str, Any], Outcome]:
-    """Writes the prepared form of ratings, or finds that it is there already.
-
-    It is written beside the directory and renamed into place, so an interruption leaves nothing
-    half-made there.
+) -> tuple[Manifest[RatingFacts], Outcome]:
+    """Write the prepared form of ratings, or find that it is there already.
 
     Args:
       source: The ratings.
       out: The directory.
       negatives: A file of fixed negatives.
-      overwrite: Replace other ratings there.
-
-    Returns:
-      The description, and "unchanged" where the directory held the same content.
+      overwrite: Replace other content there.
 
     Raises:
       DataError: As the functions above, or a directory that holds something else.
     """
-    is_ours = (out / DESCRIPTION_FILE).exists()
-    if out.exists() and not is_ours and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(f"{out}: holds something else; choose another directory")
+    refuse_strangers(out)
     interactions = in_order(read_ratings(source))
-    arrays = {INTERACTIONS_FILE: interactions.pairs}
+    arrays: dict[str, np.ndarray | bytes] = {INTERACTIONS_FILE: interactions.pairs}
+    num_negatives = 0
     if negatives is not None:
-        arrays[NEGATIVES_FILE] = read_negatives(negatives, interactions)
-    files = {name: _npy_bytes(array) for name, array in arrays.items()}
-    body: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "dataset": "movielens",
-        "num_users": len(interactions.users),
-        "num_items": len(interactions.items),
-        "num_ratings": len(interactions.pairs),
-        "num_eval_negatives": arrays[NEGATIVES_FILE].shape[1] if negatives is not None else 0,
-        "files": {
-            name: {"num_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for name, content in files.items()
-        },
-    }
-    if is_ours and _holds(out, body, overwrite):
-        return body, "unchanged"
-    text = json.dumps({**body, "sha256": digest_of(body)}, indent=1) + "\n"
-    partial = out.with_name(out.name + ".partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for name, content in {**files, DESCRIPTION_FILE: text.encode()}.items():
-            (partial / name).write_bytes(content)
-        if is_ours:
-            shutil.rmtree(out)
-        partial.replace(out)
-    except OSError as error:
-        raise DataError(f"{out}: cannot be written ({error.strerror})") from None
-    return body, "written"
-
-
-def _holds(out: pathlib.Path, wanted: dict[str, Any], overwrite: bool) -> bool:
-    try:
-        same = read_description(out) == wanted
-    except DataError as error:
-        if not overwrite:
-            raise DataError(with_overwrite(error)) from None
-        return False
-    if not same and not overwrite:
-        raise DataError(f"{out}: holds other ratings; give --overwrite to replace them")
-    return same
-
-
-def _npy_bytes(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
+        arrays[NEGATIVES_FILE] = given = read_negatives(negatives, interactions)
+        num_negatives = given.shape[1]
+    facts = RatingFacts(
+        num_users=len(interactions.users),
+        num_items=len(interactions.items),
+        num_ratings=len(interactions.pairs),
+        num_eval_negatives=num_negatives,
+    )
+    return write_files(out, KIND, facts, arrays, overwrite=overwrite)
 
 
 def _prepare(request: Request) -> str:
@@ -322,15 +255,18 @@ def _prepare(request: Request) -> str:
         raise FlagError("--out is missing: the directory to write to, such as data/ml-20m")
     given = request.flags["eval_negatives"]
     negatives = pathlib.Path(given).expanduser() if given else None
-    body, outcome = prepare(source, request.out, negatives=negatives, overwrite=request.overwrite)
+    manifest, outcome = prepare(
+        source, request.out, negatives=negatives, overwrite=request.overwrite
+    )
+    facts = manifest.facts
     line = (
         f"{request.out}: {DONE[outcome]} in {request.progress.seconds:.1f} s: "
-        f"{body['num_ratings']:,} ratings of {body['num_items']:,} items by {body['num_users']:,} "
+        f"{facts.num_ratings:,} ratings of {facts.num_items:,} items by {facts.num_users:,} "
         "users, the last of each held out"
     )
     if negatives is None:
         return line
-    return f"{line}; {body['num_eval_negatives']} negatives of each were given"
+    return f"{line}; {facts.num_eval_negatives} negatives of each were given"
 
 
 PREPARATION = Preparation(

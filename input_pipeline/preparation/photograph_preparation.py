@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dawnjax.input_pipeline.datasets import imagenet, images
-from dawnjax.input_pipeline.preparation import photograph_writer
+from dawnjax.input_pipeline.datasets import imagenet, images, published
+from dawnjax.input_pipeline.preparation import image_writer, photograph_writer
 from dawnjax.input_pipeline.preparation.request import (
     Flag,
     FlagError,
@@ -14,7 +14,6 @@ from dawnjax.input_pipeline.preparation.request import (
     Request,
     report_images,
 )
-from dawnjax.input_pipeline.reading import prepared, published
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.labelled_images import read_npz
 from dawnjax.input_pipeline.reading.photographs import SIDE, open_source
@@ -39,7 +38,7 @@ def _prepare_images(request: Request) -> str:
     if request.flags["image_side"] is not None:
         raise FlagError("--image_side is for photographs; the images of an .npz stay as they are")
     out = request.out_for(name)
-    written = prepared.write(
+    written = image_writer.write(
         out, lambda: _read_npz(source), dataset=name, overwrite=request.overwrite
     )
     return report_images(request, out, written)
@@ -69,7 +68,7 @@ def _squares(
     return report_images(request, out, written, known_set)
 
 
-def _read_npz(path: pathlib.Path) -> prepared.Examples:
+def _read_npz(path: pathlib.Path) -> image_writer.Examples:
     """The arrays `train_x`, `train_y`, `test_x`, `test_y` and perhaps `classes` of an .npz."""
     needed = [f"{folder}_{part}" for folder in _FOLDERS.values() for part in ("x", "y")]
     arrays = read_npz(path, needed)
@@ -86,7 +85,7 @@ def _read_npz(path: pathlib.Path) -> prepared.Examples:
             f"{path}: train_x has images {pixels['train'].shape[1:]}, test_x "
             f"{pixels['eval'].shape[1:]}"
         )
-    return prepared.Examples(
+    return image_writer.Examples(
         classes=_classes(arrays, labels), images=pixels, labels=labels, source={"kind": "arrays"}
     )
 

@@ -15,8 +15,20 @@ from typing import IO
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading import prepared
+from dawnjax.input_pipeline.preparation.image_writer import (
+    describe,
+    only_writer,
+    refuse_other_files,
+)
+from dawnjax.input_pipeline.preparation.writing import (
+    Outcome,
+    held,
+    named_write_errors,
+    write_manifest,
+)
+from dawnjax.input_pipeline.reading import image_set, manifest
 from dawnjax.input_pipeline.reading.dataset import Split
+from dawnjax.input_pipeline.reading.image_set import ImageManifest
 from dawnjax.input_pipeline.reading.photographs import Photographs, Source
 
 JOURNAL_FILE = "prepare_journal"
@@ -32,7 +44,7 @@ def write(
     side: int,
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda count: None,
-) -> tuple[prepared.Description, prepared.Outcome]:
+) -> tuple[ImageManifest, Outcome]:
     """Writes the prepared form of a source's photographs, or finds that it is there already.
 
     Args:
@@ -50,18 +62,19 @@ def write(
       DataError: A photograph cannot be decoded, the directory holds something else, another process
         writes to it, or it cannot be written.
     """
-    prepared.refuse_other_files(directory, overwrite)
-    with prepared.only_writer(directory):
+    refuse_other_files(directory, overwrite)
+    with only_writer(directory):
         same = (dataset, (side, side, 3), source.listing)
-        there = prepared.held(
+        there = held(
             directory,
-            lambda it: (it.dataset, it.image_shape, it.source.get("listing")) == same,
+            image_set.KIND,
+            lambda it: (it.dataset, image_set.image_shape(it), it.source.get("listing")) == same,
             overwrite,
         )
         if there is not None:
-            return prepared.with_facts(directory, there), "unchanged"
-        with prepared.named_write_errors(directory):
-            (directory / prepared.DESCRIPTION_FILE).unlink(missing_ok=True)
+            return there, "unchanged"
+        with named_write_errors(directory):
+            (directory / manifest.FILE).unlink(missing_ok=True)
             done = _begin_or_resume(directory, source, side)
             with (directory / JOURNAL_FILE).open("a") as journal:
                 for split, photographs in source.splits.items():
@@ -70,14 +83,13 @@ def write(
                     )
             arrays = {
                 name: np.load(directory / name, mmap_mode="r", allow_pickle=False)
-                for name in prepared.FILES
+                for name in image_set.FILES
             }
-        description = prepared.describe(
-            dataset, source.classes, arrays, {"kind": source.kind, "listing": source.listing}
-        )
-        prepared.write_description(directory, description)
+        made_from = {"kind": source.kind, "listing": source.listing}
+        wanted = describe(dataset, source.classes, arrays, made_from)
+        write_manifest(directory, wanted)
         (directory / JOURNAL_FILE).unlink(missing_ok=True)
-    return description, "written"
+    return wanted, "written"
 
 
 def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict[Split, int]:

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dawnjax.input_pipeline.reading.prepared import Description, Outcome, directory_of
-from dawnjax.input_pipeline.reading.published import PublishedImages, declare_images
+from dawnjax.input_pipeline.datasets.published import PublishedImages, declare_images
+from dawnjax.input_pipeline.preparation.writing import Outcome
+from dawnjax.input_pipeline.reading.dataset import directory_of
+from dawnjax.input_pipeline.reading.image_set import ImageManifest, image_shape
 
 SECONDS_BETWEEN_LINES = 2.0
 
@@ -102,7 +104,7 @@ class Preparation:
 def report_images(
     request: Request,
     out: pathlib.Path,
-    prepared: tuple[Description, Outcome],
+    prepared: tuple[ImageManifest, Outcome],
     published: PublishedImages | None = None,
 ) -> str:
     """Says in one line which images a directory holds now.
@@ -113,18 +115,17 @@ def report_images(
       prepared: Its description, and whether it was written now.
       published: The published set that they may be; a second line says why they are not.
     """
-    description, outcome = prepared
-    counts = description.facts.num_examples
-    height, width, channels = description.image_shape
-    mean = " ".join(f"{value:.4f}" for value in description.train_mean)
-    std = " ".join(f"{value:.4f}" for value in description.train_std)
+    manifest, outcome = prepared
+    facts = manifest.facts
+    height, width, channels = image_shape(manifest)
+    mean, std = (" ".join(f"{value:.4f}" for value in part) for part in facts.statistics["train"])
     line = (
-        f"{out}: {DONE[outcome]}: {counts['train']:,} train and {counts['eval']:,} eval images "
-        f"{height}x{width}x{channels} in {len(description.classes)} classes, from "
-        f"{description.source['kind']}, in {request.progress.seconds:.1f} s; train mean {mean}, "
-        f"std {std}"
+        f"{out}: {DONE[outcome]}: {facts.num_examples['train']:,} train and "
+        f"{facts.num_examples['eval']:,} eval images {height}x{width}x{channels} in "
+        f"{len(facts.classes)} classes, from {manifest.source['kind']}, in "
+        f"{request.progress.seconds:.1f} s; train mean {mean}, std {std}"
     )
-    declaration = None if published is None else declare_images(published, description.facts)
+    declaration = None if published is None else declare_images(published, facts)
     if published is None or declaration is None or declaration.benchmark:
         return line
     return (

@@ -9,27 +9,34 @@ Source: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehens
 1606.05250); the form is that of `train-v1.1.json`.
 """
 
-import contextlib
-import gzip
 import hashlib
 import json
-import lzma
 import pathlib
-import zlib
+import re
 from typing import Any
 
+import numpy as np
+
 from dawnjax import records
-from dawnjax.input_pipeline.datasets.squad import DATASET, SCHEMA_VERSION, TEXTS_FILE, TYPES_FILE
+from dawnjax.input_pipeline.datasets.squad import (
+    KIND,
+    TEXTS_FILE,
+    TYPES_FILE,
+    Counts,
+    QuestionFacts,
+)
 from dawnjax.input_pipeline.preparation.request import DONE, Flag, FlagError, Preparation, Request
-from dawnjax.input_pipeline.reading import file_set
-from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
-from dawnjax.input_pipeline.reading.prepared import Outcome
+from dawnjax.input_pipeline.preparation.writing import Outcome, refuse_strangers, write_files
+from dawnjax.input_pipeline.reading import text_files
+from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.manifest import Manifest
 from dawnjax.input_pipeline.reading.questions import Passages, Question, encode
 from dawnjax.input_pipeline.reading.tokens import covering, spans_of
 
 MOST_BYTES = 2**30
 _MOST_MARKS = 200_000_000
-_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+"""JSON can escape it alone, as `\\ud83d`; it is no character, and UTF-8 cannot hold it."""
 
 
 def read_passages(path: pathlib.Path) -> Passages:
@@ -110,6 +117,8 @@ def _field(owner: Any, name: str, kind: type, where: str) -> Any:
     value = owner[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise DataError(f"{where}: the field {name!r} is {_short(value)}; wanted {kinds[kind]}")
+    if isinstance(value, str) and _HALF_PAIR.search(value):
+        raise DataError(f"{where}: the field {name!r} holds one half of a surrogate pair")
     return value
 
 
@@ -119,27 +128,11 @@ def _short(value: Any) -> str:
 
 
 def _load(path: pathlib.Path) -> Any:
+    content = text_files.read_bytes(path, MOST_BYTES)
+    if not content.strip():
+        raise DataError(f"{path}: is empty")
     try:
-        with records.open_plain(path) as file:
-            start = file.read(len(_XZ))
-            file.seek(0)
-            with contextlib.ExitStack() as opened:
-                if start == _XZ:
-                    file = opened.enter_context(lzma.LZMAFile(file))
-                elif start.startswith(_GZIP):
-                    file = opened.enter_context(gzip.GzipFile(fileobj=file))
-                content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes")
-        if not content.strip():
-            raise DataError(f"{path}: is empty")
         return records.load_json(content, _MOST_MARKS)
-    except FileNotFoundError:
-        raise MissingDataError(f"{path}: no such file") from None
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile):
-        raise DataError(f"{path}: cannot be read (damaged or incomplete)") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise DataError(f"{path}: is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -150,16 +143,13 @@ def _load(path: pathlib.Path) -> Any:
 
 def prepare(
     train: pathlib.Path, evaluated: pathlib.Path, out: pathlib.Path, *, overwrite: bool = False
-) -> tuple[dict[str, Any], Outcome]:
-    """Writes the prepared form of two files, or finds that it is there already.
-
-    Returns:
-      The description, and "unchanged" where the directory held the same content.
+) -> tuple[Manifest[QuestionFacts], Outcome]:
+    """Write the prepared form of two files, or find that it is there already.
 
     Raises:
       DataError: As `read_passages`, or a directory that holds something else.
     """
-    file_set.check_room(out)
+    refuse_strangers(out)
     splits = {"train": read_passages(train), "eval": read_passages(evaluated)}
     arrays, types = encode(splits["train"], splits["eval"])
     del arrays["train_offsets"]  # nothing reads them
@@ -170,17 +160,24 @@ def prepare(
         "questions": [question.text for question in asked],
         "answers": [[text for _, text in question.answers] for question in asked],
     }
-    files = {f"{name}.npy": file_set.array_bytes(array) for name, array in arrays.items()}
-    files[TYPES_FILE] = "".join(f"{word}\n" for word in types[1:]).encode()
-    files[TEXTS_FILE] = json.dumps(texts, ensure_ascii=False).encode()
-    facts: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
-    for name, passages in splits.items():
-        facts[f"num_{name}_articles"] = passages.num_articles
-        facts[f"num_{name}_passages"] = len(passages.contexts)
-        facts[f"num_{name}_questions"] = len(passages.questions)
-    facts["num_types"] = len(types) - 1
-    facts["eval_references"] = references_digest(asked)
-    return file_set.write(out, DATASET, facts, files, overwrite=overwrite)
+    contents: dict[str, np.ndarray | bytes] = {f"{name}.npy": arrays[name] for name in arrays}
+    contents[TYPES_FILE] = "".join(f"{word}\n" for word in types[1:]).encode()
+    contents[TEXTS_FILE] = json.dumps(texts, ensure_ascii=False).encode()
+    facts = QuestionFacts(
+        train=_counts(splits["train"]),
+        eval=_counts(splits["eval"]),
+        num_types=len(types) - 1,
+        eval_references=references_digest(asked),
+    )
+    return write_files(out, KIND, facts, contents, overwrite=overwrite)
+
+
+def _counts(passages: Passages) -> Counts:
+    return {
+        "articles": passages.num_articles,
+        "passages": len(passages.contexts),
+        "questions": len(passages.questions),
+    }
 
 
 def references_digest(questions: list[Question]) -> str:
@@ -196,22 +193,15 @@ def _prepare(request: Request) -> str:
     train, given = request.required_source(), request.flags["eval_from"]
     if not given:
         raise FlagError("--eval_from is missing: the file of questions to evaluate")
-    out = request.out_for(DATASET)
+    out = request.out_for("squad")
     evaluated = pathlib.Path(given).expanduser()
-    body, outcome = prepare(train, evaluated, out, overwrite=request.overwrite)
-    counts = [
-        f"{body[f'num_{split}_questions']:,} questions about {body[f'num_{split}_passages']:,} "
-        f"passages of {body[f'num_{split}_articles']:,} articles {purpose}"
-        for split, purpose in (("train", "to train on"), ("eval", "to evaluate"))
-    ]
-    return (
-        f"{out}: {DONE[outcome]} in {request.progress.seconds:.1f} s: {', '.join(counts)}; "
-        f"{body['num_types']:,} distinct tokens"
-    )
+    manifest, outcome = prepare(train, evaluated, out, overwrite=request.overwrite)
+    seconds = request.progress.seconds
+    return f"{out}: {DONE[outcome]} in {seconds:.1f} s: {manifest.facts.summary()}"
 
 
 PREPARATION = Preparation(
-    name=DATASET,
+    name="squad",
     usage=("--from=train-v1.1.json --eval_from=dev-v1.1.json\n[--out=DIR] [--overwrite]",),
     takes="""--from and --eval_from name files in the form of SQuAD v1.1, plain or as .xz or .gz. An
 answer that begins or ends inside a token stands for the whole token in training; answers are scored

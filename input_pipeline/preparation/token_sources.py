@@ -1,17 +1,15 @@
 """Text into shards of tokens, for `token_shards.TokenShards`: bytes, or a vocabulary of its own."""
 
-import gzip
 import pathlib
 import re
-import zlib
 
 import numpy as np
 
 from dawnjax.input_pipeline.datasets.token_shards import shard_of
 from dawnjax.input_pipeline.preparation.request import Flag, FlagError, Preparation, Request
-from dawnjax.input_pipeline.reading import token_words
+from dawnjax.input_pipeline.preparation.writing import named_write_errors
+from dawnjax.input_pipeline.reading import text_files, token_words
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.input_pipeline.reading.prepared import named_write_errors
 from dawnjax.input_pipeline.reading.vocabulary import END, Vocabulary, train_vocabulary
 
 MOST_BYTES = 2**30
@@ -20,7 +18,6 @@ MOST_BYTES = 2**30
 TRAIN_FILE, EVAL_FILE = "text_train_000000.bin", "text_val_000000.bin"
 MODEL_FILE = "vocabulary.model"
 
-_GZIP = b"\x1f\x8b"
 _PIECE_BYTES = 2**16
 """Of a text that is encoded at a time: SentencePiece's time grows faster than a text's length."""
 
@@ -35,22 +32,9 @@ def documents_of(path: pathlib.Path, separation: str) -> list[str]:
     Raises:
       DataError: It cannot be read, is empty or too long, or is not UTF-8.
     """
-    try:
-        with path.open("rb") as file:
-            is_gzip = file.read(2) == _GZIP
-        with gzip.open(path) if is_gzip else path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or "is no whole .gz file"
-        raise DataError(f"{path}: {reason}") from None
-    if not content:
+    text = text_files.read_text(path, MOST_BYTES)
+    if not text:
         raise DataError(f"{path}: is empty")
-    if len(content) > MOST_BYTES:
-        raise DataError(f"{path}: holds more than {MOST_BYTES} bytes; divide it into shards")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start}: is not UTF-8") from None
     if separation == "none":
         return [text]
     documents = [part for part in re.split(r"\n(?:[ \t]*\n)+", text.strip("\n")) if part.strip()]

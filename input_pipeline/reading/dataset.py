@@ -16,6 +16,8 @@ What an image dataset has besides:
 
 import dataclasses
 import math
+import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -229,6 +231,13 @@ class ArraysSpec:
 
 
 AnySpec = DatasetSpec | TextSpec
+
+
+def directory_of(dataset: str, data_dir: str = "") -> pathlib.Path:
+    """Where a dataset lies: `data_dir`, or else `dataset` in $DAWNJAX_DATA or in `./data`."""
+    if data_dir:
+        return pathlib.Path(data_dir).expanduser()
+    return pathlib.Path(os.environ.get("DAWNJAX_DATA") or "data") / dataset
 
 
 def declared(dataset: Any, spec: DataSpec) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax.input_pipeline.reading import prepared, tfds_directory
+from dawnjax.input_pipeline.reading import image_set, tfds_directory
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.reading.image_files import decode_image, decode_square
 from dawnjax.input_pipeline.reading.photographs import class_folders, list_folder, open_tfds_splits
@@ -71,7 +71,7 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
         labelled = _read_arrays(path)
     elif not path.is_dir():
         raise DataError(f"{path}: is no folder, .npz or .npy of labelled images")
-    elif prepared.is_prepared(path):
+    elif image_set.KIND.is_begun(path):
         labelled = _read_prepared(path)
     elif channels != 3:
         raise DataError(f"{path}: images of {channels} channel are read from arrays only")
@@ -126,15 +126,15 @@ def labels_of_run(
 
 
 def _read_prepared(path: pathlib.Path) -> LabelledImages:
-    description = prepared.read_description(path)
-    most = prepared.LARGEST_VERIFIED_BYTES
-    arrays = prepared.read_split(path, description, "eval", most_bytes=most)
+    manifest = image_set.read(path)
+    most = image_set.LARGEST_VERIFIED_BYTES
+    arrays = image_set.read_split(path, manifest, "eval", most_bytes=most)
     return LabelledImages(
-        f"prepared {description.dataset}",
+        f"prepared {manifest.dataset}",
         arrays["image"],
         arrays["label"],
-        description.classes,
-        description.fingerprint,
+        manifest.facts.classes,
+        image_set.fingerprint(manifest),
     )
 
 

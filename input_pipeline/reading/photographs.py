@@ -4,8 +4,7 @@
   PNG whatever their names end with;
 - TensorFlow Datasets: ArrayRecord files with features `image` and `label`, read without TensorFlow.
 
-A source is listed first, then its images are read in any order. `PhotographDirectory` is what
-datasets are made of: such a source, or the prepared form of one.
+A source is listed first, then its images are read in any order.
 """
 
 import dataclasses
@@ -19,16 +18,12 @@ from typing import Any
 import numpy as np
 
 from dawnjax import records
-from dawnjax.input_pipeline.reading import prepared, tfds_directory
+from dawnjax.input_pipeline.reading import tfds_directory
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
-    DatasetSpec,
-    Declaration,
-    MissingDataError,
     Split,
 )
 from dawnjax.input_pipeline.reading.image_files import decode_square
-from dawnjax.input_pipeline.reading.published import ImageFacts, PublishedImages, declare_images
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 SIDE = 256
@@ -38,10 +33,6 @@ LARGEST_BYTES = 64 * 2**20
 """Of the file of one photograph."""
 
 _EVAL_FOLDERS = ("val", "validation", "eval", "test")
-
-_counted: dict[pathlib.Path, dict[Split, str]] = {}
-"""The listing of each split that `spec` has counted. `load` lists again, since the time to read the
-data belongs on a run's clock, and refuses another listing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,153 +255,3 @@ def _tfds_photographs(source: Any, where: str, num_classes: int) -> Photographs:
         return bytes(record(index, "image")), f"{where} example {index}:"
 
     return Photographs(RowsOnDemand(len(source), (), "int32", label), read)
-
-
-def _facts(source: Source) -> ImageFacts:
-    """What is known of a listed source; labels that are read on demand are not counted."""
-    counted: dict[Split, tuple[int, ...]] = {
-        split: prepared.class_counts(part.labels, len(source.classes))
-        for split, part in source.splits.items()
-        if isinstance(part.labels, np.ndarray)
-    }
-    return ImageFacts(
-        num_examples={split: len(part.labels) for split, part in source.splits.items()},
-        classes=source.classes,
-        class_counts=counted,
-        statistics={},
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PhotographDirectory:
-    """A directory of photographs that is a dataset: prepared, or in a form of `open_source`.
-
-    Attributes:
-      path: The directory.
-      dataset: Name that it must have been prepared under.
-      title: What the data are called in messages.
-      command: The flags of `dawnjax prepare` that make it.
-      tfds_name: The name that TensorFlow Datasets has for it.
-      side: Height and width of the images in pixels; None takes those of the prepared ones.
-      sides: The values that `side` may have.
-      published: The published set that they may be; None where they claim to be none.
-    """
-
-    path: pathlib.Path
-    dataset: str
-    title: str
-    command: str
-    tfds_name: str
-    side: int | None
-    sides: range
-    published: PublishedImages | None
-
-    def spec(
-        self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
-    ) -> DatasetSpec:
-        """Counts and shapes; reads metadata only: of image folders, names and sizes.
-
-        Args:
-          mean: Per channel; None takes what was measured at preparation, or else 0.5.
-          std: Per channel; None takes what was measured at preparation, or else 0.25.
-
-        Raises:
-          DataError: Missing, half-converted, of another dataset, or with metadata damaged.
-          ValueError: Images of another size were prepared, or the size is out of range.
-        """
-        if self.side is not None and self.side not in self.sides:
-            low, high = self.sides[0], self.sides[-1]
-            raise ValueError(f"data.image_side={self.side} must lie in [{low}, {high}]")
-        if self._is_prepared():
-            description = self._description()
-            facts, fingerprint = description.facts, description.fingerprint
-            shape = description.image_shape
-            mean, std = mean or description.train_mean, std or description.train_std
-        else:
-            shape = self._square()
-            source = self._open_source(("train", "eval"))
-            _counted[self.path] = {split: part.listing for split, part in source.splits.items()}
-            facts, fingerprint = _facts(source), source.listing
-        declaration = Declaration(name=f"images of {self.title}")
-        if self.published is not None:
-            declaration = declare_images(self.published, facts)
-        return DatasetSpec(
-            num_train_examples=facts.num_examples["train"],
-            num_eval_examples=facts.num_examples["eval"],
-            image_shape=shape,
-            num_classes=len(facts.classes),
-            mean=mean or (0.5,) * 3,
-            std=std or (0.25,) * 3,
-            fingerprint=fingerprint,
-            declaration=declaration,
-        )
-
-    def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
-        """The images uint8 [N, height, width, channels] and labels int32 [N] of one split.
-
-        Prepared images are memory-mapped. Labels are verified, and so are images of up to 2 GiB. Of
-        more, only size and header are compared: to read the whole of ImageNet takes minutes.
-        `dawnjax prepare`, done again, compares all of it.
-
-        Other photographs are decoded when a batch asks for them; a damaged one ends the run then.
-
-        Raises:
-          DataError: Missing, damaged, or not what `spec` counted; one line that names the file.
-        """
-        if self._is_prepared():
-            most = prepared.LARGEST_VERIFIED_BYTES
-            return {**prepared.read_split(self.path, self._description(), split, most_bytes=most)}
-        photographs = self._open_source((split,)).splits[split]
-        counted = _counted.get(self.path, {}).get(split, photographs.listing)
-        if photographs.listing != counted:
-            raise DataError(f"{self.path}: the {split} images were changed since they were counted")
-        shape = self._square()
-        images = photographs.rows(shape, lambda content: decode_square(content, shape[0]))
-        return {"image": images, "label": photographs.labels}
-
-    def classes(self) -> tuple[str, ...]:
-        """The name of each class; a label is a position in it."""
-        return self._description().classes if self._is_prepared() else self._open_source(()).classes
-
-    def _square(self) -> tuple[int, int, int]:
-        """The shape that photographs are decoded to."""
-        if self.side is None:
-            raise ValueError(
-                f"data.image_side is missing: the photographs in {self.path} may have any size; "
-                f"give --data.image_side={SIDE}, or prepare them"
-            )
-        return self.side, self.side, 3
-
-    def _open_source(self, splits: Sequence[Split]) -> Source:
-        return open_source(self.path, self.title, self.tfds_name, splits)
-
-    def _is_prepared(self) -> bool:
-        """Says whether the directory is prepared; one that holds nothing known is refused."""
-        if prepared.is_prepared(self.path):
-            return True
-        if (self.path / "train").is_dir():
-            return False
-        if tfds_directory.find_version(self.path, self.tfds_name) is not None:
-            return False
-        raise MissingDataError(
-            f"{self.path}: no {self.title} there, neither prepared nor image folders nor TFDS; "
-            f"`dawnjax prepare {self.command} --from=PATH --out={self.path}` prepares it "
-            "(--data.data_dir names another place)"
-        )
-
-    def _description(self) -> prepared.Description:
-        description = prepared.read_description(self.path)
-        if description.dataset != self.dataset:
-            raise DataError(
-                f"{self.path / prepared.DESCRIPTION_FILE}: describes {description.dataset} with "
-                f"images {description.image_shape}, not {self.title}"
-            )
-        height, width, _ = description.image_shape
-        if self.side is not None and (height, width) != (self.side, self.side):
-            size = f"{height}" if height == width else f"{height}x{width}"
-            raise ValueError(
-                f"data.image_side={self.side}, but {self.path} was prepared with {size}; "
-                f"give --data.image_side={height if height == width else 0}, or prepare another "
-                f"with --image_side={self.side}"
-            )
-        return description

@@ -29,6 +29,9 @@ LARGEST_SIZE = 2**16
 _BLANK = "\u2581"
 """What SentencePiece writes for a blank."""
 
+MOST_BYTES = 2**28
+"""Of a model file; one of 65,536 tokens has 1.2 MB."""
+
 MOST_TRAINING_SENTENCES = 2_000_000
 """Of a larger corpus, evenly spaced lines: training time and memory grow with them."""
 

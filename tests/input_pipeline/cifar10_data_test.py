@@ -36,8 +36,9 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.feed import InputShapes
 from dawnjax.input_pipeline.datasets import cifar10_tfds
 from dawnjax.input_pipeline.datasets.cifar10 import CLASSES, Cifar10
+from dawnjax.input_pipeline.preparation import image_writer
 from dawnjax.input_pipeline.preparation.cifar10_sources import read_source
-from dawnjax.input_pipeline.reading import image_files, labelled_images, prepared
+from dawnjax.input_pipeline.reading import image_files, labelled_images
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 
@@ -248,7 +249,7 @@ def test_missing_class(tmp_path: pathlib.Path) -> None:
 @pytest.fixture
 def prepared_directory(tmp_path: pathlib.Path) -> pathlib.Path:
     source = write_tar(tmp_path / "source", python_files())
-    prepared.write(tmp_path / "cifar10", lambda: read_source(source), dataset="cifar10")
+    image_writer.write(tmp_path / "cifar10", lambda: read_source(source), dataset="cifar10")
     return tmp_path / "cifar10"
 
 
@@ -290,10 +291,10 @@ def test_the_model_looks_at_images_of_all_classes_first(prepared_directory: path
 def test_fingerprint_is_of_the_content(prepared_directory: pathlib.Path, tmp_path) -> None:
     fingerprint = Cifar10(data_dir=str(prepared_directory)).spec().fingerprint
     source = write_folder(tmp_path / "binary", binary_files())
-    prepared.write(tmp_path / "same", lambda: read_source(source), dataset="cifar10")
+    image_writer.write(tmp_path / "same", lambda: read_source(source), dataset="cifar10")
     assert Cifar10(data_dir=str(tmp_path / "same")).spec().fingerprint == fingerprint
     source = write_folder(tmp_path / "images", image_tree())
-    prepared.write(tmp_path / "other", lambda: read_source(source), dataset="cifar10")
+    image_writer.write(tmp_path / "other", lambda: read_source(source), dataset="cifar10")
     assert Cifar10(data_dir=str(tmp_path / "other")).spec().fingerprint != fingerprint
 
 
@@ -330,13 +331,13 @@ def test_damage_is_named(prepared_directory: pathlib.Path, tmp_path: pathlib.Pat
 
 
 def test_another_dataset_is_refused(tmp_path: pathlib.Path) -> None:
-    examples = prepared.Examples(
+    examples = image_writer.Examples(
         classes=("cat", "dog"),
         images={"train": TRAIN, "eval": TEST},
         labels={"train": TRAIN_LABELS % 2, "eval": TEST_LABELS % 2},
         source={},
     )
-    prepared.write(tmp_path / "pets", lambda: examples, dataset="pets")
+    image_writer.write(tmp_path / "pets", lambda: examples, dataset="pets")
     with pytest.raises(DataError, match="describes pets with 2 classes .* not CIFAR-10"):
         Cifar10(data_dir=str(tmp_path / "pets")).spec()
 
@@ -399,7 +400,7 @@ def test_tfds(tfds_directory: pathlib.Path, below: str) -> None:
 def test_tfds_can_be_prepared(tfds_directory: pathlib.Path, tmp_path: pathlib.Path) -> None:
     examples = read_source(tfds_directory)
     assert examples.source == {"kind": "TensorFlow Datasets (ArrayRecord)"}
-    prepared.write(tmp_path / "out", lambda: examples, dataset="cifar10")
+    image_writer.write(tmp_path / "out", lambda: examples, dataset="cifar10")
     direct = Cifar10(data_dir=str(tfds_directory)).load("train")
     converted = Cifar10(data_dir=str(tmp_path / "out")).load("train")
     assert (direct["image"] == converted["image"]).all()
@@ -458,11 +459,12 @@ def test_real_images(test_data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     source = test_data / "cifar10" / "cifar10_jpeg.tar.xz"
     if not source.exists():
         pytest.skip(f"{source} is not here")
-    description, _ = prepared.write(
+    manifest, _ = image_writer.write(
         tmp_path / "cifar10", lambda: read_source(source), dataset="cifar10"
     )
-    np.testing.assert_allclose(description.train_mean, (0.4913, 0.4821, 0.4465), atol=5e-5)
-    np.testing.assert_allclose(description.train_std, (0.2452, 0.2428, 0.2606), atol=5e-5)
+    mean, std = manifest.facts.statistics["train"]
+    np.testing.assert_allclose(mean, (0.4913, 0.4821, 0.4465), atol=5e-5)
+    np.testing.assert_allclose(std, (0.2452, 0.2428, 0.2606), atol=5e-5)
     data = Cifar10(data_dir=str(tmp_path / "cifar10"))
     assert data.spec().num_train_examples == 50_000 and data.spec().num_eval_examples == 10_000
     # All counts are CIFAR-10's, and still it is none: what JPEG lost shows.

@@ -1,6 +1,7 @@
 """The prepared form of a dataset: written whole or not at all, and every damage is named."""
 
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -13,9 +14,10 @@ import zlib
 import numpy as np
 import pytest
 
-from dawnjax.input_pipeline.reading import prepared
+from dawnjax.input_pipeline.preparation import image_writer
+from dawnjax.input_pipeline.preparation.image_writer import Examples
+from dawnjax.input_pipeline.reading import image_set, manifest
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.input_pipeline.reading.prepared import Examples
 
 FILES = ("train_images.npy", "train_labels.npy", "eval_images.npy", "eval_labels.npy")
 CLASSES = ("cat", "dog", "frog")
@@ -37,15 +39,15 @@ def some_examples(seed: int = 0, num_train: int = 20, num_eval: int = 7) -> Exam
 
 @pytest.fixture
 def directory(tmp_path: pathlib.Path) -> pathlib.Path:
-    prepared.write(tmp_path / "data", some_examples, dataset="pets")
+    image_writer.write(tmp_path / "data", some_examples, dataset="pets")
     return tmp_path / "data"
 
 
 def read_all(directory: pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
-    description = prepared.read_description(directory)
+    description = image_set.read(directory)
     return {
-        "train": prepared.read_split(directory, description, "train"),
-        "eval": prepared.read_split(directory, description, "eval"),
+        "train": image_set.read_split(directory, description, "train"),
+        "eval": image_set.read_split(directory, description, "eval"),
     }
 
 
@@ -68,13 +70,16 @@ def test_what_is_written_is_read(directory: pathlib.Path) -> None:
         # Mapped, so a large dataset takes no memory of its own, and cannot be changed by mistake.
         assert isinstance(splits[split]["image"], np.memmap)
         assert not splits[split]["image"].flags.writeable
-    description = prepared.read_description(directory)
-    assert description.image_shape == (4, 5, 3) and description.classes == CLASSES
-    assert (description.num_examples("train"), description.num_examples("eval")) == (20, 7)
+    description = image_set.read(directory)
+    assert image_set.image_shape(description) == (4, 5, 3)
+    assert description.facts.classes == CLASSES
+    assert description.facts.num_examples == {"train": 20, "eval": 7}
+    assert description.facts.class_counts == {"train": (7, 7, 6), "eval": (3, 2, 2)}
+    mean, std = description.facts.statistics["train"]
     pixels = examples.images["train"] / 255
     # They are stored to six digits.
-    np.testing.assert_allclose(description.train_mean, pixels.mean(axis=(0, 1, 2)), atol=1e-6)
-    np.testing.assert_allclose(description.train_std, pixels.std(axis=(0, 1, 2)), atol=1e-6)
+    np.testing.assert_allclose(mean, pixels.mean(axis=(0, 1, 2)), atol=1e-6)
+    np.testing.assert_allclose(std, pixels.std(axis=(0, 1, 2)), atol=1e-6)
 
 
 def test_the_files_are_plain(directory: pathlib.Path) -> None:
@@ -83,21 +88,23 @@ def test_the_files_are_plain(directory: pathlib.Path) -> None:
     images = np.load(directory / "train_images.npy", allow_pickle=False)
     assert (images == some_examples().images["train"]).all()
     body = json.loads((directory / "dataset.json").read_text())
-    assert body["schema_version"] == 1 and body["image_shape"] == [4, 5, 3]
-    assert (body["num_train_examples"], body["num_eval_examples"]) == (20, 7)
+    assert body["schema_version"] == 1
+    assert body["files"]["train_images.npy"]["shape"] == [20, 4, 5, 3]
+    assert body["facts"]["num_examples"] == {"train": 20, "eval": 7}
     content = (directory / "eval_images.npy").read_bytes()
     assert body["files"]["eval_images.npy"]["num_bytes"] == len(content)
-    assert body["files"]["eval_images.npy"]["crc32"] == [f"{zlib.crc32(content):08x}"]
+    assert body["algorithm"] == "crc32"
+    assert body["files"]["eval_images.npy"]["checksums"] == [f"{zlib.crc32(content):08x}"]
     assert str(directory.parent) not in json.dumps(body)
 
 
 def test_checksums_cover_files_of_several_blocks(tmp_path: pathlib.Path, monkeypatch) -> None:
-    monkeypatch.setattr(prepared, "BLOCK_BYTES", 256)
-    prepared.write(tmp_path, some_examples, dataset="pets")
+    monkeypatch.setattr(manifest, "BLOCK_BYTES", 256)
+    image_writer.write(tmp_path, some_examples, dataset="pets")
     path = tmp_path / "train_images.npy"
     content = bytearray(path.read_bytes())
     assert len(content) == 128 + 20 * 60
-    stated = prepared.read_description(tmp_path).files["train_images.npy"].crc32
+    stated = image_set.read(tmp_path).files["train_images.npy"].checksums
     assert stated == tuple(
         f"{zlib.crc32(content[start : start + 256]):08x}" for start in range(0, len(content), 256)
     )
@@ -108,8 +115,11 @@ def test_checksums_cover_files_of_several_blocks(tmp_path: pathlib.Path, monkeyp
 
 def test_missing_directory(tmp_path: pathlib.Path) -> None:
     message = failure(tmp_path / "nowhere")
-    assert message == f"{tmp_path / 'nowhere'}: no prepared dataset there"
-    assert not prepared.is_prepared(tmp_path / "nowhere")
+    assert message == (
+        f"{tmp_path / 'nowhere'}: no prepared images there; `dawnjax prepare --dataset=images` "
+        "makes them (--data.data_dir names another place)"
+    )
+    assert not image_set.KIND.is_begun(tmp_path / "nowhere")
 
 
 def test_missing_description_is_half_converted(directory: pathlib.Path) -> None:
@@ -162,7 +172,7 @@ def test_every_flipped_bit_of_the_description_is_found(directory: pathlib.Path) 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", "{}", '{"crc32": 1}', "\x00" * 50, "[" * 99999]
+    "text", ["", "{", "[]", "null", "{}", '{"sha256": 1}', '{"kind": 1}', "\x00" * 50, "[" * 99999]
 )
 def test_description_that_is_none(directory: pathlib.Path, text: str) -> None:
     (directory / "dataset.json").write_text(text)
@@ -174,15 +184,15 @@ def rewrite(directory: pathlib.Path, name: str, array: np.ndarray) -> None:
     np.save(directory / name, array)
     content = (directory / name).read_bytes()
     body = json.loads((directory / "dataset.json").read_text())
-    body["files"][name]["crc32"] = [f"{zlib.crc32(content):08x}"]
+    body["files"][name]["checksums"] = [f"{zlib.crc32(content):08x}"]
     body["files"][name]["num_bytes"] = len(content)
     save(directory, body)
 
 
 def save(directory: pathlib.Path, body: dict) -> None:
-    body = {name: value for name, value in body.items() if name != "crc32"}
-    crc32 = zlib.crc32(json.dumps(body, sort_keys=True).encode())
-    (directory / "dataset.json").write_text(json.dumps({**body, "crc32": f"{crc32:08x}"}))
+    body = {name: value for name, value in body.items() if name != "sha256"}
+    sha256 = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    (directory / "dataset.json").write_text(json.dumps({**body, "sha256": sha256}))
 
 
 def test_wrong_shape_and_dtype(directory: pathlib.Path) -> None:
@@ -213,6 +223,33 @@ def test_description_of_a_later_program(directory: pathlib.Path) -> None:
     assert "schema version 2, but this program reads 1" in failure(directory)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        (("facts", "classes"), [1, 2, 3], "Expected `str`, got `int` - at `$.facts.classes[0]`"),
+        (("facts", "classes"), ["cat"], "the facts of the train split contradict its files"),
+        (("facts", "num_examples", "eval"), "7", "Expected `int`, got `str`"),
+        (("facts", "num_examples", "eval"), 8, "the facts of the eval split contradict its files"),
+        (("facts", "name"), "pets", "facts.name"),
+        (("files", "eval_labels.npy", "num_bytes"), -1, "files.eval_labels.npy"),
+        (("files", "eval_labels.npy", "checksums"), [], "files.eval_labels.npy"),
+        (("files", "../x.npy"), {"num_bytes": 0, "checksums": []}, "files.../x.npy"),
+        (("files",), {}, "lacks"),
+        (("algorithm",), "md5", "algorithm"),
+        (("kind",), "movielens", "describes pets, not images; choose another directory"),
+    ],
+)
+def test_a_forged_description_ends_in_one_line(directory: pathlib.Path, path, value, line) -> None:
+    """Its hash fits: a stranger can make one, and no type or count is taken on trust."""
+    body = json.loads((directory / "dataset.json").read_text())
+    part = body
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = value
+    save(directory, body)
+    assert line in failure(directory)
+
+
 def test_nothing_is_unpickled(directory: pathlib.Path, tmp_path: pathlib.Path) -> None:
     class Trap:
         def __reduce__(self):
@@ -227,17 +264,21 @@ def test_nothing_is_unpickled(directory: pathlib.Path, tmp_path: pathlib.Path) -
 def test_same_content_is_left_alone(directory: pathlib.Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in directory.iterdir()}
     for overwrite in (False, True):
-        _, outcome = prepared.write(directory, some_examples, dataset="pets", overwrite=overwrite)
+        _, outcome = image_writer.write(
+            directory, some_examples, dataset="pets", overwrite=overwrite
+        )
         assert outcome == "unchanged"
     assert {path.name: path.stat().st_mtime_ns for path in directory.iterdir()} == before
 
 
 def test_other_content_is_refused_without_overwrite(directory: pathlib.Path) -> None:
     with pytest.raises(DataError, match="holds other content .pets, 20 . 7 .*--overwrite"):
-        prepared.write(directory, lambda: some_examples(1), dataset="pets")
+        image_writer.write(directory, lambda: some_examples(1), dataset="pets")
     assert (read_all(directory)["train"]["image"] == some_examples().images["train"]).all()
     assert sorted(path.name for path in directory.iterdir()) == sorted([*FILES, "dataset.json"])
-    _, outcome = prepared.write(directory, lambda: some_examples(1), dataset="pets", overwrite=True)
+    _, outcome = image_writer.write(
+        directory, lambda: some_examples(1), dataset="pets", overwrite=True
+    )
     assert outcome == "written"
     assert (read_all(directory)["train"]["image"] == some_examples(1).images["train"]).all()
 
@@ -245,8 +286,8 @@ def test_other_content_is_refused_without_overwrite(directory: pathlib.Path) -> 
 def test_damaged_content_is_replaced_with_overwrite(directory: pathlib.Path) -> None:
     os.truncate(directory / "train_images.npy", 500)
     with pytest.raises(DataError, match="train_images.npy: truncated .*--overwrite"):
-        prepared.write(directory, some_examples, dataset="pets")
-    prepared.write(directory, some_examples, dataset="pets", overwrite=True)
+        image_writer.write(directory, some_examples, dataset="pets")
+    image_writer.write(directory, some_examples, dataset="pets", overwrite=True)
     read_all(directory)
 
 
@@ -257,8 +298,8 @@ def test_other_files_are_kept(tmp_path: pathlib.Path) -> None:
         raise AssertionError("the directory is refused before anything is read")
 
     with pytest.raises(DataError, match="holds other files .thesis.tex"):
-        prepared.write(tmp_path, read_examples, dataset="pets")
-    prepared.write(tmp_path, some_examples, dataset="pets", overwrite=True)
+        image_writer.write(tmp_path, read_examples, dataset="pets")
+    image_writer.write(tmp_path, some_examples, dataset="pets", overwrite=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
     read_all(tmp_path)
 
@@ -268,10 +309,10 @@ def test_a_failing_source_leaves_no_trace(tmp_path: pathlib.Path, directory: pat
         raise DataError("the source is broken")
 
     with pytest.raises(DataError, match="the source is broken"):
-        prepared.write(tmp_path / "new", read_examples, dataset="pets")
+        image_writer.write(tmp_path / "new", read_examples, dataset="pets")
     assert not (tmp_path / "new").exists()
     with pytest.raises(DataError, match="the source is broken"):
-        prepared.write(directory, read_examples, dataset="pets", overwrite=True)
+        image_writer.write(directory, read_examples, dataset="pets", overwrite=True)
     assert sorted(path.name for path in directory.iterdir()) == sorted([*FILES, "dataset.json"])
     read_all(directory)
 
@@ -296,7 +337,7 @@ def test_impossible_examples_are_refused(tmp_path: pathlib.Path, change, message
         source={},
     )
     with pytest.raises(DataError, match=message):
-        prepared.write(tmp_path / "new", lambda: examples, dataset="pets")
+        image_writer.write(tmp_path / "new", lambda: examples, dataset="pets")
     assert not (tmp_path / "new").exists()
 
 
@@ -304,16 +345,16 @@ def test_one_writer_at_a_time(directory: pathlib.Path) -> None:
     with (directory / "prepare_unfinished").open("ab") as marker:
         fcntl.flock(marker, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="another process is writing to it"):
-            prepared.write(directory, some_examples, dataset="pets")
+            image_writer.write(directory, some_examples, dataset="pets")
 
 
 CHILD = textwrap.dedent("""
     import os, pathlib, resource, signal, sys
-    from dawnjax.input_pipeline.reading import prepared
+    from dawnjax.input_pipeline.preparation import image_writer, writing
     from tests.dataset_test import some_examples
 
     directory, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-    write, done = prepared._write_synced, 0
+    write, done = writing.write_synced, 0
 
     def kill_in_the_middle(path, blocks):
         global done
@@ -329,10 +370,10 @@ CHILD = textwrap.dedent("""
         return some_examples(2)
 
     if count < 100:
-        prepared._write_synced = kill_in_the_middle
+        image_writer.write_synced = writing.write_synced = kill_in_the_middle
     else:
         resource.setrlimit(resource.RLIMIT_FSIZE, (count, count))
-    prepared.write(directory, read_examples, dataset="pets", overwrite=True)
+    image_writer.write(directory, read_examples, dataset="pets", overwrite=True)
 """)
 
 
@@ -352,7 +393,7 @@ def test_killed_while_reading_or_in_any_file(tmp_path: pathlib.Path, count: int)
     """-1 is while the source is read; 0 to 3 an array; 4 the description."""
     for directory in (tmp_path / "new", tmp_path / "old"):
         if directory.name == "old":
-            prepared.write(directory, some_examples, dataset="pets")
+            image_writer.write(directory, some_examples, dataset="pets")
         assert run_child(directory, count).returncode == -signal.SIGKILL
         if directory.name == "old" and count < 0:
             # Nothing was replaced yet.
@@ -360,7 +401,7 @@ def test_killed_while_reading_or_in_any_file(tmp_path: pathlib.Path, count: int)
         else:
             assert "half-converted" in failure(directory)
         # The lock died with its holder, and the directory is known as ours.
-        prepared.write(directory, lambda: some_examples(2), dataset="pets", overwrite=count < 0)
+        image_writer.write(directory, lambda: some_examples(2), dataset="pets", overwrite=count < 0)
         assert (read_all(directory)["eval"]["image"] == some_examples(2).images["eval"]).all()
         assert sorted(path.name for path in directory.iterdir()) == sorted([*FILES, "dataset.json"])
 
@@ -378,6 +419,6 @@ def test_no_room_on_the_disk(tmp_path: pathlib.Path) -> None:
 def test_directory_that_cannot_be_made(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="file: is not a directory"):
-        prepared.write(tmp_path / "file", some_examples, dataset="pets")
+        image_writer.write(tmp_path / "file", some_examples, dataset="pets")
     with pytest.raises(DataError, match="cannot be written .Not a directory"):
-        prepared.write(tmp_path / "file" / "below", some_examples, dataset="pets")
+        image_writer.write(tmp_path / "file" / "below", some_examples, dataset="pets")

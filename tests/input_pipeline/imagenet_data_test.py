@@ -17,7 +17,7 @@ from quick_compilation import FUSIONS_OF_A_USER
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
 from dawnjax.input_pipeline.preparation import photograph_writer
-from dawnjax.input_pipeline.reading import image_augmentation, prepared
+from dawnjax.input_pipeline.reading import image_augmentation, image_set
 from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
@@ -157,7 +157,8 @@ def test_a_killed_prepare_goes_on_where_it_was(folders, tmp_path, monkeypatch):
         out, source, dataset="imagenet", side=256, progress=again.append
     )
     assert (sum(seen), sum(again), outcome) == (4, 6, "written")
-    assert resumed == description and resumed.fingerprint == description.fingerprint
+    assert resumed == description
+    assert image_set.fingerprint(resumed) == image_set.fingerprint(description)
     np.testing.assert_array_equal(
         ImageNet(data_dir=str(out)).load("train")["image"],
         ImageNet(data_dir=str(whole)).load("train")["image"],
@@ -349,17 +350,17 @@ def test_a_damaged_photograph_ends_a_run_in_one_line(
 def test_large_images_are_mapped_unread_and_labels_checked(folders, tmp_path):
     out = tmp_path / "out"
     prepare(folders, out)
-    description = prepared.read_description(out)
-    mapped = prepared.read_split(out, description, "train", most_bytes=0)
+    description = image_set.read(out)
+    mapped = image_set.read_split(out, description, "train", most_bytes=0)
     assert isinstance(mapped["image"], np.memmap)
     np.testing.assert_array_equal(
-        mapped["image"], prepared.read_split(out, description, "train")["image"]
+        mapped["image"], image_set.read_split(out, description, "train")["image"]
     )
     content = bytearray((out / "train_labels.npy").read_bytes())
     content[-4] ^= 1
     (out / "train_labels.npy").write_bytes(content)
     with pytest.raises(DataError, match="train_labels.npy: damaged"):
-        prepared.read_split(out, description, "train", most_bytes=0)
+        image_set.read_split(out, description, "train", most_bytes=0)
 
 
 def crops(images: np.ndarray, **fields) -> np.ndarray:

@@ -33,12 +33,14 @@ def in_form(form: str) -> bytes:
 
 @pytest.mark.parametrize("form", ["u.data", "ratings.dat", "ratings.csv"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_every_form_gives_the_same_split(form, packed, tmp_path):
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_every_form_gives_the_same_split(form, packed, mark, tmp_path):
+    content = mark + in_form(form)
     source = tmp_path / (form + ".gz" * packed)
-    source.write_bytes(gzip.compress(in_form(form)) if packed else in_form(form))
-    body, outcome = prepare(source, tmp_path / "out")
+    source.write_bytes(gzip.compress(content) if packed else content)
+    manifest, outcome = prepare(source, tmp_path / "out")
     assert outcome == "written"
-    assert [body[f"num_{n}"] for n in ("users", "items", "ratings")] == [3, 4, 8]
+    assert manifest.facts.summary() == "3 users, 4 items and 8 ratings"
     assert prepare(source, tmp_path / "out")[1] == "unchanged"
     data = MovieLens(corpus="few", num_eval_negatives=2, data_dir=str(tmp_path / "out"))
     spec = data.spec()
@@ -149,7 +151,7 @@ def test_damage_and_other_sets_are_refused_before_a_run(tmp_path, capsys):
     buffer = io.BytesIO()
     np.save(buffer, array)
     (out / "interactions.npy").write_bytes(buffer.getvalue())
-    with pytest.raises(DataError, match="its hash does not fit"):
+    with pytest.raises(DataError, match="interactions.npy: damaged between bytes 0 and"):
         MovieLens(corpus="few", data_dir=str(out)).load("train")
     (out / "interactions.npy").write_bytes(buffer.getvalue()[:-4])
     with pytest.raises(DataError, match="truncated"):
@@ -160,8 +162,8 @@ def test_movielens_100k(test_data, tmp_path):
     source = test_data / "movielens" / "ml-100k" / "u.data.gz"
     if not source.exists():
         pytest.skip(f"{source} is not here")
-    body, _ = prepare(source, tmp_path / "ml-100k")
-    assert [body[f"num_{n}"] for n in ("users", "items", "ratings")] == [943, 1_682, 100_000]
+    manifest, _ = prepare(source, tmp_path / "ml-100k")
+    assert manifest.facts.summary() == "943 users, 1,682 items and 100,000 ratings"
     data = MovieLens(corpus="ml-100k", num_eval_negatives=999, data_dir=str(tmp_path / "ml-100k"))
     assert data.spec().num_train_examples == 99_057
     # The split again, by dictionaries, a line at a time.

@@ -13,7 +13,6 @@ from small_questions import EVAL, TRAIN, changed
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.squad import Squad
 from dawnjax.input_pipeline.preparation.squad_sources import prepare, read_passages
-from dawnjax.input_pipeline.reading import file_set
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.reading.questions import PADDING, UNKNOWN
 from dawnjax.input_pipeline.reading.tokens import covering, spans_of
@@ -150,6 +149,8 @@ ANSWER = (*QUESTION, "answers", 0)
         (changed(TRAIN, *ANSWER, answer_start=900), "answer_start=900 .* of 49 characters"),
         (changed(TRAIN, *ANSWER, answer_start=-1), "not at answer_start=-1"),
         (changed(TRAIN, *ANSWER, text=""), "question 'a2': an answer is empty"),
+        (changed(TRAIN, *QUESTION, question="\ud83d?"), "question 'a2': .* half of a surrogate"),
+        (changed(TRAIN, *QUESTION[:4], context="\udc00"), "'Ada', paragraph 1: .* half of a"),
     ],
 )
 def test_a_bad_file_is_named_with_article_and_question(body, words, tmp_path):
@@ -182,16 +183,18 @@ def test_damage_is_refused_before_a_run(prepared, tmp_path, capsys):
     name = "train_contexts.npy"
     array = np.load(out / name)
     array[0] += 1
-    (out / name).write_bytes(file_set.array_bytes(array))
+    np.save(out / name, array)
     assert main(run) == 1
-    assert f"{out / name}: damaged (its hash does not fit)" in capsys.readouterr().err
+    assert f"{out / name}: damaged between bytes 0 and " in capsys.readouterr().err
     (out / name).write_bytes(b"")
     assert main(run) == 1
     assert "truncated (0 of" in capsys.readouterr().err
     assert main([*run[:2], f"--data.data_dir={tmp_path / 'nowhere'}"]) == 2
     assert "dawnjax prepare --dataset=squad" in capsys.readouterr().err
     body = json.loads((out / "dataset.json").read_text())
-    (out / "dataset.json").write_text(json.dumps({**body, "dataset": "movielens"}))
+    (out / "dataset.json").write_text(
+        json.dumps({**body, "kind": "movielens", "dataset": "movielens"})
+    )
     assert main(run) == 1
     assert "describes movielens, not squad" in capsys.readouterr().err
 

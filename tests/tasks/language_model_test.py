@@ -281,8 +281,8 @@ def test_bad_texts_are_refused_in_one_line(tmp_path, capsys):
     command = ["prepare", "--dataset=token_shards", f"--from={source}", f"--validation={source}"]
     for content, flags, line in (
         (b"", [], "is empty"),
-        (b"a\xff", [], "byte 1: is not UTF-8"),
-        (b"\x1f\x8bno", [], "is no whole .gz file"),
+        (b"a\xff", [], "line 1 is not UTF-8"),
+        (b"\x1f\x8bno", [], "a damaged or incomplete .gz"),
         (b"\n \n\n", ["--documents=blank_lines"], "holds blank lines alone"),
         (b"a", ["--documents=lines"], "choose none or blank_lines"),
         (b"a", ["--vocabulary_size=300"], "no vocabulary of 300 tokens can be trained"),

@@ -30,9 +30,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     Split,
     TextSpec,
 )
-
-Statistics = tuple[tuple[float, ...], tuple[float, ...]]
-"""Mean and standard deviation of pixel / 255, per channel."""
+from dawnjax.input_pipeline.reading.image_set import ImageFacts, Statistics
 
 NO_FINGERPRINT = "0" * 16
 """Of a published set whose content is not here."""
@@ -62,23 +60,6 @@ class PublishedImages:
     images_a_class: Mapping[Split, tuple[int, int]]
     classes_sha256: str
     statistics: Mapping[Split, Statistics] | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageFacts:
-    """What is known of a dataset of labelled images without reading them.
-
-    Attributes:
-      num_examples: Images of each split.
-      classes: Names of the classes.
-      class_counts: Images of each class, in each split; empty where labels were not counted.
-      statistics: Of each split that was measured.
-    """
-
-    num_examples: Mapping[Split, int]
-    classes: Sequence[str]
-    class_counts: Mapping[Split, Sequence[int]]
-    statistics: Mapping[Split, Statistics]
 
 
 CIFAR10 = PublishedImages(
@@ -199,17 +180,13 @@ NEWSTEST2014_MD5 = ("dabf51a9c02b2235632f3cee75c72d49", "f6c3818b477e4a25cad68b6
 """Of the text of newstest2014, English and German, 3,003 lines."""
 
 
-def declare_text(num_train_pairs: int | None, eval_md5: Sequence[str]) -> Declaration:
-    """Compares parallel text with WMT's of English and German.
+def declare_text(num_train_pairs: int, eval_md5: Sequence[str]) -> Declaration:
+    """Compare parallel text with WMT's of English and German.
 
     Args:
-      num_train_pairs: Pairs to train on, before any is left out; None if they were not counted.
-      eval_md5: Of the text of both sides to evaluate; empty if it was not taken.
+      num_train_pairs: Pairs to train on, before any is left out.
+      eval_md5: Of the text of both sides to evaluate.
     """
-    if num_train_pairs is None or len(eval_md5) != 2:
-        name = "parallel text"
-        why = "pairs and text were not counted: prepare it again to compare it with WMT"
-        return Declaration(name=name, evidence=why)
     name = f"parallel text of {num_train_pairs:,} pairs"
     if num_train_pairs not in WMT_TRAIN_PAIRS:
         known = ", ".join(f"{count:,}" for count in WMT_TRAIN_PAIRS)

@@ -1,0 +1,177 @@
+"""A directory of photographs as a dataset: prepared, in class folders, or as TFDS left it."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from dawnjax.input_pipeline.datasets.published import PublishedImages, declare_images
+from dawnjax.input_pipeline.reading import image_set, manifest, tfds_directory
+from dawnjax.input_pipeline.reading.dataset import (
+    DataError,
+    DatasetSpec,
+    Declaration,
+    MissingDataError,
+    Split,
+)
+from dawnjax.input_pipeline.reading.image_files import decode_square
+from dawnjax.input_pipeline.reading.image_set import ImageFacts, ImageManifest, class_counts
+from dawnjax.input_pipeline.reading.photographs import SIDE, Source, open_source
+from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+
+_counted: dict[pathlib.Path, dict[Split, str]] = {}
+"""The listing of each split that `spec` has counted. `load` lists again, since the time to read the
+data belongs on a run's clock, and refuses another listing."""
+
+
+def _facts(source: Source) -> ImageFacts:
+    """What is known of a listed source; labels that are read on demand are not counted."""
+    counted: dict[Split, tuple[int, ...]] = {
+        split: class_counts(part.labels, len(source.classes))
+        for split, part in source.splits.items()
+        if isinstance(part.labels, np.ndarray)
+    }
+    return ImageFacts(
+        num_examples={split: len(part.labels) for split, part in source.splits.items()},
+        classes=source.classes,
+        class_counts=counted,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PhotographDirectory:
+    """A directory of photographs that is a dataset: prepared, or in a form of `open_source`.
+
+    Attributes:
+      path: The directory.
+      dataset: Name that it must have been prepared under.
+      title: What the data are called in messages.
+      command: The flags of `dawnjax prepare` that make it.
+      tfds_name: The name that TensorFlow Datasets has for it.
+      side: Height and width of the images in pixels; None takes those of the prepared ones.
+      sides: The values that `side` may have.
+      published: The published set that they may be; None where they claim to be none.
+    """
+
+    path: pathlib.Path
+    dataset: str
+    title: str
+    command: str
+    tfds_name: str
+    side: int | None
+    sides: range
+    published: PublishedImages | None
+
+    def spec(
+        self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+    ) -> DatasetSpec:
+        """Counts and shapes; reads metadata only: of image folders, names and sizes.
+
+        Args:
+          mean: Per channel; None takes what was measured at preparation, or else 0.5.
+          std: Per channel; None takes what was measured at preparation, or else 0.25.
+
+        Raises:
+          DataError: Missing, half-converted, of another dataset, or with metadata damaged.
+          ValueError: Images of another size were prepared, or the size is out of range.
+        """
+        if self.side is not None and self.side not in self.sides:
+            low, high = self.sides[0], self.sides[-1]
+            raise ValueError(f"data.image_side={self.side} must lie in [{low}, {high}]")
+        if self._is_prepared():
+            there = self._manifest()
+            facts, fingerprint = there.facts, image_set.fingerprint(there)
+            shape = image_set.image_shape(there)
+            measured_mean, measured_std = facts.statistics["train"]
+            mean, std = mean or measured_mean, std or measured_std
+        else:
+            shape = self._square()
+            source = self._open_source(("train", "eval"))
+            _counted[self.path] = {split: part.listing for split, part in source.splits.items()}
+            facts, fingerprint = _facts(source), source.listing
+        declaration = Declaration(name=f"images of {self.title}")
+        if self.published is not None:
+            declaration = declare_images(self.published, facts)
+        return DatasetSpec(
+            num_train_examples=facts.num_examples["train"],
+            num_eval_examples=facts.num_examples["eval"],
+            image_shape=shape,
+            num_classes=len(facts.classes),
+            mean=mean or (0.5,) * 3,
+            std=std or (0.25,) * 3,
+            fingerprint=fingerprint,
+            declaration=declaration,
+        )
+
+    def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
+        """The images uint8 [N, height, width, channels] and labels int32 [N] of one split.
+
+        Prepared images are memory-mapped. Labels are verified, and so are images of up to 2 GiB. Of
+        more, only size and header are compared: to read the whole of ImageNet takes minutes.
+        `dawnjax prepare`, done again, compares all of it.
+
+        Other photographs are decoded when a batch asks for them; a damaged one ends the run then.
+
+        Raises:
+          DataError: Missing, damaged, or not what `spec` counted; one line that names the file.
+        """
+        if self._is_prepared():
+            most = image_set.LARGEST_VERIFIED_BYTES
+            return {**image_set.read_split(self.path, self._manifest(), split, most_bytes=most)}
+        photographs = self._open_source((split,)).splits[split]
+        counted = _counted.get(self.path, {}).get(split, photographs.listing)
+        if photographs.listing != counted:
+            raise DataError(f"{self.path}: the {split} images were changed since they were counted")
+        shape = self._square()
+        images = photographs.rows(shape, lambda content: decode_square(content, shape[0]))
+        return {"image": images, "label": photographs.labels}
+
+    def classes(self) -> tuple[str, ...]:
+        """The name of each class; a label is a position in it."""
+        if self._is_prepared():
+            return self._manifest().facts.classes
+        return self._open_source(()).classes
+
+    def _square(self) -> tuple[int, int, int]:
+        """The shape that photographs are decoded to."""
+        if self.side is None:
+            raise ValueError(
+                f"data.image_side is missing: the photographs in {self.path} may have any size; "
+                f"give --data.image_side={SIDE}, or prepare them"
+            )
+        return self.side, self.side, 3
+
+    def _open_source(self, splits: Sequence[Split]) -> Source:
+        return open_source(self.path, self.title, self.tfds_name, splits)
+
+    def _is_prepared(self) -> bool:
+        """Says whether the directory is prepared; one that holds nothing known is refused."""
+        if image_set.KIND.is_begun(self.path):
+            return True
+        if (self.path / "train").is_dir():
+            return False
+        if tfds_directory.find_version(self.path, self.tfds_name) is not None:
+            return False
+        raise MissingDataError(
+            f"{self.path}: no {self.title} there, neither prepared nor image folders nor TFDS; "
+            f"`dawnjax prepare {self.command} --from=PATH --out={self.path}` prepares it "
+            "(--data.data_dir names another place)"
+        )
+
+    def _manifest(self) -> ImageManifest:
+        there = image_set.read(self.path)
+        height, width, _ = shape = image_set.image_shape(there)
+        if there.dataset != self.dataset:
+            raise DataError(
+                f"{self.path / manifest.FILE}: describes {there.dataset} with images {shape}, not "
+                f"{self.title}"
+            )
+        if self.side is not None and (height, width) != (self.side, self.side):
+            size = f"{height}" if height == width else f"{height}x{width}"
+            raise ValueError(
+                f"data.image_side={self.side}, but {self.path} was prepared with {size}; "
+                f"give --data.image_side={height if height == width else 0}, or prepare another "
+                f"with --image_side={self.side}"
+            )
+        return there

@@ -1,0 +1,179 @@
+"""Labelled images into their prepared form, in place: they may be larger than memory twice over.
+
+A process that is killed at any moment leaves a directory that readers call half-converted and that
+a second call completes. Files that are not the prepared form's own are never touched.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from dawnjax.input_pipeline.preparation.writing import (
+    Outcome,
+    held,
+    named_write_errors,
+    write_manifest,
+    write_synced,
+)
+from dawnjax.input_pipeline.reading import image_set, manifest
+from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading.image_set import (
+    FILES,
+    KIND,
+    SPLITS,
+    ImageFacts,
+    ImageManifest,
+    channel_statistics,
+    check_labels,
+    class_counts,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Both splits of a labelled image dataset in memory.
+
+    Attributes:
+      classes: Name of each class; a label is a position in it.
+      images: Per split, uint8 [num_examples, height, width, channels].
+      labels: Per split, int [num_examples].
+      source: What they were made from; names no path of this machine.
+    """
+
+    classes: tuple[str, ...]
+    images: dict[Split, np.ndarray]
+    labels: dict[Split, np.ndarray]
+    source: dict[str, str]
+
+
+def write(
+    directory: pathlib.Path,
+    read_examples: Callable[[], Examples],
+    *,
+    dataset: str,
+    overwrite: bool = False,
+) -> tuple[ImageManifest, Outcome]:
+    """Write the prepared form of a dataset, or find that it is there already.
+
+    A dataset that was there before stays until the new one is read whole.
+
+    Args:
+      directory: Where to; made where it does not exist.
+      read_examples: Returns both splits; called once the directory can surely be used.
+      dataset: Name of the dataset.
+      overwrite: Replace other content, or write beside other files.
+
+    Returns:
+      The manifest, and "unchanged" where the directory held the same content, intact.
+
+    Raises:
+      DataError: `read_examples` raised it, the directory holds something else, another process
+        writes to it, or it cannot be written.
+    """
+    refuse_other_files(directory, overwrite)
+    with only_writer(directory):
+        examples = read_examples()
+        arrays = _arrays(examples)
+        wanted = describe(dataset, examples.classes, arrays, examples.source)
+        same = (dataset, image_set.fingerprint(wanted))
+        there = held(
+            directory, KIND, lambda it: (it.dataset, image_set.fingerprint(it)) == same, overwrite
+        )
+        if there is not None:
+            return there, "unchanged"
+        # From here to the end there is no manifest, so a reader cannot mistake the files.
+        with named_write_errors(directory / manifest.FILE):
+            (directory / manifest.FILE).unlink(missing_ok=True)
+        for name, array in arrays.items():
+            write_synced(directory / name, manifest.npy_blocks(array))
+        write_manifest(directory, wanted)
+    return wanted, "written"
+
+
+def describe(
+    dataset: str,
+    classes: tuple[str, ...],
+    arrays: Mapping[str, np.ndarray],
+    source: dict[str, str],
+) -> ImageManifest:
+    """Manifest of the four arrays, by name, as they are stored."""
+    facts = ImageFacts(
+        num_examples={split: len(arrays[f"{split}_labels.npy"]) for split in SPLITS},
+        classes=classes,
+        class_counts={
+            split: class_counts(arrays[f"{split}_labels.npy"], len(classes)) for split in SPLITS
+        },
+        statistics={split: channel_statistics(arrays[f"{split}_images.npy"]) for split in SPLITS},
+    )
+    return KIND.make(dataset, facts, arrays, source)
+
+
+def refuse_other_files(directory: pathlib.Path, overwrite: bool) -> None:
+    """Refuse a directory that holds files of others, unless they may lie beside the images."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise DataError(f"{directory}: is not a directory")
+    if overwrite or KIND.is_begun(directory):
+        return
+    for file in directory.iterdir():
+        raise DataError(
+            f"{directory}: holds other files ({file.name}); choose another directory, or give "
+            "--overwrite to write beside them"
+        )
+
+
+@contextlib.contextmanager
+def only_writer(directory: pathlib.Path) -> Iterator[None]:
+    """Mark a directory as unfinished until the body is done, and keep other writers out.
+
+    The mark stays if the process is killed or interrupted, or if files could not be written. It
+    goes if the body fails before it wrote anything, and so do the directories made for it.
+    """
+    path = directory / manifest.UNFINISHED_FILE
+    made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    was_unfinished = KIND.is_begun(directory)
+    with contextlib.ExitStack() as stack:
+        with named_write_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            marker = stack.enter_context(path.open("ab"))
+        try:
+            # The lock dies with its process, so a killed one does not block the next.
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{directory}: another process is writing to it") from None
+        try:
+            yield
+        except Exception:
+            whole = (directory / manifest.FILE).exists()
+            begun = any((directory / name).exists() for name in FILES)
+            if whole or not (was_unfinished or begun):
+                path.unlink(missing_ok=True)
+            if not begun:
+                with contextlib.suppress(OSError):  # others may have put something there
+                    for folder in made:
+                        folder.rmdir()
+            raise
+        path.unlink(missing_ok=True)
+
+
+def _arrays(examples: Examples) -> dict[str, np.ndarray]:
+    """Arrays of each file as they are stored, checked."""
+    arrays = {}
+    for split in SPLITS:
+        images, labels = examples.images[split], examples.labels[split]
+        if images.ndim != 4 or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
+            raise DataError(
+                f"{split}: images {images.dtype} {images.shape} with labels {labels.shape}; "
+                "wanted uint8 [n, height, width, channels] and [n]"
+            )
+        if not len(images):
+            raise DataError(f"{split}: no images")
+        check_labels(f"{split} labels:", labels, len(examples.classes))
+        arrays[f"{split}_images.npy"] = np.ascontiguousarray(images)
+        arrays[f"{split}_labels.npy"] = labels.astype("<i4")
+    return arrays

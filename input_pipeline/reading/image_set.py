@@ -1,0 +1,150 @@
+"""Labelled images that were prepared: four plain arrays, and a manifest with what they hold.
+
+train_images.npy   uint8 [num_train_examples, height, width, channels]
+train_labels.npy   int32 [num_train_examples]
+eval_images.npy    uint8 [num_eval_examples, height, width, channels]
+eval_labels.npy    int32 [num_eval_examples]
+"""
+
+import dataclasses
+import math
+import pathlib
+
+import numpy as np
+
+from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading.manifest import Kind, Manifest
+
+SPLITS: tuple[Split, ...] = ("train", "eval")
+FILES = tuple(f"{split}_{part}.npy" for split in SPLITS for part in ("images", "labels"))
+
+LARGEST_VERIFIED_BYTES = 2**31
+"""Images in a larger file stay unread when a run begins: 2 GiB."""
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of pixel / 255, per channel."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageFacts:
+    """Facts of labelled images that are compared with a published set.
+
+    Attributes:
+      num_examples: Images of each split.
+      classes: Name of each class; a label is a position in it.
+      class_counts: Images of each class, in each split; empty where labels were not counted.
+      statistics: Of each split that was measured.
+    """
+
+    num_examples: dict[Split, int]
+    classes: tuple[str, ...]
+    class_counts: dict[Split, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    statistics: dict[Split, Statistics] = dataclasses.field(default_factory=dict)
+
+    def summary(self) -> str:
+        """Counts, for the message of a directory that holds them."""
+        return f"{' + '.join(f'{self.num_examples[split]:,}' for split in SPLITS)} examples"
+
+
+KIND = Kind(name="images", title="images", facts=ImageFacts, files=FILES, algorithm="crc32")
+
+ImageManifest = Manifest[ImageFacts]
+
+
+def read(directory: pathlib.Path) -> ImageManifest:
+    """Read the manifest of prepared images, and compare its parts with each other.
+
+    Raises:
+      DataError: Missing, half-converted, damaged or of other data; one line that names the file.
+    """
+    manifest = KIND.read(directory)
+    facts, forms = manifest.facts, {name: manifest.files[name].shape for name in FILES}
+    for split in SPLITS:
+        images, labels = forms[f"{split}_images.npy"], forms[f"{split}_labels.npy"]
+        counts = facts.class_counts.get(split, ())
+        if (
+            len(images) != 4
+            or labels != images[:1]
+            or facts.num_examples.get(split) != images[0]
+            or len(counts) != len(facts.classes)
+            or split not in facts.statistics
+        ):
+            raise DataError(
+                f"{directory}: the facts of the {split} split contradict its files; run `dawnjax "
+                "prepare` again"
+            )
+    return manifest
+
+
+def fingerprint(manifest: ImageManifest) -> str:
+    """Hash of classes and arrays: the same wherever they were made from."""
+    return manifest.fingerprint(manifest.facts.classes)
+
+
+def image_shape(manifest: ImageManifest) -> tuple[int, int, int]:
+    """(height, width, channels) of each image."""
+    height, width, channels = manifest.files["train_images.npy"].shape[1:]
+    return height, width, channels
+
+
+def read_split(
+    directory: pathlib.Path,
+    manifest: ImageManifest,
+    split: Split,
+    *,
+    most_bytes: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Map the examples of a split into memory, read only, and verify them.
+
+    Args:
+      directory: The prepared directory.
+      manifest: What `read` returned for it.
+      split: Which split.
+      most_bytes: Images in a larger file stay unread, but for size and header. None reads all.
+
+    Returns:
+      `image` uint8 [num_examples, height, width, channels] and `label` int32 [num_examples].
+
+    Raises:
+      DataError: A file that is missing, truncated, changed, or holds a label out of range.
+    """
+    name = f"{split}_images.npy"
+    is_read = most_bytes is None or manifest.files[name].num_bytes <= most_bytes
+    images = manifest.array(directory, name, verified=is_read)
+    labels = manifest.array(directory, f"{split}_labels.npy")
+    where = f"{directory / f'{split}_labels.npy'}:"
+    check_labels(where, labels, len(manifest.facts.classes))
+    return {"image": images, "label": labels}
+
+
+def check_labels(where: str, labels: np.ndarray, num_classes: int) -> None:
+    """Refuse labels outside 0 to num_classes - 1 by a DataError that begins with `where`."""
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if wrong.size:
+        raise DataError(
+            f"{where} label {labels[wrong[0]]} of example {wrong[0]} is out of range "
+            f"0 to {num_classes - 1}"
+        )
+
+
+def class_counts(labels: np.ndarray, num_classes: int) -> tuple[int, ...]:
+    """Number of images of each class, of labels that were checked."""
+    return tuple(np.bincount(labels, minlength=num_classes).tolist())
+
+
+def channel_statistics(images: np.ndarray) -> Statistics:
+    """Mean and standard deviation of pixel / 255 per channel, from exact counts of levels.
+
+    They have six digits. A channel of one level has no deviation to divide by; it is taken as 1.
+    """
+    channels = images.shape[-1]
+    counts = np.zeros((channels, 256), np.int64)
+    for start in range(0, len(images), 1024):
+        chunk = images[start : start + 1024].reshape(-1, channels)
+        for channel in range(channels):
+            counts[channel] += np.bincount(chunk[:, channel], minlength=256)
+    levels = np.arange(256) / 255
+    mean = counts @ levels / counts.sum(axis=1)
+    variance = counts @ levels**2 / counts.sum(axis=1) - mean**2
+    std = [round(math.sqrt(max(0.0, value)), 6) or 1.0 for value in variance]
+    return tuple(round(float(value), 6) for value in mean), tuple(std)
