@@ -10,7 +10,8 @@ from benchmarks import harness
 
 _NOT_BENCHMARKS = (
     *("__init__", "__main__", "harness", "step_settings", "our_steps", "pytorch_steps"),
-    *("pytorch_settings", "pytorch_optimizers", "pytorch_trial", "recipe_import"),
+    *("pytorch_images", "pytorch_settings", "pytorch_optimizers", "pytorch_trial"),
+    "recipe_import",
 )
 
 

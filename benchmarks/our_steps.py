@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,12 @@ def main() -> int:
     flags = [*flagship.flags, *variant.flags, f"--global_batch_size={batch_size}"]
     flags += [*(flagship.tiny_flags if arguments.tiny else ()), *arguments.flags]
     text = flagship.tiny_text if arguments.tiny else flagship.text
-    timed = Step(flags, batch_size, variant, text)
+    timed = Step(flags, batch_size, variant, text, flagship.steps_per_call)
     checked = timed
     if flagship.check_flags:
-        checked = Step([*flags, *flagship.check_flags], batch_size, variant, text)
+        checked = Step(
+            [*flags, *flagship.check_flags], batch_size, variant, text, flagship.steps_per_call
+        )
     losses = checked.first_losses(step_settings.CHECK_STEPS, arguments.check)
     timed.start()
     timed.run(3)
@@ -105,6 +108,7 @@ class Step:
         batch_size: int,
         variant: step_settings.Variant,
         text: step_settings.Text | None,
+        steps_per_call: int,
     ):
         if "--data=synthetic" in flags:
             flags = [*flags, f"--batch_norm_group_size={batch_size}"]
@@ -120,6 +124,18 @@ class Step:
         mesh = make_mesh(MeshShape(), jax.devices()[:1])
         execution = dataclasses.replace(execution_of(experiment, mesh), **dict(variant.execution))
         self.recipe = make_recipe(experiment, spec, mesh, execution=execution)
+        self.flops = _flops(self.recipe, batch)
+        self.units = batch_size
+        if text is not None:
+            self.units = int((batch["target_segments"] > 0).sum())
+        elif "tokens" in batch:
+            self.units = batch["tokens"][:, 1:].size
+        self._steps_per_call = steps_per_call
+        train: Callable[..., Any] = self.recipe.train_step
+        if steps_per_call > 1:
+            # A batch for each step: what does not depend on the step would be computed once a call.
+            batch = jax.tree.map(lambda array: np.stack([array] * steps_per_call), batch)
+            train = _several(train)
         self._batch = jax.device_put(batch)
         self._key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
         self.compile_seconds = 0.0
@@ -128,9 +144,9 @@ class Step:
             self.compile_seconds = seconds
 
         shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), self._batch)
-        self._step = compile_program(
+        self._call = compile_program(
             "step",
-            self.recipe.train_step,
+            train,
             (state_shapes(self.recipe), shapes, self._key),
             None,
             (0,),
@@ -139,26 +155,21 @@ class Step:
         )
         self._initialize = jax.jit(self.recipe.initial_state)
         self._state: Any = None
-        self.flops = _flops(self.recipe, batch)
-        self.units = batch_size
-        if text is not None:
-            self.units = int((batch["target_segments"] > 0).sum())
-        elif "tokens" in batch:
-            self.units = batch["tokens"][:, 1:].size
 
     def start(self) -> None:
         """Makes a fresh state."""
         self._state = self._initialize(self._key)
 
     def run(self, steps: int) -> float:
-        """Makes steps on the one batch, and gives seconds a step."""
+        """Makes whole calls on the one batch, at least one; returns seconds a step."""
         state, loss = self._state, None
+        calls = max(1, steps // self._steps_per_call)
         started = time.perf_counter()
-        for _ in range(steps):
-            state, loss = self._step(state, self._batch, self._key)
+        for _ in range(calls):
+            state, loss = self._call(state, self._batch, self._key)
         jax.block_until_ready((state, loss))
         self._state = state
-        return (time.perf_counter() - started) / steps
+        return (time.perf_counter() - started) / (calls * self._steps_per_call)
 
     def first_losses(self, steps: int, folder: str) -> list[float]:
         """Trains the first steps; returns their losses.
@@ -175,13 +186,24 @@ class Step:
             }
             np.savez(Path(folder) / "params.npz", **arrays)  # pyright: ignore[reportArgumentType]
             batch = {name: np.asarray(array) for name, array in self._batch.items()}
+            if self._steps_per_call > 1:
+                batch = {name: array[0] for name, array in batch.items()}
             np.savez(Path(folder) / "batch.npz", **batch)  # pyright: ignore[reportArgumentType]
-        losses = []
-        for _ in range(steps):
-            self._state, loss = self._step(self._state, self._batch, self._key)
-            losses.append(float(loss))
+        losses: list[float] = []
+        while len(losses) < steps:
+            self._state, loss = self._call(self._state, self._batch, self._key)
+            losses += np.atleast_1d(loss).tolist()
         self._state = None
-        return losses
+        return losses[:steps]
+
+
+def _several(train_step: Callable[..., Any]) -> Callable[..., Any]:
+    """Steps one after the other, a batch for each; returns the state and all losses."""
+
+    def steps(state: Any, batches: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        return jax.lax.scan(lambda state, batch: train_step(state, batch, key), state, batches)
+
+    return steps
 
 
 def made_examples(experiment: Experiment, batch_size: int) -> tuple[AnySpec, dict[str, np.ndarray]]:

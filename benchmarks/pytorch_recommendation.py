@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks import pytorch_optimizers, pytorch_trial
+from benchmarks import pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
 from dawnjax.experiments.movielens_ml100k_neumf import EXPERIMENT
@@ -93,25 +93,17 @@ class Examples:
         return users, torch.cat([items[:, None], negatives.reshape(len(users), -1)], dim=1)
 
 
-class Trainer:
-    """Model, optimizer and the two functions that may be compiled."""
+class Trainer(pytorch_trial.Trainer):
+    """NeuMF, on ratings and negatives."""
 
     def __init__(self, experiment: Experiment, settings: Settings):
-        self.experiment, self.spec = experiment, experiment.data.spec()
-        self.model = NeuMF(experiment, self.spec)
         self.signs = torch.ones(experiment.task.num_negatives + 1)
         self.signs[0] = -1
-        self.forward = pytorch_trial.compiled(self.model, settings)
-        self.loss_of = pytorch_trial.compiled(self.loss, settings)
+        spec = experiment.data.spec()
+        super().__init__(experiment, settings, lambda: NeuMF(experiment, spec))
 
     def loss(self, users: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
         return F.softplus(self.signs * self.model(users, items)).mean()
-
-    def reset(self, seed: int) -> None:
-        """Draws a fresh state in the memory of the old one."""
-        torch.manual_seed(seed)
-        self.model.load_state_dict(NeuMF(self.experiment, self.spec).state_dict())
-        self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
 
     def warm_up(self) -> None:
         """Runs every shape on zeros."""
@@ -130,15 +122,6 @@ class Trainer:
         arrays = self.experiment.data.load("eval")
         evaluated = [torch.from_numpy(arrays[name].astype(np.int64)) for name in ("user", "items")]
         return batches(examples, self.experiment.global_batch_size), tuple(evaluated)
-
-    def train(self, batch: tuple[torch.Tensor, ...], rate: float) -> torch.Tensor:
-        """Trains one step."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss_of(*batch)
-        loss.backward()
-        self.optimizer.param_groups[0]["lr"] = rate * self.experiment.optimizer.base_learning_rate
-        self.optimizer.step()
-        return loss
 
     @torch.inference_mode()
     def evaluate(self, users: torch.Tensor, items: torch.Tensor) -> dict[str, float]:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks import pytorch_optimizers, pytorch_trial
+from benchmarks import pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
 from dawnjax.experiments.squad_small import EXPERIMENT
@@ -164,25 +164,17 @@ def best_spans(starts: torch.Tensor, ends: torch.Tensor, most: int) -> torch.Ten
     return torch.stack([flat // length, flat % length], dim=1)
 
 
-class Trainer:
-    """Model, optimizer and the two functions that may be compiled."""
+class Trainer(pytorch_trial.Trainer):
+    """BiDAF, on whole padded rows."""
 
     def __init__(self, experiment: Experiment, settings: Settings):
-        self.experiment, self.spec = experiment, experiment.data.spec()
-        self.model = BiDAF(experiment, self.spec)
-        self.forward = pytorch_trial.compiled(self.model, settings)
-        self.loss_of = pytorch_trial.compiled(self.loss, settings)
+        spec = experiment.data.spec()
+        super().__init__(experiment, settings, lambda: BiDAF(experiment, spec))
 
     def loss(self, *batch: torch.Tensor) -> torch.Tensor:
         *inputs, start, end = batch
         starts, ends = self.model(*inputs)
         return F.cross_entropy(starts, start) + F.cross_entropy(ends, end)
-
-    def reset(self, seed: int) -> None:
-        """Draws a fresh state in the memory of the old one."""
-        torch.manual_seed(seed)
-        self.model.load_state_dict(BiDAF(self.experiment, self.spec).state_dict())
-        self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
 
     def warm_up(self) -> None:
         """Runs every shape on made-up rows."""
@@ -219,19 +211,6 @@ class Trainer:
 
         inputs = [evaluated[name].long() for name in INPUTS]
         return stream(), (inputs, self.experiment.data.evaluated_texts())
-
-    def train(self, batch: tuple[torch.Tensor, ...], rate: float) -> torch.Tensor:
-        """Trains one step."""
-        config = self.experiment.optimizer
-        self.model.train()
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss_of(*batch)
-        loss.backward()
-        (group,) = self.optimizer.param_groups
-        nn.utils.clip_grad_norm_(group["params"], config.clip_global_norm)
-        group["lr"] = rate * config.base_learning_rate
-        self.optimizer.step()
-        return loss
 
     @torch.inference_mode()
     def evaluate(self, arrays: list[torch.Tensor], texts: Any) -> dict[str, float]:

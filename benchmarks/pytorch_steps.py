@@ -23,6 +23,7 @@ from torch import nn
 
 from benchmarks import (
     harness,
+    pytorch_images,
     pytorch_language_model,
     pytorch_optimizers,
     pytorch_settings,
@@ -31,65 +32,23 @@ from benchmarks import (
 from dawnjax.config.experiment_flags import parse_request
 
 
-class Bottleneck(nn.Module):
-    """A bottleneck block, striding in its 3x3 convolution."""
-
-    def __init__(self, in_width: int, width: int, stride: int):
-        super().__init__()
-        inside = width // 4
-        self.conv_1 = nn.Conv2d(in_width, inside, 1, bias=False)
-        self.norm_1 = nn.BatchNorm2d(inside)
-        self.conv_2 = nn.Conv2d(inside, inside, 3, stride, 1, bias=False)
-        self.norm_2 = nn.BatchNorm2d(inside)
-        self.conv_3 = nn.Conv2d(inside, width, 1, bias=False)
-        self.norm_3 = nn.BatchNorm2d(width)
-        self.projection = None
-        if stride > 1 or in_width != width:
-            self.projection = nn.Conv2d(in_width, width, 1, stride, bias=False)
-            self.projection_norm = nn.BatchNorm2d(width)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        hidden = F.relu(self.norm_1(self.conv_1(images)))
-        hidden = F.relu(self.norm_2(self.conv_2(hidden)))
-        hidden = self.norm_3(self.conv_3(hidden))
-        if self.projection is not None:
-            images = self.projection_norm(self.projection(images))
-        return F.relu(hidden + images)
-
-
-class ResNet(nn.Module):
-    """ResNet v1.5 of bottlenecks, with the loss of a batch."""
+class Classifier(nn.Module):
+    """A network for images, with the loss of a batch."""
 
     def __init__(self, experiment: Any):
         super().__init__()
-        model, spec = experiment.model, experiment.data.spec()
+        spec = experiment.data.spec()
         self.smoothing = experiment.task.label_smoothing
         scale = 255 * torch.tensor(spec.std)
         self.register_buffer("scale", (1 / scale).view(1, -1, 1, 1))
         shift = -torch.tensor(spec.mean) / torch.tensor(spec.std)
         self.register_buffer("shift", shift.view(1, -1, 1, 1))
-        width = model.stage_widths[0] // 4
-        self.stem = nn.Conv2d(spec.image_shape[-1], width, 7, 2, 3, bias=False)
-        self.stem_norm = nn.BatchNorm2d(width)
-        blocks = {}
-        for stage, (size, out) in enumerate(
-            zip(model.stage_sizes, model.stage_widths, strict=True), start=1
-        ):
-            for block in range(1, size + 1):
-                stride = 2 if stage > 1 and block == 1 else 1
-                blocks[f"stage_{stage}_block_{block}"] = Bottleneck(width, out, stride)
-                width = out
-        self.blocks = nn.ModuleDict(blocks)
-        self.classifier = nn.Linear(width, spec.num_classes)
+        self.network = pytorch_images.network_of(
+            experiment.model, spec.image_shape, spec.num_classes
+        )
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        images = batch["image"] * self.scale + self.shift
-        if self.stem.weight.is_contiguous(memory_format=torch.channels_last):
-            images = images.contiguous(memory_format=torch.channels_last)
-        hidden = F.max_pool2d(F.relu(self.stem_norm(self.stem(images))), 3, 2, 1)
-        for block in self.blocks.values():
-            hidden = block(hidden)
-        logits = self.classifier(hidden.mean((2, 3)))
+        logits = self.network(batch["image"] * self.scale + self.shift)
         return F.cross_entropy(logits.float(), batch["label"], label_smoothing=self.smoothing)
 
 
@@ -254,7 +213,9 @@ def load(model: nn.Module, arrays: dict[str, np.ndarray]) -> None:
         given[name] = torch.from_numpy(np.ascontiguousarray(array))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(given.pop(name))
+            name = name.removeprefix("network.")
+            if name in given or parameter.requires_grad:  # a fixed scale is no parameter of ours
+                parameter.copy_(given.pop(name))
     if given:
         raise KeyError(f"no place for {sorted(given)}")
 
@@ -264,11 +225,14 @@ class Trainer:
 
     def __init__(self, experiment: Any, folder: Path, options: argparse.Namespace):
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        settings = pytorch_settings.SETTINGS[options.settings]
+        layout = torch.channels_last if settings.is_channels_last else torch.contiguous_format
         with np.load(folder / "batch.npz") as arrays:
             batch = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         if "image" in batch:
-            model: nn.Module = ResNet(experiment)
-            batch = {"image": batch["image"].permute(0, 3, 1, 2), "label": batch["label"].long()}
+            model: nn.Module = Classifier(experiment)
+            images = batch["image"].permute(0, 3, 1, 2).contiguous(memory_format=layout)
+            batch = {"image": images, "label": batch["label"].long()}
         elif "tokens" in batch:
             model = LanguageModel(experiment)
             batch = {"tokens": batch["tokens"].to(torch.int64)}
@@ -280,8 +244,6 @@ class Trainer:
             length = max(text.source_length, text.target_length)
             model = Transformer(experiment, text.vocabulary, length)
         self.batch = {name: array.to(self.device) for name, array in batch.items()}
-        settings = pytorch_settings.SETTINGS[options.settings]
-        layout = torch.channels_last if settings.is_channels_last else torch.contiguous_format
         self.model = model.to(self.device, memory_format=layout).train()
         self.forward = self.model
         if settings.mode:

@@ -21,8 +21,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
-from benchmarks import program_start, pytorch_settings, recipe_import
+from benchmarks import program_start, pytorch_optimizers, pytorch_settings, recipe_import
 from dawnjax.config.experiment import Experiment
 from dawnjax.evaluation import reaches
 from dawnjax.optim.optimizers import relative_schedule
@@ -145,6 +146,46 @@ def trial(side: Side, seed: int, most_steps: int) -> dict[str, Any]:
         "losses": losses,
         "evaluations": evaluations,
     }
+
+
+class Trainer:
+    """A network, its fused optimizer, and the two functions that may be compiled.
+
+    A subclass has `loss(*batch)`, and the rest of a `Side`.
+    """
+
+    loss: Callable[..., torch.Tensor]
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        settings: pytorch_settings.Settings,
+        network: Callable[[], nn.Module],
+    ):
+        self.experiment, self.spec, self.network = experiment, experiment.data.spec(), network
+        self.model = network()
+        self.forward = compiled(self.model, settings)
+        self.loss_of = compiled(self.loss, settings)
+
+    def reset(self, seed: int) -> None:
+        """Draws a fresh state in the memory of the old one."""
+        torch.manual_seed(seed)
+        self.model.load_state_dict(self.network().state_dict())
+        self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
+
+    def train(self, batch: Batch, rate: float) -> torch.Tensor:
+        """Trains one step."""
+        config: Any = self.experiment.optimizer
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss_of(*batch)
+        loss.backward()
+        if getattr(config, "clip_global_norm", 0):
+            nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_global_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * config.base_learning_rate
+        self.optimizer.step()
+        return loss
 
 
 def compiled(function: Any, settings: pytorch_settings.Settings) -> Any:

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+from benchmarks import pytorch_settings
+
 
 @dataclasses.dataclass(frozen=True)
 class Text:
@@ -40,6 +42,8 @@ class Flagship:
         empty where the timed program itself is checked.
       text: The shape of a translator's rows; None for images.
       tiny_text: In its place, to try the benchmark itself.
+      steps_per_call: Steps of one call of our program, as a run chooses on a CPU.
+      cpu_ways: PyTorch's ways to try on a CPU.
     """
 
     flags: tuple[str, ...]
@@ -54,6 +58,8 @@ class Flagship:
     check_flags: tuple[str, ...] = ()
     text: Text | None = None
     tiny_text: Text | None = None
+    steps_per_call: int = 1
+    cpu_ways: tuple[str, ...] = pytorch_settings.CPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,17 +156,23 @@ _GPT2_SMALL = Flagship(
     variants=("base", "attention_products", "latency_hiding", "no_triton_gemm"),
 )
 
+_SMALL_IMAGES = (
+    "--data=synthetic",
+    "--data.image_height=32",
+    "--data.image_width=32",
+    "--data.image_channels=3",
+    "--data.num_classes=10",
+    "--schedule=constant",
+    "--num_epochs=1000",
+)
+_ON_A_CPU = (
+    "--compute_dtype=float32",
+    "--task.augmentation.max_translation_pixels=0",
+    "--task.augmentation.flip=none",
+)
+
 _RECORD_NET = Flagship(
-    flags=(
-        "--experiment=cifar10_record",
-        "--data=synthetic",
-        "--data.image_height=32",
-        "--data.image_width=32",
-        "--data.image_channels=3",
-        "--data.num_classes=10",
-        "--schedule=constant",
-        "--num_epochs=1000",
-    ),
+    flags=("--experiment=cifar10_record", *_SMALL_IMAGES),
     batch=2000,
     tiny_flags=(
         "--data.image_height=16",
@@ -185,9 +197,56 @@ _RECORD_NET = Flagship(
 """An epoch is one step, so from the fourth step on the whitening's bias has no gradient, as in five
 of a run's eight epochs."""
 
+_DIGITS = Flagship(
+    flags=(
+        "--experiment=digits",
+        *_SMALL_IMAGES,
+        *_ON_A_CPU,
+        "--data.image_height=8",
+        "--data.image_width=8",
+        "--data.image_channels=1",
+        "--task.augmentation.max_scale_fraction=0",
+        "--optimizer.base_learning_rate=0.05",
+    ),
+    batch=64,
+    tiny_flags=(),
+    tiny_batch=16,
+    unit="images",
+    limit_per_second=None,
+    goal="on a CPU, 1.5 times PyTorch's",
+    pytorch=True,
+    variants=("base", "memory_kept"),
+    steps_per_call=32,
+    cpu_ways=pytorch_settings.CPU_SMALL,
+)
+
 FLAGSHIPS = {
     "gpt2_small": _GPT2_SMALL,
     "record_net": _RECORD_NET,
+    "record_net_float32": dataclasses.replace(
+        _RECORD_NET,
+        flags=(
+            *(*_RECORD_NET.flags, *_ON_A_CPU),
+            *("--optimizer=sgd", "--optimizer.base_learning_rate=0.5"),
+        ),
+        goal="on a CPU, 0.9 times PyTorch's",
+        pytorch=True,
+        variants=("base", "memory_kept"),
+        cpu_ways=pytorch_settings.CPU_IMAGES,
+    ),
+    "digits": _DIGITS,
+    "cifar10_resnet18": dataclasses.replace(
+        _DIGITS,
+        flags=(
+            *("--experiment=cifar10_resnet18", *_SMALL_IMAGES, *_ON_A_CPU),
+            *("--optimizer.reference_batch_size=0", "--optimizer.base_learning_rate=0.02"),
+        ),
+        batch=128,
+        tiny_flags=("--model.stage_sizes=1,1", "--model.stage_widths=16,32"),
+        goal="on a CPU, 0.9 times PyTorch's",
+        steps_per_call=1,
+        cpu_ways=pytorch_settings.CPU_IMAGES,
+    ),
     "resnet50": Flagship(
         flags=(
             "--experiment=imagenet_resnet50",

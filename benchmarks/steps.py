@@ -8,8 +8,8 @@ each way of `pytorch_settings`, and the process of the fastest stays. Rounds of 
 process alternate. Both sides start from the same parameters and the same batch, and must have the
 same first losses, or the ratio is not given. Data are made up and lie on the device, so the input
 path is not in it. `results/steps_MODEL_DEVICE.json` is written as figures come.
-`multi30k_transformer` is small enough for a CPU; of the others --tiny tries the benchmark itself
-there and says nothing about speed.
+`digits`, `cifar10_resnet18`, `record_net_float32` and `multi30k_transformer` are small enough for a
+CPU; of the others --tiny tries the benchmark itself there and says nothing about speed.
 """
 
 import argparse
@@ -137,7 +137,8 @@ def _pytorch(
     command = [sys.executable, "-m", "benchmarks.pytorch_steps", f"--model={arguments.model}"]
     command += [f"--steps={arguments.steps}", f"--check={folder}"]
     command += ["--tiny"] if arguments.tiny else []
-    ways = pytorch_settings.CPU if device_kind == "cpu" else pytorch_settings.GPU
+    flagship = step_settings.FLAGSHIPS[arguments.model]
+    ways = flagship.cpu_ways if device_kind == "cpu" else pytorch_settings.GPU
 
     def start(name: str) -> harness.Worker:
         return harness.Worker(

@@ -105,12 +105,12 @@ TABLES = {
     ),
     "pytorch_ways": Table(
         (
-            *("convolution_steps_*.json", "steps_*_cpu*.json"),
+            "steps_*_cpu*.json",
             *(f"{name}_pytorch*.json" for name in _TRIALS),
         ),
         each("benchmark | PyTorch | measured | ", pytorch_ways),
     ),
-    "cpu_steps": Table(("convolution_steps_*.json", "steps_*_cpu*.json"), each(STEPS_HEAD, steps)),
+    "cpu_steps": Table(("steps_*_cpu*.json",), each(STEPS_HEAD, steps)),
     "gpu_steps": Table(("steps_*_nvidia_*.json",), each(STEPS_HEAD, steps)),
     "record_mode": Table(
         ("record_*.json",),

@@ -7,7 +7,7 @@ from benchmarks.result_tables.result_files import Record
 
 
 def loop_overhead(name: str, record: Record) -> Iterator[list[str]]:
-    """Both settings of `benchmarks/loop_overhead.py`."""
+    """A row for each of the two settings."""
     for setting, facts in record.items():
         if isinstance(facts, dict) and "ratio_median" in facts:
             yield compared_row(name, record, setting, facts, 0)

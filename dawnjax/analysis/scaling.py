@@ -1,20 +1,13 @@
-"""How time to accuracy falls with more accelerators, and how steps fall with a larger batch."""
+"""Time to accuracy of a series of systems, against the number of accelerators."""
 
 import dataclasses
 import re
-import statistics
 from collections.abc import Iterable, Sequence
-
-import numpy as np
 
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.entry_tables import COMPILATION, mean_compile_seconds
-from dawnjax.errors import ConfigError
 from dawnjax.page.table import Column, Table, row_of
 from dawnjax.results.entries import Entry
-
-LEAST_BATCH_SIZES = 4
-"""Distinct batch sizes that a fit of two parameters needs: two more show whether it fits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,32 +34,6 @@ class ScalingPoint:
     gap_from_linear: float
     throughput_efficiency: float | None
     epochs_ratio: float | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CriticalBatchFit:
-    """The fit of S = Smin + Emin / B, for steps S to the target at batch size B.
-
-    Attributes:
-      critical_batch_size: Emin / Smin: twice the fewest steps and twice the fewest examples meet
-        there.
-      min_steps: Smin, steps at an unlimited batch size.
-      min_examples: Emin, examples at the smallest batch size.
-      low: Smallest critical batch size of the fits without one of the batch sizes.
-      high: Largest of them; None if one of those fits has no positive Smin.
-      relative_error: Root mean square of (fitted - S) / S.
-      batch_sizes: Those fitted, in their order.
-      extrapolated: Whether the critical batch size is outside of them.
-    """
-
-    critical_batch_size: float
-    min_steps: float
-    min_examples: float
-    low: float
-    high: float | None
-    relative_error: float
-    batch_sizes: tuple[float, ...]
-    extrapolated: bool
 
 
 def seconds_of(entry: Entry) -> float | None:
@@ -191,86 +158,3 @@ def scaling_table(groups: Iterable[Sequence[Entry]]) -> Table:
             *recipes,
         ),
     )
-
-
-def fit_critical_batch_size(
-    batch_sizes: Sequence[float], steps: Sequence[float]
-) -> CriticalBatchFit:
-    """Fits the steps to the target against the batch size.
-
-    (S / Smin - 1)(E / Emin - 1) = 1 with E = B S, that is S = Smin + Emin / B; least squares of the
-    relative errors, so that long and short runs weigh the same.
-
-    Source: S. McCandlish et al., "An Empirical Model of Large-Batch Training" (arXiv 1812.06162),
-    equations 2.11 and 2.12.
-
-    Args:
-      batch_sizes: Examples a step, one a trial; several trials of one size are welcome.
-      steps: Steps to the target, of the same trials.
-
-    Raises:
-      ConfigError: There are too few batch sizes, or the points do not follow the law.
-    """
-    if len(batch_sizes) != len(steps):
-        raise ConfigError(f"{len(batch_sizes)} batch sizes for {len(steps)} numbers of steps")
-    if any(value <= 0 for value in (*batch_sizes, *steps)):
-        raise ConfigError("batch sizes and steps must be above 0")
-    distinct = tuple(sorted(set(batch_sizes)))
-    if len(distinct) < LEAST_BATCH_SIZES:
-        raise ConfigError(
-            f"a critical batch size needs {LEAST_BATCH_SIZES} distinct batch sizes that reached "
-            f"the target; there are {len(distinct)}"
-        )
-    sizes, counts = np.asarray(batch_sizes, np.float64), np.asarray(steps, np.float64)
-    min_steps, min_examples = _fit(sizes, counts)
-    if min_examples <= 0:
-        raise ConfigError(
-            "steps do not fall with the batch size, so that there is no critical batch size: all "
-            "sizes here are above it, or the recipe is not tuned for each"
-        )
-    if min_steps <= 0:
-        raise ConfigError(
-            "steps fall in proportion to the batch size or faster, so that the critical batch size "
-            "is above all sizes here; add larger ones"
-        )
-    critical = min_examples / min_steps
-    partial_fits = [_fit(sizes[sizes != size], counts[sizes != size]) for size in distinct]
-    bounded = [e / s for s, e in partial_fits if s > 0]
-    fitted = min_steps + min_examples / sizes
-    return CriticalBatchFit(
-        critical_batch_size=critical,
-        min_steps=min_steps,
-        min_examples=min_examples,
-        low=max(0.0, min([critical, *bounded])),
-        high=max([critical, *bounded]) if len(bounded) == len(partial_fits) else None,
-        relative_error=float(np.sqrt(np.mean((fitted / counts - 1) ** 2))),
-        batch_sizes=distinct,
-        extrapolated=not distinct[0] <= critical <= distinct[-1],
-    )
-
-
-def batch_points(entries: Iterable[Entry], num_train_examples: int) -> list[tuple[int, float]]:
-    """Batch size and mean steps to the target of the entries whose trials all reached.
-
-    Args:
-      entries: Of one experiment at several batch sizes.
-      num_train_examples: Examples of an epoch.
-    """
-    points = []
-    for entry in entries:
-        epochs = [trial.epochs for trial in entry.trials]
-        known = [count for count in epochs if count is not None]
-        all_reached = all(trial.reached for trial in entry.trials)
-        if entry.global_batch_size and known and all_reached and len(known) == len(epochs):
-            steps = statistics.fmean(known) * num_train_examples / entry.global_batch_size
-            points.append((entry.global_batch_size, steps))
-    return sorted(points)
-
-
-def _fit(sizes: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
-    """Fits Smin and Emin by least squares of the relative errors."""
-    design = np.stack([1 / counts, 1 / (sizes * counts)], axis=1)
-    scale = np.abs(design).max(axis=0)
-    solution, *_ = np.linalg.lstsq(design / scale, np.ones(len(counts)), rcond=None)
-    min_steps, min_examples = solution / scale
-    return float(min_steps), float(min_examples)

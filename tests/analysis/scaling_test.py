@@ -1,21 +1,15 @@
 """Scaling and the critical batch size, from points whose law is known."""
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made_entries import entry_of, make_entry, make_trial, official_entries
 from official_figures import RESNET_1, RESNET_80
 
 from dawnjax.analysis.scaling import (
-    batch_points,
-    fit_critical_batch_size,
     scaling,
     scaling_table,
     seconds_of,
     series,
 )
-from dawnjax.errors import ConfigError
 from dawnjax.results.entries import Target
 
 
@@ -86,73 +80,3 @@ def test_official_scaling_of_resnet(test_data):
     assert large.throughput_efficiency == pytest.approx(28.042 / 80, abs=1e-5)
     assert large.epochs_ratio == pytest.approx(82 / 63)
     assert len(scaling_table(groups).rows) == sum(map(len, groups))
-
-
-def steps_at(batch, min_steps=1000.0, critical=4096.0):
-    # (S / Smin - 1)(E / Emin - 1) = 1 with E = B S and Emin = critical * Smin.
-    return min_steps * (1 + critical / batch)
-
-
-def test_fit_finds_the_law_that_made_the_points():
-    sizes = [256, 1024, 4096, 16384]
-    fit = fit_critical_batch_size(sizes, [steps_at(size) for size in sizes])
-    assert fit.critical_batch_size == pytest.approx(4096)
-    assert fit.min_steps == pytest.approx(1000)
-    assert fit.min_examples == pytest.approx(4096 * 1000)
-    assert fit.relative_error < 1e-9 and not fit.extrapolated
-    assert fit.low == pytest.approx(4096) and fit.high == pytest.approx(4096)
-    # At the critical size twice the fewest steps and twice the fewest examples are needed.
-    assert steps_at(4096) == pytest.approx(2 * fit.min_steps)
-    assert 4096 * steps_at(4096) == pytest.approx(2 * fit.min_examples)
-
-
-def test_fit_of_noisy_points_says_how_sure_it_is():
-    sizes = np.repeat([256, 512, 1024, 2048, 4096, 8192, 16384], 5)
-    noise = np.random.default_rng(0).normal(1.0, 0.03, size=len(sizes))
-    fit = fit_critical_batch_size(
-        sizes.tolist(), [steps_at(s) * e for s, e in zip(sizes, noise, strict=True)]
-    )
-    assert fit.critical_batch_size == pytest.approx(4096, rel=0.1)
-    assert fit.high is not None and fit.low <= fit.critical_batch_size <= fit.high
-    assert fit.relative_error == pytest.approx(0.03, rel=0.3)
-
-
-def test_fit_says_that_it_extrapolates():
-    sizes = [16, 32, 64, 128]
-    fit = fit_critical_batch_size(sizes, [steps_at(size) for size in sizes])
-    assert fit.extrapolated and fit.critical_batch_size == pytest.approx(4096)
-
-
-def test_fit_refuses_what_has_no_answer():
-    sizes = [256, 512, 1024, 2048]
-    with pytest.raises(ConfigError, match="needs 4 distinct batch sizes.*there are 3"):
-        fit_critical_batch_size([256, 512, 1024, 1024], [4.0, 3.0, 2.0, 2.0])
-    with pytest.raises(ConfigError, match="steps do not fall"):
-        fit_critical_batch_size(sizes, [10.0, 11.0, 12.0, 13.0])
-    with pytest.raises(ConfigError, match="add larger ones"):
-        fit_critical_batch_size(sizes, [800.0, 390.0, 180.0, 80.0])
-    with pytest.raises(ConfigError, match="above 0"):
-        fit_critical_batch_size(sizes, [1.0, 1.0, 1.0, 0.0])
-    with pytest.raises(ConfigError, match="2 batch sizes for 1"):
-        fit_critical_batch_size([1, 2], [1.0])
-
-
-@given(
-    st.floats(10, 1e5),
-    st.floats(64, 1e5),
-    st.lists(st.integers(4, 18), min_size=4, max_size=8, unique=True),
-)
-def test_fit_recovers_any_law(min_steps, critical, exponents):
-    sizes = [2**exponent for exponent in exponents]
-    if not min(sizes) / 10 <= critical <= 10 * max(sizes):
-        return
-    fit = fit_critical_batch_size(sizes, [steps_at(s, min_steps, critical) for s in sizes])
-    assert fit.critical_batch_size == pytest.approx(critical, rel=1e-3)
-
-
-def test_batch_points_leave_out_entries_with_failures():
-    entries = [
-        make_entry([make_trial(1.0, 2.0), make_trial(1.0, 4.0)], global_batch_size=100),
-        make_entry([make_trial(1.0, 2.0), make_trial(None)], global_batch_size=200),
-    ]
-    assert batch_points(entries, num_train_examples=1000) == [(100, 30.0)]
