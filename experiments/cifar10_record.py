@@ -11,7 +11,7 @@ one NVIDIA H200 nine seeds ended at a mean top-1 of 0.9063 after 1.05 s of train
 0.94.
 
 Source: Jordan 2024 (arXiv 2404.00498), and the later record with Muon, `airbench94_muon.py` in
-https://github.com/KellerJordan/cifar10-airbench, which says what each number is.
+https://github.com/KellerJordan/cifar10-airbench, which explains its numbers.
 """
 
 from dawnjax.config.experiment import (

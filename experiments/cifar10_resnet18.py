@@ -56,8 +56,8 @@ TECHNIQUES = (
     Technique("flip", ("--task.augmentation.flip=none",)),
     Technique("weight_decay", ("--optimizer.weight_decay=0",)),
     Technique("warm_up", ("--schedule.warmup_epochs=0",)),
-    # What normalization and ReLU cost, after figure 11 of Coleman et al. 2019; without them the
-    # network hardly learns.
+    # Removes normalization and ReLU to see their cost, as in figure 11 of Coleman et al. 2019;
+    # without them the network hardly learns.
     Technique("batch_norm", ("--model.normalizes=false",)),
     Technique("relu", ("--model.rectifies=false",)),
     # XLA's fusion of ops into one kernel; the same mathematics.

@@ -12,8 +12,8 @@ float16.
 Not yet measured on an accelerator. The source reaches 94 % on one A100. Half an epoch of a JPEG
 copy on two CPU cores, one seed, ended at 0.656; `cifar10_record` ended at 0.636.
 
-Source: `cifar10_speedrun.py` in https://github.com/hiverge/cifar10-speedrun, which says what each
-number is.
+Source: `cifar10_speedrun.py` in https://github.com/hiverge/cifar10-speedrun, which explains its
+numbers.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, Muon, Target, WarmupLinear

@@ -3,7 +3,7 @@
     dawnjax prepare --dataset=cifar10 --from=cifar-10-python.tar.gz --out=data/cifar10
     dawnjax train --experiment=cifar10_wide_resnet34 --data.data_dir=data/cifar10
 
-WRN-34-6: 17.5 epochs up to the peak rate, as many down, and 5 to next to nothing.
+WRN-34-6. The rate rises for 17.5 epochs, falls for as many, and ends with 5 epochs close to 0.
 
 Not yet measured: it needs an accelerator (an epoch is 655 TFLOP). The entry that this follows
 (eight V100) reached 94.03 % after 36 epochs and 174 s.
@@ -11,9 +11,9 @@ Not yet measured: it needs an accelerator (an epoch is 655 TFLOP). The entry tha
 Source: the entry `fastai_pytorch`, "Custom Wide Resnet", of
 https://github.com/stanford-futuredata/dawn-bench-entries, and `cifar10/dawn_submission` in
 https://github.com/fastai/imagenet-fast: 40 epochs, one eighth of them at the end, batches of 8 x
-128, rates 1.3 / 50 to 1.3, weight decay 2e-4. What differs there: 22 layers (no entry with 34 was
-found), momentum that cycles from 0.95 to 0.85, padding by reflection, rotation by up to 2 degrees,
-and changes of brightness, contrast and saturation by up to a quarter.
+128, rates 1.3 / 50 to 1.3, weight decay 2e-4. The source differs: it has 22 layers (no entry with
+34 was found), momentum that cycles from 0.95 to 0.85, padding by reflection, rotation by up to 2
+degrees, and changes of brightness, contrast and saturation by up to a quarter.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target

@@ -1,13 +1,13 @@
 """FineWeb: a Transformer of GPT-2's small size to a validation loss of 3.28 nats a token.
 
     dawnjax train --experiment=fineweb_gpt2_small --data.data_dir=data/fineweb10B
-    dawnjax plan --experiment=fineweb_gpt2_small --systems=h100_x8,v5e_8,v6e_8
+    dawnjax plan fineweb_gpt2_small --on=h100:8,v5e:8,v6e:8 --epochs=0.3
 
 12 layers of width 768 with rotary positions, normalized queries and keys, squared ReLU, zero
 projections, a soft cap, value embeddings, U-net skips, document masks, and a window that grows;
 Muon for the kernels, Adam for the rest. The data are shards of GPT-2 tokens, as llm.c's
-`dev/data/fineweb.py` writes them; the loss is that of the first 10,485,760 tokens to predict of
-the files with `val` in their names.
+`dev/data/fineweb.py` writes them. An evaluation takes the first 10,485,760 tokens to predict of the
+files with `val` in their names.
 
 Expected: not known. It has not been trained: neither the data nor the machines were at hand.
 

@@ -3,9 +3,9 @@
     dawnjax prepare --dataset=imagenet --from=ILSVRC2012 --out=data/imagenet
     dawnjax train --experiment=imagenet_resnet50_mlperf --data.data_dir=data/imagenet
 
-LARS with a peak rate of 25, five epochs of warm-up, then the square of what is left of 72 epochs
-down to 1e-4; label smoothing; the space-to-depth stem. `--weight_update_sharding` splits the
-optimizer's state and the update over the devices.
+LARS with a peak rate of 25 after five epochs of warm-up; the rate then falls with the square of the
+remaining part of 72 epochs, down to 1e-4. Label smoothing, and the space-to-depth stem.
+`--weight_update_sharding` splits the optimizer's state and the update over the devices.
 
 Not yet measured: it needs a slice of an accelerator pod and ImageNet.
 
@@ -46,8 +46,8 @@ EXPERIMENT = Experiment(
 )
 
 TECHNIQUES = (
-    # What normalization and ReLU cost, after figure 11 of Coleman et al. 2019; without them the
-    # network hardly learns.
+    # Removes normalization and ReLU to see their cost, as in figure 11 of Coleman et al. 2019;
+    # without them the network hardly learns.
     Technique("batch_norm", ("--model.normalizes=false",)),
     Technique("relu", ("--model.rectifies=false",)),
     # XLA's fusion of ops into one kernel; the same mathematics.

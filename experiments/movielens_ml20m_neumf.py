@@ -5,10 +5,10 @@
 
 64 factors and an MLP of 256, 256, 128, 64: 31,832,577 parameters with 138,493 users and 26,744
 items; Adam at 0.0005; four negatives beside each rating; HR@10 among 999 items that the user never
-rated. A step has 408 ratings, so 2,040 pairs; the reference's has 2,048. Here a rating stays in one
-step with its negatives; there all pairs of an epoch are shuffled.
+rated. A step has 408 ratings, so 2,040 pairs; a step of the reference has 2,048. Here a rating
+shares a step with its negatives; the reference shuffles all pairs of an epoch.
 
-Not yet measured: the data are not in DawnJAX, and their licence forbids to pass them on.
+Not yet measured: the licence of the data forbids passing them on, so DawnJAX has no copy.
 
 Source: mlcommons/training v0.5, `recommendation/pytorch`: `run_and_time.sh` for rate and batch,
 `ncf.py` for Adam's constants and 20 epochs; MLPerf Training v0.5, logs of `ncf`, for sizes and

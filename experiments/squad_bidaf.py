@@ -8,8 +8,8 @@
 2.6 million parameters and fixed GloVe vectors of 100 values; passages of 400 tokens or fewer in
 training, all questions of the development set in every evaluation.
 
-The paper reports F1 77.3 on the development and the test set, after 12 epochs of AdaDelta. It has
-not been trained at full size here; what was run stands in `docs/span_answering.md`.
+The paper reports F1 77.3 on the development and the test set, after 12 epochs of AdaDelta. Not yet
+trained at full size; `docs/span_answering.md` says what was run.
 
 Source: Seo et al. 2017 (arXiv 1611.01603), section 4.1 for the network, its dropout and the moving
 average of the weights; batch of 40, Adam at 0.001 with betas of 0.9 and gradients clipped to a norm

@@ -5,17 +5,17 @@
     dawnjax train --experiment=squad_qanet --data.data_dir=data/squad \\
       --data.word_vectors=glove.840B.300d.txt
 
-The network that was the fastest of DAWNBench's SQuAD entries for a year: no recurrence, so that a
-passage is read at once. Fixed GloVe vectors of 300 values; passages of 400 tokens or fewer in
+The network of the fastest of DAWNBench's SQuAD entries for a year: it has no recurrence, so it
+reads a passage in parallel. Fixed GloVe vectors of 300 values; passages of 400 tokens or fewer in
 training, all questions of the development set in every evaluation.
 
-The paper reports F1 82.7 on the development set after 150,000 steps without augmented data. It has
-not been trained at full size here; what was run stands in `docs/span_answering.md`.
+The paper reports F1 82.7 on the development set after 150,000 steps without augmented data. Not yet
+trained at full size; `docs/span_answering.md` says what was run.
 
 Source: Yu et al. 2018 (arXiv 1804.09541), section 4.1.1: the network, batches of 32, Adam with
 betas 0.8 and 0.999 and epsilon 1e-7, 1,000 steps of warm-up to a constant 0.001, a moving average
 of 0.9999, answers of 30 tokens or fewer. The paper's warm-up is logarithmic and this one linear;
-its L2 decay of 3e-7 is left out; gradients are clipped to a norm of 5, of which it does not speak.
+its L2 decay of 3e-7 is left out; gradients are clipped to a norm of 5, which it does not mention.
 """
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target

@@ -9,9 +9,9 @@
 62 source and 64 target tokens, 6.2 pairs in each; 64 rows, about 4,000 target tokens, a step,
 6,584 steps in all; greedy search; BLEU is sacreBLEU's, cased, on detokenized text.
 
-Not yet measured. It is meant for one GPU: its 16 epochs make about 3.2 PFLOP. The target was
-chosen before any run. An English sentence may have several German ones in this corpus and only one
-is the reference, which holds BLEU down.
+Not yet measured. It is meant for one GPU: its 16 epochs make about 3.2 PFLOP. The target was chosen
+before any run. An English sentence may have several German translations in this corpus, and only
+one of them is the reference, which lowers BLEU.
 
 Source: `multi30k_transformer`, changed where the corpus differs. It has 5.7 times as many pairs,
 about as many as IWSLT 2014, so it takes the width and batch of the model that fairseq trains there

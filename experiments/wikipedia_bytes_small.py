@@ -8,12 +8,12 @@
 
 4 layers of width 128 with rotary positions, normalized queries and keys, squared ReLU, zero
 projections, a soft cap, U-net skips and document masks: 852,226 parameters. Muon for the kernels,
-Adam for the rest; 400 steps of 8 rows of 256 bytes. The loss is that of the first 65,536 tokens to
+Adam for the rest; 400 steps of 8 rows of 256 bytes. An evaluation takes the first 65,536 tokens to
 predict.
 
-The target is PyTorch's, fixed before DawnJAX was trained to one: three seeds of a script with the
+The target is PyTorch's, fixed before DawnJAX was trained to it: three seeds of a script with the
 same network, recipe and evaluations (`benchmarks/pytorch_language_model.py`, seeds 1000 to 1002)
-came to 2.371 to 2.380 bits a byte. The rates were chosen from three trials of DawnJAX and two of
+ended at 2.371 to 2.380 bits a byte. The rates were chosen from three trials of DawnJAX and two of
 the script.
 
 Expected: on 2 cores of an Intel Xeon virtual machine 3 of 3 seeds reached it at the last step,

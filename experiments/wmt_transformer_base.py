@@ -15,7 +15,7 @@ and not comparable with sacreBLEU.
 
 Source: Vaswani et al. 2017 (arXiv 1706.03762), sections 5 and 6.1 (the peak rate is (512 x 4000)
 ** -0.5). The target is MLPerf v0.5's value, but not its metric: there it is uncased BLEU by the
-reference's own tokenizer, here the stricter cased sacreBLEU 13a. Do not compare times to both.
+reference's own tokenizer, here the stricter cased sacreBLEU 13a. Times to the two do not compare.
 """
 
 from dawnjax.config.experiment import (

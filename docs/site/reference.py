@@ -20,7 +20,7 @@ from dawnjax.runs.summary import RunResult
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that are made from the code."""
+    """Add the pages that are made from the code."""
     pages = {"commands": commands(), "result": result(), "exit_statuses": exit_statuses()}
     for name, lines in pages.items():
         text = "\n".join(lines) + "\n"
@@ -39,7 +39,7 @@ def commands() -> Iterator[str]:
 
 
 def help_of(command: object, arguments: list[str]) -> str:
-    """What a command's `--help` prints."""
+    """Text that a command's `--help` prints."""
     printed = io.StringIO()
     try:
         with redirect_stdout(printed):
@@ -60,7 +60,7 @@ def result() -> Iterator[str]:
 
 
 def exit_statuses() -> Iterator[str]:
-    """What each exit status says."""
+    """Meaning of each exit status."""
     yield "# Exit statuses\n\n| status | meaning |\n|---|---|"
     texts = attribute_docs(ExitStatus)
     for status in ExitStatus:
