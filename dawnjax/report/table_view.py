@@ -241,7 +241,7 @@ def view(
 ) -> TableView:
     """Makes the view of a table.
 
-    Columns `X_low` and `X_high` are shown as the interval of `X`; the columns that tell entries
+    Columns `X_low`, `X_high` and `X_ends` are shown below `X`; the columns that tell entries
     apart as one, the entry's label over its source. Compilation is left out where none is known.
 
     Args:
@@ -256,7 +256,7 @@ def view(
     identity = [column.name for column in WHAT]
     keyed = entries if all(name in by_name for name in identity) else None
     intervals = {name for name in by_name if f"{name}_low" in by_name and f"{name}_high" in by_name}
-    hidden = {f"{name}{end}" for name in intervals for end in ("_low", "_high")}
+    hidden = {f"{name}{end}" for name in intervals for end in ("_low", "_high", "_ends")}
     hidden |= set(identity) if keyed is not None else set()
     records = [record for record in records_of(table) if keep is None or keep(record)]
     if all(record.get(COMPILATION.name) is None for record in records):
@@ -401,9 +401,13 @@ def with_labels(
 
 
 def interval(record: Mapping[str, Cell], name: str, column: Column) -> str:
-    """The interval of a column in words; empty where a row has none."""
+    """Ends of a column in words, such as `1.02 to 1.10`; empty where a row has none.
+
+    What the ends are stands before them unless it is a 95 % interval: `range of 3: 1.02 to 1.10`.
+    """
     low, high = record[f"{name}_low"], record[f"{name}_high"]
     if not isinstance(low, int | float):
         return ""
-    upper = shown(high, column).text if isinstance(high, int | float) else "no bound"
-    return f"{shown(low, column).text} to {upper}"
+    kind = record.get(f"{name}_ends")
+    before = "" if kind in (None, "95 %") else f"{kind}: "
+    return f"{before}{shown(low, column).text} to {shown(high, column).text}"

@@ -49,8 +49,9 @@ class Study:
       first_seed: Seed of the first trial.
       order_seed: Seed of the order in which trials run.
       looks: How often a study of several arms looks at its trials, evenly, the last time at its
-        end. An arm that is told apart from the first at a look gets no more trials. The levels are
-        those of group-sequential bounds (`stopping`), so that looking makes no more false verdicts.
+        end. An arm that differs from the first at a look gets no more trials. The levels are those
+        of group-sequential bounds (`statistics.looks`), so that looking makes no more false
+        verdicts.
       flags: Flags of every trial, such as `--max_steps=100`.
     """
 
@@ -135,7 +136,7 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
         if first.folder == second.folder:
             raise ConfigError(f"two arms would share a folder: {first.name!r} and {second.name!r}")
     if study.looks > 1 and len(arms) == 1:
-        raise ConfigError(f"looks={study.looks}: a study of one arm has nothing to tell apart")
+        raise ConfigError(f"looks={study.looks}: a study of one arm has nothing to compare")
     if len(arms) * study.seeds > MOST_TRIALS:
         raise ConfigError(f"{len(arms)} arms of {study.seeds} seeds pass {MOST_TRIALS:,} trials")
     return arms
@@ -254,9 +255,20 @@ class StudyFolder:
             known = {field.name for field in dataclasses.fields(Study)}
             if not set(record["study"]) <= known:
                 raise ValueError("it has fields that no study has")
-        except (OSError, ValueError, RecursionError) as error:
+            for count, level in record.get("looks_made", []):
+                if not (isinstance(count, int) and count > 0 and 0 < level <= 1):
+                    raise ValueError("its looks are no numbers of trials and levels")
+        except (OSError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"{self.file}: {error}; restore it or choose another --out") from None
         return record
+
+    def looks_made(self) -> list[list[float]]:
+        """Looks at the study so far: trials of each arm, and level.
+
+        Raises:
+          ConfigError: As `read` does.
+        """
+        return (self.read() or {}).get("looks_made", [])
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -8,12 +8,12 @@ from typing import Any
 
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.stability import expected_time_rows
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.limits import check_fields
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import Arm, Study, StudyFolder, Trial
+from dawnjax.study.looks import Row
 
 
 def read_trial(trial: Trial, out: Path) -> OurRun | None:
@@ -40,16 +40,26 @@ def is_over(run: OurRun | None) -> bool:
     return run is not None and run.result.status in (*FINAL_STATUSES, "failed")
 
 
-def row_of(run: OurRun) -> tuple[float, float] | None:
-    """How long a trial ran in seconds, and 1 if it reached; None if its clock never started."""
-    times = [run.result.time_to_accuracy_seconds]
-    rows = expected_time_rows(times, [run.spent.seconds])
-    return None if rows is None else (float(rows[0, 0]), float(rows[0, 1]))
+def row_of(run: OurRun) -> Row | None:
+    """Time and success of a trial; None if its clock never started."""
+    result, spent = run.result, run.spent.seconds
+    reached = result.time_to_accuracy_seconds is not None
+    seconds = result.time_to_accuracy_seconds if reached else spent
+    return None if seconds is None else Row(seconds, reached, tuple(result.first_losses))
 
 
-def record_of(study: dict[str, Any], arms: tuple[Arm, ...]) -> dict[str, Any]:
-    """What `study.json` holds: enough to read the study without its experiment's code."""
-    return {"schema_version": 1, "study": study, "arms": [arm._asdict() for arm in arms]}
+def record_of(
+    study: dict[str, Any], arms: tuple[Arm, ...], looks_made: list[list[float]] | None = None
+) -> dict[str, Any]:
+    """Content of `study.json`: enough to read the study without its experiment's code.
+
+    Args:
+      study: The study as JSON.
+      arms: Its arms.
+      looks_made: The looks at it so far (`looks.looks_made`).
+    """
+    record = {"schema_version": 1, "study": study, "arms": [arm._asdict() for arm in arms]}
+    return {**record, "looks_made": looks_made or []}
 
 
 def read_study(path: Path) -> tuple[Study, tuple[Arm, ...]] | None:
