@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
-from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
-from dawnjax.analysis.stability import stability_of
 from dawnjax.page.table import Cell, Column, Table, row_of
 from dawnjax.results.entries import Entry
 from dawnjax.results.trial_summary import Summary
+from dawnjax.statistics.interval import FEWEST_TRIALS, Interval
+from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
+from dawnjax.statistics.stability import stability_of
 
 NOT_REACHED = "not reached"
 
@@ -128,8 +129,8 @@ def overview_table(entries: Iterable[Entry]) -> Table:
 def stability_table(entries: Iterable[Entry]) -> Table:
     """Table of fraction reached, mean, CV and expected time of each entry, with 95 % intervals.
 
-    An entry of one trial has no variation: its cells are empty. So are the ends of intervals of
-    fewer than `FEWEST_TRIALS`.
+    An entry of one trial has no variation: its cells are empty. Fewer than `FEWEST_TRIALS` trials
+    have their range in place of the mean's interval, and `mean_seconds_ends` says so.
     """
     rows = []
     for entry, summary in summaries(entries):
@@ -144,7 +145,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
                 summary.reached,
                 *_interval(stability.reached, summary.reached / summary.trials),
                 *_interval(stability.mean_seconds, summary.mean_seconds or NOT_REACHED),
-                *_interval(stability.cv, summary.cv),
+                summary.cv,
                 *_interval(stability.expected_seconds, summary.expected_seconds),
                 mean_compile_seconds(entry),
                 any(trial.interrupted for trial in entry.trials),
@@ -159,7 +160,7 @@ def stability_table(entries: Iterable[Entry]) -> Table:
             Column("reached", "reached", kind="integer"),
             *_interval_columns("reached_fraction", "fraction reached", "", "fraction"),
             *_interval_columns("mean_seconds", "mean time to accuracy", "s", "number"),
-            *_interval_columns("cv", "coefficient of variation", "", "fraction"),
+            Column("cv", "coefficient of variation", kind="fraction"),
             *_interval_columns("expected_seconds", "expected time to accuracy", "s", "number"),
             COMPILATION,
             Column("interrupted", "has interrupted trials", kind="flag"),
@@ -169,13 +170,11 @@ def stability_table(entries: Iterable[Entry]) -> Table:
             "Coefficient of variation: population standard deviation over mean, of the trials that "
             "reached.",
             "Expected time: time of all trials over the number that reached. It has an interval "
-            "only where some did not reach: what a failure costs is not known otherwise, and the "
-            "interval would be the mean's. Of 5 trials that reach in 80 % of cases that would hold "
-            "the truth 65 times of 100; the intervals that are given hold it 94 times or more.",
-            "95 % intervals: Wilson's for the fraction, BCa bootstrap over trials for the others. "
-            "Those are too short for few trials: of 5 trials with normal times, the mean's holds "
-            "the truth 84 times of 100, the CV's 60; of 20 trials 92 and 88. Of fewer than "
-            f"{FEWEST_TRIALS} there is none.",
+            f"from {FEWEST_WITH_FAILURES} trials on where some did not reach. Where all reached, "
+            "what a failure costs is not known, and the mean's interval stands for trials that "
+            "reach.",
+            "95 % intervals: Wilson's for the fraction, t intervals of the logarithm for the "
+            f"others. Of fewer than {FEWEST_TRIALS} trials the ends are their range.",
         ),
     )
 
@@ -231,12 +230,13 @@ def warnings_table(entries: Iterable[Entry]) -> Table:
 def _interval_columns(name: str, label: str, unit: str, kind: str) -> tuple[Column, ...]:
     return (
         Column(name, label, unit, kind),
-        Column(f"{name}_low", f"{label}, 95 % from", unit, kind),
-        Column(f"{name}_high", f"{label}, 95 % to", unit, kind),
+        Column(f"{name}_low", f"{label}, from", unit, kind),
+        Column(f"{name}_high", f"{label}, to", unit, kind),
+        Column(f"{name}_ends", f"{label}, the ends are"),
     )
 
 
-def _interval(interval: Interval | None, value: Cell) -> tuple[Cell, Cell, Cell]:
-    if interval is None or interval.low is None:
-        return value, None, None
-    return value, interval.low, "no bound" if interval.high is None else interval.high
+def _interval(interval: Interval | None, value: Cell) -> tuple[Cell, Cell, Cell, Cell]:
+    if interval is None:
+        return value, None, None, None
+    return value, interval.low, interval.high, interval.ends or None

@@ -1,10 +1,10 @@
-"""A run's quality on another labelled set beside that on its own: the drop, and how sure it is."""
+"""Drop of a run's quality from its own labelled set to another, with its interval."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from dawnjax.analysis.resampling import wilson
+from dawnjax.statistics import proportions
 from dawnjax.tasks.metric import Metric
 
 
@@ -38,37 +38,11 @@ def drops(
         drop["value"] = values[0] - values[1]
         if metric.is_proportion:
             counts = [(round(side[0][name] * side[1]), side[1]) for side in (better, worse)]
-            drop["interval_95"] = difference_interval(*counts[0], *counts[1])
+            interval = proportions.difference(*counts[0], *counts[1])
+            drop["interval_95"] = [interval.low, interval.high]
         else:
             drop["reason"] = (
                 f"{metric.title} of two sets differs with their examples alone: compare runs on "
                 "one set"
             )
     return result
-
-
-def difference_interval(
-    first: int, first_trials: int, second: int, second_trials: int
-) -> list[float]:
-    """The 95 % interval of the difference of two independent proportions, [low, high].
-
-    With p - q the difference and (l, u) the score interval of each, it reaches
-    sqrt((p - l_p)^2 + (u_q - q)^2) down and sqrt((u_p - p)^2 + (q - l_q)^2) up.
-
-    Args:
-      first: Successes of the first.
-      first_trials: Its trials.
-      second: Successes of the second.
-      second_trials: Its trials.
-
-    Source: R. G. Newcombe, "Interval estimation for the difference between independent
-    proportions", Statistics in Medicine 17 (1998), method 10.
-    """
-    p, q = wilson(first, first_trials), wilson(second, second_trials)
-    # A proportion has both bounds.
-    assert p.low is not None and p.high is not None
-    assert q.low is not None and q.high is not None
-    difference = p.value - q.value
-    down = math.hypot(p.value - p.low, q.high - q.value)
-    up = math.hypot(p.high - p.value, q.value - q.low)
-    return [difference - down, difference + up]

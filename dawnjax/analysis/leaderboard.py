@@ -7,28 +7,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dawnjax.analysis.comparison import told_apart
 from dawnjax.analysis.cost import PRICES, Price, parse_date, training_cost
 from dawnjax.analysis.entry_tables import COMPILATION, NOT_REACHED, mean_compile_seconds
-from dawnjax.analysis.resampling import FEWEST_TRIALS, Interval
-from dawnjax.analysis.stability import expected_time_rows, stability_of
 from dawnjax.errors import ConfigError
 from dawnjax.page.table import Column, Table, row_of
 from dawnjax.results.entries import Entry, Target, reaches
+from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
+from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample, time_interval
+from dawnjax.statistics.verdict import holm, p_different
 
 ORDERS = ("time", "cost")
 
-MOST_COMPARED = 60
-"""Entries of enough trials on a leaderboard whose ranks are told apart: each with each."""
+MOST_COMPARED = 200
+"""Entries of a leaderboard that are compared each with each."""
 
 RULE = (
     "Ranks order the estimates. A range below a rank holds the places that the entry might have. "
-    f"Two entries are told apart if both have {FEWEST_TRIALS} trials or more and the 95 % interval "
-    "of the ratio of their expected times (or costs) leaves out 1. The interval below a time is "
-    "that of the mean if all trials reached the target, and else that of the expected time. Fewer "
-    f"than {FEWEST_TRIALS} trials have no interval, and an MLPerf score has none."
+    "An entry is certainly before another where both have enough trials and their expected times "
+    "(or costs) differ; all such claims of a leaderboard hold together in 95 % of cases (Holm). "
+    "The interval below a time is that of the mean if all trials reached the target, and else that "
+    f"of the expected time. Fewer than {FEWEST_TRIALS} trials ({FEWEST_WITH_FAILURES} where some "
+    "did not reach) have no interval, only their range, and an MLPerf score has none."
 )
-"""When ranks are told apart, and which intervals there are."""
+"""When ranks are certain, and which intervals there are."""
 
 
 class _Row(NamedTuple):
@@ -154,8 +155,8 @@ def leaderboard(
         notes.append(RULE)
         if (None, None) in spans:
             notes.append(
-                f"More than {MOST_COMPARED} entries have enough trials to be compared each with "
-                "each: no ranks are told apart."
+                f"More than {MOST_COMPARED} entries are too many to be compared each with each: no "
+                "rank has a range."
             )
     if until is not None:
         notes.append(f"Entries dated up to {until}.")
@@ -186,8 +187,9 @@ def leaderboard(
         Column("target", "target"),
         Column("trials", "trials", kind="integer"),
         Column("seconds", quantity, "s", "number"),
-        Column("seconds_low", f"{quantity}, 95 % from", "s", "number"),
-        Column("seconds_high", f"{quantity}, 95 % to", "s", "number"),
+        Column("seconds_low", f"{quantity}, from", "s", "number"),
+        Column("seconds_high", f"{quantity}, to", "s", "number"),
+        Column("seconds_ends", f"{quantity}, the ends are"),
         COMPILATION,
         Column("cost_usd", cost, "USD", "number"),
         Column("price_source", "price"),
@@ -220,55 +222,42 @@ def _inferred(entry: Entry) -> str:
 
 
 def _interval(entry: Entry) -> Interval | None:
-    """The interval of the time that ranks an entry: of the expected time, or of the mean.
-
-    The mean is the expected time where all trials reached. An MLPerf score has none.
-    """
-    if entry.suite == "mlperf_training":
-        return None
-    stability = stability_of(
-        [trial.time_to_accuracy_seconds for trial in entry.trials],
-        [trial.total_seconds for trial in entry.trials],
-    )
-    all_reached = all(trial.reached for trial in entry.trials)
-    return stability.mean_seconds if all_reached else stability.expected_seconds
+    """Interval of the time that ranks an entry; an MLPerf score has none."""
+    sample = None if entry.suite == "mlperf_training" else entry.sample
+    return None if sample is None else time_interval(sample)
 
 
-def _amounts(row: _Row, by: str) -> np.ndarray | None:
-    """What each trial took, in seconds or USD, and 1 if it reached; None if not known."""
+def _amounts(row: _Row, by: str) -> Sample | None:
+    """Trials of an entry in seconds or USD; None if not known."""
     trials = row.entry.trials
-    costs = [trial.cost_usd for trial in trials]
-    if by == "cost" and trials and None not in costs:
-        return np.array([(trial.cost_usd, trial.reached) for trial in trials], np.float64)
-    rows = expected_time_rows(
-        [trial.time_to_accuracy_seconds for trial in trials],
-        [trial.total_seconds for trial in trials],
-    )
-    if by == "cost" and rows is not None and row.cost is not None and row.seconds:
-        rows[:, 0] *= row.cost / row.seconds
-    return rows
+    sample = row.entry.sample
+    if by == "time":
+        return sample
+    costs = [trial.cost_usd for trial in trials if trial.cost_usd is not None]
+    if trials and len(costs) == len(trials):
+        return Sample(np.array(costs), np.array([trial.reached for trial in trials]))
+    if sample is not None and row.cost is not None and row.seconds:
+        return Sample(sample.amounts * row.cost / row.seconds, sample.reached)
+    return sample
 
 
-def _spans(amounts: Sequence[np.ndarray | None]) -> list[tuple[int | None, int | None]]:
-    """First and last rank that each ranked entry might have; None where too many would be compared.
-
-    Entries before it that are told apart from it stay before it, those after it stay after it.
-    """
-    if sum(rows is not None and len(rows) >= FEWEST_TRIALS for rows in amounts) > MOST_COMPARED:
-        return [(None, None)] * len(amounts)
-    spans = [[1, len(amounts)] for _ in amounts]
-    for (place, first), (after, second) in itertools.combinations(enumerate(amounts), 2):
-        if told_apart(first, second):
+def _spans(samples: Sequence[Sample | None]) -> list[tuple[int | None, int | None]]:
+    """First and last rank that each ranked entry might have; None where too many are ranked."""
+    if len(samples) > MOST_COMPARED:
+        return [(None, None)] * len(samples)
+    spans = [[1, len(samples)] for _ in samples]
+    tested = [
+        (before, after, p_different(first, second))
+        for (before, first), (after, second) in itertools.combinations(enumerate(samples), 2)
+        if first is not None and second is not None
+        if min(len(first), len(second)) >= FEWEST_TRIALS
+    ]
+    levels = holm([p_value for *_, p_value in tested], lambda left: ALPHA / left)
+    for (before, after, p_value), level in zip(tested, levels, strict=True):
+        if p_value <= level:
             spans[after][0] += 1
-            spans[place][1] -= 1
+            spans[before][1] -= 1
     return [(first, last) for first, last in spans]
-
-
-def _upper(interval: Interval | None) -> float | str | None:
-    """Upper end of an interval, `no bound` where it has none; None where there is no interval."""
-    if interval is None or interval.low is None:
-        return None
-    return "no bound" if interval.high is None else interval.high
 
 
 def _inference_row(entry: Entry, prices: Sequence[Price]) -> _Row:
@@ -309,7 +298,8 @@ def _cells(
         rank_from=span[0],
         rank_to=span[1],
         seconds_low=row.interval and row.interval.low,
-        seconds_high=_upper(row.interval),
+        seconds_high=row.interval and row.interval.high,
+        seconds_ends=row.interval.ends or None if row.interval else None,
         hardware=entry.hardware or entry.system,
         target=target_words(entry.target),
         trials=len(entry.trials) if entry.kind == "training" else None,

@@ -96,7 +96,7 @@ class Entries(tuple[Entry, ...]):
                 }
                 if rows == "trial":
                     cells = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial)}
-                    del cells["evaluations"]
+                    del cells["evaluations"], cells["first_losses"]
                     flat.append({**row, **cells})
                 else:
                     flat += [{**row, **dataclasses.asdict(line)} for line in trial.evaluations]

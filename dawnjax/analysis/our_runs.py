@@ -7,7 +7,9 @@ change the time. Nothing else is ever mixed.
 """
 
 import array
+import itertools
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -386,6 +388,8 @@ def _trial(run: OurRun, metric: str) -> Trial:
         epochs=result.epochs if result.epochs_to_target is None else result.epochs_to_target,
         status=result.status,
         seed=result.seed,
+        # JSON has no NaN: an entry holds the losses before the first that is not finite.
+        first_losses=tuple(itertools.takewhile(math.isfinite, result.first_losses)),
         interrupted=result.interruptions > 0,
         compile_seconds=result.compile_seconds_before_run_start,
         compile_cache=result.compiled,

@@ -12,8 +12,8 @@ from dawnjax.page.table import of_words
 from dawnjax.page.words import rounded
 
 if TYPE_CHECKING:
+    from dawnjax.statistics.verdict import Verdict
     from dawnjax.study.sides import Side
-    from dawnjax.study.verdict import Verdict
 
 MOST_FIELDS = 20
 """Changed fields in the text; the JSON has all."""
@@ -25,15 +25,20 @@ Compares the times to accuracy of A and B, and says what changed. Each is a run 
 of runs that differ in their seed, a .jsonl file of entries or official results; PATH#SOURCE chooses
 one of several entries.
 
-The verdict is one of four words, for B beside A:
+The verdict is one word, for B beside A:
 
-  equivalent  the 90 % interval of the ratio of expected times lies within the margin
-  faster      else: the 95 % interval lies below 1
-  slower      else: the 95 % interval lies above 1
-  undecided   else, and with fewer than 5 trials of each (20 where some did not reach the target)
+  equivalent            the 90 % interval of the ratio of expected times lies within the margin
+  faster                else: the 95 % interval lies below 1
+  slower                else: the 95 % interval lies above 1
+  only_first_reached    B never reached its target and A did, by Fisher's test at 5 %
+  only_second_reached   A never reached its target and B did
+  undecided             else, and with fewer than 5 trials of each (20 where some did not reach)
+
+Trials of the same seeds with the same first losses are compared as pairs.
 
 With --fail_if_slower_by the exit status is 0 only where the 95 % interval excludes that B is slower
-by that fraction or more, 6 where B is slower, and 7 where that is not decided.
+by that fraction or more, 6 where B is slower or never reached, and 7 where that is not decided. To
+add trials and compare again is a second look: the output says how many verdicts are false then.
 """
 
 
@@ -60,7 +65,8 @@ def main(argv: list[str]) -> int:
     if not 0 < margin < 1:
         raise ConfigError(f"--{flag}={margin:g} must lie between 0 and 1, such as 0.05")
     # Imported here so that --help does without them.
-    from dawnjax.study import changes, sides, verdict
+    from dawnjax.statistics import verdict
+    from dawnjax.study import changes, sides
 
     first, second = (sides.read_side(path) for path in paths)
     if first.entry.target != second.entry.target:
@@ -69,7 +75,7 @@ def main(argv: list[str]) -> int:
             f"A was trained to {names[0]} and B to {names[1]}: times to different targets are not "
             "compared"
         )
-    judged = verdict.judge(first.rows, second.rows, margin)
+    judged = verdict.judge(first.sample, second.sample, margin)
     is_same, mathematics = changes.same_mathematics(first, second)
     told = {
         "a": _side_json(first),
@@ -78,8 +84,8 @@ def main(argv: list[str]) -> int:
         "same_mathematics": is_same,
         "mathematics": mathematics,
         "changed_fields": changes.changed_fields(first, second),
-        "changes": [dataclasses.asdict(row) for row in changes.changes(first, second)],
-        "step_parts": [dataclasses.asdict(row) for row in changes.step_parts(first, second)],
+        "changes": [row.to_json() for row in changes.changes(first, second)],
+        "step_parts": [row.to_json() for row in changes.step_parts(first, second)],
         "ops": [dataclasses.asdict(row) for row in changes.op_changes(first, second)],
     }
     if flag_values["json"].value:
@@ -92,13 +98,10 @@ def main(argv: list[str]) -> int:
 def _gate(judged: "Verdict") -> ExitStatus:
     if judged.is_slower_excluded:
         return ExitStatus.DONE
-    is_slower = judged.low is not None and judged.low > 1
-    return ExitStatus.SLOWER if is_slower else ExitStatus.UNDECIDED
+    return ExitStatus.SLOWER if judged.is_slower else ExitStatus.UNDECIDED
 
 
 def _side_json(side: "Side") -> dict[str, Any]:
-    from dawnjax.study.verdict import expected_seconds
-
     entry = side.entry
     return {
         "given": side.given,
@@ -107,7 +110,7 @@ def _side_json(side: "Side") -> dict[str, Any]:
         "system": entry.system,
         "trials": len(entry.trials),
         "reached": sum(trial.reached for trial in entry.trials),
-        "expected_seconds": expected_seconds(side.rows),
+        "expected_seconds": side.sample.expected,
         "warnings": list(entry.warnings),
     }
 
@@ -147,16 +150,20 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
 
 
 def _verdict_line(judged: "Verdict") -> str:
-    ends = "" if judged.low is None else f" (95 % {judged.low:.3f} to {judged.high:.3f})"
-    ratio = "" if judged.ratio is None else f"; B takes {judged.ratio:.3f} of A's time{ends}"
-    line = f"B is {judged.word}" if judged.word != "undecided" else "undecided"
-    more = judged.more_trials
-    wanted = f"; about {more} more trials each may decide" if more else ""
-    return f"{line}: {judged.why}{ratio}{wanted}"
+    ratio = ""
+    if judged.ratio is not None:
+        ends = judged.ratio.ends_text()
+        kind = "95 % " if judged.ratio.level is not None else ""
+        ratio = f"; B takes {judged.ratio.value:.3f} of A's time"
+        ratio += f" ({kind}{ends})" if ends else ""
+    subject = "B is " if judged.word in ("faster", "slower", "equivalent") else ""
+    advice = judged.advice.text() if judged.advice else ""
+    return f"{subject}{judged.word}: {judged.why}{ratio}" + (f"; {advice}" if advice else "")
 
 
 def _row(change: "dict[str, Any]") -> list[str]:
     figures = [change["first"], change["second"], change["ratio"]]
     cells = ["-" if figure is None else rounded(figure) for figure in figures]
     ends = "" if change["low"] is None else f"{change['low']:.3f} to {change['high']:.3f}"
-    return [change["name"], *cells, ends]
+    kind = "" if change["ends"] in ("", "95 %") else f"{change['ends']}: "
+    return [change["name"], *cells, kind + ends]

@@ -17,7 +17,7 @@ from dawnjax.config.flag_tree import FlagTree
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.limits import check_fields
 from dawnjax.page import words
-from dawnjax.study.design import Arm, Study, StudyFolder, Trial, arms_of, trials_of
+from dawnjax.study.design import Arm, Look, Study, StudyFolder, Trial, arms_of, trials_of
 
 if TYPE_CHECKING:
     from dawnjax.study.figures import ArmFigures
@@ -48,6 +48,7 @@ def main(argv: list[str]) -> int:
     asked = _parse(argv)
     folder = StudyFolder(asked.out)
     folder.refuse_other(asked.study)
+    earlier = folder.looks_made()
     name = asked.study.experiment
     arms = arms_of(asked.study, load_techniques(name), load_experiment(name))
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
@@ -63,17 +64,17 @@ def main(argv: list[str]) -> int:
     if asked.trial is not None:
         if not 0 <= asked.trial < len(trials):
             raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
-        folder.write(asked.study, arms)
+        folder.write(asked.study, arms, earlier)
         flags = (*asked.study.flags, *asked.process_flags)
         study = dataclasses.replace(asked.study, flags=flags)
         return run_trial(study, trials[asked.trial], asked.out)
-    folder.write(asked.study, arms)
+    folder.write(asked.study, arms, earlier)
     if asked.runner:
         return _hand_out(asked, len(trials))
     if asked.slots > 1:
         _run_side_by_side(asked, trials)
     with folder.locked():
-        return _run(asked, arms, trials)
+        return _run(asked, arms, trials, earlier)
 
 
 def _run_side_by_side(asked: "_Asked", trials: tuple[Trial, ...]) -> None:
@@ -216,11 +217,17 @@ def _study_of_file(name: str) -> Study:
     return study
 
 
-def _run(asked: _Asked, arms: tuple[Arm, ...], trials: tuple[Trial, ...]) -> int:
+def _run(
+    asked: _Asked,
+    arms: tuple[Arm, ...],
+    trials: tuple[Trial, ...],
+    earlier: "list[Look]",
+) -> int:
     """Runs what is left of the study, showing how far it is; writes its result after each trial."""
     from rich.console import Console
 
     from dawnjax.study.figures import figures
+    from dawnjax.study.looks import Looks, cost_of_looks, looks_made
     from dawnjax.study.reading import is_over
     from dawnjax.study.trials import run_all
 
@@ -248,16 +255,21 @@ def _run(asked: _Asked, arms: tuple[Arm, ...], trials: tuple[Trial, ...]) -> int
             console.print(_line(done, total, trial, run, why), markup=False, soft_wrap=True)
             rows = figures(asked.study, arms, runs, asked.out)
             estimate = _estimate(next((row for row in rows if row.arm == trial.arm.name), rows[0]))
-            _write_result(asked, rows)
+            _write_result(asked, rows, None)
     rows = figures(asked.study, arms, runs, asked.out)
-    result = _write_result(asked, rows)
-    print(json.dumps(result, indent=1) if asked.prints_json else _text(asked.study, rows))
+    cost = None
+    if len(arms) > 1:
+        made = looks_made(earlier, Looks(asked.study))
+        StudyFolder(asked.out).write(asked.study, arms, made)
+        cost = cost_of_looks(made, len(arms) - 1)
+    result = _write_result(asked, rows, cost)
+    print(json.dumps(result, indent=1) if asked.prints_json else _text(asked.study, rows, cost))
     print(f"result: {asked.out / 'result.json'}", file=sys.stderr)
     return ExitStatus.FAILED if failed else ExitStatus.DONE
 
 
 def _line(done: int, total: int, trial: Trial, run: Any, why: str) -> str:
-    """What is said of a trial that is over."""
+    """Line on a trial that is over."""
     said = f"failed: {why}"
     if run is not None and not why:
         seconds = run.result.time_to_accuracy_seconds
@@ -276,30 +288,33 @@ def _estimate(row: "ArmFigures") -> str:
     )
 
 
-def _write_result(asked: _Asked, rows: "list[ArmFigures]") -> dict[str, Any]:
+def _write_result(
+    asked: _Asked, rows: "list[ArmFigures]", cost: dict[str, Any] | None
+) -> dict[str, Any]:
     result = {
         "schema_version": SCHEMA_VERSION,
         "study": to_json(asked.study),
         "arms": [dataclasses.asdict(row) for row in rows],
+        "looks": cost,
     }
     records.write_json(asked.out / "result.json", result, durable=True)
     return result
 
 
-def _text(study: Study, rows: "list[ArmFigures]") -> str:
-    """The result as a table, a line an arm."""
+def _text(study: Study, rows: "list[ArmFigures]", cost: dict[str, Any] | None) -> str:
+    """The result as a table, a line an arm, and what its verdicts rest on."""
     from dawnjax.page.table import of_words
+    from dawnjax.study.looks import words_of_cost
 
     head = ["arm", "reached", "mean s", "CV", "expected s", "95 %", "epochs", "examples/s"]
     compares = study.kind not in ("seeds", "threshold")
     has_wire = any(row.exposed_communication is not None for row in rows)
     head += ["exposed"] if has_wire else []
-    head += ["/ first", "95 %", "verdict"] if compares else []
+    head += ["/ first", "interval", "verdict"] if compares else []
     lines = []
     for row in rows:
-        ends = _ends(row, 4)
         cells = [row.arm, f"{row.reached} of {row.trials}", _number(row.mean_seconds)]
-        cells += [_number(row.cv, 2), _number(row.expected_seconds), ends]
+        cells += [_number(row.cv, 2), _number(row.expected_seconds), _ends(row, 4)]
         cells += [_number(row.epochs_mean), _number(row.examples_per_second)]
         exposed = row.exposed_communication
         cells += ["-" if exposed is None else f"{100 * exposed:.1f} %"] if has_wire else []
@@ -307,16 +322,24 @@ def _text(study: Study, rows: "list[ArmFigures]") -> str:
         lines.append(cells)
     machines = sorted({machine for row in rows for machine in row.machines})
     parts = [of_words(head, lines).to_text(), "", f"on {'; '.join(machines) or 'nothing yet'}"]
+    parts += [
+        f"{row.arm}: {row.verdict['why']}"
+        + (f"; {row.verdict['advice_text']}" if row.verdict["advice_text"] else "")
+        for row in rows
+        if row.verdict and row.verdict["word"] == "undecided"
+    ]
+    parts += words_of_cost(cost) if cost else []
     if study.kind == "scaling" and any("cpu" in machine for machine in machines):
         parts.append("simulated devices share this machine's cores: no speed-up is to be expected")
     return "\n".join(parts)
 
 
 def _ends(row: "ArmFigures", digits: int) -> str:
-    """The interval of the expected time, empty where there is none."""
+    """Ends of the expected time, after what they are unless that is a 95 % interval."""
     if row.low is None or row.high is None:
         return ""
-    return f"{words.rounded(row.low, digits)} to {words.rounded(row.high, digits)}"
+    kind = "" if row.ends == "95 %" else f"{row.ends}: "
+    return f"{kind}{words.rounded(row.low, digits)} to {words.rounded(row.high, digits)}"
 
 
 def _number(value: float | None, digits: int = 4) -> str:
@@ -326,6 +349,7 @@ def _number(value: float | None, digits: int = 4) -> str:
 def _verdict_cells(verdict: dict[str, Any] | None) -> list[str]:
     if verdict is None:
         return ["", "", ""]
-    ends = "" if verdict["low"] is None else f"{verdict['low']:.3f} to {verdict['high']:.3f}"
-    more = verdict["more_trials"]
-    return [_number(verdict["ratio"]), ends, verdict["word"] + (f", {more} more" if more else "")]
+    ends = ""
+    if verdict["low"] is not None:
+        ends = f"{verdict['ends']}: {verdict['low']:.3f} to {verdict['high']:.3f}"
+    return [_number(verdict["ratio"]), ends, verdict["word"].replace("_", " ")]

@@ -147,7 +147,7 @@ def view(
     keep: Callable[[Record], bool] | None = None,
     hide_empty: Sequence[str] = (),
 ) -> TableView:
-    """View of a table. Columns `X_low` and `X_high` are shown as the interval of `X`.
+    """View of a table. Columns `X_low`, `X_high` and `X_ends` are shown below `X`.
 
     Args:
       table: From the analysis.
@@ -161,7 +161,7 @@ def view(
     by_name = {column.name: column for column in table.columns}
     intervals = {name for name in by_name if f"{name}_low" in by_name and f"{name}_high" in by_name}
     records = [record for record in table.records() if keep is None or keep(record)]
-    hidden = {f"{name}{end}" for name in intervals for end in ("_low", "_high")}
+    hidden = {f"{name}{end}" for name in intervals for end in ("_low", "_high", "_ends")}
     hidden |= set(naming.columns) if naming else set()
     hidden |= {name for name in hide_empty if all(record.get(name) is None for record in records)}
     names = [name for name in (columns or by_name) if name not in hidden]
@@ -200,9 +200,13 @@ def head(column: Column, small: str = "") -> HeadView:
 
 
 def interval(record: Record, name: str, column: Column) -> str:
-    """The interval of a column in words; empty where a row has none."""
+    """Ends of a column in words, such as `1.02 to 1.10`; empty where a row has none.
+
+    What the ends are stands before them unless it is a 95 % interval: `range of 3: 1.02 to 1.10`.
+    """
     low, high = record[f"{name}_low"], record[f"{name}_high"]
     if not isinstance(low, int | float):
         return ""
-    upper = in_words(high, column) if isinstance(high, int | float) else "no bound"
-    return f"{in_words(low, column)} to {upper}"
+    kind = record.get(f"{name}_ends")
+    before = "" if kind in (None, "95 %") else f"{kind}: "
+    return f"{before}{in_words(low, column)} to {in_words(high, column)}"

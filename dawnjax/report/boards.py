@@ -273,7 +273,7 @@ def _board_notes(board: Board, records: Sequence[dict]) -> tuple[str, ...]:
     notes = [note for note in board.by_time.notes if "remark" not in note and note != ranking.RULE]
     several = sum(row["rank"] is not None for row in records) > 1
     if board.kind == "training" and several and not _any_apart(records):
-        notes.append("No two of these entries are told apart: ranks are of the estimates alone.")
+        notes.append("No rank is certain here: ranks are of the estimates alone.")
     if not _any_priced(records):
         whys = sorted({str(row["price_source"]) for row in records})
         notes.append("No cost is known: " + "; ".join(whys[:3]) + ".")
@@ -373,7 +373,7 @@ def _place(row: dict) -> tuple:
 
 
 def _any_apart(records: Sequence[dict]) -> bool:
-    """Whether two entries of a leaderboard are told apart."""
+    """Whether an entry of a leaderboard is certainly before another."""
     spans = [(row["rank_from"], row["rank_to"]) for row in records if row["rank_from"] is not None]
     return any(span != (1, len(spans)) for span in spans)
 
@@ -390,11 +390,13 @@ def _rank_cell(row: dict, mark: str, any_apart: bool) -> CellView:
 def _timed(row: dict, reasons: Reasons, why: str) -> CellView:
     """The cell of the time that ranks an entry, over its interval."""
     cell = _measured(row["seconds"], words.duration, reasons, why)
-    low, high = row["seconds_low"], row["seconds_high"]
+    low, high, kind = row["seconds_low"], row["seconds_high"], row["seconds_ends"]
     if cell.kind != "number" or low is None:
         return cell
-    upper = high if isinstance(high, str) else words.duration(high)
-    return dataclasses.replace(cell, small=f"{words.duration(low)} to {upper}")
+    before = "" if kind == "95 %" else f"{kind}: "
+    return dataclasses.replace(
+        cell, small=f"{before}{words.duration(low)} to {words.duration(high)}"
+    )
 
 
 def _text(value: object) -> CellView:

@@ -4,14 +4,16 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from dawnjax.analysis.loading import load_with_runs
 from dawnjax.analysis.our_runs import OurRun
 from dawnjax.errors import RunError
 from dawnjax.report.privacy import Redactor
 from dawnjax.results.entries import Entry
-from dawnjax.study.design import Study, trials_of
+from dawnjax.study.design import Study, StudyFolder, trials_of
 from dawnjax.study.figures import ArmFigures, figures
+from dawnjax.study.looks import cost_of_looks
 from dawnjax.study.reading import read_study, trials_over
 
 
@@ -40,11 +42,14 @@ class ReadStudy:
       name: Of its folder.
       study: What was asked for.
       arms: The figures of its arms.
+      looks: What the looks at it cost (`looks.cost_of_looks`); None where nothing is compared or
+        the study is not over.
     """
 
     name: str
     study: Study
     arms: tuple[ArmFigures, ...]
+    looks: dict[str, Any] | None = None
 
 
 def read(paths: Sequence[Path], *, include_hosts: bool = False) -> Inputs:
@@ -123,5 +128,7 @@ def _studies(paths: Sequence[Path]) -> tuple[list[ReadStudy], list[str]]:
         if design is not None:
             study, arms = design
             told = figures(study, arms, trials_over(trials_of(study, arms), path), path)
-            studies.append(ReadStudy(path.resolve().name, study, tuple(told)))
+            made = StudyFolder(path).looks_made()
+            cost = cost_of_looks(made, len(arms) - 1) if made and len(arms) > 1 else None
+            studies.append(ReadStudy(path.resolve().name, study, tuple(told), cost))
     return studies, damaged

@@ -9,6 +9,7 @@ from dawnjax.page.table import Column, Table
 from dawnjax.page.view import view
 from dawnjax.report.inputs import ReadStudy
 from dawnjax.study.figures import ArmFigures
+from dawnjax.study.looks import words_of_cost
 
 _QUESTIONS = {
     "seeds": "How much trials differ by their seed alone",
@@ -40,8 +41,11 @@ def _section(read: ReadStudy, number: int) -> Section:
     ]
     if study.kind not in ("seeds", "threshold"):
         lead.append(
-            "Each arm is compared with the first: the ratio of expected times, and a verdict."
+            "Each arm is compared with the first: the ratio of expected times, and a verdict. The "
+            "verdicts of a study hold together, so the level of an interval rises with the arms."
         )
+    if read.looks:
+        lead += [f"{line[:1].upper()}{line[1:]}." for line in words_of_cost(read.looks)]
     if study.kind == "scaling" and any("cpu" in machine for machine in machines):
         lead.append(
             "Simulated devices share a machine's cores: no speed-up is to be expected of them."
@@ -64,8 +68,8 @@ def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
             group="",
             values=tuple(seconds for seconds, _ in _reached(arm)),
             note=f"{words.duration(arm.expected_seconds)}, {arm.reached} of {arm.trials}",
-            low=arm.low,
-            high=arm.high,
+            low=arm.low if arm.ends == "95 %" else None,
+            high=arm.high if arm.ends == "95 %" else None,
             mean=arm.expected_seconds,
             told=tuple(f"seed {seed}: {words.duration(s)}" for s, seed in _reached(arm)),
         )
@@ -82,8 +86,9 @@ def _figure(read: ReadStudy, number: int, machines: list[str]) -> Figure | None:
         summary="; ".join(f"{row.label}: {row.note} reached" for row in rows) + ".",
         caption=(
             "A dot is a trial that reached its target. The line across is the expected time: that "
-            "of all trials over the number that reached. The bar is its 95 % interval, given from "
-            f"5 trials on, and from 20 where a trial did not reach. On {'; '.join(machines)}."
+            "of all trials over the number that reached. The bar is its 95 % interval, from 5 "
+            "trials on, and from 20 where a trial did not reach. "
+            f"On {'; '.join(machines)}."
         ),
         draw=lambda width: draw_strips(rows, axis, width),
         left_out=left_out,
@@ -108,10 +113,12 @@ def _table(read: ReadStudy, number: int) -> Table:
         rows.append(
             (
                 *(arm.arm, arm.planned, arm.trials, arm.reached),
-                *(arm.mean_seconds, arm.cv, arm.expected_seconds, arm.low, arm.high),
+                *(arm.mean_seconds, arm.cv, arm.expected_seconds),
+                *(arm.low, arm.high, arm.ends or None),
                 *(arm.epochs_mean, arm.examples_per_second, speedup, arm.exposed_communication),
                 *(verdict.get("ratio"), verdict.get("low"), verdict.get("high")),
-                *(verdict.get("word", ""), "; ".join(arm.machines)),
+                *(verdict.get("ends") or None, verdict.get("word", ""), verdict.get("why", "")),
+                *(verdict.get("advice_text", ""), "; ".join(arm.machines)),
             )
         )
     return Table(
@@ -125,8 +132,9 @@ def _table(read: ReadStudy, number: int) -> Table:
             Column("mean_seconds", "mean", "s", "number"),
             Column("cv", "CV", kind="number"),
             Column("expected_seconds", "expected", "s", "number"),
-            Column("expected_low", "95 % from", "s", "number"),
-            Column("expected_high", "to", "s", "number"),
+            Column("expected_seconds_low", "from", "s", "number"),
+            Column("expected_seconds_high", "to", "s", "number"),
+            Column("expected_seconds_ends", "the ends are"),
             Column("epochs_mean", "epochs", kind="number"),
             Column("examples_per_second", "examples", "1/s", "number"),
             Column("throughput_speedup", "throughput / first", "x", "number"),
@@ -134,9 +142,15 @@ def _table(read: ReadStudy, number: int) -> Table:
             Column("ratio", "time / first", "x", "number"),
             Column("ratio_low", "from", "x", "number"),
             Column("ratio_high", "to", "x", "number"),
+            Column("ratio_ends", "the ends are"),
             Column("verdict", "verdict"),
+            Column("why", "why"),
+            Column("advice", "further trials"),
             Column("machine", "machine"),
         ),
         rows=tuple(rows),
-        notes=("Trials that are not yet over are in no figure.",),
+        notes=(
+            "Trials that are not yet over are in no figure.",
+            "Where all trials reached, the ends of the expected time are those of the mean.",
+        ),
     )

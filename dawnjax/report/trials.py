@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from dawnjax.analysis.comparison import compare_table
 from dawnjax.analysis.entry_tables import epochs_table, stability_table, summaries
 from dawnjax.analysis.leaderboard import ranking_seconds
-from dawnjax.analysis.resampling import FEWEST_TRIALS
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, draw_pairs, draw_strips
 from dawnjax.page.section import Figure, Section
@@ -18,6 +17,7 @@ from dawnjax.report.boards import scope
 from dawnjax.report.labels import by_key, entry_view, key_of, label, labels_by_key
 from dawnjax.results.entries import Entry
 from dawnjax.results.trial_summary import Summary
+from dawnjax.statistics.interval import FEWEST_TRIALS
 
 MOST_ROWS = 44
 """Rows of a figure: the entries with the largest variation."""
@@ -25,7 +25,6 @@ MOST_ROWS = 44
 MOST_COMPARISONS = 40
 
 NO_INTERVAL = "no interval"
-TOO_FEW = "too few trials to tell"
 
 
 def stability_section(entries: Sequence[Entry]) -> Section | None:
@@ -103,8 +102,8 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
         summary="; ".join(strip.sentence for strip in strips) + ".",
         caption=(
             "A dot is a trial that reached the target, the line across the mean, the bar "
-            f"the 95% interval of the mean, which fewer than {FEWEST_TRIALS} trials do not "
-            "have. At the right: coefficient of variation, and trials that reached of all."
+            f"the 95% interval of the mean, from {FEWEST_TRIALS} trials on. At the right: "
+            "coefficient of variation, and trials that reached of all."
             + (f" The {MOST_ROWS} entries that vary most." if cut else "")
         ),
         draw=lambda width: draw_strips(rows, axis, width),
@@ -117,7 +116,8 @@ def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any])
     """An entry's trials that reached, as differences from their mean."""
     mean = summary.mean_seconds or 0.0
     low, high = record["mean_seconds_low"], record["mean_seconds_high"]
-    ends = isinstance(low, float) and isinstance(high, float)
+    # A bar is an interval and no range: dots show the range.
+    ends = record["mean_seconds_ends"] == "95 %" and low is not None and high is not None
     fraction = f"{summary.reached}/{summary.trials}"
     cv = words.percent(summary.cv or 0.0)
     times = [t.time_to_accuracy_seconds for t in entry.trials]
@@ -255,10 +255,10 @@ def comparisons_section(entries: Sequence[Entry]) -> Section | None:
         name="comparisons",
         title="Each entry against the next faster one",
         lead=(
-            "Each entry of which two trials or more reached, against the next faster one of "
-            "its benchmark and target: the ratio of their expected times, and whether its 95% "
-            f"interval leaves out 1. Fewer than {FEWEST_TRIALS} trials of either are too few "
-            "to tell.",
+            "Each entry of which two trials or more reached, beside the next faster one of its "
+            "benchmark and target: the expected time of the faster over that of the slower, and "
+            "the verdict that `dawnjax compare` gives. Fewer than "
+            f"{FEWEST_TRIALS} trials of either leave it undecided.",
         ),
         blocks=(_comparisons_view(table, entries),),
         tables=(table,),
@@ -279,22 +279,17 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
             )
             for name in ("first", "second")
         ]
-        ratio = shown(record["expected_ratio"], columns["expected_ratio"])
-        if record["expected_ratio"] is None:
-            why = "how long the trials that did not reach ran is not known"
-            ratio = dataclasses.replace(ratio, mark=reasons.mark(why))
+        ratio = shown(record["ratio"], columns["ratio"])
+        if record["ratio"] is None:
+            ratio = dataclasses.replace(ratio, mark=reasons.mark(str(record["caution"] or "")))
         else:
-            small = interval(record, "expected_ratio", columns["expected_ratio"])
+            small = interval(record, "ratio", columns["ratio"])
             ratio = dataclasses.replace(ratio, small=small or NO_INTERVAL)
-        apart = shown(record["distinct"], columns["distinct"])
-        if record["distinct"] is None:
-            apart = dataclasses.replace(apart, text=TOO_FEW)
-        apart = dataclasses.replace(apart, mark=reasons.mark(str(record["caution"] or "")))
-        needed = shown(record["trials_needed"], columns["trials_needed"])
-        if record["trials_needed"] is None:
-            why = "the ratio is 1, or the variation is not known"
-            needed = dataclasses.replace(needed, mark=reasons.mark(why))
-        rows.append((CellView(benchmark), *cells, ratio, apart, needed))
+        why = "; ".join(filter(None, (record["why"], record["caution"])))
+        word = str(record["verdict"]).replace("_", " ")
+        verdict = CellView(word, mark=reasons.mark(why))
+        advice = str(record["advice"] or "")
+        rows.append((CellView(benchmark), *cells, ratio, verdict, CellView(advice or "-")))
     return TableView(
         name=table.name,
         caption=table.title,
@@ -303,8 +298,8 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
             HeadView("slower"),
             HeadView("faster"),
             HeadView("ratio of expected times", "95% interval", number=True),
-            HeadView("told apart"),
-            HeadView("trials of each that would tell", number=True),
+            HeadView("verdict", "on the faster"),
+            HeadView("further trials"),
         ),
         rows=tuple(rows),
         reasons=reasons.listed(),

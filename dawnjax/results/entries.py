@@ -18,6 +18,7 @@ from typing import Any
 from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.results.trial_summary import Summary, summarize_trials
+from dawnjax.statistics.sample import Sample
 
 SCHEMA_VERSION = 1
 
@@ -77,6 +78,8 @@ class Trial:
       epochs: Epochs up to the target, or up to its end; None if the log does not tell.
       status: The suite's own word for its end, such as `success`, `aborted`, `diverged`.
       seed: None where no seed is recorded.
+      first_losses: Of ours: the losses of its first steps. Trials of one seed with the same first
+        losses are pairs when two entries are compared.
       interrupted: Whether its clock was put together from several attempts.
       compile_seconds: Compilation before the clock; None if not known.
       compile_cache: `cold` where at least one program of it was compiled, `warm` where all were
@@ -97,6 +100,7 @@ class Trial:
     epochs: float | None = None
     status: str = ""
     seed: int | None = None
+    first_losses: tuple[float, ...] = ()
     interrupted: bool = False
     compile_seconds: float | None = None
     cost_usd: float | None = None
@@ -196,6 +200,16 @@ class Entry:
     variant: str = ""
     distinction: str = ""
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def sample(self) -> Sample | None:
+        """Times of the trials for statistics; None if how long a trial ran is not known."""
+        return Sample.of(
+            [trial.time_to_accuracy_seconds for trial in self.trials],
+            [trial.total_seconds for trial in self.trials],
+            [trial.seed for trial in self.trials],
+            [trial.first_losses for trial in self.trials],
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The entry as plain JSON values."""

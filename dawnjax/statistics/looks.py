@@ -1,10 +1,9 @@
-"""When a study may stop before its last trial, without more false verdicts for having looked.
+"""Looks at trials that are still being added: what each may claim, and what unplanned looks cost.
 
-A study that looks at its trials several times, and stops as soon as an arm seems faster, is wrong
-more often than one that looks once. Group-sequential bounds correct that: look k of K claims a
-difference only below a nominal level, chosen so that all looks together claim one of equal arms in
-5 % of studies. The levels spend the 5 % as O'Brien and Fleming's bounds do: little early, most at
-the end.
+A study that tests its trials at 5 % several times finds a difference between equal arms in more
+than 5 % of cases. Group-sequential bounds correct that: look k of K claims a difference only below
+a nominal level. All looks together then find one between equal arms in 5 % of studies. The levels
+spend the 5 % as O'Brien and Fleming's bounds do: little early, most at the end.
 
 Source: K. K. G. Lan and D. L. DeMets, "Discrete Sequential Boundaries for Clinical Trials",
 Biometrika 70 (1983), the first spending function; P. Armitage, C. K. McPherson and B. C. Rowe,
@@ -13,22 +12,20 @@ C. Jennison and B. W. Turnbull, "Group Sequential Methods" (2000), section 4.4, 
 levels for t statistics. `benchmarks/study_stopping.py` measures what they hold.
 """
 
+import functools
 import math
-from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
 
-from dawnjax.study.verdict import FEWEST_TRIALS
+from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS
 
-ALPHA = 0.05
 _GRID = 2001
 _LARGEST = 8.0
-"""Standard deviations that the recursion looks at."""
+"""Standard deviations that the recursion covers."""
 
 
 def looks_of(seeds: int, looks: int) -> tuple[int, ...]:
-    """After how many trials of each arm a study looks: evenly, the last at its end.
+    """Trials of each arm at each look: evenly, the last at the study's end.
 
     Args:
       seeds: Trials of each arm.
@@ -46,13 +43,18 @@ def looks_of(seeds: int, looks: int) -> tuple[int, ...]:
     return at
 
 
-def nominal_levels(at: Sequence[int], alpha: float = ALPHA) -> list[float]:
-    """The two-sided level of each look.
+@functools.lru_cache(maxsize=256)
+def nominal_levels(at: tuple[int, ...], alpha: float = ALPHA) -> tuple[float, ...]:
+    """Two-sided level of each look.
 
     Args:
       at: Trials of each arm at each look, ascending; the last is the study's end.
-      alpha: Chance that any look tells equal arms apart.
+      alpha: Chance that any look finds a difference between equal arms.
     """
+    from scipy import special
+
+    if len(at) == 1:
+        return (alpha,)
     times = [count / at[-1] for count in at]
     # Half of alpha on either side, each spent as 2 - 2 Phi(z / sqrt(t)).
     spent = [4 * special.ndtr(special.ndtri(alpha / 4) / math.sqrt(t)) for t in times]
@@ -63,12 +65,37 @@ def nominal_levels(at: Sequence[int], alpha: float = ALPHA) -> list[float]:
         step = time - (times[index - 1] if index else 0.0)
         bound = _bound(grid, density, step, math.sqrt(time), share)
         levels.append(float(2 * special.ndtr(-bound / math.sqrt(time))))
-        grid, density = _continued(grid, density, step, bound)
-    return levels
+        if index + 1 < len(times):
+            grid, density = _continued(grid, density, step, bound)
+    return tuple(levels)
+
+
+@functools.lru_cache(maxsize=256)
+def false_verdicts(at: tuple[int, ...], levels: tuple[float, ...]) -> float:
+    """Chance that one look or more finds a difference between equal sides.
+
+    Args:
+      at: Trials of each side at each look, ascending.
+      levels: Two-sided level of each look.
+    """
+    from scipy import special
+
+    chance, earlier = 0.0, 0.0
+    grid = density = None
+    for count, level in zip(at, levels, strict=True):
+        time = count / at[-1]
+        bound = -float(special.ndtri(level / 2)) * math.sqrt(time)
+        chance += _tail(grid, density, time - earlier, bound)
+        if count < at[-1]:
+            grid, density = _continued(grid, density, time - earlier, bound)
+        earlier = time
+    return chance
 
 
 def _tail(grid: np.ndarray | None, density: np.ndarray | None, step: float, bound: float) -> float:
-    """The chance that the walk, not stopped so far, lies outside of a bound after a step."""
+    """Chance that the walk, not stopped so far, lies outside of a bound after a step."""
+    from scipy import special
+
     scale = math.sqrt(step)
     if grid is None or density is None:
         return float(2 * special.ndtr(-bound / scale))
@@ -83,7 +110,7 @@ def _bound(
     deviation: float,
     share: float,
 ) -> float:
-    """The bound that the walk passes with a chance of `share`, by bisection."""
+    """Bound that the walk passes with a chance of `share`, by bisection."""
     low, high = 0.0, _LARGEST * deviation
     for _ in range(60):
         middle = (low + high) / 2
@@ -97,7 +124,7 @@ def _bound(
 def _continued(
     grid: np.ndarray | None, density: np.ndarray | None, step: float, bound: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The density of the walk within the bound after a step, of those not stopped before."""
+    """Density of the walk within the bound after a step, if no look before stopped it."""
     inside = np.linspace(-bound, bound, _GRID)
     scale = math.sqrt(step)
     if grid is None or density is None:

@@ -1,254 +1,341 @@
-"""Is B faster than A: the ratio of two sets' expected times, its interval, and a verdict.
+"""Is B faster than A: the ratio of two samples' expected times, its interval, and a verdict.
 
-The expected time of a set is the time of all its trials over the number that reached. The interval
-is Welch's t interval of the logarithm of the ratio of two expected times, with their variances by
-linearization (the delta method): for trial i with time t_i and r_i = 1 if it reached,
+The interval is the t interval of the logarithm of the ratio, with the variance of each expected
+time by linearization (`sample.Sample.influence`). Where all trials reached, that is the interval of
+the ratio of the mean times. Samples whose trials are pairs by seed (`sample.Sample.pairs`) have the
+variance of their pairs' differences.
 
-    u_i = t_i / mean(t) - r_i / mean(r),    var(log E) = sum(u_i^2) / (n (n - 1)).
+`tests/statistics/verdict_test.py` simulates how often equal sides are found to differ: in at most
+5 % of pairs, with 5 to 100 trials a side, CVs of 0.4 to 20 %, with and without failures.
 
-Where all trials reached that is the interval of the ratio of the mean times. The bootstrap of
-`analysis.comparison` tells equal systems with 5 trials each apart 12 times of 100; this interval
-does so 4 to 5 times (`tests/statistics/verdict_test.py` simulates both kinds of wrong verdict).
-
-Source: B. L. Welch, "The Generalization of 'Student's' Problem when Several Different Population
-Variances are Involved", Biometrika 34 (1947); W. G. Cochran, "Sampling Techniques" (1977), chapter
-6, for the variance of a ratio; D. J. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15
-(1987), for equivalence by two one-sided tests.
+Source: D. J. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15 (1987), for equivalence by two
+one-sided tests; S. Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J.
+Statist. 6 (1979), for verdicts that hold together; the degrees of freedom are
+`interval.freedom_of`.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-import numpy as np
-from scipy import special
+from dawnjax.statistics import interval
+from dawnjax.statistics.further import Advice, advise
+from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval, percent
+from dawnjax.statistics.proportions import fisher
+from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample
 
-FASTER, SLOWER, EQUIVALENT, UNDECIDED = WORDS = ("faster", "slower", "equivalent", "undecided")
+FASTER, SLOWER, EQUIVALENT, UNDECIDED = "faster", "slower", "equivalent", "undecided"
+ONLY_FIRST, ONLY_SECOND = "only_first_reached", "only_second_reached"
+WORDS = (FASTER, SLOWER, EQUIVALENT, ONLY_FIRST, ONLY_SECOND, UNDECIDED)
+DIFFERENT = (FASTER, SLOWER, ONLY_FIRST, ONLY_SECOND)
 
-FEWEST_TRIALS = 5
-"""Of each set: fewer say too little of their own variance."""
-
-FEWEST_WITH_FAILURES = 20
-"""Of each set where a trial of either did not reach. Of a system that reaches in 80 % of cases five
-trials show no failure one time in three; against 20 trials of an equal system that would be a wrong
-verdict 15 to 19 times of 100 (simulated)."""
-
-POWER = 0.8
-MOST_TRIALS = 100_000
-"""Two sets that need more trials than this are as good as equal."""
+MARGIN = 0.05
+"""Ratios of expected times within this of 1 count as equivalent, unless the user says otherwise."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the trials of two sets allow to say of B beside A.
+    """Verdict on B beside A.
 
     Attributes:
-      word: `faster`, `slower`, `equivalent` or `undecided`: B beside A.
-      ratio: Expected time of B over that of A; None where a set has none.
-      low: Lower end of its 95 % interval; None where there are too few trials.
-      high: Upper end.
+      word: One of `WORDS`: B beside A. `only_first_reached` where B never reached the target, and A
+        reached it more often than chance explains; `only_second_reached` the other way round.
+      ratio: Expected time of B over that of A; None where a side has none. Its ends are an interval
+        of the level that the verdict was held to, or the range of trials that are too few.
       margin: What counts as equivalent: a ratio between 1 / (1 + margin) and 1 + margin.
-      is_slower_excluded: Whether the upper end lies below 1 + margin.
+      is_slower_excluded: Whether B being slower by the margin or more is excluded.
       trials: Of A and B.
       reached: Trials of each that reached.
-      more_trials: How many more trials of each set would probably decide; None where that cannot be
-        said.
+      is_paired: Whether the interval is that of pairs by seed.
+      advice: Further trials that may decide; None where the verdict is decided.
       why: What the verdict rests on, or why there is none.
     """
 
     word: str
-    ratio: float | None
-    low: float | None
-    high: float | None
+    ratio: Interval | None
     margin: float
     is_slower_excluded: bool
     trials: tuple[int, int]
     reached: tuple[int, int]
-    more_trials: int | None
+    is_paired: bool
+    advice: Advice | None
     why: str
 
+    @property
+    def is_slower(self) -> bool:
+        """Whether B takes longer, by more than chance explains, however little."""
+        low = self.ratio and self.ratio.level is not None and self.ratio.low
+        return self.word == ONLY_FIRST or bool(low and low > 1)
+
     def before_a_look(self, trials: int) -> "Verdict":
-        """The same without a claim: a study that looks several times has not yet looked."""
+        """The same without a claim, for a study that has not yet looked."""
         why = f"the study first looks after {trials} trials of each"
+        ratio = self.ratio and Interval(self.ratio.value, None, None, None, self.ratio.trials)
         return dataclasses.replace(
-            self, word=UNDECIDED, low=None, high=None, is_slower_excluded=False, why=why
+            self, word=UNDECIDED, ratio=ratio, is_slower_excluded=False, advice=None, why=why
         )
 
     def to_json(self) -> dict[str, object]:
-        """The verdict as plain JSON values."""
-        return dataclasses.asdict(self)
+        """Plain JSON values, the ratio's parts beside the others."""
+        record = dataclasses.asdict(self)
+        ratio = self.ratio
+        record |= {
+            "ratio": ratio and ratio.value,
+            "low": ratio and ratio.low,
+            "high": ratio and ratio.high,
+            "level": ratio and ratio.level,
+            "ends": ratio.ends if ratio else "",
+        }
+        return record
 
 
 def judge(
-    first: np.ndarray,
-    second: np.ndarray,
-    margin: float,
+    first: Sample,
+    second: Sample,
+    margin: float = MARGIN,
     *,
-    level: float = 0.95,
-    is_last: bool = True,
+    alpha: float = ALPHA,
+    may_be_equivalent: bool = True,
 ) -> Verdict:
-    """Compares the expected times of two sets of trials.
+    """Compares the expected times of two samples.
 
     B is `equivalent` where the 90 % interval of the ratio lies between 1 / (1 + margin) and
     1 + margin (two one-sided tests at 5 %); else `faster` where the 95 % interval lies below 1, and
     `slower` where it lies above 1; else `undecided`.
 
     Args:
-      first: Of A, for each trial how long it ran in seconds and 1 if it reached, else 0:
-        `[trials, 2]`.
-      second: The same of B.
+      first: A.
+      second: B.
       margin: Above 0 and below 1.
-      level: Of the interval, which is wider where a study looks several times (`stopping`).
-      is_last: Whether the sets may be called equivalent; looks before a study's last may not.
+      alpha: Chance that equal sides are found to differ; less where a study looks several times.
+      may_be_equivalent: Whether the sides may be called equivalent; looks before a study's last may
+        not do that.
+
+    Raises:
+      ValueError: The margin is out of its range.
+    """
+    [verdict] = judge_all(
+        first, [second], margin, alpha_of=lambda _: alpha, may_be_equivalent=may_be_equivalent
+    )
+    return verdict
+
+
+def judge_all(
+    first: Sample,
+    others: Sequence[Sample],
+    margin: float = MARGIN,
+    *,
+    alpha_of: Callable[[int], float] = lambda left: ALPHA / left,
+    left: int | None = None,
+    may_be_equivalent: bool = True,
+) -> list[Verdict]:
+    """Compares several samples with the first, so that the verdicts hold together.
+
+    If all are equal, one or more is found to differ in 5 % of cases; if all differ by the margin,
+    one or more is found equivalent in 5 % of cases (Holm's procedure, for each of the two kinds).
+
+    Args:
+      first: A.
+      others: Each is a B.
+      margin: Above 0 and below 1.
+      alpha_of: Level of a test while so many comparisons are open.
+      left: Comparisons that are open, these included; their number unless given.
+      may_be_equivalent: As in `judge`.
 
     Raises:
       ValueError: The margin is out of its range.
     """
     if not 0 < margin < 1:
         raise ValueError(f"a margin of {margin:g} is not between 0 and 1")
-    sets = [np.asarray(rows, np.float64).reshape(-1, 2) for rows in (first, second)]
-    trials = (len(sets[0]), len(sets[1]))
-    reached = (int(sets[0][:, 1].sum()), int(sets[1][:, 1].sum()))
-
-    def verdict(
-        word: str,
-        why: str,
-        more: int | None = None,
-        ratio: float | None = None,
-        ends: tuple[float, float] | None = None,
-    ) -> Verdict:
-        return Verdict(
-            word=word,
-            ratio=ratio,
-            low=None if ends is None else ends[0],
-            high=None if ends is None else ends[1],
-            margin=margin,
-            is_slower_excluded=ends is not None and ends[1] < 1 + margin,
-            trials=trials,
-            reached=reached,
-            more_trials=more,
-            why=why,
-        )
-
-    for name, count, total in zip("AB", reached, trials, strict=True):
-        if not count:
-            return verdict(UNDECIDED, f"no trial of {name} reached the target, of {total}")
-    distance, variances = _log_ratio(sets)
-    ratio = math.exp(distance)
-    has_failures = reached != trials
-    needed = FEWEST_WITH_FAILURES if has_failures else FEWEST_TRIALS
-    if min(trials) < needed:
-        why = f"{trials[0]} and {trials[1]} trials; a verdict needs {needed} of each"
-        why += ", since some did not reach the target" if has_failures else ""
-        return verdict(UNDECIDED, why, needed - min(trials), ratio)
-    error, freedom = _welch(variances, trials)
-    ends = _ends(distance, error, freedom, level)
-    inner_low, inner_high = _ends(distance, error, freedom, 0.90)
-    if is_last and 1 / (1 + margin) < inner_low and inner_high < 1 + margin:
-        why = f"the 90 % interval lies within the margin of {100 * margin:g} %"
-        return verdict(EQUIVALENT, why, None, ratio, ends)
-    if ends[1] < 1:
-        return verdict(FASTER, f"the {name_of(level)} interval lies below 1", None, ratio, ends)
-    if ends[0] > 1:
-        return verdict(SLOWER, f"the {name_of(level)} interval lies above 1", None, ratio, ends)
-    more = _more_trials(distance, variances, trials, margin)
-    why = f"the {name_of(level)} interval holds 1, and is wider than the margin"
-    return verdict(UNDECIDED, why, more, ratio, ends)
+    left = len(others) if left is None else left
+    cases = [_contrast(first, other) for other in others]
+    different = holm([case.p_different for case in cases], alpha_of, left)
+    equal = [case.p_equivalent(margin) if may_be_equivalent else 1.0 for case in cases]
+    equivalent = holm(equal, lambda count: ALPHA / count, left)
+    return [
+        case.verdict(margin, alpha, p <= level, level)
+        for case, alpha, p, level in zip(cases, different, equal, equivalent, strict=True)
+    ]
 
 
-def name_of(level: float) -> str:
-    """A level in percent: 95 %, 99.7 %."""
-    return f"{100 * level:.4g} %"
+def p_different(first: Sample, second: Sample) -> float:
+    """Probability of such a difference between equal sides; 1 with too few trials for a verdict."""
+    return _contrast(first, second).p_different
 
 
-def expected_seconds(rows: np.ndarray) -> float | None:
-    """The time of all trials over the number that reached; None where none did.
-
-    Args:
-      rows: As `judge` takes them.
-    """
-    return float(rows[:, 0].sum() / rows[:, 1].sum()) if rows[:, 1].any() else None
-
-
-def expected_interval(rows: np.ndarray) -> tuple[float, float] | None:
-    """The 95 % interval of an expected time, by the t interval of its logarithm.
-
-    Args:
-      rows: As `judge` takes them.
-
-    Returns:
-      Its ends; None with fewer trials than `judge` needs for a verdict.
-    """
-    has_failures = len(rows) and not rows[:, 1].all()
-    needed = FEWEST_WITH_FAILURES if has_failures else FEWEST_TRIALS
-    if len(rows) < needed or not rows[:, 1].any():
-        return None
-    distance, variances = _log_ratio([np.ones((2, 2)), rows])
-    return _ends(distance, math.sqrt(variances[1]), len(rows) - 1, 0.95)
-
-
-def mean_ratio(
-    first: Sequence[float], second: Sequence[float]
-) -> tuple[float, float | None, float | None]:
-    """The ratio of two means, second over first, and its 95 % interval by the same method.
+def ratio_of_means(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Ratio of two means, second over first, with its interval or the range of few figures.
 
     Args:
       first: Positive figures, such as seconds a step of each trial.
-      second: The same of the second set.
+      second: The same of the second side.
 
-    Returns:
-      The ratio and its ends; None for the ends of fewer than `FEWEST_TRIALS` figures of either.
+    Raises:
+      ValueError: A side has no figure.
     """
-    sets = [np.stack([values, np.ones(len(values))], 1) for values in (first, second)]
-    distance, variances = _log_ratio(sets)
-    sizes = (len(first), len(second))
-    if min(sizes) < FEWEST_TRIALS:
-        return math.exp(distance), None, None
-    return math.exp(distance), *_ends(distance, *_welch(variances, sizes), 0.95)
+    sides = [Sample.of(side) for side in (first, second)]
+    assert sides[0] is not None and sides[1] is not None  # every figure is known
+    ratio = _contrast(*sides).ratio(ALPHA)
+    if ratio is None:
+        raise ValueError("a side has no figure above 0, so there is no ratio")
+    return ratio
 
 
-def _log_ratio(sets: Sequence[np.ndarray]) -> tuple[float, tuple[float, float]]:
-    """The logarithm of the ratio of expected times, and the variance of each set's logarithm."""
-    logarithms, variances = [], []
-    for rows in sets:
-        means = rows.mean(axis=0)
-        logarithms.append(math.log(means[0] / means[1]))
-        influence = rows[:, 0] / means[0] - rows[:, 1] / means[1]
-        count = len(rows)
-        variances.append(float((influence**2).sum()) / (count * max(1, count - 1)))
-    return logarithms[1] - logarithms[0], (variances[0], variances[1])
+def holm(
+    p_values: Sequence[float], alpha_of: Callable[[int], float], left: int | None = None
+) -> list[float]:
+    """The level that each p value is held to; a claim holds where the p value is at most that.
 
-
-def _welch(variances: tuple[float, float], sizes: tuple[int, int]) -> tuple[float, float]:
-    """The standard error of the difference, and its degrees of freedom."""
-    total = sum(variances)
-    if not total:
-        return 0.0, float(sum(sizes) - 2)
-    parts = sum(v**2 / (size - 1) for v, size in zip(variances, sizes, strict=True))
-    return math.sqrt(total), total**2 / parts
-
-
-def _ends(distance: float, error: float, freedom: float, level: float) -> tuple[float, float]:
-    half = float(special.stdtrit(freedom, (1 + level) / 2)) * error
-    return math.exp(distance - half), math.exp(distance + half)
-
-
-def _more_trials(
-    distance: float, variances: tuple[float, float], trials: tuple[int, int], margin: float
-) -> int | None:
-    """Trials more of each set that decide with a probability of 80 %, were the ratio the true one.
-
-    A ratio inside the margin is to be shown equivalent, one outside of it faster or slower; the
-    number is that of normal quantiles, with two more for the variances that are not known.
+    Args:
+      p_values: Of the hypotheses that are tested.
+      alpha_of: Level of a test while so many hypotheses are open.
+      left: Hypotheses that are open, these included; their number unless given.
     """
-    a_trial = sum(v * n for v, n in zip(variances, trials, strict=True))
-    edge = math.log1p(margin)
-    power = float(special.ndtri(POWER))
-    if abs(distance) < edge:
-        reach, quantile = edge - abs(distance), float(special.ndtri(0.95)) + power
-    else:
-        reach, quantile = abs(distance), float(special.ndtri(0.975)) + power
-    needed = a_trial * (quantile / reach) ** 2 + 2
-    if not needed < MOST_TRIALS:
-        return None
-    return max(1, math.ceil(needed) - min(trials))
+    left = len(p_values) if left is None else left
+    levels = [0.0] * len(p_values)
+    is_open = True
+    for index in sorted(range(len(p_values)), key=lambda i: p_values[i]):
+        levels[index] = alpha_of(max(1, left))
+        is_open = is_open and p_values[index] <= levels[index]
+        left -= is_open
+    return levels
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Contrast:
+    """Two samples with the logarithm of their ratio, its error and degrees of freedom.
+
+    `lacks` says why there are too few trials for an interval; `p_reach` is Fisher's p value where
+    one side never reached.
+    """
+
+    sides: tuple[Sample, Sample]
+    distance: float | None = None
+    error: float = 0.0
+    freedom: float = 1.0
+    is_paired: bool = False
+    lacks: str = ""
+    minimum: int = 0
+    p_reach: float | None = None
+
+    @property
+    def p_different(self) -> float:
+        """Probability of such a difference between equal sides; 1 where there is no interval."""
+        if self.p_reach is not None:
+            return self.p_reach
+        if self.distance is None or self.lacks:
+            return 1.0
+        return 2 * self._tail(abs(self.distance))
+
+    def p_equivalent(self, margin: float) -> float:
+        """Probability of a ratio so near to 1 between sides that differ by the margin."""
+        if self.distance is None or self.lacks:
+            return 1.0
+        return self._tail(math.log1p(margin) - abs(self.distance))
+
+    def _tail(self, distance: float) -> float:
+        if not self.error:
+            return 0.0 if distance > 0 else 1.0 if distance < 0 else 0.5
+        return interval.t_tail(self.freedom, distance / self.error)
+
+    def ratio(self, alpha: float) -> Interval | None:
+        """The ratio with its interval, or with the range of trials that are too few."""
+        if self.distance is None:
+            return None
+        value, few = math.exp(self.distance), min(map(len, self.sides))
+        if self.lacks:
+            ends: tuple[float | None, float | None] = (None, None)
+            if not any(side.has_failures for side in self.sides):
+                a, b = (side.amounts for side in self.sides)
+                ends = float(b.min() / a.max()), float(b.max() / a.min())
+            return Interval(value, *ends, None, few)
+        half = interval.t_quantile(self.freedom, 1 - alpha) * self.error
+        return Interval(value, value * math.exp(-half), value * math.exp(half), 1 - alpha, few)
+
+    def verdict(
+        self, margin: float, alpha: float, is_equivalent: bool, equivalence_alpha: float
+    ) -> Verdict:
+        """The verdict at the levels that the comparison is held to."""
+        ratio = self.ratio(alpha)
+        word, why, advice = self._word(margin, alpha, is_equivalent, equivalence_alpha)
+        excluded = bool(ratio and ratio.level is not None and (ratio.high or 0.0) < 1 + margin)
+        return Verdict(
+            word=word,
+            ratio=ratio,
+            margin=margin,
+            is_slower_excluded=excluded or word == ONLY_SECOND,
+            trials=(len(self.sides[0]), len(self.sides[1])),
+            reached=(self.sides[0].num_reached, self.sides[1].num_reached),
+            is_paired=self.is_paired,
+            advice=advice,
+            why=why,
+        )
+
+    def _word(
+        self, margin: float, alpha: float, is_equivalent: bool, equivalence_alpha: float
+    ) -> tuple[str, str, Advice | None]:
+        is_different = self.p_different <= alpha
+        if self.p_reach is not None and is_different:
+            never = int(self.sides[1].num_reached == 0)
+            counts = [f"{side.num_reached} of {len(side)}" for side in self.sides]
+            why = f"{counts[never]} trials of {'AB'[never]} reached the target and "
+            why += f"{counts[1 - never]} of {'AB'[1 - never]} (Fisher's test, p {self.p_reach:.2g})"
+            return (ONLY_FIRST if never else ONLY_SECOND), why, None
+        if self.lacks:
+            advice = Advice(minimum=self.minimum) if self.minimum > 0 else None
+            return UNDECIDED, self.lacks, advice
+        assert self.distance is not None
+        kind = f"{'paired ' if self.is_paired else ''}{percent(1 - alpha)} interval"
+        if is_equivalent:
+            inner = percent(1 - 2 * equivalence_alpha)
+            kind = kind.replace(percent(1 - alpha), inner)
+            return EQUIVALENT, f"the {kind} lies within the margin of {100 * margin:g} %", None
+        if is_different:
+            word, place = (FASTER, "below") if self.distance < 0 else (SLOWER, "above")
+            return word, f"the {kind} lies {place} 1", None
+        advice = advise(
+            distance=self.distance,
+            error=self.error,
+            freedom=self.freedom,
+            trials=min(map(len, self.sides)),
+            margin=margin,
+            alpha=alpha,
+        )
+        return UNDECIDED, f"the {kind} holds 1, and is wider than the margin", advice
+
+
+def _contrast(first: Sample, second: Sample) -> _Contrast:
+    sides = first, second
+    if not all(map(len, sides)):
+        name = "B" if len(first) else "A"
+        return _Contrast(sides=sides, lacks=f"{name} has no trial", minimum=FEWEST_TRIALS)
+    never = [not side.num_reached for side in sides]
+    if any(never):
+        name, side = ("B", second) if never[1] else ("A", first)
+        p = None
+        if not all(never):
+            p = fisher(first.num_reached, len(first), second.num_reached, len(second))
+        lacks = f"no trial of {name} reached the target, of {len(side)}"
+        return _Contrast(sides=sides, lacks=lacks, p_reach=p)
+    if not (first.expected and second.expected):
+        return _Contrast(sides=sides, lacks="a side took no time, so there is no ratio")
+    logarithms = [math.log(first.expected), math.log(second.expected)]
+    distance = logarithms[1] - logarithms[0]
+    sizes = len(first), len(second)
+    has_failures = first.has_failures or second.has_failures
+    needed = FEWEST_WITH_FAILURES if has_failures else FEWEST_TRIALS
+    if min(sizes) < needed:
+        why = f"{sizes[0]} and {sizes[1]} trials; a verdict needs {needed} of each"
+        why += ", since some did not reach the target" if has_failures else ""
+        return _Contrast(sides=sides, distance=distance, lacks=why, minimum=needed - min(sizes))
+    longest = max(side.longest_failure for side in sides)
+    variances = first.variance(longest), second.variance(longest)
+    pairs = first.pairs(second)
+    if not pairs:
+        error, freedom = math.sqrt(sum(variances)), interval.freedom_of(variances, sizes)
+        return _Contrast(sides=sides, distance=distance, error=error, freedom=freedom)
+    count = len(pairs)
+    squares = sum((second.influence[b] - first.influence[a]) ** 2 for a, b in pairs)
+    squares += sum((longest / side.mean_amount) ** 2 for side in sides)
+    error = math.sqrt(float(squares) / (count * (count - 1)))
+    return _Contrast(sides=sides, distance=distance, error=error, freedom=count - 1, is_paired=True)

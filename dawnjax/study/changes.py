@@ -10,12 +10,10 @@ from typing import Any
 
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
 from dawnjax.runs.summary import RunResult
+from dawnjax.statistics.interval import Interval
+from dawnjax.statistics.sample import SAME_LOSSES, largest_difference
+from dawnjax.statistics.verdict import ratio_of_means
 from dawnjax.study.sides import Side
-from dawnjax.study.verdict import mean_ratio
-
-SAME_LOSSES = 1e-3
-"""First losses that differ by less, relatively, are of the same mathematics: float32 sums in other
-orders differ by 1e-7 to 1e-4 over ten steps, another batch or rate by more."""
 
 MOST_OPS = 10
 
@@ -28,17 +26,27 @@ class Change:
       name: What it is, with its unit.
       first: Mean over the trials of A that have it; None where none has.
       second: The same of B.
-      ratio: Second over first; None where a side has none or is 0.
-      low: Lower end of its 95 % interval; None with fewer than five trials of either.
-      high: Upper end.
+      ratio: Second over first, with its interval or the range of few trials; None where a side has
+        none or is 0.
     """
 
     name: str
     first: float | None
     second: float | None
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
+    ratio: Interval | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, the ratio's parts beside the others."""
+        ratio = self.ratio
+        return {
+            "name": self.name,
+            "first": self.first,
+            "second": self.second,
+            "ratio": ratio and ratio.value,
+            "low": ratio and ratio.low,
+            "high": ratio and ratio.high,
+            "ends": ratio.ends if ratio else "",
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,15 +83,10 @@ def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
     pairs = [(by_seed[b.seed], b) for b in second.results if b.seed in by_seed and b.first_losses]
     if not pairs:
         return (None if is_one else False), f"{words}; no seed has first losses on both sides"
-    worst = max(_largest_difference(a.first_losses, b.first_losses) for a, b in pairs)
+    worst = max(largest_difference(a.first_losses, b.first_losses) for a, b in pairs)
     seeds = f"{len(pairs)} seed{'s' if len(pairs) > 1 else ''}"
     agrees = worst <= SAME_LOSSES
     return agrees, f"{words}; first losses of {seeds} differ by at most {worst:.1g} of the loss"
-
-
-def _largest_difference(first: Sequence[float], second: Sequence[float]) -> float:
-    pairs = zip(first, second, strict=False)
-    return max((abs(a - b) / max(abs(a), 1e-30) for a, b in pairs), default=0.0)
 
 
 def changed_fields(first: Side, second: Side) -> list[str]:
@@ -149,12 +152,10 @@ def _evaluation_milliseconds(run: RunResult) -> float | None:
 def _change(name: str, first: Sequence[float | None], second: Sequence[float | None]) -> Change:
     known = [[figure for figure in side if figure is not None] for side in (first, second)]
     means = [statistics.fmean(side) if side else None for side in known]
-    ends: tuple[float | None, ...] = (None, None, None)
+    ratio = None
     if all(side and min(side) > 0 for side in known):
-        ends = mean_ratio(*known)
-    return Change(
-        name=name, first=means[0], second=means[1], ratio=ends[0], low=ends[1], high=ends[2]
-    )
+        ratio = ratio_of_means(*known)
+    return Change(name=name, first=means[0], second=means[1], ratio=ratio)
 
 
 def step_parts(first: Side, second: Side) -> list[Change]:

@@ -50,8 +50,9 @@ class Study:
       first_seed: Seed of the first trial.
       order_seed: Seed of the order in which trials run.
       looks: How often a study of several arms looks at its trials, evenly, the last time at its
-        end. An arm that is told apart from the first at a look gets no more trials. The levels are
-        those of group-sequential bounds (`stopping`), so that looking makes no more false verdicts.
+        end. An arm that differs from the first at a look gets no more trials. The levels are those
+        of group-sequential bounds (`statistics.looks`), so that looking makes no more false
+        verdicts.
       flags: Flags of every trial, such as `--max_steps=100`.
     """
 
@@ -137,7 +138,7 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
         if first.folder == second.folder:
             raise ConfigError(f"two arms would share a folder: {first.name!r} and {second.name!r}")
     if study.looks > 1 and len(arms) == 1:
-        raise ConfigError(f"looks={study.looks}: a study of one arm has nothing to tell apart")
+        raise ConfigError(f"looks={study.looks}: a study of one arm has nothing to compare")
     if len(arms) * study.seeds > MOST_TRIALS:
         raise ConfigError(f"{len(arms)} arms of {study.seeds} seeds pass {MOST_TRIALS:,} trials")
     return arms
@@ -232,12 +233,20 @@ def _factor(techniques: Sequence[Technique]) -> Iterator[Arm]:
         yield Arm("whole recipe")
 
 
+class Look(NamedTuple):
+    """A look at a study's trials: how many each arm had, and the level of its verdicts."""
+
+    trials: int
+    level: float
+
+
 class StudyRecord(TypedDict):
     """The content of `study.json`: enough to read the study without its experiment's code."""
 
     schema_version: Literal[1]
     study: Study
     arms: tuple[Arm, ...]
+    looks_made: list[Look]
 
 
 class StudyFolder:
@@ -264,15 +273,26 @@ class StudyFolder:
             raise ValueError("its arms have no names of their own")
         if len(record["arms"]) * record["study"].seeds > MOST_TRIALS:
             raise ValueError(f"its arms and seeds pass {MOST_TRIALS:,} trials")
+        if any(look.trials < 1 or not 0 < look.level <= 1 for look in record["looks_made"]):
+            raise ValueError("its looks are no numbers of trials and levels")
         return record
 
-    def write(self, study: Study, arms: tuple[Arm, ...]) -> None:
+    def looks_made(self) -> list[Look]:
+        """Looks at the study so far; none where there is no `study.json`.
+
+        Raises:
+          OSError, ValueError: As `read` does.
+        """
+        record = self.read()
+        return [] if record is None else record["looks_made"]
+
+    def write(self, study: Study, arms: tuple[Arm, ...], looks_made: Sequence[Look]) -> None:
         """Write `study.json`.
 
         Raises:
           RunError: It cannot be written.
         """
-        record = StudyRecord(schema_version=1, study=study, arms=arms)
+        record = StudyRecord(schema_version=1, study=study, arms=arms, looks_made=list(looks_made))
         records.write_json(self.file, records.plain(record), durable=True)
 
     @contextlib.contextmanager

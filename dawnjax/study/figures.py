@@ -1,4 +1,4 @@
-"""What the trials of a study say: each arm's statistics, and the arm beside the first one."""
+"""Figures of a study: the statistics of each arm, and the verdict on it beside the first arm."""
 
 import dataclasses
 import math
@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.stability import expected_time_rows
 from dawnjax.results.entries import reaches
 from dawnjax.results.trial_summary import summarize_trials
 from dawnjax.runs.summary import RunResult
+from dawnjax.statistics.sample import Sample, time_interval
 from dawnjax.study.design import Arm, Study, Trial
-from dawnjax.study.looks import Looks, Rows
-from dawnjax.study.verdict import expected_interval
+from dawnjax.study.looks import Looks, Row, Rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,12 +28,14 @@ class ArmFigures:
       mean_seconds: Mean time to accuracy of those that reached.
       cv: Their population standard deviation over their mean.
       expected_seconds: Time of all trials over the number that reached.
-      low: Lower end of its 95 % interval; None with fewer trials than `verdict.judge` needs.
+      low: Lower end of its interval; where all trials reached that is the mean's.
       high: Upper end.
+      ends: What the ends are: `95 %`, `range of 3`; empty where there are none.
       epochs_mean: Mean epochs to the target.
       examples_per_second: Mean of the trials' throughputs.
       exposed_communication: Mean share of a step that no computation hid; None without profiles.
-      verdict: The arm beside the study's first; None for the first.
+      verdict: The arm beside the study's first (`Verdict.to_json`), with its `advice_text`; None
+        for the first.
       rows: Each trial: seed, status, whether it reached, its time to accuracy, run directory.
       machines: The systems that its trials ran on.
     """
@@ -51,6 +50,7 @@ class ArmFigures:
     expected_seconds: float | None
     low: float | None
     high: float | None
+    ends: str
     epochs_mean: float | None
     examples_per_second: float | None
     exposed_communication: float | None
@@ -74,15 +74,17 @@ def figures(
     if study.kind == "threshold":
         return [_arm(study, arms[0], runs, out, value)[0] for value in study.thresholds]
     told: list[ArmFigures] = []
-    first: Rows | None = None
+    rows: dict[Arm, Rows] = {}
     for arm in arms:
         of_arm = {trial: run for trial, run in runs.items() if trial.arm == arm}
-        row, rows = _arm(study, arm, of_arm, out, None)
-        if first is None:
-            first = rows
-        else:
-            row = dataclasses.replace(row, verdict=looks.verdict(first, rows))
-        told.append(row)
+        of_arms, rows[arm] = _arm(study, arm, of_arm, out, None)
+        told.append(of_arms)
+    verdicts = looks.verdicts(rows)
+    for place, arm in enumerate(arms):
+        if arm in verdicts:
+            advice = verdicts[arm].advice
+            record = {**verdicts[arm].to_json(), "advice_text": advice.text() if advice else ""}
+            told[place] = dataclasses.replace(told[place], verdict=record)
     return told
 
 
@@ -93,15 +95,22 @@ def _arm(
     out: Path,
     threshold: float | None,
 ) -> tuple[ArmFigures, Rows]:
-    """The figures of an arm, and its rows of time and success by seed."""
+    """The figures of an arm, and its trials by seed; none where how long one ran is not known."""
     results = [run.result for run in runs.values()]
     seconds = [_seconds_to(result, threshold) for result in results]
     epochs = [_epochs_to(result, s) for result, s in zip(results, seconds, strict=True)]
     spent = [run.spent.seconds for run in runs.values()]
-    rows = expected_time_rows(seconds, spent) if runs else None
-    rows = np.zeros((0, 2)) if rows is None else rows
+    sample = Sample.of(seconds, spent)
     summary = summarize_trials(seconds, epochs, spent)
-    interval = expected_interval(rows)
+    interval = None if sample is None else time_interval(sample)
+    rows = {}
+    if sample is not None:
+        rows = {
+            trial.seed: Row(float(amount), bool(reached), tuple(run.result.first_losses))
+            for (trial, run), amount, reached in zip(
+                runs.items(), sample.amounts, sample.reached, strict=True
+            )
+        }
     told = [
         {
             "seed": trial.seed,
@@ -122,8 +131,9 @@ def _arm(
             mean_seconds=summary.mean_seconds,
             cv=summary.cv,
             expected_seconds=summary.expected_seconds,
-            low=interval and interval[0],
-            high=interval and interval[1],
+            low=interval and interval.low,
+            high=interval and interval.high,
+            ends=interval.ends if interval else "",
             epochs_mean=summary.epochs_mean,
             examples_per_second=_mean([result.examples_per_second for result in results]),
             exposed_communication=_mean([_exposed(result) for result in results]),
@@ -131,7 +141,7 @@ def _arm(
             rows=sorted(told, key=lambda row: row["seed"]),
             machines=sorted({run.system for run in runs.values()}),
         ),
-        {trial.seed: (float(r[0]), float(r[1])) for trial, r in zip(runs, rows, strict=False)},
+        rows,
     )
 
 

@@ -1,20 +1,35 @@
-"""When a study looks at its trials, what they say then, and which arms need no more of them."""
+"""Looks of a study at its trials: verdicts that hold together, and arms that are decided."""
 
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dawnjax.errors import ConfigError
-from dawnjax.study.design import Arm, Study, Trial
-from dawnjax.study.stopping import ALPHA, looks_of, nominal_levels
-from dawnjax.study.verdict import UNDECIDED, Verdict, judge
+from dawnjax.statistics.interval import ALPHA
+from dawnjax.statistics.looks import false_verdicts, looks_of, nominal_levels
+from dawnjax.statistics.sample import Sample
+from dawnjax.statistics.verdict import UNDECIDED, Verdict, judge_all
+from dawnjax.study.design import Arm, Look, Study, Trial
 
-MARGIN = 0.05
-"""Ratios of expected times within this of 1 are equivalent."""
 
-Rows = dict[int, tuple[float, float]]
-"""Of an arm's trials by seed: how long each ran in seconds, and 1 if it reached, else 0."""
+class Row(NamedTuple):
+    """A trial that is over.
+
+    Attributes:
+      seconds: Its time to accuracy, or how long it ran.
+      reached: Whether it reached its target.
+      first_losses: Losses of its first steps.
+    """
+
+    seconds: float
+    reached: bool
+    first_losses: tuple[float, ...] = ()
+
+
+Rows = dict[int, Row]
+"""The trials of an arm by their seed."""
 
 
 class Looks:
@@ -29,69 +44,134 @@ class Looks:
         """
         self._seeds = range(study.first_seed, study.first_seed + study.seeds)
         try:
-            self._at = looks_of(study.seeds, study.looks) if study.looks > 1 else (study.seeds,)
+            self.at = looks_of(study.seeds, study.looks) if study.looks > 1 else (study.seeds,)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._levels = nominal_levels(self._at) if study.looks > 1 else [ALPHA]
 
-    def verdict(self, first: Rows, second: Rows) -> dict[str, Any] | None:
-        """The verdict of the first look that tells two arms apart, or of the last look so far.
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Two-sided level of each look, for a study of two arms."""
+        return nominal_levels(self.at)
+
+    def verdicts(self, rows: Mapping[Arm, Rows]) -> dict[Arm, Verdict]:
+        """Verdict on each arm but the first; they hold together.
+
+        A verdict is that of the look that decided its arm, or else of the last look so far. Before
+        the first look nothing is claimed, not even by a study of one look: whoever reads verdicts
+        while trials are added looks more often than the levels allow. Arms without a trial have no
+        verdict, nor has any arm while the first has none.
 
         Args:
-          first: The study's first arm.
-          second: Another arm.
-
-        Returns:
-          The verdict as JSON; None while an arm has no trial. Between the looks of a study that
-          has several nothing is claimed.
+          rows: The trials that are over, of each arm; the study's first arm is the first.
         """
-        if not first or not second:
-            return None
-        told = None
-        for count, alpha in zip(self._at, self._levels, strict=True):
-            if any(seed not in rows for seed in self._seeds[:count] for rows in (first, second)):
-                break
-            told = self._judge(first, second, count, alpha)
-            if told.word != UNDECIDED:
-                break
-        if told is None and len(self._at) == 1:
-            told = judge(_table(first), _table(second), MARGIN)
-        if told is None:
-            level = 1 - self._levels[0]
-            told = judge(_table(first), _table(second), MARGIN, level=level, is_last=False)
-            told = told.before_a_look(self._at[0])
-        return told.to_json()
+        verdicts = self._after(rows, self.at[-1])
+        first, *others = rows
+        for arm in others:
+            if arm not in verdicts and rows[first] and rows[arm]:
+                sides = _sample(rows[first]), _sample(rows[arm])
+                [verdict] = judge_all(sides[0], [sides[1]])
+                verdicts[arm] = verdict.before_a_look(self.at[0])
+        return verdicts
 
-    def has_been_told(self, rows: Mapping[Arm, Rows], first: Arm, trial: Trial) -> bool:
-        """Whether a look before a trial has told its arm apart, so that it need not run.
+    def needs_no_more(self, rows: Mapping[Arm, Rows], trial: Trial) -> bool:
+        """Whether a look before a trial has decided its arm, so that it need not run.
+
+        The first arm needs no more trials once all other arms are decided.
 
         Args:
-          rows: The trials that are over, by arm.
-          first: The study's first arm, which needs no more trials once all other arms are told.
+          rows: As `verdicts` takes them.
           trial: The trial.
         """
         place = self._seeds.index(trial.seed)
-        before = [look for look in zip(self._at, self._levels, strict=True) if look[0] <= place]
-        others = [arm for arm in rows if arm != first] if trial.arm == first else [trial.arm]
-
-        def is_told(arm: Arm) -> bool:
-            sets = rows.get(first, {}), rows.get(arm, {})
-            for count, alpha in before:
-                if any(seed not in one for seed in self._seeds[:count] for one in sets):
-                    return False
-                if self._judge(*sets, count, alpha).word != UNDECIDED:
-                    return True
+        if place < self.at[0]:
             return False
+        first, *others = rows
+        arms = others if trial.arm == first else [trial.arm]
+        verdicts = self._after(rows, place)
+        return all(arm in verdicts and verdicts[arm].word != UNDECIDED for arm in arms)
 
-        return bool(before) and all(is_told(arm) for arm in others)
+    def _after(self, rows: Mapping[Arm, Rows], most: int) -> dict[Arm, Verdict]:
+        """Verdicts of the looks after at most so many trials of each arm.
 
-    def _judge(self, first: Rows, second: Rows, count: int, alpha: float) -> Verdict:
-        """The verdict of a look after so many trials of each arm."""
-        seeds: Sequence[int] = self._seeds[:count]
-        before, after = (_table({seed: rows[seed] for seed in seeds}) for rows in (first, second))
-        is_last = count == self._at[-1]
-        return judge(before, after, MARGIN, level=1 - alpha, is_last=is_last)
+        Look k holds an arm to the level that k has when the 5 % are shared among the arms that are
+        still open: Holm's procedure on group-sequential bounds.
+
+        Source: W. Maurer and F. Bretz, "Multiple Testing in Group Sequential Trials Using Graphical
+        Approaches", Statistics in Biopharmaceutical Research 5 (2013).
+        """
+        first, *others = rows
+        verdicts: dict[Arm, Verdict] = {}
+        for number, count in enumerate(self.at):
+            seeds = self._seeds[:count]
+
+            def is_there(arm: Arm, seeds: range = seeds) -> bool:
+                return all(seed in rows[arm] for seed in seeds)
+
+            decided = [arm for arm, verdict in verdicts.items() if verdict.word != UNDECIDED]
+            judged = [arm for arm in others if arm not in decided and is_there(arm)]
+            if count > most or not is_there(first):
+                break
+            found = judge_all(
+                _sample(rows[first], seeds),
+                [_sample(rows[arm], seeds) for arm in judged],
+                alpha_of=lambda left, number=number: nominal_levels(self.at, ALPHA / left)[number],
+                left=len(others) - len(decided),
+                may_be_equivalent=count == self.at[-1],
+            )
+            verdicts |= dict(zip(judged, found, strict=True))
+        return verdicts
 
 
-def _table(rows: Rows) -> np.ndarray:
-    return np.array([rows[seed] for seed in sorted(rows)], np.float64).reshape(-1, 2)
+def _sample(rows: Rows, seeds: range | None = None) -> Sample:
+    chosen = sorted(rows) if seeds is None else list(seeds)
+    return Sample(
+        np.array([rows[seed].seconds for seed in chosen], np.float64),
+        np.array([rows[seed].reached for seed in chosen], bool),
+        tuple(chosen),
+        tuple(rows[seed].first_losses for seed in chosen),
+    )
+
+
+def looks_made(earlier: Sequence[Look], looks: Looks) -> list[Look]:
+    """Looks at a study so far, each as trials of an arm and level; of one number the widest level.
+
+    Args:
+      earlier: The looks that were made before the study was extended.
+      looks: Those that it makes now.
+    """
+    made: dict[int, float] = {}
+    now = zip(looks.at, looks.levels, strict=True)
+    for count, level in itertools.chain(earlier, now):
+        made[count] = max(level, made.get(count, 0.0))
+    return [Look(*item) for item in sorted(made.items())]
+
+
+def cost_of_looks(made: Sequence[Look], comparisons: int) -> dict[str, Any]:
+    """Chance of a false verdict in the looks at a study, if all of its arms are equal.
+
+    Args:
+      made: The looks (`looks_made`).
+      comparisons: Arms beside the first.
+
+    Returns:
+      `looks`, after how many trials of each arm; `false_verdicts`, the chance, at most: of a study
+      that was not extended 5 %.
+    """
+    at = tuple(look.trials for look in made)
+    levels = tuple(look.level / comparisons for look in made)
+    return {
+        "looks": list(at),
+        "false_verdicts": min(1.0, comparisons * false_verdicts(at, levels)),
+    }
+
+
+def words_of_cost(cost: dict[str, Any]) -> list[str]:
+    """A sentence on the looks at a study where they make more than 5 % of verdicts false."""
+    chance = cost["false_verdicts"]
+    if chance <= 1.02 * ALPHA:  # The recursion of planned looks ends near 5 %.
+        return []
+    looks = ", ".join(map(str, cost["looks"]))
+    return [
+        f"the study was judged after {looks} trials of each arm: if all arms are equal, a verdict "
+        f"is false in up to {100 * chance:.0f} % of such studies; --looks plans looks that keep 5 %"
+    ]

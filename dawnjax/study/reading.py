@@ -6,11 +6,11 @@ from pathlib import Path
 
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_runs import OurRun
-from dawnjax.analysis.stability import expected_time_rows
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import Arm, Study, StudyFolder, Trial
+from dawnjax.study.looks import Row
 
 
 def read_trial(trial: Trial, out: Path) -> OurRun | None:
@@ -37,11 +37,12 @@ def is_over(run: OurRun | None) -> bool:
     return run is not None and run.result.status in (*FINAL_STATUSES, "failed")
 
 
-def row_of(run: OurRun) -> tuple[float, float] | None:
-    """How long a trial ran in seconds, and 1 if it reached; None if its clock never started."""
-    times = [run.result.time_to_accuracy_seconds]
-    rows = expected_time_rows(times, [run.spent.seconds])
-    return None if rows is None else (float(rows[0, 0]), float(rows[0, 1]))
+def row_of(run: OurRun) -> Row | None:
+    """Time and success of a trial; None if its clock never started."""
+    result, spent = run.result, run.spent.seconds
+    reached = result.time_to_accuracy_seconds is not None
+    seconds = result.time_to_accuracy_seconds if reached else spent
+    return None if seconds is None else Row(seconds, reached, tuple(result.first_losses))
 
 
 def read_study(path: Path) -> tuple[Study, tuple[Arm, ...]] | None:

@@ -1,15 +1,13 @@
-"""One side of a comparison: the trials at a path, and for our runs what each trial said."""
+"""One side of a comparison: the trials at a path, and the results of our runs."""
 
 import dataclasses
 from pathlib import Path
 
-import numpy as np
-
 from dawnjax.analysis import loading, our_runs
-from dawnjax.analysis.stability import expected_time_rows
 from dawnjax.errors import ConfigError
 from dawnjax.results.entries import Entry
 from dawnjax.runs.summary import RunResult
+from dawnjax.statistics.sample import Sample
 
 CHOICE = "#"
 """Between a path and the source of one of its entries."""
@@ -22,14 +20,14 @@ class Side:
     Attributes:
       given: As the user named it.
       entry: The trials.
-      rows: How long each trial ran in seconds, and 1 if it reached, `[trials, 2]`.
+      sample: Their times, for statistics.
       runs: Our runs with their directories, in the order of their seeds; empty for official
         entries and for files of entries.
     """
 
     given: str
     entry: Entry
-    rows: np.ndarray
+    sample: Sample
     runs: tuple[tuple[Path, RunResult], ...] = ()
 
     @property
@@ -62,13 +60,11 @@ def read_side(given: str) -> Side:
             f"{path}{CHOICE}SOURCE, of {sources or 'none'}{more}"
         )
     [entry] = chosen
-    rows = expected_time_rows(
-        [trial.time_to_accuracy_seconds for trial in entry.trials],
-        [trial.total_seconds for trial in entry.trials],
-    )
-    if rows is None:
+    sample = entry.sample
+    if sample is None:
         raise ConfigError(f"{given}: how long a trial ran is not known, so no time can be compared")
-    return Side(given=given, entry=entry, rows=rows, runs=_runs_of(Path(path).expanduser(), entry))
+    runs = _runs_of(Path(path).expanduser(), entry)
+    return Side(given=given, entry=entry, sample=sample, runs=runs)
 
 
 def _runs_of(path: Path, entry: Entry) -> tuple[tuple[Path, RunResult], ...]:

@@ -1,14 +1,16 @@
 """Group-sequential bounds against published ones, and what a study that looks does."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import special
 
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
+from dawnjax.statistics.looks import looks_of, nominal_levels
 from dawnjax.study.design import Study, arms_of, trials_of
-from dawnjax.study.looks import Looks
-from dawnjax.study.stopping import looks_of, nominal_levels
+from dawnjax.study.looks import Looks, Row, cost_of_looks, looks_made, words_of_cost
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ def test_bounds_are_those_of_lan_and_demets(looks, bounds):
 
     Source: tables of group-sequential software, such as `ldbounds` for R, to three digits.
     """
-    levels = np.array(nominal_levels(range(1, looks + 1)))
+    levels = np.array(nominal_levels(tuple(range(1, looks + 1))))
     np.testing.assert_allclose(-special.ndtri(levels / 2), bounds, atol=1e-3)
 
 
@@ -47,20 +49,16 @@ ARMS = arms_of(STUDY, (), load_experiment("digits"))
 def made_rows(*means: float) -> dict:
     random = np.random.default_rng(1)
     return {
-        arm: {seed: (mean * random.uniform(0.9, 1.1), 1.0) for seed in range(10)}
+        arm: {seed: Row(mean * random.uniform(0.9, 1.1), True) for seed in range(10)}
         for arm, mean in zip(ARMS, means, strict=True)
     }
 
 
-def test_an_arm_that_is_told_apart_gets_no_more_trials():
+def test_an_arm_that_differs_gets_no_more_trials():
     trials, looks = trials_of(STUDY, ARMS), Looks(STUDY)
 
     def runs(rows) -> set:
-        return {
-            (trial.arm, trial.seed)
-            for trial in trials
-            if not looks.has_been_told(rows, ARMS[0], trial)
-        }
+        return {(trial.arm, trial.seed) for trial in trials if not looks.needs_no_more(rows, trial)}
 
     assert len(runs(made_rows(1.0, 1.0, 1.0))) == 60
     half = runs(made_rows(1.0, 2.0, 1.0))
@@ -72,17 +70,54 @@ def test_an_arm_that_is_told_apart_gets_no_more_trials():
 
 def test_nothing_is_claimed_between_looks():
     rows = made_rows(1.0, 2.0, 1.0)
-    first, second = rows[ARMS[0]], rows[ARMS[1]]
-    told = Looks(STUDY).verdict(first, second)
-    assert told is not None and told["word"] == "slower" and "99." in told["why"]
-    early = {seed: row for seed, row in second.items() if seed < 9}
-    told = Looks(STUDY).verdict(first, early)
-    assert told is not None and told["word"] == "undecided"
-    assert told["why"] == "the study first looks after 10 trials of each" and told["low"] is None
+    told = Looks(STUDY).verdicts(rows)
+    assert told[ARMS[1]].word == "slower" and "99." in told[ARMS[1]].why
+    assert told[ARMS[2]].word == "undecided"
+    early = {**rows, ARMS[1]: {seed: row for seed, row in rows[ARMS[1]].items() if seed < 9}}
+    verdict = Looks(STUDY).verdicts(early)[ARMS[1]]
+    assert verdict.word == "undecided"
+    assert verdict.why == "the study first looks after 10 trials of each"
+    assert verdict.ratio is not None and verdict.ratio.low is None
+    # So it is with a study of one look, whose result file is written after each trial.
+    once = dataclasses.replace(STUDY, looks=1, seeds=11)
+    assert Looks(once).verdicts(rows)[ARMS[1]].word == "undecided"
+    assert Looks(dataclasses.replace(once, seeds=10)).verdicts(rows)[ARMS[1]].word == "slower"
+
+
+def test_an_extended_study_says_what_its_looks_cost():
+    made = []
+    for seeds in (5, 10, 20, 40):
+        made = looks_made(made, Looks(dataclasses.replace(STUDY, looks=1, seeds=seeds)))
+    assert made == [[5, 0.05], [10, 0.05], [20, 0.05], [40, 0.05]]
+    cost = cost_of_looks(made, 1)
+    assert cost["looks"] == [5, 10, 20, 40] and 0.13 < cost["false_verdicts"] < 0.16
+    [line] = words_of_cost(cost)
+    assert "judged after 5, 10, 20, 40 trials of each arm" in line and "up to 14 %" in line
+    for study in (STUDY, dataclasses.replace(STUDY, looks=1)):
+        planned = cost_of_looks(looks_made([], Looks(study)), 1)
+        assert planned["false_verdicts"] == pytest.approx(0.05, abs=1e-3)
+        assert not words_of_cost(planned)
+
+
+def test_an_extended_study_is_wrong_as_often_as_it_says():
+    random = np.random.default_rng(2)
+    false = 0
+    for _ in range(300):
+        times = random.lognormal(0, 0.2, (2, 40))
+        for seeds in (5, 10, 20, 40):
+            study = dataclasses.replace(STUDY, looks=1, seeds=seeds)
+            rows = {
+                arm: {seed: Row(time, True) for seed, time in enumerate(side[:seeds])}
+                for arm, side in zip(ARMS, times, strict=False)
+            }
+            if Looks(study).verdicts(rows)[ARMS[1]].word in ("faster", "slower"):
+                false += 1
+                break
+    assert 0.08 < false / 300 <= 0.15 + 0.062  # three standard errors
 
 
 def test_looks_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match="first look would have 3 trials"):
         Looks(Study(experiment="digits", seeds=12, looks=4))
-    with pytest.raises(ConfigError, match="a study of one arm"):
+    with pytest.raises(ConfigError, match="a study of one arm has nothing to compare"):
         arms_of(Study(experiment="digits", seeds=12, looks=2), (), load_experiment("digits"))

@@ -8,19 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_entries import entry_of, make_entry, make_trial, official_entries
 from official_figures import mlperf_rows
+from scipy import stats
 
-from dawnjax.analysis import entry_tables, resampling
-from dawnjax.analysis.stability import (
-    cv_of_rows,
-    expected_of_rows,
-    mean_of_rows,
-    stability_of,
-)
+from dawnjax.analysis import entry_tables
 from dawnjax.results.trial_summary import (
     coefficient_of_variation,
     mlperf_score,
     summarize_trials,
 )
+from dawnjax.statistics import interval, proportions
+from dawnjax.statistics.stability import stability_of
 
 # MLPerf v0.5, NVIDIA, SSD on 8 DGX-1; the paper prints a CV of 6.7 % (Table 3b).
 SSD_SECONDS = [391.562, 389.450, 388.163, 430.850, 348.114]
@@ -65,81 +62,115 @@ def test_wilson_against_published_intervals():
         (0, 20, 0.0, 0.1611),
         (1, 29, 0.0061, 0.1718),
     ):
-        interval = resampling.wilson(successes, trials)
-        assert interval.low == pytest.approx(low, abs=5e-5)
-        assert interval.high == pytest.approx(high, abs=5e-5)
+        estimate = proportions.wilson(successes, trials)
+        assert estimate.low == pytest.approx(low, abs=5e-5)
+        assert estimate.high == pytest.approx(high, abs=5e-5)
     with pytest.raises(ValueError, match="3 successes in 2 trials"):
-        resampling.wilson(3, 2)
+        proportions.wilson(3, 2)
 
 
-def test_bootstrap_is_seeded_and_says_its_method():
-    first = resampling.bootstrap([SSD_SECONDS], mean_of_rows, seed=1)
-    again = resampling.bootstrap([SSD_SECONDS], mean_of_rows, seed=1)
-    reseeded = resampling.bootstrap([SSD_SECONDS], mean_of_rows, seed=2)
-    assert first == again and first != reseeded
-    assert first is not None and first.method == "bca"
-    with pytest.raises(ValueError, match="percentile or bca"):
-        resampling.bootstrap([SSD_SECONDS], mean_of_rows, method="t")
+def test_fishers_test_against_published_and_scipys_values():
+    # Fisher's tea: 4 of 4 cups right by chance once in 70, and once all wrong.
+    assert proportions.fisher(4, 4, 0, 4) == pytest.approx(2 / 70)
+    for first, trials, second, other in ((20, 20, 0, 20), (3, 5, 0, 9), (1, 7, 6, 8), (0, 5, 0, 6)):
+        table = [[first, trials - first], [second, other - second]]
+        theirs = stats.fisher_exact(table).pvalue
+        assert proportions.fisher(first, trials, second, other) == pytest.approx(theirs)
 
 
-def test_the_interval_of_the_expected_time_holds_it_where_it_is_given():
-    """Five trials that reach in 80 % of cases: sets in which all reached know no failure."""
+def test_the_interval_of_a_mean_time_by_hand():
+    found = stability_of(SSD_SECONDS, SSD_SECONDS).mean_seconds
+    # Sample deviation 29.273 over mean 389.628 over sqrt(5) is 0.033600; t of 4 at 97.5 % is 2.776.
+    assert found is not None and found.value == pytest.approx(389.628, abs=1e-3)
+    assert found.low == pytest.approx(389.628 * math.exp(-2.77645 * 0.033600), rel=1e-4)
+    assert found.high == pytest.approx(389.628 * math.exp(2.77645 * 0.033600), rel=1e-4)
+    assert (found.level, found.trials, found.ends) == (0.95, 5, "95 %")
+
+
+def test_intervals_of_plain_figures_are_scipys():
     random = np.random.default_rng(0)
-    truth = (0.8 * 100 + 0.2 * 150) / 0.8
-    given = held = whole = 0
-    for _ in range(120):
-        times, reached = random.normal(100, 7, 5), random.random(5) < 0.8
-        if not reached.any():
-            continue
-        seconds = [time if is_in else None for time, is_in in zip(times, reached, strict=True)]
-        interval = stability_of(seconds, [150.0] * 5).expected_seconds
-        assert interval is not None
-        if reached.all():
-            whole += 1
-            assert (interval.low, interval.high) == (None, None)
-        else:
-            given += 1
-            assert interval.low is not None
-            held += interval.low <= truth and (interval.high is None or truth <= interval.high)
-    # A third of the sets would give the mean's interval, which never holds the truth of 137.5.
-    assert whole > 30 and given > 60
-    assert held >= 0.95 * given  # 0.99 in a longer simulation
+    first, second = random.normal(5, 1, 12), random.normal(4, 2, 12)
+    mean = interval.mean(first)
+    theirs = stats.ttest_1samp(first, 0).confidence_interval()
+    assert (mean.low, mean.high) == (pytest.approx(theirs.low), pytest.approx(theirs.high))
+    pairs = interval.paired_ratio(np.exp(first), np.exp(second))
+    theirs = stats.ttest_rel(first, second).confidence_interval()
+    assert pairs.value == pytest.approx(math.exp((first - second).mean()))
+    assert pairs.low == pytest.approx(math.exp(theirs.low))
+    assert pairs.high == pytest.approx(math.exp(theirs.high))
+    # Welch's, but for the degrees of freedom: 10 and not 11 of each side.
+    difference = interval.difference(first, second)
+    theirs = stats.ttest_ind(first, second, equal_var=False).confidence_interval()
+    assert difference.value == pytest.approx((first - second).mean())
+    assert difference.low == pytest.approx(theirs.low, abs=0.02)
+    assert difference.low < theirs.low and difference.high > theirs.high
+    few = interval.difference([3.0, 4.0], [1.0, 1.5, 2.0])
+    assert (few.value, few.low, few.high, few.ends) == (2.0, 1.0, 3.0, "range of 2")
 
 
-def test_bootstrap_of_a_mean_against_the_normal_interval():
-    # For many normal values all intervals of a mean agree: mean ± 1.96 s / sqrt(n).
-    values = np.random.default_rng(0).normal(100.0, 5.0, size=400)
-    half = 1.96 * values.std(ddof=1) / math.sqrt(len(values))
-    for method in ("percentile", "bca"):
-        interval = resampling.bootstrap([values], mean_of_rows, method=method)
-        assert interval is not None and interval.high is not None
-        assert interval.low == pytest.approx(values.mean() - half, abs=0.04)
-        assert interval.high == pytest.approx(values.mean() + half, abs=0.04)
+def test_what_the_ends_are_stands_before_them():
+    few = interval.paired_ratio([2.0, 3.0, 8.0], [1.0, 1.0, 2.0])
+    assert few.text() == "2.884 (range of 3: 2.000 to 4.000)"
+    assert not few.leaves_out(1.0) and few.scaled(2).high == pytest.approx(8.0)
+    same = interval.paired_ratio([2.0] * 5, [1.0] * 5)
+    assert same.text(2) == "2.00 (2.00 to 2.00)" and same.leaves_out(1.0)
+    assert interval.Interval(1.0, None, None, None, 2).text() == "1.000"
+    for figures in ([], [0.0], [-1.0]):
+        with pytest.raises(ValueError, match="no figure|not above 0"):
+            interval.paired_ratio(figures, figures)
 
 
-def test_bca_against_scipy():
-    # scipy.stats.bootstrap 1.17 of these values, method BCa, 200,000 resamples: the mean's interval
-    # is [365.07, 414.30], the CV's [0.0415, 0.1063]; of five trials the statistic takes few values.
-    mean = resampling.bootstrap([SSD_SECONDS], mean_of_rows)
-    cv = resampling.bootstrap([SSD_SECONDS], cv_of_rows)
-    assert mean is not None and mean.high is not None and cv is not None and cv.high is not None
-    assert (mean.low, mean.high) == (pytest.approx(365.07, abs=1.0), pytest.approx(414.30, abs=1.0))
-    assert (cv.low, cv.high) == (pytest.approx(0.0415, abs=3e-3), pytest.approx(0.1063, abs=3e-3))
+def lognormal(random, cv, shape):
+    deviation = math.sqrt(math.log1p(cv**2))
+    return random.lognormal(-(deviation**2) / 2, deviation, shape)
 
 
-def test_expected_time_has_no_upper_end_where_few_reach():
+@pytest.mark.parametrize("cv", [0.004, 0.07, 0.2])
+def test_95_percent_of_the_intervals_of_a_mean_hold_it(cv):
+    random = np.random.default_rng(2)
+    for trials in (3, 5, 10, 20):
+        for draw in (lognormal, lambda r, c, shape: r.normal(1, c, shape)):
+            found = [stability_of(times, times).mean_seconds
+                     for times in draw(random, cv, (600, trials)).tolist()]  # fmt: skip
+            levels = {estimate.level for estimate in found if estimate}
+            assert levels == ({None} if trials == 3 else {0.95})
+            missed = [estimate.leaves_out(1.0) for estimate in found if estimate]
+            assert np.mean(missed) <= 0.05 + 0.027  # three standard errors
+
+
+@pytest.mark.parametrize("failure", [1.2, 2.0, 5.0])
+@pytest.mark.parametrize("reach", [0.3, 0.8, 0.95])
+def test_95_percent_of_the_intervals_of_an_expected_time_hold_it(reach, failure):
+    """Where it is given: sets in which all reached know nothing of what a failure costs."""
+    random = np.random.default_rng(0)
+    truth, given, missed = (reach + (1 - reach) * failure) / reach, 0, 0
+    for trials in (3, 5, 10, 20, 50):
+        for _ in range(300):
+            reached = random.random(trials) < reach
+            times = lognormal(random, 0.07, trials)
+            seconds = [time if was else None for time, was in zip(times, reached, strict=True)]
+            estimate = stability_of(seconds, [failure] * trials).expected_seconds
+            if estimate is not None and estimate.level is not None:
+                assert trials >= 20 and not reached.all()
+                given += 1
+                missed += estimate.leaves_out(truth)
+            elif estimate is not None:
+                assert estimate.low is None and estimate.ends == ""
+    assert given >= 300
+    assert missed / given <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / given)
+
+
+def test_expected_time_of_few_that_reach():
     stability = stability_of([10.0, None, None, None, None], [10.0, 20.0, 20.0, 20.0, 20.0])
-    interval = stability.expected_seconds
-    assert interval is not None and interval.value == 90.0
-    # One of three resamples holds no trial that reached.
-    assert interval.high is None and interval.low is not None and interval.low < 90.0
+    estimate = stability.expected_seconds
+    assert estimate is not None and (estimate.value, estimate.low) == (90.0, None)
     assert stability.mean_seconds is None  # Of one trial.
     assert stability.reached is not None and stability.reached.value == 0.2
 
 
 def test_without_a_trial_that_reached_nothing_is_a_number():
     stability = stability_of([None, None], [5.0, 5.0])
-    assert stability.expected_seconds is None and stability.cv is None
+    assert stability.expected_seconds is None and stability.mean_seconds is None
     assert stability.reached is not None and stability.reached.low == 0.0
 
 
@@ -151,16 +182,15 @@ def test_unknown_time_of_a_failed_trial_leaves_expected_time_unknown():
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0.5, 1e6), min_size=2, max_size=8), st.floats(0.1, 100))
 def test_intervals_hold_the_estimate_and_scale(times, factor):
-    interval = resampling.bootstrap([times], mean_of_rows, method="percentile", resamples=200)
-    scaled = resampling.bootstrap(
-        [[factor * time for time in times]], mean_of_rows, method="percentile", resamples=200
-    )
-    assert interval is not None and scaled is not None
-    assert interval.high is not None and scaled.high is not None
-    assert interval.low is not None and scaled.low is not None
-    assert min(times) * (1 - 1e-9) <= interval.low <= interval.high <= max(times) * (1 + 1e-9)
-    assert scaled.low == pytest.approx(factor * interval.low, rel=1e-6)
-    assert scaled.high == pytest.approx(factor * interval.high, rel=1e-6)
+    estimate = stability_of(times, times).mean_seconds
+    scaled = stability_of([factor * t for t in times], [factor * t for t in times]).mean_seconds
+    assert estimate is not None and scaled is not None
+    assert estimate.low is not None and estimate.high is not None
+    assert scaled.low is not None and scaled.high is not None
+    assert estimate.low <= estimate.value * (1 + 1e-9)
+    assert estimate.value <= estimate.high * (1 + 1e-9)
+    assert scaled.low == pytest.approx(factor * estimate.low, rel=1e-6)
+    assert scaled.high == pytest.approx(factor * estimate.high, rel=1e-6)
 
 
 @settings(max_examples=50, deadline=None)
@@ -173,12 +203,6 @@ def test_expected_time_is_at_least_the_mean_of_those_that_reached(trials):
         assert summary.expected_seconds >= summary.mean_seconds * (1 - 1e-12)
     else:
         assert summary.expected_seconds is None
-
-
-def test_expected_of_rows():
-    rows = np.array([[[10.0, 1.0], [20.0, 0.0]], [[20.0, 0.0], [20.0, 0.0]]])
-    with np.errstate(divide="ignore"):
-        assert expected_of_rows(rows).tolist() == [30.0, math.inf]
 
 
 def test_stability_table_of_few_and_no_trials():
@@ -196,17 +220,19 @@ def test_stability_table_of_few_and_no_trials():
 
 
 @pytest.mark.parametrize("trials", [2, 3, 4])
-def test_few_trials_have_no_interval(trials):
+def test_few_trials_have_their_range_and_no_interval(trials):
     times = [10.0 + number for number in range(trials)]
     stability = stability_of(times, times)
-    for estimate in (stability.mean_seconds, stability.cv, stability.expected_seconds):
-        assert estimate is not None and estimate.value > 0
-        assert estimate.low is None and estimate.high is None and estimate.method == "none"
+    mean, expected = stability.mean_seconds, stability.expected_seconds
+    assert mean is not None and (mean.low, mean.high) == (times[0], times[-1])
+    assert mean.level is None and mean.ends == f"range of {trials}"
+    assert expected is not None and expected.value > 0 and expected.low is expected.level is None
     (row,) = entry_tables.stability_table([entry_of(times)]).records()
-    for name in ("mean_seconds", "cv", "expected_seconds"):
-        assert isinstance(row[name], float)
-        assert row[f"{name}_low"] is None and row[f"{name}_high"] is None
-    assert row["reached_fraction_low"] is not None  # Wilson's holds for few trials too.
+    assert row["mean_seconds_ends"] == f"range of {trials}"
+    assert (row["mean_seconds_low"], row["mean_seconds_high"]) == (times[0], times[-1])
+    assert isinstance(row["cv"], float) and isinstance(row["expected_seconds"], float)
+    assert row["expected_seconds_low"] is None and row["expected_seconds_high"] is None
+    assert row["reached_fraction_ends"] == "95 %"  # Wilson's holds for few trials too.
 
 
 def test_epochs_table_of_made_entries():

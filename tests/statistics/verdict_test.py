@@ -1,81 +1,190 @@
-"""Verdicts: intervals by hand, and how often a simulated verdict is wrong."""
+"""Verdicts: intervals by hand and by SciPy, and how often a simulated verdict is wrong."""
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from dawnjax.study import verdict
+from dawnjax.statistics.interval import ALPHA
+from dawnjax.statistics.sample import Sample
+from dawnjax.statistics.verdict import (
+    DIFFERENT,
+    holm,
+    judge,
+    judge_all,
+    p_different,
+    ratio_of_means,
+)
 
 
-def rows(times, reached=None):
-    return np.stack([times, np.ones(len(times)) if reached is None else reached], 1).astype(float)
+def sample(times, reached=None, seeds=(), losses=()):
+    reached = np.ones(len(times), bool) if reached is None else np.asarray(reached, bool)
+    return Sample(np.asarray(times, float), reached, tuple(seeds), tuple(losses))
 
 
-def test_the_interval_is_welchs_of_the_logarithm():
+def test_the_interval_is_that_of_the_logarithm():
     first = [1.0, 2.0, 3.0, 4.0, 5.0]
-    judged = verdict.judge(rows(first), rows([2 * t for t in first]), margin=0.05)
+    judged = judge(sample(first), sample([2 * t for t in first]))
     # The variance of a mean's logarithm is (4 + 1 + 0 + 1 + 4) / 9 / (5 * 4) = 1 / 18 on each side,
-    # the error sqrt(1 / 9); 8 degrees of freedom, of which a table of t has 2.306 at 97.5 %.
-    assert judged.ratio == pytest.approx(2.0)
-    assert judged.low == pytest.approx(2 * np.exp(-2.306 / 3), rel=1e-4)
-    assert judged.high == pytest.approx(2 * np.exp(2.306 / 3), rel=1e-4)
+    # the error sqrt(1 / 9); 6 degrees of freedom, of which a table of t has 2.447 at 97.5 %.
+    assert judged.ratio is not None and judged.ratio.value == pytest.approx(2.0)
+    assert judged.ratio.low == pytest.approx(2 * np.exp(-2.447 / 3), rel=1e-4)
+    assert judged.ratio.high == pytest.approx(2 * np.exp(2.447 / 3), rel=1e-4)
+    assert judged.ratio.ends == "95 %"
     assert judged.word == "undecided" and not judged.is_slower_excluded
-    # (1.96 + 0.8416)^2 * (10 / 18) / ln(2)^2 = 9.08 trials, and two for the unknown variances.
-    assert judged.more_trials == 12 - 5
+    assert judged.why == "the 95 % interval holds 1, and is wider than the margin"
+
+
+def test_the_p_value_is_nearly_that_of_scipys_welch_test_of_logarithms():
+    random = np.random.default_rng(0)
+    first, second = random.lognormal(0, 0.002, 40), random.lognormal(4e-4, 0.002, 50)
+    theirs = stats.ttest_ind(np.log(first), np.log(second), equal_var=False).pvalue
+    assert p_different(sample(first), sample(second)) == pytest.approx(theirs, rel=0.03)
 
 
 def test_trials_that_did_not_reach_cost_and_need_more_trials():
     times, reached = [1.0, 1.0, 1.0, 2.0] * 5, [1, 1, 1, 0] * 5
-    assert verdict.expected_seconds(rows(times, reached)) == pytest.approx(5 / 3)
-    judged = verdict.judge(rows([1.0, 1.1] * 10), rows(times, reached), margin=0.05)
-    assert judged.word == "slower" and judged.reached == (20, 15)
-    few = verdict.judge(rows([1.0, 1.1] * 5), rows(times[:8], reached[:8]), margin=0.05)
-    assert few.word == "undecided" and few.more_trials == 12
+    assert sample(times, reached).expected == pytest.approx(5 / 3)
+    judged = judge(sample([1.0, 1.1] * 20), sample(times * 2, reached * 2))
+    assert judged.word == "slower" and judged.reached == (40, 30)
+    # A quarter of 20 that failed is not yet a difference: the variance has one more failure.
+    assert judge(sample([1.0, 1.1] * 10), sample(times, reached)).word == "undecided"
+    few = judge(sample([1.0, 1.1] * 5), sample(times[:8], reached[:8]))
+    assert few.word == "undecided" and few.advice is not None and few.advice.minimum == 12
     assert (
         few.why
         == "10 and 8 trials; a verdict needs 20 of each, since some did not reach the target"
     )
-    none = verdict.judge(rows([1.0] * 5), rows([9.0] * 5, [0] * 5), margin=0.05)
+    assert few.ratio is not None and few.ratio.low is None and few.ratio.ends == ""
+    none = judge(sample([9.0] * 5, [0] * 5), sample([9.0] * 5, [0] * 5))
     assert none.word == "undecided" and none.ratio is None
     assert none.why == "no trial of B reached the target, of 5"
-    assert verdict.expected_seconds(rows([9.0], [0])) is None
+    assert sample([9.0], [0]).expected is None
+
+
+def test_a_side_that_never_reaches_is_a_verdict():
+    always, never = sample([1.0] * 20), sample([9.0] * 20, [0] * 20)
+    lost = judge(always, never)
+    # Of 40 trials 20 reached: 2 of the C(40, 20) ways to share them out are so one-sided.
+    assert lost.word == "only_first_reached" and "p 1.5e-11" in lost.why
+    assert lost.is_slower and not lost.is_slower_excluded and lost.ratio is None
+    won = judge(never, always)
+    assert won.word == "only_second_reached" and won.is_slower_excluded and not won.is_slower
+    assert judge(sample([1.0] * 3), sample([9.0] * 3, [0] * 3)).word == "undecided"  # p 0.1
+    assert judge(sample([1.0] * 4), sample([9.0] * 4, [0] * 4)).word == "only_first_reached"
 
 
 def test_each_word_and_the_gate():
-    quick, even = rows([0.9, 0.91, 0.9, 0.89, 0.9]), rows([1.0, 1.01, 1.0, 0.99, 1.0])
-    assert verdict.judge(even, quick, 0.05).word == "faster"
-    assert verdict.judge(even, quick, 0.05).is_slower_excluded
-    assert verdict.judge(quick, even, 0.05).word == "slower"
-    assert not verdict.judge(quick, even, 0.05).is_slower_excluded
+    quick, even = sample([0.9, 0.91, 0.9, 0.89, 0.9]), sample([1.0, 1.01, 1.0, 0.99, 1.0])
+    assert judge(even, quick).word == "faster" and judge(even, quick).is_slower_excluded
+    assert judge(quick, even).word == "slower" and judge(quick, even).is_slower
+    assert not judge(quick, even).is_slower_excluded
     # Certainly slower, but certainly within the margin.
-    assert verdict.judge(quick, even, 0.2).word == "equivalent"
-    assert verdict.judge(quick, even, 0.2).is_slower_excluded
-    assert verdict.judge(even[:4], quick, 0.05).word == "undecided"
+    assert judge(quick, even, 0.2).word == "equivalent"
+    assert judge(quick, even, 0.2).is_slower_excluded
+    few = judge(sample(even.amounts[:3]), quick)
+    assert few.word == "undecided" and few.ratio is not None
+    assert few.ratio.ends == "range of 3"
+    assert (few.ratio.low, few.ratio.high) == (pytest.approx(0.89 / 1.01), pytest.approx(0.91))
+    assert judge(sample([]), quick).why == "A has no trial"
+    assert "took no time" in judge(sample([0.0] * 5), quick).why
+
+
+def test_pairs_by_seed_are_compared_as_pairs_where_the_mathematics_agree():
+    times, seeds = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), range(5)
+    losses = [(2.3, 2.0 + 0.1 * seed) for seed in seeds]
+    first = sample(times, None, seeds, losses)
+    # The same seeds in another order: each takes a hundredth more.
+    second = sample(1.01 * times[::-1], None, seeds[::-1], losses[::-1])
+    judged = judge(first, second)
+    assert judged.is_paired and judged.word == "equivalent" and "paired" in judged.why
+    assert judge(first, second, 0.005).word == "slower"
+    noisy = second.amounts * np.array([1.0, 1.02, 0.98, 1.0, 1.01])
+    judged = judge(first, sample(noisy, None, seeds[::-1], losses[::-1]), 0.005)
+    u = first.amounts / 3 - noisy[::-1] / noisy.mean()
+    error = np.sqrt((u**2).sum() / 20)
+    assert judged.ratio is not None and judged.ratio.high is not None
+    assert judged.ratio.high / judged.ratio.value == pytest.approx(np.exp(2.776 * error), rel=1e-3)
+    other = [(2.3, 2.5)] * 5
+    assert not judge(first, sample(times, None, seeds, other)).is_paired
+    assert not judge(first, sample(times, None, range(1, 6), losses)).is_paired
+    assert not judge(first, sample(times, None, seeds, [()] * 5)).is_paired
+    assert not judge(first, sample(times, None, seeds, [(2.3, float("nan"))] * 5)).is_paired
 
 
 @pytest.mark.parametrize("margin", [0.0, 1.0, -0.1, float("nan")])
 def test_a_margin_out_of_its_range_is_refused(margin):
     with pytest.raises(ValueError, match="not between 0 and 1"):
-        verdict.judge(rows([1.0] * 5), rows([1.0] * 5), margin)
+        judge(sample([1.0] * 5), sample([1.0] * 5), margin)
 
 
-@pytest.mark.parametrize("cv", [0.004, 0.07, 0.2])  # those of the paper's entries
-@pytest.mark.parametrize("sizes", [(5, 5), (20, 20), (5, 20)])
-def test_wrong_verdicts_are_few(cv, sizes):
-    random = np.random.default_rng(17)
+def test_holms_levels_by_hand():
+    # 0.01 <= 0.05 / 4, 0.015 <= 0.05 / 3, 0.03 > 0.05 / 2: the last two keep that level.
+    levels = holm([0.03, 0.01, 0.5, 0.015], lambda left: 0.05 / left)
+    assert levels == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
+    assert ratio_of_means([2.0, 2.0], [1.0]).value == 0.5
+    with pytest.raises(ValueError, match="no figure above 0"):
+        ratio_of_means([], [1.0])
+
+
+def lognormal(random, cv, shape):
     deviation = np.sqrt(np.log1p(cv**2))
+    return random.lognormal(-(deviation**2) / 2, deviation, shape)
 
-    def words(ratio):
-        pairs = 600
-        a, b = (
-            np.exp(random.normal(-(deviation**2) / 2, deviation, (pairs, size))) for size in sizes
-        )
-        return [
-            verdict.judge(rows(x), rows(ratio * y), 0.05).word for x, y in zip(a, b, strict=True)
+
+def normal(random, cv, shape):
+    return random.normal(1, cv, shape)
+
+
+@pytest.mark.parametrize("draw", [lognormal, normal])
+@pytest.mark.parametrize("cv", [0.004, 0.07, 0.2])  # those of the paper's entries
+def test_equal_sides_differ_in_at_most_5_percent(draw, cv):
+    random = np.random.default_rng(17)
+    for sizes in ((3, 3), (5, 5), (10, 10), (20, 20), (5, 20)):
+        pairs = 1200
+        sides = [draw(random, cv, (pairs, size)) for size in sizes]
+        p_values = [p_different(sample(a), sample(b)) for a, b in zip(*sides, strict=True)]
+        # Three standard errors of 1,200 pairs are 1.9 %.
+        assert np.mean(np.array(p_values) <= ALPHA) <= 0.05 + 0.019, sizes
+        if 3 in sizes:
+            assert min(p_values) == 1
+
+
+@pytest.mark.parametrize("failure", [1.2, 2.0, 5.0])  # a failure's time over the mean
+@pytest.mark.parametrize("reach", [0.3, 0.8, 0.95])
+def test_equal_sides_with_failures_differ_in_at_most_5_percent(reach, failure):
+    random = np.random.default_rng(5)
+    for sizes in ((3, 3), (5, 5), (10, 10), (5, 20), (20, 20), (20, 100)):
+        sides = []
+        for size in sizes:
+            reached = random.random((800, size)) < reach
+            times = lognormal(random, 0.07, (800, size))
+            sides.append((np.where(reached, times, failure), reached))
+        p_values = [
+            p_different(sample(a, was_a), sample(b, was_b))
+            for a, was_a, b, was_b in zip(*sides[0], *sides[1], strict=True)
         ]
+        assert np.mean(np.array(p_values) <= ALPHA) <= 0.05 + 0.023, sizes
 
-    equal, edge, far = words(1.0), words(1.05), words(1.5)
-    # Of 600 a share of 5 % is 30, with a standard deviation of 5.3; of 2.5 % it is 15, and 3.8.
-    assert equal.count("faster") <= 15 + 3 * 3.8 and equal.count("slower") <= 15 + 3 * 3.8
-    assert edge.count("equivalent") <= 30 + 3 * 5.3
-    assert far.count("faster") + far.count("equivalent") <= 2
-    assert far.count("slower") >= (600 if cv < 0.1 else 400)  # the test can find what is there
+
+def test_what_is_there_is_found_and_the_edge_is_not_equivalent():
+    random = np.random.default_rng(3)
+    for sizes in ((5, 5), (20, 20)):
+        sides = [lognormal(random, 0.07, (400, size)) for size in sizes]
+        edge = [judge(sample(a), sample(1.05 * b)).word for a, b in zip(*sides, strict=True)]
+        far = [judge(sample(a), sample(1.5 * b)).word for a, b in zip(*sides, strict=True)]
+        assert edge.count("equivalent") <= 0.05 * 400 + 13  # three standard errors
+        assert far.count("slower") == 400
+
+
+def test_verdicts_of_many_arms_hold_together():
+    random = np.random.default_rng(4)
+    false = alone = 0
+    for _ in range(300):
+        first, *others = (sample(lognormal(random, 0.07, 10)) for _ in range(9))
+        verdicts = judge_all(first, others)
+        false += any(verdict.word in DIFFERENT for verdict in verdicts)
+        alone += any(p_different(first, other) <= ALPHA for other in others)
+        levels = {verdict.ratio.level for verdict in verdicts if verdict.ratio}
+        assert min(level for level in levels if level) >= 1 - ALPHA - 1e-9
+    assert false / 300 <= 0.05 + 0.038  # three standard errors
+    assert alone / 300 > 0.15

@@ -1,0 +1,145 @@
+"""Trials that a comparison needs, before the first trial and after an undecided verdict."""
+
+import dataclasses
+import math
+
+from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS
+from dawnjax.statistics.looks import false_verdicts
+
+POWER = 0.8
+MOST_TRIALS = 100_000
+"""Two sides that need more trials than this count as equal."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Advice:
+    """Further trials of each side after a verdict that is undecided.
+
+    Attributes:
+      minimum: Trials without which no verdict is possible; None where one was.
+      if_equal: Trials that show equivalence with a probability of 80 % if the sides are equal; None
+        where more than `MOST_TRIALS` would be needed.
+      if_as_measured: Trials that find a difference with that probability if the true ratio is the
+        measured one; None where that lies within the margin.
+      false_verdicts: Chance that equal sides are found to differ now or after the larger number of
+        them: the second comparison is a second look.
+    """
+
+    minimum: int | None = None
+    if_equal: int | None = None
+    if_as_measured: int | None = None
+    false_verdicts: float | None = None
+
+    def text(self) -> str:
+        """The advice in words, with the error of following it; empty where there is none."""
+        if self.minimum is not None:
+            return (
+                f"no verdict without {self.minimum} more trials of each, the fewest that it takes"
+            )
+        cases = []
+        if self.if_as_measured is not None:
+            cases.append(f"{self.if_as_measured:,} more of each if the ratio is as measured")
+        if self.if_equal is not None:
+            cases.append(f"{self.if_equal:,} more of each if the sides are equal")
+        if not cases or self.false_verdicts is None:
+            return ""
+        return (
+            f"would decide in 80 % of cases: {', '.join(cases)}; judging again is a second look, "
+            f"with {100 * self.false_verdicts:.1f} % false verdicts on equal sides"
+        )
+
+
+def advise(
+    *, distance: float, error: float, freedom: float, trials: int, margin: float, alpha: float
+) -> Advice:
+    """Further trials for a verdict that is undecided.
+
+    Args:
+      distance: Logarithm of the ratio.
+      error: Its standard error.
+      freedom: Degrees of freedom of the error.
+      trials: Of the smaller side.
+      margin: What counts as equivalent.
+      alpha: Level of the test of a difference.
+    """
+    variance, edge = error**2 * trials, math.log1p(margin)
+    # Two one-sided tests both succeed with 80 % where each alone does with 90 %.
+    equal = _stein(variance, freedom, edge, ALPHA, 1 - (1 - POWER) / 2)
+    measured = None
+    if abs(distance) > edge:
+        measured = _stein(variance, freedom, abs(distance), alpha / 2, POWER)
+    more = [None if n is None else max(1, n - trials) for n in (equal, measured)]
+    ends = [trials + n for n in more if n is not None]
+    if not ends:
+        return Advice()
+    chance = false_verdicts((trials, max(ends)), (alpha, alpha))
+    return Advice(if_equal=more[0], if_as_measured=more[1], false_verdicts=chance)
+
+
+def _stein(
+    variance: float, freedom: float, distance: float, alpha: float, power: float
+) -> int | None:
+    """Trials of each side after which a one-sided test finds a distance.
+
+    The quantiles are those of t with the freedom of the variance that is known so far: it may be
+    too small by chance, and normal quantiles would then ask for too few.
+
+    Source: C. Stein, "A Two-Sample Test for a Linear Hypothesis Whose Power is Independent of the
+    Variance", Ann. Math. Statist. 16 (1945).
+    """
+    from scipy import special
+
+    reach = float(special.stdtrit(freedom, 1 - alpha) + special.stdtrit(freedom, power))
+    needed = variance * (reach / distance) ** 2
+    return math.ceil(needed) if needed <= MOST_TRIALS else None
+
+
+def trials_needed(
+    ratio: float, first_cv: float, second_cv: float, power: float = POWER
+) -> int | None:
+    """Trials of each side that a t test needs to tell a ratio of means from 1.
+
+    The smallest n, from `FEWEST_TRIALS` on, at which the two-sided 5 % test of the logarithms of
+    log-normal times has the power. Its statistic follows the noncentral t distribution with
+    noncentrality |ln(ratio)| / sqrt((s1² + s2²) / n), where s² = ln(1 + cv²), and
+    (n - 1) (s1² + s2²)² / (s1⁴ + s2⁴) degrees of freedom.
+
+    Source: J. Cohen, "Statistical Power Analysis for the Behavioral Sciences" (1988), chapter 2 (an
+    effect of d = 0.5 needs 64 of each).
+
+    Args:
+      ratio: Of the true means, above 0.
+      first_cv: Sample standard deviation over mean of the first side's times.
+      second_cv: Of the second side's.
+      power: Probability of telling them apart.
+
+    Returns:
+      None where more than `MOST_TRIALS` would be needed: the ratio is 1, or as good as that.
+
+    Raises:
+      ValueError: An argument is out of its range.
+    """
+    if ratio <= 0 or first_cv < 0 or second_cv < 0:
+        raise ValueError(f"ratio {ratio}, CVs {first_cv}, {second_cv}: none may be negative")
+    if not 0 < power < 1:
+        raise ValueError(f"power {power} must be between 0 and 1")
+    from scipy import special
+
+    variances = math.log1p(first_cv**2), math.log1p(second_cv**2)
+    total, distance = sum(variances), abs(math.log(ratio))
+    quantiles = float(special.ndtri(1 - ALPHA / 2) + special.ndtri(power))
+    if total * quantiles**2 >= distance**2 * MOST_TRIALS:
+        return None
+    if not total:
+        return FEWEST_TRIALS
+    share = sum(variance**2 for variance in variances) / total**2
+    # The number for variances that are known, and thus too small: the search begins there.
+    number = max(FEWEST_TRIALS, math.ceil(total * (quantiles / distance) ** 2))
+    while True:
+        freedom, shift = (number - 1) / share, distance * math.sqrt(number / total)
+        critical = float(special.stdtrit(freedom, 1 - ALPHA / 2))
+        missed = special.nctdtr(freedom, shift, critical)
+        missed -= special.nctdtr(freedom, shift, -critical)
+        if not missed > 1 - power:  # NaN where the distance is beyond all noise
+            return number
+        number += 1

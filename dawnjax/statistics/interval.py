@@ -1,0 +1,155 @@
+"""An estimate with two ends, and the intervals of means, differences and ratios of plain figures.
+
+SciPy loads where an interval is made: reading results does without it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+ALPHA = 0.05
+"""Chance that equal sides are found to differ."""
+
+CONFIDENCE = 1 - ALPHA
+
+FEWEST_TRIALS = 5
+"""Of each side: fewer say too little of their own variance, and have a range in place of an
+interval."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """An estimate and its two ends.
+
+    Attributes:
+      value: The estimate.
+      low: Lower end; None where nothing can be said of it.
+      high: Upper end; None with `low`.
+      level: Chance that such an interval holds the truth; None where the ends are the least and the
+        greatest figure of trials that are too few, or where there are no ends.
+      trials: How many trials or rounds it rests on, of the smaller side.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    level: float | None
+    trials: int
+
+    @property
+    def ends(self) -> str:
+        """The meaning of the ends: `95 %`, `range of 3`; empty where there are none."""
+        if self.low is None:
+            return ""
+        return f"range of {self.trials}" if self.level is None else percent(self.level)
+
+    def leaves_out(self, value: float) -> bool:
+        """Whether an interval (no range) leaves out a value."""
+        if self.level is None or self.low is None or self.high is None:
+            return False
+        return not self.low <= value <= self.high
+
+    def scaled(self, factor: float) -> "Interval":
+        """The same in another unit; `factor` is above 0."""
+        ends = (None if end is None else end * factor for end in (self.low, self.high))
+        return Interval(self.value * factor, *ends, self.level, self.trials)
+
+    def text(self, digits: int = 3) -> str:
+        """Value and ends: `0.822 (0.738 to 1.017)`, `0.822 (range of 3: 0.738 to 1.017)`."""
+        ends = self.ends_text(digits)
+        return f"{self.value:,.{digits}f}" + (f" ({ends})" if ends else "")
+
+    def ends_text(self, digits: int = 3) -> str:
+        """Both ends, after what they are unless that is a 95 % interval; empty without ends."""
+        if self.low is None or self.high is None:
+            return ""
+        kind = "" if self.level == CONFIDENCE else f"{self.ends}: "
+        return f"{kind}{self.low:,.{digits}f} to {self.high:,.{digits}f}"
+
+
+def percent(level: float) -> str:
+    """A level in words: `95 %`, `99.67 %`."""
+    return f"{100 * level:.4g} %"
+
+
+def t_quantile(freedom: float, level: float) -> float:
+    """Upper quantile of Student's t that leaves (1 - level) / 2 above."""
+    from scipy import special
+
+    return float(special.stdtrit(freedom, (1 + level) / 2))
+
+
+def t_tail(freedom: float, statistic: float) -> float:
+    """Probability that Student's t lies above a value."""
+    from scipy import special
+
+    return float(special.stdtr(freedom, -statistic))
+
+
+def freedom_of(variances: tuple[float, float], sizes: tuple[int, int]) -> float:
+    """Degrees of freedom of a difference between two means, after Welch and Satterthwaite.
+
+    They divide by n - 2, not by n - 1: with 5 trials against 20 the original number finds a
+    difference in 5.7 % of equal pairs, and this one in 4.8 %.
+
+    Source: B. L. Welch, "The Generalization of 'Student's' Problem when Several Different
+    Population Variances are Involved", Biometrika 34 (1947).
+    """
+    total = sum(variances)
+    if not total:
+        return float(max(1, sum(sizes) - 4))
+    parts = sum(v**2 / max(1, n - 2) for v, n in zip(variances, sizes, strict=True))
+    return total**2 / parts
+
+
+def mean(values: Sequence[float]) -> Interval:
+    """Mean of one sample with its t interval, or with the range of fewer than `FEWEST_TRIALS`.
+
+    Raises:
+      ValueError: There is no value.
+    """
+    figures, count = _figures(values), len(values)
+    centre = float(figures.mean())
+    if count < FEWEST_TRIALS:
+        return Interval(centre, float(figures.min()), float(figures.max()), None, count)
+    half = t_quantile(count - 1, CONFIDENCE) * float(figures.std(ddof=1)) / math.sqrt(count)
+    return Interval(centre, centre - half, centre + half, CONFIDENCE, count)
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Mean of the first less that of the second, with Welch's interval or the range of few."""
+    sides = _figures(first), _figures(second)
+    centre, count = float(sides[0].mean() - sides[1].mean()), min(map(len, sides))
+    if count < FEWEST_TRIALS:
+        low, high = sides[0].min() - sides[1].max(), sides[0].max() - sides[1].min()
+        return Interval(centre, float(low), float(high), None, count)
+    sizes = len(sides[0]), len(sides[1])
+    variances = float(sides[0].var(ddof=1)) / sizes[0], float(sides[1].var(ddof=1)) / sizes[1]
+    half = t_quantile(freedom_of(variances, sizes), CONFIDENCE) * math.sqrt(sum(variances))
+    return Interval(centre, centre - half, centre + half, CONFIDENCE, count)
+
+
+def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """Geometric mean of first / second over pairs, with the t interval of its logarithm.
+
+    Pairs are rounds in which both sides were measured in turn, so that a machine that changes its
+    speed changes both. Fewer than `FEWEST_TRIALS` pairs have the range of their ratios.
+
+    Raises:
+      ValueError: There is no pair, or a figure that is not above 0.
+    """
+    logarithms = np.log(_figures(first)) - np.log(_figures(second))
+    if not np.isfinite(logarithms).all():
+        raise ValueError("a figure of a pair is not above 0")
+    of_logarithm = mean(logarithms.tolist())
+    assert of_logarithm.low is not None and of_logarithm.high is not None
+    ends = (math.exp(end) for end in (of_logarithm.low, of_logarithm.high))
+    return Interval(math.exp(of_logarithm.value), *ends, of_logarithm.level, len(logarithms))
+
+
+def _figures(values: Sequence[float]) -> np.ndarray:
+    if not len(values):
+        raise ValueError("no figure, so no interval")
+    return np.asarray(values, np.float64)

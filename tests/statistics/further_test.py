@@ -1,0 +1,123 @@
+"""Trials that a comparison needs: published sizes, and whether the advice holds when followed."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dawnjax.statistics.further import Advice, trials_needed
+from dawnjax.statistics.looks import false_verdicts
+from dawnjax.statistics.sample import Sample
+from dawnjax.statistics.verdict import DIFFERENT, UNDECIDED, judge
+
+
+def drawn(random, cv, size):
+    spread = math.sqrt(math.log1p(cv**2))
+    return random.lognormal(-(spread**2) / 2, spread, size)
+
+
+def judged(first, second):
+    return judge(*(Sample(times, np.ones(len(times), bool)) for times in (first, second)))
+
+
+@pytest.mark.parametrize(("trials", "cv"), [(5, 0.07), (10, 0.07), (5, 0.04), (10, 0.1)])
+def test_following_the_advice_decides_equal_pairs_and_costs_what_it_says(trials, cv):
+    random = np.random.default_rng(1)
+    pairs, decided, advised, false, said = 300, 0, 0, 0, 0.0
+    for _ in range(pairs):
+        first, second = drawn(random, cv, trials), drawn(random, cv, trials)
+        verdict = judged(first, second)
+        if verdict.word == UNDECIDED:
+            assert verdict.advice is not None and verdict.advice.if_equal is not None
+            assert verdict.advice.false_verdicts is not None
+            more = verdict.advice.if_equal
+            advised += 1
+            said = max(said, verdict.advice.false_verdicts)
+            first, second = (np.append(s, drawn(random, cv, more)) for s in (first, second))
+            verdict = judged(first, second)
+            decided += verdict.word != UNDECIDED
+        false += verdict.word in DIFFERENT
+    assert decided >= 0.8 * advised
+    assert 0.05 < said < 0.0976  # two looks at 5 % cost 1 - 0.95^2 at most
+    assert false / pairs <= said + 3 * math.sqrt(said / pairs)
+
+
+def test_the_advice_in_words():
+    assert Advice(minimum=2).text() == (
+        "no verdict without 2 more trials of each, the fewest that it takes"
+    )
+    assert Advice(if_equal=1283, if_as_measured=27, false_verdicts=0.0871).text() == (
+        "would decide in 80 % of cases: 27 more of each if the ratio is as measured, 1,283 more of "
+        "each if the sides are equal; judging again is a second look, with 8.7 % false verdicts on "
+        "equal sides"
+    )
+    assert Advice().text() == ""
+
+
+def test_looks_that_were_not_planned_by_published_values():
+    # Armitage, McPherson and Rowe (1969), table 2: 2, 3, 4, 5 equally spaced looks at 5 %.
+    for looks, chance in ((1, 0.05), (2, 0.083), (3, 0.107), (4, 0.126), (5, 0.142)):
+        at = tuple(range(1, looks + 1))
+        assert false_verdicts(at, (0.05,) * looks) == pytest.approx(chance, abs=6e-4)
+    # A study of 5 trials that is extended to 10, 20 and 40.
+    assert false_verdicts((5, 10, 20, 40), (0.05,) * 4) == pytest.approx(0.146, abs=0.006)
+
+
+@pytest.mark.parametrize(("effect", "trials"), [(0.2, 394), (0.5, 64), (0.8, 26), (1.0, 17)])
+def test_trials_needed_against_published_sizes(effect, trials):
+    # Cohen (1988), two-sided 0.05, power 0.80: 64 of each for d = 0.5, 26 for 0.8 (exact t test).
+    # Logarithms of a ratio whose distance is `effect` deviations:
+    cv = 0.1
+    ratio = math.exp(effect * math.sqrt(math.log1p(cv**2)))
+    assert trials_needed(ratio, cv, cv) == trials
+
+
+@pytest.mark.parametrize(
+    ("ratio", "first_cv", "second_cv", "trials"),
+    # scipy 1.17 (nct, 2n - 2 degrees of freedom) has 0.801 for each of the first four, and 0.668,
+    # 0.702, 0.745 and 0.765 of one trial fewer; the formula with z² / 4 asks for 5 at 1.105.
+    [
+        (1.10653, 0.05, 0.05, 5),
+        (1.09394, 0.05, 0.05, 6),
+        (1.07289, 0.05, 0.05, 9),
+        (1.05895, 0.05, 0.05, 13),
+        (1.105, 0.05, 0.05, 6),
+        (1.14, 0.02, 0.1, 7),
+        (1.22, 0.05, 0.05, 5),
+    ],
+)
+def test_few_trials_needed_tell_apart_as_often_as_they_say(ratio, first_cv, second_cv, trials):
+    # Welch's t test of 20,000 pairs of sets of log-normal times of these means.
+    assert trials_needed(ratio, first_cv, second_cv) == trials
+    generator = np.random.default_rng(5)
+    first_sigma, second_sigma = (math.sqrt(math.log1p(cv**2)) for cv in (first_cv, second_cv))
+    first = generator.normal(math.log(ratio), first_sigma, size=(20_000, trials))
+    second = generator.normal(0.0, second_sigma, size=(20_000, trials))
+    parts = [values.var(axis=1, ddof=1) / trials for values in (first, second)]
+    statistic = np.abs(first.mean(axis=1) - second.mean(axis=1)) / np.sqrt(sum(parts))
+    # Student's t, 0.975, of 2n - 2 degrees of freedom, or of Welch's number of them.
+    powers = [first_sigma**power + second_sigma**power for power in (2, 4)]
+    freedom = (trials - 1) * powers[0] ** 2 / powers[1]
+    critical = {8: 2.306, 10: 2.228, 16: 2.120, 24: 2.064, 6: 2.404}[round(freedom)]
+    assert np.mean(statistic > critical) >= 0.79
+
+
+@given(st.floats(0.2, 5), st.floats(0, 1), st.floats(0, 1))
+def test_trials_needed_does_not_depend_on_which_is_first(ratio, first_cv, second_cv):
+    trials = trials_needed(ratio, first_cv, second_cv)
+    swapped_trials = trials_needed(1 / ratio, second_cv, first_cv)
+    if trials is not None and swapped_trials is not None:
+        assert trials >= 2 and abs(trials - swapped_trials) <= 1
+    else:
+        assert abs(ratio - 1) < 0.02  # Nothing else needs a hundred thousand.
+
+
+def test_trials_needed_refuses_nonsense():
+    assert trials_needed(1.0, 0.1, 0.1) is None
+    assert trials_needed(1.0 + 1e-9, 0.1, 0.1) is None
+    with pytest.raises(ValueError, match="negative"):
+        trials_needed(-1.0, 0.1, 0.1)
+    with pytest.raises(ValueError, match="power"):
+        trials_needed(1.1, 0.1, 0.1, power=1.0)
