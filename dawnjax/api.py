@@ -61,12 +61,6 @@ def train_in_process(
 ) -> ExitStatus:
     """Trains one trial, after which this process may train another.
 
-    Args:
-      request: The experiment, the seed and how to run it.
-      clock: The clock of the run.
-      argv: The command line that would resume it.
-      shows: Whether progress and result are shown.
-
     Raises:
       ConfigError, RunError, DataError, CheckpointError: As `train_to_target` does.
     """
@@ -101,9 +95,6 @@ def _flags_of(request: "Request") -> list[str]:
 
 def load_run(run_dir: str | Path) -> RunResult:
     """Computes the result of a run from its log; imports no JAX.
-
-    Args:
-      run_dir: Directory of the run.
 
     Raises:
       ConfigError: The directory holds no run.

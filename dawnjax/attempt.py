@@ -61,9 +61,7 @@ class Attempt:
 
         Args:
           run: The run, which has not finished; its log is closed here.
-          mesh: The devices.
           watchdog: What ends this process when another is gone.
-          argv: The command line's flags, for the line that says how to resume.
           shows: Whether the first process shows more than warnings.
 
         Raises:
@@ -162,9 +160,6 @@ class Attempt:
     def restore(self, like: Any) -> Restored | None:
         """Restores the newest checkpoint that verifies, with the run's past if the log lost it.
 
-        Args:
-          like: The state's shapes and shardings.
-
         Returns:
           The checkpoint; None without one, with a warning where an earlier attempt began to train:
           its time counts, its steps do not.
@@ -244,7 +239,6 @@ class Attempt:
         """Waits for the last save, and sums up what the run used of this host.
 
         Args:
-          queue: The run's calls.
           input_wait_seconds: How long the loop has waited for inputs in all.
         """
         self.phases.enter("checkpoint")
@@ -281,12 +275,7 @@ class Attempt:
             self._drop_profile(error)
 
     def keep_result(self, status: str, step: int) -> None:
-        """Writes the result before the profile is taken, which may fill the disk.
-
-        Args:
-          status: How the training ended.
-          step: Steps done.
-        """
+        """Writes the result before the profile is taken, which may fill the disk."""
         self._run.log.append("trained", durable=True, status=status, step=step)
         if self._is_first:
             write_result(self._run.directory, summary.up_to_profile(self._run.log.events))
@@ -303,8 +292,6 @@ class Attempt:
         """Logs the end of the attempt, and writes and shows the result.
 
         Args:
-          status: How it ends.
-          step: Steps done.
           host: What `host_used` returned.
         """
         self.phases.enter("checkpoint")

@@ -32,8 +32,6 @@ class EvaluationFeed:
         """Uploads the split, or keeps it to be read at each evaluation.
 
         Args:
-          shapes: The shapes that the programs were compiled for.
-          mesh: The devices.
           examples: The split, arrays or rows on demand [n, ...] as the specification says.
         """
         self._sharding = batch_sharding(mesh, 0)
@@ -84,12 +82,8 @@ def evaluate(
     """Measures the whole evaluation split.
 
     Args:
-      recipe: The experiment's pure functions.
-      programs: The compiled programs.
       state: The state; it is not changed.
-      feed: The split.
       in_flight: The most calls that may wait for the devices.
-      on_call: Called after each call.
 
     Returns:
       The metrics: accuracies as fractions from 0 to 1, BLEU from 0 to 100, the mean loss in nats,

@@ -112,14 +112,7 @@ class InputShapes:
 def input_shapes(
     experiment: Experiment, spec: AnySpec, options: RunOptions, mesh: Mesh
 ) -> InputShapes:
-    """Chooses where the dataset lies, and returns the shapes that follow.
-
-    Args:
-      experiment: The experiment, of one stage.
-      spec: The dataset's shapes and counts.
-      options: What was asked for.
-      mesh: The devices.
-    """
+    """Chooses where the dataset lies, and returns the shapes that follow."""
     placement = options.data_placement
     if placement == "auto":
         placement = "device" if num_bytes(spec) <= LARGEST_RESIDENT_BYTES else "host"
@@ -148,12 +141,9 @@ class TrainFeed:
         """Uploads the split, or prepares to read it.
 
         Args:
-          shapes: The shapes that the programs were compiled for.
-          mesh: The devices.
           examples: The training split, arrays [n, ...] as the specification says; they may be
             memory maps, or rows on demand.
           seed: The trial's seed, from which the order of examples follows.
-          steps_per_call: Rows of a call's inputs.
           spans: The run's stages; none takes those of the experiment of `shapes`.
         """
         self._order = ExampleOrder(seed=seed, num_train_examples=shapes.spec.num_train_examples)
@@ -186,7 +176,6 @@ class TrainFeed:
         """The inputs of the next call: arrays [steps_per_call, global batch, ...].
 
         Args:
-          first_step: Steps done before the call.
           num_steps: Steps in the call; rows past it are not used.
         """
         started = time.perf_counter()

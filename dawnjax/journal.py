@@ -34,8 +34,6 @@ class Journal:
         """Begins to record.
 
         Args:
-          run: The run, with its log.
-          display: What a person sees.
           writes_scalars: Whether this process writes scalars for TensorBoard and other trackers.
         """
         self._log, self._clock, self._display = run.log, run.clock, display

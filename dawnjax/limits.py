@@ -62,9 +62,6 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
     """Refuses a value of a field.
 
     Args:
-      holds: Whether the value is allowed.
-      name: The field, as its flag is called.
-      value: Its value.
       rule: What it must do, such as `be 1 or more`.
 
     Raises:
@@ -78,11 +75,8 @@ def require_as_many(config: Any, field: str, like: str, prefix: str, reason: str
     """Refuses a tuple that has more or fewer values than another field's.
 
     Args:
-      config: Holds both.
-      field: The name of the tuple that is refused.
       like: The name of the tuple whose length it must have.
       prefix: What the names of the config's flags begin with.
-      reason: Follows the rule.
 
     Raises:
       LimitError: The lengths differ.
@@ -94,11 +88,6 @@ def require_as_many(config: Any, field: str, like: str, prefix: str, reason: str
 
 def check_value(name: str, value: Any, hint: Any) -> None:
     """Refuses a value outside the limits that its type declares.
-
-    Args:
-      name: The field, as its flag is called.
-      value: Its value.
-      hint: Its type, with extras.
 
     Raises:
       LimitError: Names the field, its value and what is allowed.

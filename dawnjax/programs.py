@@ -86,13 +86,7 @@ def state_shapes(recipe: Recipe) -> TrainState:
 
 
 def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> EvaluationPrograms:
-    """Compiles what an evaluation calls.
-
-    Args:
-      recipe: The pure functions.
-      shapes: What the input will look like.
-      record: Called with each program.
-    """
+    """Compiles what an evaluation calls."""
     whole = replicated(recipe.mesh)
     add_batch, arguments = evaluation_call(recipe, shapes)
     return EvaluationPrograms(
@@ -139,10 +133,7 @@ def compile_training(
     """Compiles what training calls.
 
     Args:
-      recipe: The pure functions.
-      shapes: What the input will look like.
       steps_per_call: The most steps in a call; 0 chooses.
-      record: Called with each program.
       first: The programs of the run's first stage, where this is a later one: it makes its state
         by them and as many steps in a call.
     """
@@ -209,7 +200,6 @@ def options_for_size(batch_elements: int, platform: Platform) -> dict[str, Any]:
 
     Args:
       batch_elements: Of the largest array that a step is known to need.
-      platform: What the program is compiled for.
     """
     name = "xla_backend_optimization_level"
     if platform != "cpu" or batch_elements >= SMALL_BATCH_ELEMENTS:
@@ -301,12 +291,8 @@ def compile_program(
 
     Args:
       name: What `record` is told.
-      function: The function.
-      arguments: Its arguments, or their shapes.
       out: Shardings of the result; None leaves them to the function.
       donated: Positions of arguments whose memory the program takes over.
-      record: Called with the program.
-      compiler_options: Of XLA.
     """
     jitted = jax.jit(function, out_shardings=out, donate_argnums=donated)
     started = time.perf_counter()

@@ -85,10 +85,6 @@ class SeedResult:
 def whole_run(recipe: Recipe, shapes: InputShapes) -> Callable:
     """Makes the function of a seed's whole run, not yet compiled.
 
-    Args:
-      recipe: The pure functions.
-      shapes: What the input looks like; the dataset is on the device.
-
     Returns:
       From `(root_key, train, evaluation, order, evaluation_order)` to the totals of the final
       evaluation, the losses float32 [steps], and the first step without a finite loss. `train` and
@@ -227,9 +223,6 @@ class RecordRuns:
 def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
     """Compiles an experiment's run on the devices of this process.
 
-    Args:
-      request: The experiment and how to run it.
-
     Returns:
       The runs, and what a record says before the first seed.
 
@@ -287,9 +280,7 @@ def summary(results: list[SeedResult], metric: str, compile_seconds: float) -> d
     """Figures of all seeds together.
 
     Args:
-      results: One or more seeds.
       metric: The metric to sum up, such as `top_1_accuracy`.
-      compile_seconds: What compiling took, once.
 
     Returns:
       Means, population standard deviations, extremes and counts; the standard error of the metric's

@@ -55,11 +55,6 @@ class OpenRun:
 def open_run(request: Request, spec: AnySpec, clock: RunClock) -> OpenRun:
     """Opens the run directory and this process's log; all processes call it alike.
 
-    Args:
-      request: What is run.
-      spec: The dataset's shapes and counts.
-      clock: The clock of this process.
-
     Raises:
       ConfigError: The directory belongs to another run, or the hosts were given different flags.
       RunError: Another job has it open, or it cannot be written.

@@ -130,9 +130,6 @@ def alone(
     """A session of this process alone, whatever others there are.
 
     Args:
-      experiment: The experiment.
-      spec: The dataset's shapes and counts.
-      options: How this machine runs it.
       num_devices: How many of the devices to use; None takes all.
 
     Raises:

@@ -93,11 +93,6 @@ def compile_stages(
 ) -> CompiledStages:
     """Compiles what every stage of a run calls.
 
-    Args:
-      recipes: The pure functions of each stage.
-      options: How the run is made.
-      record: Called with each program.
-
     Raises:
       ConfigError: The model has other parameters at another image size.
     """

@@ -58,7 +58,6 @@ class Stepper:
         queue is drained.
 
         Args:
-          stop: The step to stop after.
           call_steps: The most steps in a call; 0 takes those of the program.
         """
         get_inputs, call = self.feed.inputs, self.programs.train

@@ -74,7 +74,6 @@ def without_secrets(value: Any, name: str = "") -> Any:
       value: A text, or JSON values that hold texts. A text under a name such as `api_key` is left
         out whole; others lose tokens of known form, the user of an address and what follows
         `password=`.
-      name: The name that the value has.
 
     Returns:
       The value, tuples as lists; applied again it does not change.

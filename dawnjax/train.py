@@ -48,9 +48,6 @@ def train_to_target(
     """Trains one trial until an evaluation reaches the target or the budget is spent.
 
     Args:
-      request: The experiment, the seed and how to run it.
-      clock: The clock of this process.
-      argv: The command line's flags, for the line that says how to resume.
       shows: Whether the run is shown; of a run that is not shown only warnings are.
 
     Returns:
@@ -212,8 +209,6 @@ def train_until(
     """Makes train steps up to a stop; some calls are still in flight at the end.
 
     Args:
-      stop: The step to stop after.
-      stepper: Makes the calls.
       attempt: Records the steps, and knows when to stop.
       limit_seconds: When on the run's clock all are asked to stop, for the budget is spent.
 

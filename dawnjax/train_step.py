@@ -121,7 +121,6 @@ class Recipe:
         """The state with those parameters set that look at training examples.
 
         Args:
-          state: The initial state.
           examples: Arrays [n, ...], the examples of `InputShapes.initialization_rows`.
         """
         task = self.experiment.task
@@ -135,10 +134,8 @@ class Recipe:
         """Makes one step.
 
         Args:
-          state: The state.
           batch: The arrays of the dataset's examples, [batch, ...], with `index` and `epoch` int32
             [batch]: the example's position in its split and the epoch that it is seen in.
-          root_key: The trial's key.
 
         Returns:
           The next state, and the mean loss of the batch (float32) before the update.
@@ -337,8 +334,6 @@ class Recipe:
         """Adds one evaluation batch to the totals.
 
         Args:
-          params: The raw or averaged parameters.
-          batch_stats: The running statistics.
           batch: The arrays of the dataset's examples, [batch, ...], with `index` int32 [batch] and
             `mask` bool [batch], False for padding.
           totals: As `zero_totals` makes them.
@@ -407,9 +402,6 @@ def make_recipe(
     """The pure functions of an experiment for the devices of a mesh.
 
     Args:
-      experiment: The experiment.
-      spec: The dataset's shapes and counts.
-      mesh: The devices.
       stage: Which stage's functions, from 0; None takes the last one's, as which the run ends.
       shards_update: As in `Recipe`.
       execution: How layers compute; None lets `execution_of` choose, as runs do.
@@ -474,7 +466,6 @@ def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree
     Args:
       sums: The sums, with a row for each normalization group, or for each part.
       old_stats: The statistics before, which tell what such a row is.
-      num_rows: Rows of the global batch.
     """
     leaves, structure = jax.tree.flatten(sums.stats)
     old_leaves = jax.tree.leaves(old_stats)

@@ -66,7 +66,6 @@ class RunProfile:
         """Traces the steps of a block if a window begins with them.
 
         Args:
-          stepper: Makes the block's calls.
           stop: The step that the block ends after; nothing is in flight then.
         """
         step = stepper.step
@@ -109,9 +108,7 @@ class RunProfile:
         """Reads the windows, and takes the profile after the run; all processes call it alike.
 
         Args:
-          stepper: Makes the real calls.
           step_seconds: A step's median duration in the run; None if it made none.
-          hooks: What is told of the profile's progress.
         """
         for read_window in self._taken.values():
             self.latest = read_window()

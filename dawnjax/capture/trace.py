@@ -47,13 +47,7 @@ def finish_capture(
     All processes must call it alike.
 
     Args:
-      recipe: What the programs were compiled from.
-      programs: The compiled programs.
-      folder: This process's folder, with the trace.
       steps: Steps done before the trace, and after it.
-      step_seconds: A step that was not traced.
-      window_seconds: The traced stretch.
-      extra: Further fields of the capture.
       measured: Whether to measure the device's peaks, where they are not known yet.
     """
     experiment, mesh = recipe.experiment, recipe.mesh

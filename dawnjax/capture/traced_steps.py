@@ -89,8 +89,6 @@ def choose_calls(step_seconds: float, steps_per_call: int, options: ProfileOptio
 
     Args:
       step_seconds: A step's duration on process 0.
-      steps_per_call: The most steps in a call.
-      options: How long the trace shall be.
     """
     wanted = int(np.clip(options.seconds / max(step_seconds, 1e-6), 2, LONGEST_TRACE_STEPS))
     # Several calls, so that what is between two is seen.
@@ -110,10 +108,7 @@ def profile_run(
 
     Args:
       stepper: Makes the real calls; it has no call in flight.
-      options: What is wanted.
-      folder: This process's folder.
       step_seconds: A step's duration so far; None to find out.
-      hooks: What is told of the profile's progress.
 
     Returns:
       What the profile says of this host.

@@ -45,7 +45,6 @@ class Twin:
 
         Args:
           inputs: The real call's inputs; each device uses the rows that it holds.
-          num_steps: Steps to make.
         """
         if num_steps not in self._counts:
             count = np.array(num_steps, np.int32)
@@ -83,12 +82,7 @@ def make_twin(
     """Makes and compiles the twin; `why_not` must have nothing against it.
 
     Args:
-      recipe: The recipe of the real program.
-      steps_per_call: As in the real program.
-      state: The state to copy.
-      resident: The dataset on the devices, or nothing.
       inputs: The inputs of a real call, for their shapes.
-      record: Called with the program.
     """
     mesh = Mesh(np.array(recipe.mesh.local_devices), (_AXIS,))
     device_batch = recipe.experiment.global_batch_size // batch_shards(recipe.mesh)
@@ -133,8 +127,6 @@ def _local(
     """Makes an array of this process's part of a global array.
 
     Args:
-      array: The array of all processes.
-      mesh: This process's devices.
       spec: How the parts lie in the new array.
       make_part: From what a device holds to its part.
     """

@@ -79,7 +79,6 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     """Reads a run directory; it loads no state.
 
     Args:
-      path: The directory.
       data_dir: Where its data lie, if not where the run had them.
       experiment_file: The file of a run whose experiment has classes of its own. It is executed.
 
@@ -132,10 +131,7 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
     """The newest checkpoint that verifies, on other devices than the run's if need be.
 
     Args:
-      run: The run.
-      mesh: The devices.
       options: Where the checkpoints are, if not in the run directory.
-      command: Whose warnings they are.
 
     Returns:
       The `Recipe` as the run itself evaluated at that step, where its image size changes on the

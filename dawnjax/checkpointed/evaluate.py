@@ -39,9 +39,7 @@ def evaluate_run(
     """Restores the newest checkpoint, measures a whole split, and prints the metrics.
 
     Args:
-      run: The run.
       other: The name of another labelled set, and the set; None measures the run's own split.
-      options: How this machine does it.
       differences: Fields of the task that only an evaluation reads and that differ from the run's.
 
     Raises:

@@ -25,12 +25,6 @@ SCHEMA_VERSION = 1
 def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int) -> None:
     """Answers examples with a run's newest checkpoint on one device; writes and shows how fast.
 
-    Args:
-      run: The run.
-      options: How this machine does it.
-      num_examples: Examples that count.
-      warm_up: Examples before them.
-
     Raises:
       ConfigError: The run has no checkpoint.
       RunError: There are no devices, or the checkpoints are of another run.

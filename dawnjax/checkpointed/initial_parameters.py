@@ -123,8 +123,6 @@ def take(
     """A fresh state with the parameters and statistics of the experiment's source.
 
     Args:
-      recipe: The pure functions of the first stage.
-      state: The fresh state.
       warn: Called with a line for what was survived.
 
     Raises:

@@ -29,8 +29,6 @@ def make_answering(recipe: Recipe, state: TrainState, examples: dict[str, Any]) 
 
     Args:
       recipe: The model on a mesh of one device.
-      state: Its state.
-      examples: The evaluation split.
     """
     whole = replicated(recipe.mesh)
     params = evaluated_params(recipe.experiment, state)
@@ -64,10 +62,7 @@ def measure(
     examples would be the quick ones.
 
     Args:
-      answering: The model.
-      in_split: Examples that there are.
       num_examples: How many count; beyond those that there are, they come again.
-      warm_up: Examples before them that do not.
 
     Returns:
       The seconds of each, and of those that there are, each once, the answers and positions.

@@ -70,8 +70,6 @@ def tell_killed(directory: Path, process_id: int, how: str) -> None:
     """Tells the processes that one of them was killed.
 
     Args:
-      directory: Where the processes tell how far they are.
-      process_id: The killed process.
       how: The end of a sentence that begins with it.
     """
     _write(directory / _KILLED, [process_id, how])
@@ -86,12 +84,7 @@ def read_killed(environment: Mapping[str, str] = os.environ) -> tuple[int, str] 
 
 
 def resume_command(command: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns the command that resumes a run, with the launcher where there is one.
-
-    Args:
-      command: The command line as one process sees it, `dawnjax train ...`.
-      environment: This process's environment.
-    """
+    """Returns the command that resumes a run, with the launcher where there is one."""
     launch = environment.get(LAUNCH_COMMAND)
     if launch and command.startswith("dawnjax "):
         return f"{launch} {command.removeprefix('dawnjax ')}"

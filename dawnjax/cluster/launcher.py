@@ -57,9 +57,6 @@ class Launch:
 def launch(job: Launch) -> int:
     """Runs the processes to their end.
 
-    Args:
-      job: What is launched.
-
     Returns:
       The status of `joint_status`, or 5 after a signal. No process is ever left behind.
     """

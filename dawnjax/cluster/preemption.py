@@ -112,9 +112,6 @@ class Preemption:
 
         All processes must have the same boundaries, and must have set their watchdog's `step` to a
         boundary's before they come to it and look whether they are `holding`.
-
-        Args:
-          step: Steps handed to the devices.
         """
         if not self.holding or self._store is None:
             return self.holding

@@ -63,9 +63,6 @@ def join(options: ProcessOptions) -> Watchdog:
     Must come before anything that starts JAX's backend (devices, arrays, computations), and be
     followed by `leave` whatever happens.
 
-    Args:
-      options: How to find the others.
-
     Returns:
       The watchdog. It judges progress from the first `report` on.
 
@@ -113,11 +110,7 @@ def leave(exit_status: int) -> int:
 
 
 def explain(error: BaseException) -> None:
-    """Ends this process with the name of the host at fault if an error is the echo of its end.
-
-    Args:
-      error: What ended the command here.
-    """
+    """Ends this process with the name of the host at fault if an error is the echo of its end."""
     if _watchdog is not None:
         _watchdog.explain(error)
 
@@ -127,11 +120,7 @@ _MOST_MARKS = 10**8
 
 
 def gather(value: Any) -> list[Any]:
-    """Collects a value from every process, in their order, for all; all must call it alike.
-
-    Args:
-      value: This process's, a JSON value.
-    """
+    """Collects a value from every process, in their order, for all; all must call it alike."""
     store, folder = _next_agreement("gather")
     if store is None:
         return [value]
@@ -177,10 +166,6 @@ def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Mee
 
     Only what a launcher sets for the processes that it starts counts: a shell on a login node, in a
     batch allocation or in a notebook's container has some of these variables and no companions.
-
-    Args:
-      options: The flags, which win over the environment.
-      environment: The environment variables.
 
     Raises:
       ConfigError: The flags are incomplete.

@@ -96,7 +96,6 @@ class RollCall:
         """KeyValueStore what a process says of itself.
 
         Args:
-          process_index: The process.
           progress: What it says; nothing new is no sign of life.
           now: Seconds on the listener's clock, from 0.
         """

@@ -128,10 +128,6 @@ class Watchdog:
 
         Report before each thing that waits for other hosts, and in the same order on all: the host
         with the fewest steps and reports is the one that the others wait for.
-
-        Args:
-          phase: What it does now.
-          step: Steps handed to the devices.
         """
         self._phase, self.step = phase, step
         self._reports += 1
@@ -175,7 +171,6 @@ class Watchdog:
 
         Args:
           what: What happened here, as the end of a sentence that begins with the host.
-          exit_status: What every process ends with.
           announce: Whether to print the line here; False where the reason stands there already.
         """
         progress = self._progress()
@@ -188,9 +183,6 @@ class Watchdog:
         A status that all processes come to together (reached, budget spent, diverged, interrupted)
         waits for all of them. A failure of this process alone (1, 2) ends it here, and the others
         with it: they would wait for it in vain.
-
-        Args:
-          exit_status: What this process ends with.
 
         Returns:
           The exit status.

@@ -72,8 +72,6 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
     """Shows the profile of each process in a run directory, and writes its files.
 
     Args:
-      run_dir: The run directory.
-      with_figures: Whether to write figures too.
       window: Name of the window; empty takes the last.
 
     Raises:
@@ -124,9 +122,7 @@ def write_timeline(run_dir: Path, window: str, file: str) -> int:
     """Writes one timeline of all hosts, and says how to open it.
 
     Args:
-      run_dir: The run directory.
       window: Name of the window; empty takes the last.
-      file: Where to.
 
     Raises:
       ConfigError: There is no such window.

@@ -265,9 +265,11 @@ def value_in(argv: Sequence[str], name: str) -> str | None:
 
 
 def attribute_docs(cls: type) -> dict[str, str]:
-    """Reads each field's text from the `Attributes:` section of a class."""
-    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    """Each field's text, from the `Attributes:` sections of a class and of those it extends."""
     docs: dict[str, str] = {}
+    for extended in cls.__bases__:
+        docs |= attribute_docs(extended)
+    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
     name, inside = "", False
     for line in lines:
         if line and not line.startswith(" "):

@@ -54,8 +54,6 @@ class HostSampler:
         Args:
           record: Takes each sample, in the thread that took it. Whatever it raises is counted and
             dropped: a full disk must not end the heartbeat that a later record may resume.
-          period_seconds: The longest time between two samples.
-          devices: See the attribute.
           counters: What the driver counts, if it does; closed by `stop`.
         """
         self._counters = counters
@@ -118,11 +116,6 @@ class HostSampler:
         self, first: dict[str, Any], last: dict[str, Any], seconds: float
     ) -> dict[str, Any]:
         """Sums up what was used between two samples.
-
-        Args:
-          first: The earlier sample.
-          last: The later sample.
-          seconds: The time between them.
 
         Returns:
           cpu_fraction: CPU time over the time that the visible cores had; 1 is all cores busy.

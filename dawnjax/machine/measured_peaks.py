@@ -67,8 +67,6 @@ def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> Meas
     ones are measured again, and the best figures of all measurements are kept.
 
     Args:
-      device: A JAX device.
-      dtype: The matrices' dtype.
       cache: The file; empty takes `DEFAULT_CACHE`, `none` keeps nothing.
     """
     # The peak of a CPU is that of the whole host.

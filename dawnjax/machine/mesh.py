@@ -44,7 +44,6 @@ def make_mesh(shape: MeshShape, devices: Sequence[Any]) -> Mesh:
     """Makes the mesh over all devices of all processes.
 
     Args:
-      shape: The axes' sizes.
       devices: JAX devices, those of process 0 first.
 
     Raises:
@@ -86,7 +85,6 @@ def state_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
     """Sharding of one array of the training state.
 
     Args:
-      mesh: The mesh.
       shape: The array's shape. Its largest dimension that `fsdp` divides is split over it.
     """
     return _split(mesh, shape, ("fsdp",))
@@ -96,7 +94,6 @@ def update_sharding(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
     """Sharding of an array of an update, where every device makes its part of the update.
 
     Args:
-      mesh: The mesh.
       shape: The array's shape. Its largest dimension that the devices of a batch divide is split.
     """
     return _split(mesh, shape, BATCH_AXES)
@@ -135,8 +132,6 @@ def place_local(
 
     Args:
       rows: This process's part, in the order of the global array.
-      sharding: The global array's sharding.
-      global_shape: Its shape.
     """
     return jax.make_array_from_process_local_data(sharding, rows, global_shape)
 

@@ -37,8 +37,6 @@ def muon(
     and a `whitening` layer's kernel nothing.
 
     Args:
-      config: Rates and decays.
-      relative_schedule: The rate as a fraction of its peak, from the count of steps already done.
       steps_per_epoch: Steps in an epoch, for the whitening bias's schedule.
       global_batch_size: Examples in a step; SGD's rates are for the sum of their losses.
     """
@@ -143,7 +141,6 @@ def orthogonalized(
 
     Args:
       matrices: float32 [rows, columns] each.
-      polynomials: The quintics.
       spare_flops: See `chains`.
       mesh: The devices that share a chain's matrices, each as many as the others.
     """

@@ -38,8 +38,6 @@ def muon_adam(
     """The transformation from gradients to parameter updates.
 
     Args:
-      config: Rates and decays.
-      relative_schedule: The rate as a fraction of its peak, from the count of steps already done.
       mesh: The devices that share the matrices to orthogonalize; None lets each compute all.
     """
 

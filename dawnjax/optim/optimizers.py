@@ -155,8 +155,6 @@ def learning_rate(experiment: Plan, spec: AnySpec, step_shift: float = 0.0) -> o
     """The learning rate of a stage, from the count of the run's steps already done.
 
     Args:
-      experiment: The experiment, of one stage.
-      spec: The dataset's shapes and counts.
       step_shift: What to add to a step, since earlier stages had steps of another size.
     """
     relative, peak = relative_schedule(experiment, spec), peak_learning_rate(experiment)
@@ -169,8 +167,6 @@ def make_optimizer(
     """The transformation from gradients to parameter updates.
 
     Args:
-      experiment: The experiment, of one stage.
-      spec: The dataset's shapes and counts.
       step_shift: What to add to a step, since earlier stages had steps of another size.
       mesh: The devices, where each makes its part of an update alone.
     """

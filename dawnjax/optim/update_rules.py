@@ -20,25 +20,34 @@ from dawnjax.limits import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sgd:
-    """Stochastic gradient descent with momentum and coupled weight decay.
+class _LinearlyScaled:
+    """A rule whose learning rate follows the size of the batch.
 
     Attributes:
       base_learning_rate: The peak learning rate at `reference_batch_size` examples.
       reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
         takes the base rate as it is.
+
+    Source: Goyal et al. 2017 (arXiv 1706.02677), section 2.1.
+    """
+
+    base_learning_rate: NonNegative[float]
+    reference_batch_size: NonNegative[int] = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sgd(_LinearlyScaled):
+    """Stochastic gradient descent with momentum and coupled weight decay.
+
+    Attributes:
       momentum: Decay of the velocity, v = momentum * v + gradient.
       nesterov: Whether the step looks ahead along the velocity.
       weight_decay: Added to the gradient as weight_decay * parameter.
       decay_norm_and_bias: Whether the decay covers one-dimensional parameters too (biases,
         normalization scales).
-
-    Source: linear scaling and warm-up, Goyal et al. 2017 (arXiv 1706.02677), section 2.1.
     """
 
     TAG: ClassVar[str] = "sgd"
-    base_learning_rate: NonNegative[float]
-    reference_batch_size: NonNegative[int] = 0
     momentum: FractionBelowOne = 0.9
     nesterov: bool = True
     weight_decay: NonNegative[float] = 0.0
@@ -116,7 +125,7 @@ class MuonAdam:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lars:
+class Lars(_LinearlyScaled):
     """Layer-wise adaptive rate scaling: SGD whose rate follows each parameter's norm.
 
     With gradient g, decay b and parameter w, v = momentum * v + rate * ratio * (g + b w), where
@@ -124,9 +133,6 @@ class Lars:
     parameters (biases, normalization) have ratio 1 and no decay.
 
     Attributes:
-      base_learning_rate: The peak learning rate at `reference_batch_size` examples.
-      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
-        takes the base rate as it is.
       momentum: Decay of the velocity.
       weight_decay: b above.
       trust_coefficient: How far a step may move a parameter relative to its norm.
@@ -137,8 +143,6 @@ class Lars:
     """
 
     TAG: ClassVar[str] = "lars"
-    base_learning_rate: NonNegative[float]
-    reference_batch_size: NonNegative[int] = 0
     momentum: FractionBelowOne = 0.9
     weight_decay: NonNegative[float] = 1e-4
     trust_coefficient: NonNegative[float] = 0.001
@@ -146,13 +150,10 @@ class Lars:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lamb:
+class Lamb(_LinearlyScaled):
     """Layer-wise adaptive moments: Adam whose steps follow each parameter's norm.
 
     Attributes:
-      base_learning_rate: The peak learning rate at `reference_batch_size` examples.
-      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
-        takes the base rate as it is.
       first_decay: Of the mean of gradients.
       second_decay: Of the mean of squared gradients.
       epsilon: Added to the root of the second.
@@ -162,8 +163,6 @@ class Lamb:
     """
 
     TAG: ClassVar[str] = "lamb"
-    base_learning_rate: NonNegative[float]
-    reference_batch_size: NonNegative[int] = 0
     first_decay: FractionBelowOne = 0.9
     second_decay: FractionBelowOne = 0.999
     epsilon: NonNegative[float] = 1e-6
@@ -171,16 +170,13 @@ class Lamb:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RmsProp:
+class RmsProp(_LinearlyScaled):
     """RMSProp with momentum, as TensorFlow computes it.
 
     The mean of squares s starts at 1; s = decay * s + (1 - decay) * g^2 and v = momentum * v +
     rate * g / sqrt(s + epsilon): epsilon lies inside the root.
 
     Attributes:
-      base_learning_rate: The peak learning rate at `reference_batch_size` examples.
-      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
-        takes the base rate as it is.
       decay: Of the mean of squares.
       momentum: Decay of the velocity.
       epsilon: Added to the mean of squares.
@@ -194,8 +190,6 @@ class RmsProp:
     """
 
     TAG: ClassVar[str] = "rmsprop"
-    base_learning_rate: NonNegative[float]
-    reference_batch_size: NonNegative[int] = 0
     decay: FractionBelowOne = 0.9
     momentum: FractionBelowOne = 0.9
     epsilon: NonNegative[float] = 1.0
@@ -204,76 +198,68 @@ class RmsProp:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WarmupCosine:
-    """Linear warm-up to the peak, then a half cosine down to `final_fraction` of the peak.
+class _WarmUp:
+    """A schedule that begins with a linear warm-up to the peak.
 
     Attributes:
       warmup_epochs: Length of the warm-up in epochs.
       initial_fraction: The first step's rate, as a fraction of the peak.
+    """
+
+    warmup_epochs: float = 0.0
+    initial_fraction: Fraction = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Falling(_WarmUp):
+    """A schedule that falls from the peak until the run ends.
+
+    Attributes:
       final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
     """
+
+    final_fraction: Fraction = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmupCosine(_Falling):
+    """Linear warm-up to the peak, then a half cosine down to `final_fraction` of the peak."""
 
     TAG: ClassVar[str] = "warmup_cosine"
-    warmup_epochs: float = 0.0
-    initial_fraction: Fraction = 0.0
-    final_fraction: Fraction = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WarmupLinear:
-    """Linear warm-up to the peak, then a straight line down to `final_fraction` of the peak.
-
-    Attributes:
-      warmup_epochs: Length of the warm-up in epochs.
-      initial_fraction: The first step's rate, as a fraction of the peak.
-      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
-    """
+class WarmupLinear(_Falling):
+    """Linear warm-up to the peak, then a straight line down to `final_fraction` of the peak."""
 
     TAG: ClassVar[str] = "warmup_linear"
-    warmup_epochs: float = 0.0
-    initial_fraction: Fraction = 0.0
-    final_fraction: Fraction = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Constant:
-    """Linear warm-up to the peak, which then stays.
-
-    Attributes:
-      warmup_epochs: Length of the warm-up in epochs.
-      initial_fraction: The first step's rate, as a fraction of the peak.
-    """
+class Constant(_WarmUp):
+    """Linear warm-up to the peak, which then stays."""
 
     TAG: ClassVar[str] = "constant"
-    warmup_epochs: float = 0.0
-    initial_fraction: Fraction = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Polynomial:
+class Polynomial(_Falling):
     """Linear warm-up to the peak, then (1 - progress)^power down to `final_fraction` of it.
 
     Attributes:
-      warmup_epochs: Length of the warm-up in epochs.
-      initial_fraction: The first step's rate, as a fraction of the peak.
-      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
       power: Of what is left of the run after the warm-up.
     """
 
     TAG: ClassVar[str] = "polynomial"
-    warmup_epochs: float = 0.0
-    initial_fraction: Fraction = 0.0
-    final_fraction: Fraction = 0.0
     power: Positive[float] = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Exponential:
+class Exponential(_WarmUp):
     """Linear warm-up to the peak, then `rate` to the power of the epochs of the run so far.
 
     Attributes:
       warmup_epochs: Length of the warm-up in epochs; decay counts from the start of the run.
-      initial_fraction: The first step's rate, as a fraction of the peak.
       rate: What the learning rate is multiplied with in each `every_epochs`.
       every_epochs: The interval of `rate`.
       is_staircase: Whether the rate falls in steps, at the end of each interval.
@@ -281,8 +267,6 @@ class Exponential:
     """
 
     TAG: ClassVar[str] = "exponential"
-    warmup_epochs: float = 0.0
-    initial_fraction: Fraction = 0.0
     rate: Positive[float] = 0.97
     every_epochs: Positive[float] = 1.0
     is_staircase: bool = True
@@ -290,19 +274,15 @@ class Exponential:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PiecewiseStep:
+class PiecewiseStep(_WarmUp):
     """Linear warm-up to the peak, which is multiplied at each boundary.
 
     Attributes:
-      warmup_epochs: Length of the warm-up in epochs.
-      initial_fraction: The first step's rate, as a fraction of the peak.
       boundary_epochs: Where the rate changes, in epochs of the run, ascending.
       factors: What the rate is multiplied with at each boundary.
     """
 
     TAG: ClassVar[str] = "piecewise_step"
-    warmup_epochs: float = 0.0
-    initial_fraction: Fraction = 0.0
     boundary_epochs: Ascending = (30.0, 60.0, 80.0)
     factors: NonNegatives = (0.1, 0.1, 0.1)
 
@@ -338,13 +318,11 @@ class PiecewiseLinear:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneCycle:
+class OneCycle(_Falling):
     """One cycle over the run: half a cosine up to the peak, half a cosine down.
 
     Attributes:
       warmup_epochs: Length of the way up in epochs.
-      initial_fraction: The first step's rate, as a fraction of the peak.
-      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
 
     Source: Smith and Topin 2017, "Super-Convergence" (arXiv 1708.07120), with cosines in place of
     straight lines, as in PyTorch's `OneCycleLR`.

@@ -29,8 +29,6 @@ def corpus_bleu(
     """Computes BLEU, from 0 to 100, and the signature that says how.
 
     Args:
-      hypotheses: Detokenized translations.
-      references: One reference for each.
       scoring: Case and tokenizer; smoothing is exponential.
 
     Raises:

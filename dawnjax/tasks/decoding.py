@@ -51,7 +51,6 @@ def length_penalty(length: jax.Array, alpha: float) -> jax.Array:
     """The divisor of a log probability: ((5 + length) / 6) ** alpha.
 
     Args:
-      length: Tokens, the end token included.
       alpha: 0 prefers short translations; 0.6 is what Vaswani et al. 2017 chose.
 
     Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609.08144),
@@ -72,11 +71,9 @@ def greedy_search(
     """Takes the likeliest token at each position.
 
     Args:
-      decode_next: The model.
       cache: Its cache before the first position, with one beam.
       limits: int32 [batch], tokens after which a row ends; 0 for a row of padding.
       max_length: The largest limit: the length of the result.
-      end: The token that ends a translation.
       alpha: Exponent of the length penalty in the scores.
     """
     batch = limits.shape[0]
@@ -141,12 +138,10 @@ def beam_search(
     that of coverage adds nothing above 0. With one beam this is greedy search.
 
     Args:
-      decode_next: The model.
       cache: Its cache before the first position, with `num_beams` beams.
       limits: int32 [batch], tokens after which a row ends; 0 for a row of padding.
       num_beams: Hypotheses kept, 1 or more.
       max_length: The largest limit: the length of the result.
-      end: The token that ends a translation.
       alpha: Exponent of the length penalty, 0 or more.
       beta: Factor of the coverage penalty, which ranks ended hypotheses; 0 or more, and 0 for a
         cache without `coverage`.

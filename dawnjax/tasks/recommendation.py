@@ -126,9 +126,7 @@ def draw_unseen(key: jax.Array, seen: jax.Array, count: int) -> jax.Array:
     rank is found, first its word and then its bit.
 
     Args:
-      key: The key.
       seen: uint32 [words], bit i of word w for item 32 w + i; at least one bit is 0.
-      count: How many to draw.
     """
     unseen = ~seen
     ends = jnp.cumsum(jax.lax.population_count(unseen).astype(jnp.int32))

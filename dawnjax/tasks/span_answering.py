@@ -173,7 +173,6 @@ def best_spans(starts: jax.Array, ends: jax.Array, max_tokens: int) -> jax.Array
     Args:
       starts: float32 [batch, length], scores of each token as the first.
       ends: float32 [batch, length], likewise as the last.
-      max_tokens: Tokens of the longest span.
     """
     length = starts.shape[1]
     width = min(max_tokens, length)

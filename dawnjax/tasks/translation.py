@@ -189,9 +189,7 @@ class Translation(Task):
         """The translations of sentences.
 
         Args:
-          module: The model.
           source: int32 [batch, source length]; a row of padding alone gives an empty translation.
-          setting: What the task works on.
         """
         config, real = self.decoding, source != PAD
         lengths = real.sum(axis=1)
@@ -284,7 +282,6 @@ def train_flops(
       model: The model's config, which counts its own multiply-adds.
       source_lengths: int [pairs], tokens.
       target_lengths: int [pairs], tokens.
-      vocabulary_size: Tokens of the joint vocabulary.
     """
     forward = 2 * model.multiply_adds(source_lengths, target_lengths, vocabulary_size)
     return TRAINING_FACTOR * forward
