@@ -18,8 +18,9 @@ from dawnjax import initial_parameters, records, run_profile
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.capture import Trainer
 from dawnjax.checkpoints.bucket import folder_at, is_bucket
+from dawnjax.checkpoints.location import refuse_unwritable
 from dawnjax.checkpoints.manifest import newest_metadata
-from dawnjax.checkpoints.store import Checkpoints, Restored, refuse_unwritable
+from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog

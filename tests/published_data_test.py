@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from made_runs import write_run
 
-from dawnjax.analysis.our_runs import entries_of, read_run
+from dawnjax.analysis.our_entries import entries_of
+from dawnjax.analysis.our_runs import read_run
 from dawnjax.input_pipeline import prepared, published
 from dawnjax.input_pipeline.cifar10 import CLASSES, Cifar10
 from dawnjax.input_pipeline.dataset import declared

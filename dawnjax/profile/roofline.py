@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 
 from dawnjax.profile.communication import PICOSECONDS
-from dawnjax.profile.hlo import Program
+from dawnjax.profile.program import Program
 from dawnjax.profile.trace import Event, Trace, length, union
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from dawnjax.analysis import leaderboard as ranking
 from dawnjax.analysis.cost import price_table
-from dawnjax.analysis.our_runs import FINE_TUNED
+from dawnjax.analysis.our_entries import FINE_TUNED
 from dawnjax.analysis.tables import Column, Table
 from dawnjax.report import plots, svg, words
 from dawnjax.report.figures import Figure

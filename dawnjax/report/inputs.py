@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dawnjax.analysis.loading import load_with_runs
-from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.report.privacy import Redactor
 from dawnjax.results.entries import Entry

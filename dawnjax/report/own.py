@@ -7,7 +7,8 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from dawnjax.analysis.our_runs import OurRun, data_name, target_of
+from dawnjax.analysis.our_entries import data_name, target_of
+from dawnjax.analysis.our_run import OurRun
 from dawnjax.analysis.tables import Cell, Column, Table, row_of
 from dawnjax.report import figures, svg, words
 from dawnjax.report.curves import quality

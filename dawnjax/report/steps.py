@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.our_run import OurRun
 from dawnjax.analysis.tables import Cell, Column, Table
 from dawnjax.report import figures, svg, words
 from dawnjax.report.figures import Figure

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.our_run import OurRun
 from dawnjax.analysis.stability import expected_time_rows
 from dawnjax.results.entries import reaches
 from dawnjax.results.trial_summary import summarize_trials
