@@ -26,9 +26,9 @@ from typing import Any
 from benchmarks import harness
 from dawnjax.errors import ConfigError
 from dawnjax.machine.hardware import find_device
-from dawnjax.profile import host_profile, utilization
-from dawnjax.profile.hlo import Program
+from dawnjax.profile import host_profile, utilization, windows
 from dawnjax.profile.host_profile import HostProfile
+from dawnjax.profile.program import Program
 from dawnjax.profile.trace import ANNOTATION_PREFIX, find_trace
 from dawnjax.profile.xplane import message, read_planes
 
@@ -81,7 +81,7 @@ def profile_of(flags: list[str], run_dir: Path, xla_flag: str) -> HostProfile:
     done = subprocess.run([*command, "--figures=false"], env=environment)
     if done.returncode:
         raise ConfigError(f"dawnjax profile ended with status {done.returncode}")
-    return host_profile.read_profile(host_profile.newest_captures(run_dir)[0])
+    return host_profile.read_profile(windows.newest_captures(run_dir)[0])
 
 
 def checks(profile: HostProfile) -> list[Row]:
@@ -154,13 +154,13 @@ def cut_capture(profile: HostProfile, out: Path, steps: int) -> int:
     first = capture["steps"][0]
     trace = cut_trace(find_trace(profile.folder), profile.program, steps, profile.num_steps)
     (out / "trace.xplane.pb").write_bytes(trace)
-    with gzip.open(profile.folder / host_profile.PROGRAM_FILE, "rt") as file:
+    with gzip.open(profile.folder / windows.PROGRAM_FILE, "rt") as file:
         text = without_folders(file.read())
-    with gzip.open(out / host_profile.PROGRAM_FILE, "wt") as file:
+    with gzip.open(out / windows.PROGRAM_FILE, "wt") as file:
         file.write(text)
     capture["steps"] = [first, first + steps]
     capture["shortest_runs"] = {}
-    (out / host_profile.CAPTURE_FILE).write_text(json.dumps(capture))
+    (out / windows.CAPTURE_FILE).write_text(json.dumps(capture))
     return sum(path.stat().st_size for path in out.iterdir())
 
 

@@ -15,8 +15,9 @@ import sys
 import numpy as np
 
 from benchmarks import harness
-from dawnjax.study.stopping import ALPHA, looks_of, nominal_levels
-from dawnjax.study.verdict import FASTER, SLOWER, judge
+from dawnjax.statistics.interval import ALPHA
+from dawnjax.statistics.looks import looks_of, nominal_levels
+from dawnjax.statistics.verdict import FASTER, SLOWER, judge
 
 SEEDS, LOOKS, MARGIN = 40, 4, 0.05
 CASES = (

@@ -17,7 +17,8 @@ from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.capture import run_profile
 from dawnjax.capture.traced_steps import Hooks
 from dawnjax.checkpointed import initial_parameters
-from dawnjax.checkpoints.store import Checkpoints, Restored, refuse_unwritable
+from dawnjax.checkpoints.location import refuse_unwritable
+from dawnjax.checkpoints.store import Checkpoints, Restored
 from dawnjax.cluster import launched, processes
 from dawnjax.cluster.preemption import Preemption
 from dawnjax.cluster.watchdog import Watchdog

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dawnjax.analysis import our_runs
+from dawnjax.analysis import our_entries, our_run, our_runs
 from dawnjax.analysis.entry_checks import check, with_summary_of_trials, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import importer
@@ -157,7 +157,7 @@ def load(*paths: str | Path) -> Entries:
     return entries
 
 
-def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_runs.OurRun]]:
+def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
     """Reads the entries that `load` reads, and our runs beside them; issues no warning.
 
     Args:
@@ -170,7 +170,7 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_runs.OurRun]]:
     if not paths:
         raise ConfigError("nothing to load: give a .jsonl file, run directories or results")
     entries: list[Entry] = []
-    runs: list[our_runs.OurRun] = []
+    runs: list[our_run.OurRun] = []
     problems: list[str] = []
     files: dict[int, str] = {}  # of the entries read from a file of entries, by their place
     for path in map(Path, paths):
@@ -191,8 +191,8 @@ def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_runs.OurRun]]:
             problems.append(f"{path.name}: {RECORD_FILE}")
         else:
             _load_official(path, entries, problems)
-    runs = our_runs.distinct(runs)
-    entries += our_runs.entries_of(runs)
+    runs = our_entries.distinct(runs)
+    entries += our_entries.entries_of(runs)
     unique: list[Entry] = []
     origins: list[str] = []
     for place, entry in enumerate(entries):

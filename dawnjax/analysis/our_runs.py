@@ -6,110 +6,30 @@ devices, hosts, mesh, and the cores where the devices are a CPU's) and in every 
 change the time. Nothing else is ever mixed.
 """
 
-import array
-import itertools
 import json
-import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dawnjax.analysis.entry_checks import check
-from dawnjax.config.config_json import to_json
-from dawnjax.config.run_options import RunOptions
+from dawnjax.analysis.our_entries import entries_of
+from dawnjax.analysis.our_run import OurRun, run_of
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.results.entries import Entry, Evaluation, Target, Trial, day_of, set_apart, summary_of
 from dawnjax.runs import summary
 from dawnjax.runs.binding import contradictions
-from dawnjax.runs.directory import RunDirectory, flatten, read_record
+from dawnjax.runs.directory import RunDirectory, read_record
 from dawnjax.runs.log import log_path, read_events
-from dawnjax.runs.logged_run import FINAL_STATUSES
-from dawnjax.runs.past import CONDENSED
-from dawnjax.runs.sequence import LineFault
-from dawnjax.runs.spent import Spent, spent
 from dawnjax.runs.summary import RunResult
 from dawnjax.tasks.metric import declared_metrics
 
-_PROCESSOR_CLASSES = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
-
 _MAX_DEPTH = 6
 
-_NOT_TIMED = (
-    "run_dir",
-    "mesh",  # what came of it is compared
-    "checkpoint.directory",
-    "price_per_hour_usd",
-    "compile_cache_dir",
-    "processes",
-    "profile.after_run",
-    "profile.seconds",
-    "profile.twin",
-    "profile.measured_peaks",
-)
-"""Run options, or groups of them, that change no time on the run's clock: names, deadlines, and
-what happens before the clock or after it."""
 
 _LONGEST_SECONDS = 1e10
 """Three centuries; no run has a later moment."""
 
 _MOST_EPOCHS = 1e9
-
-_EARLIER_UNITS = {"parallel_text": "packed rows"}
-"""What an example was called in logs from before they said so, by the dataset's tag."""
-
-
-class OurRun(NamedTuple):
-    """One run directory, read.
-
-    Attributes:
-      name: Of the directory.
-      result: What its log says.
-      spent: Its time until the training ended, and what that cost.
-      date: The day (UTC) on which it began; empty if not known.
-      num_hosts: Hosts of the newest attempt.
-      mesh: Its mesh, as the log has it.
-      model: The experiment's model, by its tag.
-      unit: What its task calls an example, in the plural.
-      systems: How many different systems its attempts ran on.
-      line_faults: What is wrong with lines of the log.
-      cores: Cores that process 0 might run on in the newest attempt; None if not known.
-      options: Run options of the newest attempt that can change the time and are not the default.
-      changed_options: Names of such options in which its attempts differ.
-      moments: The times of its events that reading does not condense, float64: which of two logs
-        has the other as its beginning.
-      copies: What is to be said of other copies of it that were given.
-    """
-
-    name: str
-    result: RunResult
-    spent: Spent
-    date: str
-    num_hosts: int
-    mesh: tuple[tuple[str, int], ...]
-    model: str
-    unit: str
-    systems: int
-    line_faults: tuple[LineFault, ...]
-    cores: int | None = None
-    options: tuple[tuple[str, Any], ...] = ()
-    changed_options: tuple[str, ...] = ()
-    moments: bytes = b""
-    copies: tuple[str, ...] = ()
-
-    @property
-    def hardware(self) -> str:
-        """The devices' kind, with a CPU's cores where they are known."""
-        if self.result.platform != "cpu" or self.cores is None:
-            return self.result.device_kind
-        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
-        return f"{self.result.device_kind} ({cores}{' a host' if self.num_hosts > 1 else ''})"
-
-    @property
-    def system(self) -> str:
-        """How many of which hardware, on how many hosts."""
-        hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
-        return f"{self.result.num_devices} x {self.hardware}{hosts}"
 
 
 def find_run_directories(path: Path) -> Iterator[Path]:
@@ -144,7 +64,7 @@ def read_run(path: Path) -> OurRun:
     events, line_faults = read_events(log)
     try:
         _refuse_impossible_times(events)
-        run = _our_run(path.resolve().name, events, line_faults)
+        run = run_of(path.resolve().name, events, line_faults)
         _refuse_impossible_results(run.result)
         for entry in entries_of([run]):  # a field of another kind shows here, not on a page
             check(entry)
@@ -155,73 +75,6 @@ def read_run(path: Path) -> OurRun:
     for fault in contradictions(record, log):
         raise RunError(f"{path}: {fault}")
     return run
-
-
-def _our_run(
-    name: str, events: Sequence[dict[str, Any]], line_faults: Sequence[LineFault]
-) -> OurRun:
-    result = summary.summarize(events)
-    all_devices = [event for event in events if event["event"] == "devices"]
-    records = [event for event in events if event["event"] == "experiment"]
-    options = [_timed_options(event["run_options"]) for event in records]
-    cores = {
-        event["attempt"]: event["cores"]
-        for event in events
-        if event["event"] == "host_sample" and isinstance(event.get("cores"), int)
-    }
-    is_cpu = result.platform == "cpu"
-    systems = {
-        (
-            event["device_kind"],
-            event["num_devices"],
-            event["num_processes"],
-            cores.get(event["attempt"]) if is_cpu else None,
-        )
-        for event in all_devices
-    }
-    newest = all_devices[-1]
-    experiment = records[-1]["experiment"]
-    tags = {
-        part: str(fields.get("tag", "")) if isinstance(fields := experiment.get(part), dict) else ""
-        for part in ("model", "data")
-    }
-    return OurRun(
-        name=name,
-        result=result,
-        spent=spent(events),
-        date=day_of(events[0].get("unix_seconds")),
-        num_hosts=newest.get("num_hosts", newest["num_processes"]),
-        mesh=tuple(sorted(newest["mesh"].items())),
-        model=tags["model"],
-        unit=result.example_unit or _EARLIER_UNITS.get(tags["data"], "examples"),
-        systems=len(systems),
-        line_faults=tuple(line_faults),
-        cores=cores[max(cores)] if cores else None,
-        options=tuple(sorted(options[-1].items())),
-        changed_options=_different(options),
-        moments=array.array(
-            "d", (event["t"] for event in events if event["event"] not in CONDENSED)
-        ).tobytes(),
-    )
-
-
-def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Run options that can change the time and are not the default.
-
-    A log of a version that did not have an option ran as its default says.
-    """
-    default = flatten(to_json(RunOptions()))
-    return {
-        name: value
-        for name, value in flatten(options).items()
-        if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in _NOT_TIMED)
-        and (name not in default or value != default[name])
-    }
-
-
-def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    names = sorted({name for chosen in options for name in chosen})
-    return tuple(n for n in names if len({repr(chosen.get(n)) for chosen in options}) > 1)
 
 
 def _refuse_impossible_times(events: Sequence[dict[str, Any]]) -> None:
@@ -248,262 +101,3 @@ def _refuse_impossible_results(result: RunResult) -> None:
     seconds = result.time_to_accuracy_seconds
     if seconds is not None and not 0 <= seconds <= _LONGEST_SECONDS:
         raise RunError(f"its time to accuracy is {seconds} s")
-
-
-def distinct(runs: Iterable[OurRun]) -> list[OurRun]:
-    """Keeps one copy of each run, in the order given, with remarks on the copies left out.
-
-    Of two copies, the one whose log goes on where the other ends is kept.
-    """
-    kept: dict[str, OurRun] = {}
-    for number, run in enumerate(runs):
-        run_id = run.result.run_id or f"without an id {number}"
-        kept[run_id] = _more_complete(kept[run_id], run) if run_id in kept else run
-    return list(kept.values())
-
-
-def _more_complete(first: OurRun, second: OurRun) -> OurRun:
-    whole, part = first, second
-    lengths = [(len(run.moments), run.result.total_seconds) for run in (first, second)]
-    if lengths[1] > lengths[0]:
-        whole, part = second, first
-    if whole.moments == part.moments:
-        remark = f"{part.name} is a run that was given already; it counts once"
-    elif whole.moments.startswith(part.moments):
-        remark = f"{part.name} is an earlier copy of {whole.name}, whose log goes on; that counts"
-    else:
-        remark = (
-            f"{part.name} and {whole.name} are copies of one run, and neither log is the beginning "
-            f"of the other; {whole.name}, which has more events, counts"
-        )
-    return whole._replace(copies=(*first.copies, *second.copies, remark))
-
-
-FINE_TUNED = ", fine-tuned"
-"""Ends the benchmark of runs that began with another run's parameters."""
-
-
-def entries_of(runs: Iterable[OurRun]) -> list[Entry]:
-    """Groups runs into entries, by experiment, identity and system; in the order of their names.
-
-    A run that is given twice counts once.
-    """
-    groups: dict[tuple[Any, ...], list[OurRun]] = {}
-    for run in distinct(runs):
-        result = run.result
-        key = (
-            result.experiment,
-            result.identity,
-            result.platform,
-            result.device_kind,
-            result.num_devices,
-            result.num_processes,
-            run.num_hosts,
-            run.mesh,
-            run.cores if result.platform == "cpu" else None,
-            repr(run.options),
-        )
-        groups.setdefault(key, []).append(run)
-    return _unique_sources(
-        [
-            _entry(sorted(groups[key], key=lambda run: (run.result.seed, run.name)))
-            for key in sorted(groups, key=repr)
-        ]
-    )
-
-
-def _entry(runs: Sequence[OurRun]) -> Entry:
-    first = runs[0].result
-    target = target_of(first)
-    trials = tuple(_trial(run, target.metric) for run in runs)
-    price, price_reason = _price(runs)
-    reasons = {}
-    if first.global_batch_size is None:
-        reasons["global_batch_size"] = "it changes in the run"
-    if price is None:
-        reasons["cost_per_hour_usd"] = price_reason
-    dates = sorted(run.date for run in runs)
-    system = runs[0].system
-    versions = sorted({run.result.versions.get("jax", "") for run in runs})
-    entry = Entry(
-        source=f"{first.experiment}/{first.identity}/{system}",
-        suite="dawnjax",
-        # No board has a run that began with another's parameters beside one that did not.
-        benchmark=first.experiment + (FINE_TUNED if first.initialized_from else ""),
-        system=system,
-        hardware=runs[0].hardware,
-        processor_class=_PROCESSOR_CLASSES.get(first.platform, ""),
-        # The devices of a CPU are simulated.
-        num_accelerators=0 if first.platform == "cpu" else first.num_devices,
-        num_hosts=runs[0].num_hosts,
-        framework=" or ".join(f"JAX {version}".strip() for version in versions),
-        framework_family="JAX",
-        model=runs[0].model,
-        date=dates[-1],
-        global_batch_size=first.global_batch_size,
-        global_batch_unit=runs[0].unit,
-        target=target,
-        cost_per_hour_usd=price,
-        trials=trials,
-        summary=summary_of(trials),
-        warnings=(*_target_warnings(first), *_warnings(runs)),
-        reasons=reasons,
-        data=data_name(first),
-        published=_published(first),
-        identity=first.identity,
-        variant=", ".join(f"{name}={value}" for name, value in sorted(first.overrides.items())),
-    )
-    return set_apart(entry, ", ".join(_distinctions(runs[0])))
-
-
-def data_name(result: RunResult) -> str:
-    """What a run was trained on, as its dataset declared it."""
-    name = result.data.get("name") if isinstance(result.data, dict) else None
-    return name if isinstance(name, str) and name else "data that the log does not name"
-
-
-def _published(result: RunResult) -> str:
-    """The published set that a run's data are; empty for all others."""
-    name = result.data.get("benchmark") if isinstance(result.data, dict) else None
-    return name if isinstance(name, str) else ""
-
-
-def _distinctions(run: OurRun) -> list[str]:
-    """Differences in words that trials of one experiment on the same hardware may still have."""
-    words = [f"mesh.{axis}={size}" for axis, size in run.mesh if axis != "data" and size > 1]
-    if run.result.num_processes != run.num_hosts:
-        words.append(f"{run.result.num_processes} processes")
-    return words + [f"{name}={value}" for name, value in run.options]
-
-
-def _trial(run: OurRun, metric: str) -> Trial:
-    result = run.result
-    seconds = result.time_to_accuracy_seconds
-    return Trial(
-        file=run.name,
-        reached=seconds is not None,
-        time_to_accuracy_seconds=seconds,
-        total_seconds=run.spent.seconds,
-        # Up to the target: training may go on after it.
-        epochs=result.epochs if result.epochs_to_target is None else result.epochs_to_target,
-        status=result.status,
-        seed=result.seed,
-        # JSON has no NaN: an entry holds the losses before the first that is not finite.
-        first_losses=tuple(itertools.takewhile(math.isfinite, result.first_losses)),
-        interrupted=result.interruptions > 0,
-        compile_seconds=result.compile_seconds_before_run_start,
-        compile_cache=result.compiled,
-        cost_usd=run.spent.cost_usd,
-        run_id=result.run_id,
-        evaluations=tuple(
-            Evaluation(
-                epoch=row["epoch"],
-                seconds_since_run_start=row["seconds_since_run_start"],
-                value=float(row[metric]),
-            )
-            for row in result.evaluations
-            # NaN and infinities are text in a log.
-            if isinstance(row.get(metric), int | float)
-        ),
-    )
-
-
-def target_of(result: RunResult) -> Target:
-    """The target of a run, the first where it has several, with what its metric declares."""
-    if not result.target:
-        return Target(metric="", value=None)
-    first = result.target[0]
-    metric = declared_metrics(result.metrics).get(first["metric"])
-    declared = {} if metric is None else {"unit": metric.unit, "title": metric.title}
-    return Target(
-        metric=first["metric"], value=first["value"], direction=first["direction"], **declared
-    )
-
-
-def _target_warnings(result: RunResult) -> list[str]:
-    parts = result.target
-    warnings = []
-    if len(parts) > 1:
-        everything = " and ".join(
-            f"{part['metric']} {part['direction'].replace('_', ' ')} {part['value']:g}"
-            for part in parts
-        )
-        warnings.append(
-            f"the target is {everything}; the evaluations here are of {parts[0]['metric']} alone"
-        )
-    if result.initialized_from:
-        warnings.append(
-            f"the training began with the parameters of {result.initialized_from}; what that took "
-            "is in no time here"
-        )
-    if result.target_note:
-        warnings.append(f"of the target: {result.target_note}")
-    return warnings
-
-
-def _price(runs: Sequence[OurRun]) -> tuple[float | None, str]:
-    for run in runs:
-        if len(run.spent.hourly_prices) > 1:
-            return None, f"the attempts of {run.name} were given different prices"
-    prices = {run.spent.hourly_prices[0] for run in runs}
-    if len(prices) > 1:
-        return None, "the trials were given different prices"
-    price = prices.pop()
-    return price, "" if price is not None else "no price given (--price_per_hour_usd)"
-
-
-def _warnings(runs: Sequence[OurRun]) -> list[str]:
-    warnings = [remark for run in runs for remark in run.copies]
-    seeds = [run.result.seed for run in runs]
-    again = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-    if again:
-        warnings.append(
-            f"seed {', '.join(map(str, again))} was run more than once: those trials vary in time "
-            "alone, so that the spread over seeds is underestimated"
-        )
-    versions = {tuple(sorted(run.result.versions.items())) for run in runs}
-    if len(versions) > 1:
-        names = sorted({name for of_run in versions for name, _ in of_run})
-        different = [n for n in names if len({dict(of_run).get(n) for of_run in versions}) > 1]
-        warnings.append(f"the trials ran with different versions of {', '.join(different)}")
-    cores = sorted({run.cores for run in runs if run.cores is not None})
-    if len(cores) > 1:
-        warnings.append(f"the hosts of the trials had {' or '.join(map(str, cores))} CPU cores")
-    for run in runs:
-        result = run.result
-        if not result.reached and result.status not in FINAL_STATUSES:
-            warnings.append(
-                f"{run.name} has not ended ({result.status}); it counts as not reached until it is "
-                "resumed"
-            )
-        if result.reached and result.time_to_accuracy_seconds is None:
-            why = result.reasons.get("time_to_accuracy_seconds", "its time is not known")
-            warnings.append(f"{run.name} reached, but {why}; it counts as not reached")
-        if result.interruptions:
-            several = "s" if result.interruptions > 1 else ""
-            warnings.append(
-                f"{run.name} had {result.interruptions} interruption{several}; its clock leaves "
-                "out the gaps"
-            )
-        if run.systems > 1:
-            warnings.append(f"the attempts of {run.name} ran on different systems")
-        if run.changed_options:
-            names = ", ".join(run.changed_options)
-            warnings.append(f"the attempts of {run.name} ran with different {names}")
-        if run.line_faults:
-            count = len(run.line_faults)
-            more = f" and {count - 3} more" if count > 3 else ""
-            shown = ", ".join(map(str, run.line_faults[:3])) + more
-            warnings.append(f"the log of {run.name} is not whole: {shown}")
-        warnings += [f"{run.name}: {message}" for message in result.warnings]
-    return warnings
-
-
-def _unique_sources(entries: Sequence[Entry]) -> list[Entry]:
-    """Numbers entries whose words do not tell them apart."""
-    counts: dict[str, int] = {}
-    unique = []
-    for entry in entries:
-        number = counts[entry.source] = counts.get(entry.source, 0) + 1
-        unique.append(entry if number == 1 else set_apart(entry, str(number)))
-    return unique

@@ -20,7 +20,7 @@ from dawnjax.machine import hardware
 from dawnjax.machine.hosts import visible_cores
 from dawnjax.machine.measured_peaks import measured_peaks
 from dawnjax.machine.mesh import batch_shards
-from dawnjax.profile import host_profile
+from dawnjax.profile import captured_trace, host_profile, windows
 from dawnjax.profile.communication import merge_shortest
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.utilization import WINDOW_SPAN
@@ -53,7 +53,7 @@ def finish_capture(
     experiment, mesh = recipe.experiment, recipe.mesh
     text = programs.train.as_text()  # type: ignore[attr-defined]
     with contextlib.suppress(RunError):  # a full disk costs the profile's files, not the result
-        records.write(folder / host_profile.PROGRAM_FILE, gzip.compress(text.encode()))
+        records.write(folder / windows.PROGRAM_FILE, gzip.compress(text.encode()))
     program = analyze(text)
     device = mesh.local_devices[0]
     platform = platform_of(mesh)
@@ -88,18 +88,18 @@ def finish_capture(
         "measured_peaks": _shared_peaks(device, executed, hosts) if measured else None,
         **extra,
     }
-    parts = processes.gather(host_profile.trace_part(folder, capture))
+    parts = processes.gather(captured_trace.trace_part(folder, capture))
     capture["shortest_runs"] = merge_shortest([part["shortest"] for part in parts])
     if platform == "cpu":
         machine_parts = [p for p, (host, _) in zip(parts, hosts, strict=True) if host == name]
         start_unix_ns = parts[jax.process_index()]["start_unix_ns"]
-        capture["neighbours"] = host_profile.busy_neighbours(start_unix_ns, machine_parts)
+        capture["neighbours"] = captured_trace.busy_neighbours(start_unix_ns, machine_parts)
     profile = host_profile.build_profile(folder, capture, program)
     waits = processes.gather([profile.wait_seconds_per_step, profile.least_wait_seconds_per_step])
     known = [least for _, least in waits if least is not None]
     capture["least_wait_seconds_per_step"] = min(known) if len(known) == len(waits) else None
     with contextlib.suppress(RunError):
-        records.write_json(folder / host_profile.CAPTURE_FILE, capture, indent=None)
+        records.write_json(folder / windows.CAPTURE_FILE, capture, indent=None)
     return dataclasses.replace(profile, host_waits=[mean for mean, _ in waits])
 
 

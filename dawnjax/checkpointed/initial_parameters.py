@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from dawnjax.checkpoints.arrays import signature
 from dawnjax.checkpoints.manifest import DamageError, read_manifest, steps_of
-from dawnjax.checkpoints.store import Checkpoints, signature
+from dawnjax.checkpoints.store import Checkpoints
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import Request

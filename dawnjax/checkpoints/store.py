@@ -14,36 +14,36 @@ chose; a process that fails to write its part tells all others (see `agreement`)
 
 import contextlib
 import dataclasses
-import functools
-import importlib
 import json
-import math
 import os
 import re
-import secrets
 import threading
 import time
-import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from dawnjax import records
 from dawnjax.checkpoints.agreement import (
-    TIMEOUT_SECONDS,
     Assent,
     RefusedError,
     from_process_zero,
 )
+from dawnjax.checkpoints.arrays import (
+    by_path,
+    check_same_structure,
+    empty_array,
+    from_signature,
+    signature,
+    with_elements,
+)
 from dawnjax.checkpoints.bucket import (
     folder_at,
     is_bucket,
-    reason_of,
-    refuse_unwritable_bucket,
 )
+from dawnjax.checkpoints.checkpointer import open_checkpointer
+from dawnjax.checkpoints.location import check_reachable, check_shared, try_to_write
 from dawnjax.checkpoints.manifest import (
     MANIFEST,
     MANIFEST_VERSION,
@@ -56,8 +56,7 @@ from dawnjax.checkpoints.manifest import (
     verified_manifest,
     write_manifest,
 )
-from dawnjax.checkpoints.orbax_noise import mute_orbax
-from dawnjax.errors import CheckpointError, ConfigError, RunError
+from dawnjax.errors import CheckpointError
 
 if TYPE_CHECKING:
     # With Orbax it takes 0.15 to 0.3 s to import; who opens no checkpoints does not pay that.
@@ -65,9 +64,6 @@ if TYPE_CHECKING:
 
 _UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
 """Folders of saves that Orbax has not committed."""
-
-_VISIBLE_WITHIN_SECONDS = 10.0
-"""How late a network file system may show a new file to other hosts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,26 +79,6 @@ class Restored:
     step: int
     state: Any
     metadata: dict[str, Any]
-
-
-def refuse_unwritable(directory: str) -> None:
-    """Refuses a directory in which no checkpoint could be saved, before a run relies on it.
-
-    A local one is made where it is absent. In a bucket an object is written and deleted.
-
-    Raises:
-      ConfigError: It cannot be written; says why.
-    """
-    if is_bucket(directory):
-        refuse_unwritable_bucket(directory)
-        return
-    try:
-        _try_to_write(directory)
-    except OSError as error:
-        raise ConfigError(
-            f"checkpoints cannot be written to {directory}: {one_line(error)}; choose another "
-            "--checkpoint.directory"
-        ) from None
 
 
 class Checkpoints:
@@ -152,10 +128,10 @@ class Checkpoints:
         self._reads_back = False  # whether Orbax was seen to find the arrays of a save
         self._failed_saves: list[int] = []
         if self._remote:
-            self._check_reachable()
+            check_reachable(self._directory)
         elif jax.process_count() > 1:
-            self._check_shared()
-        self._checkpointer = self._open_checkpointer()
+            check_shared(self._directory)
+        self._checkpointer = open_checkpointer(self._meet)
 
     def save(self, step: int, state: Any, metadata: dict[str, Any]) -> None:
         """Starts to save a state, after the save before it has ended.
@@ -180,7 +156,7 @@ class Checkpoints:
 
         if step < 0:
             raise ValueError(f"step={step}: steps are counted from 0")
-        arrays = _by_path(state)
+        arrays = by_path(state)
         for name, array in arrays.items():
             if not isinstance(array, jax.Array) or jax.dtypes.issubdtype(
                 array.dtype, jax.dtypes.extended
@@ -206,7 +182,7 @@ class Checkpoints:
             self._note_failure(step, obstacle)
             return
         try:
-            args = ocp.args.PyTreeSave(_with_elements(arrays))
+            args = ocp.args.PyTreeSave(with_elements(arrays))
             self._checkpointer.save(self._directory / str(step), args=args)
         except Exception as error:  # Orbax names no set of errors; none of them may end the run.
             self._save_failed(step, error)
@@ -267,14 +243,14 @@ class Checkpoints:
             newest holds another model, and the message names the first path that differs. Or the
             directory cannot be read.
         """
-        wanted = _by_path(like)
+        wanted = by_path(like)
         for name, leaf in wanted.items():
             if getattr(leaf, "sharding", None) is None:
                 raise TypeError(f"{name}: what to restore has no sharding")
         content = self._newest_whole()
         if content is None:
             return None
-        _check_same_structure(self._directory / str(content["step"]), content["arrays"], wanted)
+        check_same_structure(self._directory / str(content["step"]), content["arrays"], wanted)
         arrays = self._arrays_of(content, wanted)
         leaves = [arrays[name] for name in wanted]
         state = jax.tree.unflatten(jax.tree.structure(like), leaves)
@@ -319,7 +295,7 @@ class Checkpoints:
         if content is None:
             return None
         wanted = {
-            name: _from_signature(text, sharding)
+            name: from_signature(text, sharding)
             for name, text in content["arrays"].items()
             if chosen(name)
         }
@@ -329,32 +305,6 @@ class Checkpoints:
         """Waits for the last save and ends Orbax's threads."""
         self.wait()
         self._checkpointer.close()
-
-    def _open_checkpointer(self) -> Any:
-        import orbax.checkpoint as ocp
-
-        mute_orbax()
-        _measure_orbax_by_the_monotonic_clock()
-        # Orbax's default splits replicated arrays among the replicas, which compiles a program for
-        # each shape and device at the first save: 15 s for 100 shapes on four devices.
-        handler = ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
-        registry = ocp.type_handlers.create_type_handler_registry((jax.Array, handler))
-        processes = ocp.options.MultiprocessingOptions()
-        if jax.process_count() > 1:
-            # Named, they meet at the coordination service instead of on their devices.
-            processes = ocp.options.MultiprocessingOptions(
-                active_processes=set(range(jax.process_count())),
-                barrier_sync_key_prefix="dawnjax",
-            )
-        return ocp.AsyncCheckpointer(
-            ocp.PyTreeCheckpointHandler(
-                type_handler_registry=registry, multiprocessing_options=processes
-            ),
-            multiprocessing_options=processes,
-            async_options=ocp.options.AsyncOptions(
-                timeout_secs=TIMEOUT_SECONDS, barrier_sync_fn=self._meet
-            ),
-        )
 
     def _meet(self, *, key: str, timeout_ms: int) -> None:
         """Waits, as Orbax asks at each stage of a save, until all processes have come so far."""
@@ -370,7 +320,7 @@ class Checkpoints:
             if self._remote:
                 self._delete_leftovers(step)
             else:
-                _try_to_write(os.fspath(self._directory))
+                try_to_write(os.fspath(self._directory))
                 # Orbax then fails for the same reason, and says it.
                 with contextlib.suppress(OSError, RecursionError):
                     self._delete_leftovers(step)
@@ -443,7 +393,7 @@ class Checkpoints:
         # A new one, so that nothing of the failure stays behind in it.
         with contextlib.suppress(Exception):  # It may raise the same again.
             self._checkpointer.close()
-        self._checkpointer = self._open_checkpointer()
+        self._checkpointer = open_checkpointer(self._meet)
         if jax.process_index() == 0:
             self._delete_remains(self._directory / str(step))
 
@@ -518,117 +468,11 @@ class Checkpoints:
     def _read(self, path: "epath.Path", wanted: dict[str, Any]) -> dict[str, jax.Array]:
         import orbax.checkpoint as ocp
 
-        stored = _with_elements(wanted)
+        stored = with_elements(wanted)
         restore_args = ocp.checkpoint_utils.construct_restore_args(stored)
         # Whether all was saved that is wanted is known before: what else was saved stays there.
         args = ocp.args.PyTreeRestore(item=stored, restore_args=restore_args, partial_restore=True)
         read = self._checkpointer.restore(path, args=args)
-        return {name: read[name] if name in stored else _empty(wanted[name]) for name in wanted}
-
-    def _check_reachable(self) -> None:
-        try:
-            self._directory.exists()
-        except Exception as error:  # Of whichever package asks the store.
-            reason = reason_of(error, str(self._directory))
-            raise CheckpointError(f"cannot reach {self._directory}: {reason}") from error
-
-    def _check_shared(self) -> None:
-        """Finds out whether all processes see one directory."""
-
-        def put_mark() -> str:
-            mark = f".shared-{secrets.token_hex(8)}"
-            try:
-                records.write(Path(self._directory) / mark, b"")
-            except RunError as error:
-                raise CheckpointError(str(error)) from None
-            return mark
-
-        mark = self._directory / from_process_zero(put_mark)
-        assent = Assent()
-        deadline = time.monotonic() + _VISIBLE_WITHIN_SECONDS
-        while not (seen := mark.exists()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        try:
-            assent.give("" if seen else "it does not see the directory of process 0")
-        except RefusedError as error:
-            raise CheckpointError(
-                f"checkpoints need a directory that all processes share, such as gs://BUCKET/PATH "
-                f"or a network file system, and {self._directory} is not one: {error}"
-            ) from None
-        finally:
-            if jax.process_index() == 0:
-                mark.unlink(missing_ok=True)
-
-
-def _try_to_write(directory: str) -> None:
-    """Makes a local directory, and a folder in it for a moment, as a save does.
-
-    Raises:
-      OSError: Either cannot be made.
-    """
-    os.makedirs(directory, exist_ok=True)
-    folder = os.path.join(directory, f".writable-{secrets.token_hex(8)}")
-    os.mkdir(folder)
-    os.rmdir(folder)
-
-
-def _by_path(tree: Any) -> dict[str, Any]:
-    """Maps the path of each leaf of a tree, such as `params/0/bias`, to it.
-
-    The order is that of `jax.tree.leaves`. What is on disk does not depend on the classes of this
-    program.
-    """
-    leaves = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if leaves.setdefault(name, leaf) is not leaf:
-            raise TypeError(f"two leaves have the path {name}")
-    return leaves
-
-
-def _with_elements(leaves: dict[str, Any]) -> dict[str, Any]:
-    """The arrays for Orbax, which refuses those without elements; the manifest describes these."""
-    return {name: leaf for name, leaf in leaves.items() if math.prod(leaf.shape)}
-
-
-def _empty(leaf: jax.ShapeDtypeStruct) -> jax.Array:
-    empty = np.zeros(leaf.shape, leaf.dtype)
-    assert leaf.sharding is not None
-    return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: empty[index])
-
-
-def signature(leaf: Any) -> str:
-    """Dtype and shape as text, such as `bfloat16[3,3,64]`."""
-    return f"{np.dtype(leaf.dtype).name}[{','.join(str(size) for size in leaf.shape)}]"
-
-
-def _from_signature(text: str, sharding: Any) -> jax.ShapeDtypeStruct:
-    """The array that `signature` described."""
-    dtype, _, sizes = text.rstrip("]").partition("[")
-    shape = tuple(int(size) for size in sizes.split(",") if size)
-    return jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype), sharding=sharding)
-
-
-def _check_same_structure(
-    path: "epath.Path", saved: dict[str, str], wanted: dict[str, Any]
-) -> None:
-    asked = {name: signature(leaf) for name, leaf in wanted.items()}
-    for name in [*asked, *saved]:
-        if asked.get(name) != saved.get(name):
-            raise CheckpointError(
-                f"checkpoint {path} is of another model or optimizer: {name} is "
-                f"{saved.get(name, 'absent')} in it and {asked.get(name, 'absent')} in this run"
-            )
-
-
-@functools.cache
-def _measure_orbax_by_the_monotonic_clock() -> None:
-    """Keeps a wall clock that is set forward from ending a save that is under way.
-
-    Orbax measures its limits by that clock. A version whose modules have other names keeps it.
-    """
-    clock = types.SimpleNamespace(**{**vars(time), "time": time.monotonic})
-    for name in ("future", "signaling_client"):
-        with contextlib.suppress(ImportError):
-            module = importlib.import_module(f"orbax.checkpoint._src.futures.{name}")
-            vars(module)["time"] = clock
+        return {
+            name: read[name] if name in stored else empty_array(wanted[name]) for name in wanted
+        }

@@ -7,6 +7,7 @@ from absl import flags
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.profile import figures, host_profile, tables
+from dawnjax.profile.windows import windows_of
 from dawnjax.text import escaped
 
 _USAGE = (
@@ -111,7 +112,7 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
 
 
 def _chosen(run_dir: Path, window: str) -> tuple[str, dict[str, list[Path]]]:
-    windows = host_profile.windows(run_dir)
+    windows = windows_of(run_dir)
     window = window or list(windows)[-1]
     if window not in windows:
         raise ConfigError(f"{run_dir} has no window {window!r}; it has {', '.join(windows)}")

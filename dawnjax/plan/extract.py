@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-from dawnjax.profile.hlo import Program
+from dawnjax.profile.program import Program
 
 BINS_PER_OCTAVE = 4
 

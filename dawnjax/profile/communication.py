@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dawnjax.profile.hlo import Program
+from dawnjax.profile.program import Program
 from dawnjax.profile.trace import (
     Event,
     Interval,

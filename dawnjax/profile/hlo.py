@@ -9,17 +9,14 @@ the program does not say how often, as of the loop over a call's steps. An async
 once, where it starts.
 """
 
-import dataclasses
 import functools
 import math
 import re
-from collections.abc import Collection
 from typing import NamedTuple
-
-import numpy as np
 
 from dawnjax.profile.attention_calls import ATTENTION_CALL, attention_call_flops
 from dawnjax.profile.convolution_windows import convolution_multiply_adds, parse_window
+from dawnjax.profile.device_groups import group_size, group_stride
 from dawnjax.profile.hlo_text import (
     Computation,
     Instruction,
@@ -28,16 +25,7 @@ from dawnjax.profile.hlo_text import (
     parse_module,
     scope_of,
 )
-
-COLLECTIVES = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "ragged-all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-)
+from dawnjax.profile.program import COLLECTIVES, Collective, Op, Program
 
 # fmt: off
 _FREE = frozenset((
@@ -69,138 +57,6 @@ _CONVOLUTION_CALLS = {
 }
 
 _MATMUL_CALLS = ("__cublas$", "__onednn$matmul", "__triton_gemm", "__cutlass")
-
-
-@dataclasses.dataclass(frozen=True)
-class Op:
-    """What one op of a program costs, each time it runs.
-
-    Attributes:
-      name: The instruction's name, by which a trace names it.
-      opcode: The instruction's operation.
-      product_flops: FLOPs of matrix products and convolutions.
-      other_flops: Other floating-point operations.
-      num_bytes: Bytes read and written.
-      runs: How often it runs in one call of the program.
-      product_dtype: Dtype of the products' operands; empty without products.
-      passes: Times that the hardware's own product is made for one product of this precision.
-      scope: The named scopes it was traced under, such as `stage_1_block_1/conv_1`.
-      source_line: `file:line`; empty where unknown.
-    """
-
-    name: str
-    opcode: str
-    product_flops: int
-    other_flops: int
-    num_bytes: int
-    runs: int
-    product_dtype: str
-    passes: int
-    scope: str
-    source_line: str
-
-    @property
-    def flops(self) -> int:
-        """All FLOPs of one run."""
-        return self.product_flops + self.other_flops
-
-
-@dataclasses.dataclass(frozen=True)
-class Collective:
-    """One collective of a program.
-
-    Attributes:
-      name: The instruction's name; that of the start where it is asynchronous.
-      kind: One of `COLLECTIVES`.
-      num_bytes: Bytes of one device's part: what it gives to a reduction, a scatter or an exchange,
-        what it receives of a gather.
-      group_size: Devices that take part in one group.
-      runs: How often it runs in one call of the program.
-      scope_bytes: The bytes by named scope of what produced them.
-      group_stride: How far apart a group's devices are in the program's order; 1 if neighbours.
-    """
-
-    name: str
-    kind: str
-    num_bytes: int
-    group_size: int
-    runs: int
-    scope_bytes: dict[str, int]
-    group_stride: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """A compiled program, counted; for one device.
-
-    Attributes:
-      name: The module's name.
-      num_devices: Devices that run it together.
-      ops: Each op, by name; loops and calls stand for what is in them.
-      collectives: Each collective, by name.
-      branches: By conditional, the names of the ops that are counted of it: its largest branch's.
-    """
-
-    name: str
-    num_devices: int
-    ops: dict[str, Op]
-    collectives: dict[str, Collective]
-    branches: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
-
-    def without_branches_not_seen(self, seen: Collection[str]) -> "Program":
-        """Leaves out the branches that a trace did not see run.
-
-        A trace that lacks more than a tenth of the other ops does not name what ran, and says
-        nothing about branches. One that ran in some of the traced steps counts in all; what a
-        smaller branch does counts in none.
-
-        Args:
-          seen: Names of the ops in the trace.
-        """
-        always = self.ops.keys() - set().union(*self.branches.values())
-        if len(always & set(seen)) < 0.9 * len(always):
-            return self
-        missing = (names for names in self.branches.values() if names.isdisjoint(seen))
-        gone = set().union(*missing)
-        return dataclasses.replace(
-            self,
-            ops={name: op for name, op in self.ops.items() if name not in gone},
-            collectives={n: c for n, c in self.collectives.items() if n not in gone},
-        )
-
-    @property
-    def product_flops(self) -> int:
-        """FLOPs of matrix products and convolutions in one call."""
-        return sum(op.product_flops * op.runs for op in self.ops.values())
-
-    @property
-    def product_dtype(self) -> str:
-        """Dtype of most products' operands; `f32` without products."""
-        totals: dict[str, int] = {}
-        for op in self.ops.values():
-            if op.product_dtype:
-                flops = op.product_flops * op.runs
-                totals[op.product_dtype] = totals.get(op.product_dtype, 0) + flops
-        return max(totals, key=lambda dtype: totals[dtype], default="f32")
-
-    @property
-    def flops(self) -> int:
-        """All FLOPs in one call."""
-        return sum(op.flops * op.runs for op in self.ops.values())
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that all ops read and write in one call."""
-        return sum(op.num_bytes * op.runs for op in self.ops.values())
-
-    @property
-    def collective_bytes(self) -> dict[str, int]:
-        """Bytes of one device in one call, by kind of collective."""
-        totals: dict[str, int] = {}
-        for collective in self.collectives.values():
-            num_bytes = collective.num_bytes * collective.runs
-            totals[collective.kind] = totals.get(collective.kind, 0) + num_bytes
-        return totals
 
 
 def analyze(text: str, unknown_rounds: int = 1) -> Program:
@@ -506,64 +362,6 @@ def _passes(instruction: Instruction, dtype: str) -> int:
         return 1
     precision = instruction.attribute("operand_precision")
     return 6 if "highest" in precision else 3 if "high" in precision else 1
-
-
-def group_size(text: str, num_devices: int) -> int:
-    """Number of devices that take part in one group of a collective.
-
-    Args:
-      text: Its `replica_groups`, in any of XLA's three ways: `{{0,1},{2,3}}`, `[16,4]<=[64]T(1,0)`
-        (16 groups of 4) or `mesh['x'=16,'y'=4] {'y'}` (groups along the named axes).
-      num_devices: Devices of the program: one group of all where none are listed.
-    """
-    text = text.strip()
-    mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
-    if mesh:
-        sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh[1])}
-        # A part of an axis is written 'x':(before)size.
-        total = 1
-        for name, part in re.findall(r"'([^']*)'(?::\(\d+\)(\d+))?", mesh[2]):
-            total *= int(part) if part else sizes.get(name, 1)
-        return total
-    tiled = re.match(r"\[(\d+),(\d+)\]<=", text)
-    if tiled:
-        return int(tiled[2])
-    groups = re.findall(r"\{([\d,\s]+)\}", text)
-    if groups:
-        return max(len(group.split(",")) for group in groups)
-    return num_devices
-
-
-def group_stride(text: str) -> int:
-    """How far apart the devices of a collective's group are, on average and rounded down.
-
-    Args:
-      text: Its `replica_groups`, in any of the three ways of `group_size`; 1 where it lists none.
-    """
-    first = _first_group(text.strip())
-    return max(1, (max(first) - min(first)) // (len(first) - 1)) if len(first) > 1 else 1
-
-
-def _first_group(text: str) -> list[int]:
-    """Devices of the first group that is listed; empty where none is."""
-    tiled = re.match(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
-    if tiled:
-        devices = np.arange(int(tiled[1]) * int(tiled[2]))
-        devices = devices.reshape([int(size) for size in tiled[3].split(",")])
-        order = [int(axis) for axis in (tiled[4] or "").split(",") if axis]
-        if len(order) == devices.ndim:
-            devices = devices.transpose(order)
-        return devices.reshape(-1)[: int(tiled[2])].tolist()
-    mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
-    if mesh:
-        axes = re.findall(r"'([^']*)'=(\d+)", mesh[1])
-        along = set(re.findall(r"'([^']*)'", mesh[2]))
-        sizes = [int(size) for _, size in axes]
-        devices = np.arange(math.prod(sizes)).reshape(sizes)
-        place = tuple(slice(None) if name in along else 0 for name, _ in axes)
-        return devices[place].reshape(-1).tolist()
-    listed = re.search(r"\{([\d,\s]+)\}", text)
-    return [int(device) for device in listed[1].split(",")] if listed else []
 
 
 def _producer_scope(computation: Computation, instruction: Instruction) -> str:

@@ -6,7 +6,6 @@ later, or on another machine, gives the same figures.
 
 import dataclasses
 import functools
-import math
 import statistics
 import zlib
 from collections.abc import Sequence
@@ -17,18 +16,17 @@ from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import STEADY_SPREAD, find_device
 from dawnjax.profile import roofline, utilization
+from dawnjax.profile.captured_trace import load_trace
 from dawnjax.profile.communication import (
     Communication,
-    device_time,
     device_waits,
     measure_communication,
-    shortest_runs,
 )
-from dawnjax.profile.hlo import Program, analyze
-from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace, union
-
-PROGRAM_FILE = "train_program.txt.gz"
-CAPTURE_FILE = "capture.json"
+from dawnjax.profile.hlo import analyze
+from dawnjax.profile.program import Program
+from dawnjax.profile.straggler import NO_TRACE, Straggler, find_straggler
+from dawnjax.profile.trace import Interval, Trace
+from dawnjax.profile.windows import CAPTURE_FILE, PROGRAM_FILE
 
 LARGEST_PROGRAM_BYTES = 2**28
 LARGEST_CAPTURE_BYTES = 2**26
@@ -40,7 +38,6 @@ AGREEMENT_POINTS = 5.0
 LAYERS_IN_RESULT = 20
 """Layers with most communication that a result shows."""
 
-_NO_TRACE = "a host that the others wait for cannot be told: a host's trace is missing"
 
 _MEASURED_HERE = "measured on this machine"
 
@@ -53,36 +50,6 @@ _COMMUNICATION_FIELDS = (
     "exposed_skew_fraction",
     "bytes_per_step",
 )
-
-STRAGGLER_FRACTION = 0.05
-"""A host that costs the others less than this share of a step is no straggler."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Straggler:
-    """A host that the others wait for.
-
-    Attributes:
-      process_index: The host.
-      cost_seconds_per_step: What each other host waits for it in a step, on average.
-      fraction: That, as a fraction of the step.
-    """
-
-    process_index: int
-    cost_seconds_per_step: float
-    fraction: float
-
-    def line(self) -> str:
-        """One line for a person."""
-        return (
-            f"host {self.process_index} holds the others up: each waits "
-            f"{1000 * self.cost_seconds_per_step:.3g} ms a step for it, {self.fraction:.0%} of the "
-            "traced step"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
-        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -381,7 +348,7 @@ class HostProfile:
     def straggler(self) -> tuple[Straggler | None, str]:
         """Names the host that the others wait for, or says why there is none."""
         if self.host_waits is None or self.measured is None:
-            return None, _NO_TRACE
+            return None, NO_TRACE
         return find_straggler(self.host_waits, self.measured.step_seconds)
 
 
@@ -393,119 +360,13 @@ def _unsteady(spread: float) -> str:
     )
 
 
-def find_straggler(
-    waits: Sequence[float | None], step_seconds: float
-) -> tuple[Straggler | None, str]:
-    """Names the host that waits least, if all other hosts wait for it.
-
-    Args:
-      waits: Seconds a step that each host waits in collectives.
-      step_seconds: The traced step.
-
-    Returns:
-      The host and an empty reason; or None and why, which is empty where there is one host.
-    """
-    known = [(wait, index) for index, wait in enumerate(waits) if wait is not None]
-    if len(known) < len(waits):
-        return None, _NO_TRACE
-    if len(known) < 2:
-        return None, ""
-    least, slowest = min(known)
-    cost = (sum(wait for wait, _ in known) - least) / (len(known) - 1) - least
-    if cost < STRAGGLER_FRACTION * step_seconds:
-        return None, (
-            f"no host holds the others up: each waits {1000 * cost:.3g} ms a step for host "
-            f"{slowest}, {cost / step_seconds:.1%} of the traced step, and less than "
-            f"{STRAGGLER_FRACTION:.0%} names none"
-        )
-    return Straggler(slowest, round(cost, 9), round(cost / step_seconds, 6)), ""
-
-
 def straggler_of(profiles: Sequence[HostProfile]) -> tuple[Straggler | None, str]:
     """Names the host that the others wait for, from the profiles of all hosts."""
     steps = [p.measured.step_seconds for p in profiles if p.measured is not None]
     if not steps:
-        return None, _NO_TRACE
+        return None, NO_TRACE
     waits = {p.capture["process_index"]: p.wait_seconds_per_step for p in profiles}
     return find_straggler([waits.get(index) for index in range(max(waits) + 1)], steps[0])
-
-
-def windows(run_dir: Path) -> dict[str, list[Path]]:
-    """Finds the profiled windows in a run directory, in the order of the run.
-
-    Returns:
-      For each window's name its captures, in the order of the processes. A run ends with
-      `after_run`, whose name says so; `steps_20_24` is of those steps.
-
-    Raises:
-      ConfigError: There is none.
-    """
-    folders = [file.parent for file in sorted(run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}"))]
-    if not folders:
-        raise ConfigError(
-            f"{run_dir} holds no profile: the run was made with --profile.after_run=false, or did "
-            "not come to its end"
-        )
-    names = sorted({folder.name for folder in folders}, key=_place_in_run)
-    return {name: [folder for folder in folders if folder.name == name] for name in names}
-
-
-def _place_in_run(window: str) -> list[float]:
-    # Times of files would not do: a copy may give all of them one. `after_run` has no number.
-    return [int(word) if word.isdecimal() else math.inf for word in window.split("_")]
-
-
-def newest_captures(run_dir: Path) -> list[Path]:
-    """Finds the captures of the last window of a run directory, in the order of the processes.
-
-    Raises:
-      ConfigError: There is none.
-    """
-    return list(windows(run_dir).values())[-1]
-
-
-SHORT_GAP_PICOSECONDS = 50 * 10**6
-"""A device that pauses for less counts as computing, where processes tell each other when they do:
-between two ops of a CPU lie microseconds, and a thread waits for a core for longer."""
-
-
-def trace_part(folder: Path, capture: dict[str, Any]) -> dict[str, Any]:
-    """Reads what a process tells the others of its trace; nothing where that cannot be read.
-
-    Returns:
-      JSON values: `shortest`, the shortest runs of collectives on its devices; `busy`, when each of
-      its devices computed, in picoseconds from the trace's start, on CPU; `start_unix_ns`, the
-      trace's start by the machine's clock.
-    """
-    try:
-        trace, window = _load_trace(folder, capture)
-    except (RunError, OSError):
-        return {"shortest": {}, "busy": [], "start_unix_ns": 0}
-    shortest, busy = shortest_runs(trace), []
-    if trace.platform == "cpu" and trace.start_unix_ns:
-        for events in trace.devices.values():
-            computing = device_time(events, window, shortest).compute
-            joined = union((start, end + SHORT_GAP_PICOSECONDS) for start, end in computing)
-            busy.append([(start, end - SHORT_GAP_PICOSECONDS) for start, end in joined])
-    return {"shortest": shortest, "busy": busy, "start_unix_ns": trace.start_unix_ns}
-
-
-def busy_neighbours(
-    start_unix_ns: int, machine_parts: Sequence[dict[str, Any]]
-) -> list[list[Interval]]:
-    """Tells when devices of the machine's other processes computed, by a trace's own clock.
-
-    Args:
-      start_unix_ns: The trace's start.
-      machine_parts: What all processes of the machine told, this one too.
-    """
-    return [
-        [(start + shift, end + shift) for start, end in intervals]
-        for part in machine_parts
-        if part["start_unix_ns"] and part["start_unix_ns"] != start_unix_ns
-        for shift in [1000 * (part["start_unix_ns"] - start_unix_ns)]
-        for intervals in part["busy"]
-    ]
 
 
 def read_profile(folder: Path) -> HostProfile:
@@ -533,7 +394,7 @@ def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> Ho
       program: The compiled program.
     """
     try:
-        trace, window = _load_trace(folder, capture)
+        trace, window = load_trace(folder, capture)
     except (RunError, OSError) as error:
         return HostProfile(folder, capture, None, (0, 0), program, None, None, failure=str(error))
     program = program.without_branches_not_seen(
@@ -554,17 +415,3 @@ def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> Ho
             trace, window, last - first, shortest, cores, neighbours
         ),
     )
-
-
-def _load_trace(folder: Path, capture: dict[str, Any]) -> tuple[Trace, Interval]:
-    """Reads the train program's events in the traced window, and the window."""
-    trace = read_trace(find_trace(folder))
-    spans = [span for span in trace.spans if span.name == utilization.WINDOW_SPAN]
-    if spans:
-        trace = trace.between(spans[-1].start, spans[-1].end)
-    trace = trace.of_program(capture["module"])
-    events = [event for events in trace.devices.values() for event in events]
-    start = spans[-1].start if spans else min(event.start for event in events)
-    # A device may end a little after the host says that it has; the window then goes on.
-    end = max(event.end for event in events)
-    return trace, (start, max(spans[-1].end, end) if spans else end)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dawnjax.profile.communication import PICOSECONDS
-from dawnjax.profile.hlo import Program
+from dawnjax.profile.program import Program
 from dawnjax.profile.trace import Event, Trace, length, union
 
 

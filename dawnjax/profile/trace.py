@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from dawnjax.profile.hlo import COLLECTIVES
+from dawnjax.profile.program import COLLECTIVES
 from dawnjax.profile.xplane import Plane, TraceError, read_planes
 
 MOST_EVENTS = 3_000_000

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dawnjax.profile.communication import PICOSECONDS, DeviceTime, device_time
-from dawnjax.profile.hlo import Program
+from dawnjax.profile.program import Program
 from dawnjax.profile.trace import (
     ANNOTATION_PREFIX,
     Event,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from dawnjax.analysis import leaderboard as ranking
 from dawnjax.analysis.cost import price_table
-from dawnjax.analysis.our_runs import FINE_TUNED
+from dawnjax.analysis.our_entries import FINE_TUNED
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Table

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.analysis.loading import load_with_runs
-from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.report.privacy import Redactor
 from dawnjax.results.entries import Entry

@@ -7,7 +7,8 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from dawnjax.analysis.our_runs import OurRun, data_name, target_of
+from dawnjax.analysis.our_entries import data_name, target_of
+from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, draw_bars
 from dawnjax.page.section import Figure, Section

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.our_run import OurRun
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, draw_bars
 from dawnjax.page.section import Figure, Section

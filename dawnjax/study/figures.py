@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.our_run import OurRun
 from dawnjax.results.entries import reaches
 from dawnjax.results.trial_summary import summarize_trials
 from dawnjax.runs.summary import RunResult

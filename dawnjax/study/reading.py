@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dawnjax.analysis import our_runs
-from dawnjax.analysis.our_runs import OurRun
+from dawnjax.analysis.our_run import OurRun
 from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES

@@ -8,7 +8,7 @@ import pytest
 from made_runs import write_run
 
 from dawnjax.__main__ import run_command
-from dawnjax.analysis import entry_tables, our_runs
+from dawnjax.analysis import entry_tables, our_entries, our_runs
 from dawnjax.analysis.cost import training_cost
 from dawnjax.analysis.leaderboard import leaderboard
 from dawnjax.config.config_json import to_json
@@ -19,7 +19,7 @@ from dawnjax.runs.stages import make_spans
 
 
 def entries_of(*paths):
-    return our_runs.entries_of(our_runs.read_run(path) for path in paths)
+    return our_entries.entries_of(our_runs.read_run(path) for path in paths)
 
 
 def test_trials_of_three_seeds_are_one_entry(tmp_path):
@@ -208,7 +208,7 @@ def test_a_metric_is_what_the_run_declares(tmp_path):
     run = our_runs.read_run(path)
     assert run.result.metrics == [MSE] and run.result.example_unit == "patients"
     assert run.result.best == {"mse": 0.25}
-    (entry,) = our_runs.entries_of([run])
+    (entry,) = our_entries.entries_of([run])
     target = entry.target
     assert (target.unit, target.title, target.direction) == ("mm", "MSE", "at_most")
     assert entry.global_batch_unit == "patients"

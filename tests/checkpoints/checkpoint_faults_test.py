@@ -32,7 +32,7 @@ from saved_states import (
     restore,
 )
 
-from dawnjax.checkpoints import store
+from dawnjax.checkpoints import location, store
 from dawnjax.errors import CheckpointError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -252,7 +252,7 @@ def one_of_two(index, port, directory):
         checkpoints.restore_newest(without_count)
     checkpoints.close()
 
-    store._VISIBLE_WITHIN_SECONDS = 0.2
+    location.VISIBLE_WITHIN_SECONDS = 0.2
     with pytest.raises(CheckpointError, match="not one: process 1: it does not see"):
         open_checkpoints(Path(directory) / f"private_{index}")
     print("done", flush=True)

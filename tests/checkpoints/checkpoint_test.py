@@ -29,7 +29,8 @@ from saved_states import (
     truncate,
 )
 
-from dawnjax.checkpoints.store import MANIFEST, Checkpoints, refuse_unwritable
+from dawnjax.checkpoints.location import refuse_unwritable
+from dawnjax.checkpoints.store import MANIFEST, Checkpoints
 from dawnjax.errors import CheckpointError, ConfigError
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from made_runs import write_run
 
-from dawnjax.analysis.our_runs import entries_of, read_run
+from dawnjax.analysis.our_entries import entries_of
+from dawnjax.analysis.our_runs import read_run
 from dawnjax.input_pipeline.datasets import published
 from dawnjax.input_pipeline.datasets.cifar10 import CLASSES
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet

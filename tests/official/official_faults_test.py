@@ -15,7 +15,7 @@ import pytest
 from made_runs import write_run
 
 from dawnjax.__main__ import main
-from dawnjax.analysis import our_runs
+from dawnjax.analysis import our_entries, our_runs
 from dawnjax.analysis.entry_checks import check, without_damaged
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import export_dawnbench, export_mlperf
@@ -231,7 +231,7 @@ def test_changed_official_files_are_read_or_refused_in_a_line(count, campaign, t
 def reported(run: Path) -> list[Path]:
     """Makes of a run what a report shows of it."""
     read = our_runs.read_run(run)
-    boards.boards(our_runs.entries_of([read]))
+    boards.boards(our_entries.entries_of([read]))
     own.runs_section([read])
     return []
 

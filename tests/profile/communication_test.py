@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 from traces import US, gpu_trace, tpu_trace
 
+from dawnjax.profile.captured_trace import busy_neighbours
 from dawnjax.profile.communication import (
     measure_communication,
     merge_shortest,
     shortest_runs,
 )
-from dawnjax.profile.hlo import Program, analyze
-from dawnjax.profile.host_profile import HostProfile, busy_neighbours, find_straggler
+from dawnjax.profile.hlo import analyze
+from dawnjax.profile.host_profile import HostProfile
+from dawnjax.profile.program import Program
+from dawnjax.profile.straggler import find_straggler
 from dawnjax.profile.trace import Event, Trace, TraceError, read_trace
 from dawnjax.profile.utilization import PARTS, attribute_step
 

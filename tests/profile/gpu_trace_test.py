@@ -9,8 +9,9 @@ from traces import US, PlaneMaker, new_space, write
 
 from benchmarks.gpu_trace import checks, cut_capture, unknown_product_kernels, without_folders
 from dawnjax.errors import ConfigError
-from dawnjax.profile.host_profile import CAPTURE_FILE, PROGRAM_FILE, HostProfile, read_profile
+from dawnjax.profile.host_profile import HostProfile, read_profile
 from dawnjax.profile.utilization import is_tensor_core_kernel
+from dawnjax.profile.windows import CAPTURE_FILE, PROGRAM_FILE
 
 PROGRAM = """HloModule jit_train, num_partitions=1
 

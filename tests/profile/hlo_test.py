@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import pytest
 import resnet50
 
-from dawnjax.profile.hlo import analyze, group_size, group_stride
+from dawnjax.profile.device_groups import group_size, group_stride
+from dawnjax.profile.hlo import analyze
 from dawnjax.profile.hlo_text import ProgramTextError, scope_of
 from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
 

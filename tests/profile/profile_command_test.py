@@ -22,7 +22,8 @@ from dawnjax.config.run_options import ProfileOptions
 from dawnjax.feed import TrainFeed, input_shapes
 from dawnjax.machine.measured_peaks import MeasuredPeaks, measured_peaks
 from dawnjax.machine.mesh import make_mesh, place, replicated
-from dawnjax.profile.host_profile import newest_captures, read_profile, windows
+from dawnjax.profile.host_profile import read_profile
+from dawnjax.profile.windows import newest_captures, windows_of
 from dawnjax.programs import compile_training
 from dawnjax.runs.log import read_events
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
@@ -172,7 +173,7 @@ def test_the_window_is_chosen_by_its_name(profiled_run, tmp_path, capsys):
     # In whatever order the files were copied.
     os.utime(process / "steps_12_14" / "capture.json", (1, 1))
     os.utime(process / "after_run" / "capture.json", (1, 1))
-    assert list(windows(copy)) == ["steps_2_4", "steps_12_14", "after_run"]
+    assert list(windows_of(copy)) == ["steps_2_4", "steps_12_14", "after_run"]
     assert newest_captures(copy) == [process / "after_run"]
     shutil.rmtree(process / "after_run")
     assert newest_captures(copy) == [process / "steps_12_14"]

@@ -22,7 +22,8 @@ from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog, log_path
 from dawnjax.runs.summary import summarize
-from dawnjax.study import devices, side_by_side, trials, verdict
+from dawnjax.statistics import verdict
+from dawnjax.study import devices, side_by_side, trials
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over

@@ -13,7 +13,7 @@ from first_steps import build, run_steps
 from trained import failing_at_call, final_state_of, result_of
 
 from dawnjax.__main__ import main
-from dawnjax.analysis import our_runs
+from dawnjax.analysis import our_entries, our_runs
 from dawnjax.config.experiment_flags import load_experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
@@ -388,7 +388,7 @@ def test_a_run_on_squad_joins_the_official_entries(train, tmp_path, monkeypatch)
     assert table[1].split("\t")[2] == "0.8125"
     (imported,) = import_results([tmp_path / "o"]).entries
     assert (imported.benchmark, imported.trials[0].reached) == ("SQuAD", True)
-    ours = our_runs.entries_of([our_runs.read_run(tmp_path / "run")])
+    ours = our_entries.entries_of([our_runs.read_run(tmp_path / "run")])
     (board,) = (
         b for b in boards.boards([imported, *ours]) if b.title.startswith("DAWNBench SQuAD")
     )

@@ -1,0 +1,151 @@
+"""One run directory of ours as the analysis needs it: its result, system, options and log."""
+
+import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dawnjax.config.config_json import to_json
+from dawnjax.config.run_options import RunOptions
+from dawnjax.results.entries import day_of
+from dawnjax.runs import summary
+from dawnjax.runs.directory import flatten
+from dawnjax.runs.past import CONDENSED
+from dawnjax.runs.sequence import LineFault
+from dawnjax.runs.spent import Spent, spent
+from dawnjax.runs.summary import RunResult
+
+_NOT_TIMED = (
+    "run_dir",
+    "mesh",  # what came of it is compared
+    "checkpoint.directory",
+    "price_per_hour_usd",
+    "compile_cache_dir",
+    "processes",
+    "profile.after_run",
+    "profile.seconds",
+    "profile.twin",
+    "profile.measured_peaks",
+)
+"""Run options, or groups of them, that change no time on the run's clock: names, deadlines, and
+what happens before the clock or after it."""
+
+_EARLIER_UNITS = {"parallel_text": "packed rows"}
+"""What an example was called in logs from before they said so, by the dataset's tag."""
+
+
+class OurRun(NamedTuple):
+    """One run directory, read.
+
+    Attributes:
+      name: Of the directory.
+      result: What its log says.
+      spent: Its time until the training ended, and what that cost.
+      date: The day (UTC) on which it began; empty if not known.
+      num_hosts: Hosts of the newest attempt.
+      mesh: Its mesh, as the log has it.
+      model: The experiment's model, by its tag.
+      unit: What its task calls an example, in the plural.
+      systems: How many different systems its attempts ran on.
+      line_faults: What is wrong with lines of the log.
+      cores: Cores that process 0 might run on in the newest attempt; None if not known.
+      options: Run options of the newest attempt that can change the time and are not the default.
+      changed_options: Names of such options in which its attempts differ.
+      moments: The times of its events that reading does not condense, float64: which of two logs
+        has the other as its beginning.
+      copies: What is to be said of other copies of it that were given.
+    """
+
+    name: str
+    result: RunResult
+    spent: Spent
+    date: str
+    num_hosts: int
+    mesh: tuple[tuple[str, int], ...]
+    model: str
+    unit: str
+    systems: int
+    line_faults: tuple[LineFault, ...]
+    cores: int | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+    changed_options: tuple[str, ...] = ()
+    moments: bytes = b""
+    copies: tuple[str, ...] = ()
+
+    @property
+    def hardware(self) -> str:
+        """The devices' kind, with a CPU's cores where they are known."""
+        if self.result.platform != "cpu" or self.cores is None:
+            return self.result.device_kind
+        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        return f"{self.result.device_kind} ({cores}{' a host' if self.num_hosts > 1 else ''})"
+
+    @property
+    def system(self) -> str:
+        """How many of which hardware, on how many hosts."""
+        hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
+        return f"{self.result.num_devices} x {self.hardware}{hosts}"
+
+
+def run_of(name: str, events: Sequence[dict[str, Any]], line_faults: Sequence[LineFault]) -> OurRun:
+    result = summary.summarize(events)
+    all_devices = [event for event in events if event["event"] == "devices"]
+    records = [event for event in events if event["event"] == "experiment"]
+    options = [_timed_options(event["run_options"]) for event in records]
+    cores = {
+        event["attempt"]: event["cores"]
+        for event in events
+        if event["event"] == "host_sample" and isinstance(event.get("cores"), int)
+    }
+    is_cpu = result.platform == "cpu"
+    systems = {
+        (
+            event["device_kind"],
+            event["num_devices"],
+            event["num_processes"],
+            cores.get(event["attempt"]) if is_cpu else None,
+        )
+        for event in all_devices
+    }
+    newest = all_devices[-1]
+    experiment = records[-1]["experiment"]
+    tags = {
+        part: str(fields.get("tag", "")) if isinstance(fields := experiment.get(part), dict) else ""
+        for part in ("model", "data")
+    }
+    return OurRun(
+        name=name,
+        result=result,
+        spent=spent(events),
+        date=day_of(events[0].get("unix_seconds")),
+        num_hosts=newest.get("num_hosts", newest["num_processes"]),
+        mesh=tuple(sorted(newest["mesh"].items())),
+        model=tags["model"],
+        unit=result.example_unit or _EARLIER_UNITS.get(tags["data"], "examples"),
+        systems=len(systems),
+        line_faults=tuple(line_faults),
+        cores=cores[max(cores)] if cores else None,
+        options=tuple(sorted(options[-1].items())),
+        changed_options=_different(options),
+        moments=array.array(
+            "d", (event["t"] for event in events if event["event"] not in CONDENSED)
+        ).tobytes(),
+    )
+
+
+def _timed_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Run options that can change the time and are not the default.
+
+    A log of a version that did not have an option ran as its default says.
+    """
+    default = flatten(to_json(RunOptions()))
+    return {
+        name: value
+        for name, value in flatten(options).items()
+        if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in _NOT_TIMED)
+        and (name not in default or value != default[name])
+    }
+
+
+def _different(options: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    names = sorted({name for chosen in options for name in chosen})
+    return tuple(n for n in names if len({repr(chosen.get(n)) for chosen in options}) > 1)

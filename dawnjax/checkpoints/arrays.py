@@ -1,0 +1,59 @@
+"""The arrays of a state as a checkpoint names and describes them: path, dtype and shape."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from dawnjax.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from etils import epath
+
+
+def by_path(tree: Any) -> dict[str, Any]:
+    """Maps the path of each leaf of a tree, such as `params/0/bias`, to it.
+
+    The order is that of `jax.tree.leaves`. What is on disk does not depend on the classes of this
+    program.
+    """
+    leaves = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if leaves.setdefault(name, leaf) is not leaf:
+            raise TypeError(f"two leaves have the path {name}")
+    return leaves
+
+
+def with_elements(leaves: dict[str, Any]) -> dict[str, Any]:
+    """The arrays for Orbax, which refuses those without elements; the manifest describes these."""
+    return {name: leaf for name, leaf in leaves.items() if math.prod(leaf.shape)}
+
+
+def empty_array(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    empty = np.zeros(leaf.shape, leaf.dtype)
+    assert leaf.sharding is not None
+    return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: empty[index])
+
+
+def signature(leaf: Any) -> str:
+    """Dtype and shape as text, such as `bfloat16[3,3,64]`."""
+    return f"{np.dtype(leaf.dtype).name}[{','.join(str(size) for size in leaf.shape)}]"
+
+
+def from_signature(text: str, sharding: Any) -> jax.ShapeDtypeStruct:
+    """The array that `signature` described."""
+    dtype, _, sizes = text.rstrip("]").partition("[")
+    shape = tuple(int(size) for size in sizes.split(",") if size)
+    return jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype), sharding=sharding)
+
+
+def check_same_structure(path: "epath.Path", saved: dict[str, str], wanted: dict[str, Any]) -> None:
+    asked = {name: signature(leaf) for name, leaf in wanted.items()}
+    for name in [*asked, *saved]:
+        if asked.get(name) != saved.get(name):
+            raise CheckpointError(
+                f"checkpoint {path} is of another model or optimizer: {name} is "
+                f"{saved.get(name, 'absent')} in it and {asked.get(name, 'absent')} in this run"
+            )

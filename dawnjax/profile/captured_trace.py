@@ -1,0 +1,70 @@
+"""The events of a captured window, and what the processes of a machine tell each other of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import RunError
+from dawnjax.profile import utilization
+from dawnjax.profile.communication import (
+    device_time,
+    shortest_runs,
+)
+from dawnjax.profile.trace import Interval, Trace, find_trace, read_trace, union
+
+SHORT_GAP_PICOSECONDS = 50 * 10**6
+"""A device that pauses for less counts as computing, where processes tell each other when they do:
+between two ops of a CPU lie microseconds, and a thread waits for a core for longer."""
+
+
+def trace_part(folder: Path, capture: dict[str, Any]) -> dict[str, Any]:
+    """Reads what a process tells the others of its trace; nothing where that cannot be read.
+
+    Returns:
+      JSON values: `shortest`, the shortest runs of collectives on its devices; `busy`, when each of
+      its devices computed, in picoseconds from the trace's start, on CPU; `start_unix_ns`, the
+      trace's start by the machine's clock.
+    """
+    try:
+        trace, window = load_trace(folder, capture)
+    except (RunError, OSError):
+        return {"shortest": {}, "busy": [], "start_unix_ns": 0}
+    shortest, busy = shortest_runs(trace), []
+    if trace.platform == "cpu" and trace.start_unix_ns:
+        for events in trace.devices.values():
+            computing = device_time(events, window, shortest).compute
+            joined = union((start, end + SHORT_GAP_PICOSECONDS) for start, end in computing)
+            busy.append([(start, end - SHORT_GAP_PICOSECONDS) for start, end in joined])
+    return {"shortest": shortest, "busy": busy, "start_unix_ns": trace.start_unix_ns}
+
+
+def busy_neighbours(
+    start_unix_ns: int, machine_parts: Sequence[dict[str, Any]]
+) -> list[list[Interval]]:
+    """Tells when devices of the machine's other processes computed, by a trace's own clock.
+
+    Args:
+      start_unix_ns: The trace's start.
+      machine_parts: What all processes of the machine told, this one too.
+    """
+    return [
+        [(start + shift, end + shift) for start, end in intervals]
+        for part in machine_parts
+        if part["start_unix_ns"] and part["start_unix_ns"] != start_unix_ns
+        for shift in [1000 * (part["start_unix_ns"] - start_unix_ns)]
+        for intervals in part["busy"]
+    ]
+
+
+def load_trace(folder: Path, capture: dict[str, Any]) -> tuple[Trace, Interval]:
+    """Reads the train program's events in the traced window, and the window."""
+    trace = read_trace(find_trace(folder))
+    spans = [span for span in trace.spans if span.name == utilization.WINDOW_SPAN]
+    if spans:
+        trace = trace.between(spans[-1].start, spans[-1].end)
+    trace = trace.of_program(capture["module"])
+    events = [event for events in trace.devices.values() for event in events]
+    start = spans[-1].start if spans else min(event.start for event in events)
+    # A device may end a little after the host says that it has; the window then goes on.
+    end = max(event.end for event in events)
+    return trace, (start, max(spans[-1].end, end) if spans else end)

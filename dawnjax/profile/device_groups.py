@@ -1,0 +1,64 @@
+"""The groups of devices that take part in a collective, in the ways in which XLA writes them."""
+
+import math
+import re
+
+import numpy as np
+
+
+def group_size(text: str, num_devices: int) -> int:
+    """Number of devices that take part in one group of a collective.
+
+    Args:
+      text: Its `replica_groups`, in any of XLA's three ways: `{{0,1},{2,3}}`, `[16,4]<=[64]T(1,0)`
+        (16 groups of 4) or `mesh['x'=16,'y'=4] {'y'}` (groups along the named axes).
+      num_devices: Devices of the program: one group of all where none are listed.
+    """
+    text = text.strip()
+    mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
+    if mesh:
+        sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh[1])}
+        # A part of an axis is written 'x':(before)size.
+        total = 1
+        for name, part in re.findall(r"'([^']*)'(?::\(\d+\)(\d+))?", mesh[2]):
+            total *= int(part) if part else sizes.get(name, 1)
+        return total
+    tiled = re.match(r"\[(\d+),(\d+)\]<=", text)
+    if tiled:
+        return int(tiled[2])
+    groups = re.findall(r"\{([\d,\s]+)\}", text)
+    if groups:
+        return max(len(group.split(",")) for group in groups)
+    return num_devices
+
+
+def group_stride(text: str) -> int:
+    """How far apart the devices of a collective's group are, on average and rounded down.
+
+    Args:
+      text: Its `replica_groups`, in any of the three ways of `group_size`; 1 where it lists none.
+    """
+    first = _first_group(text.strip())
+    return max(1, (max(first) - min(first)) // (len(first) - 1)) if len(first) > 1 else 1
+
+
+def _first_group(text: str) -> list[int]:
+    """Devices of the first group that is listed; empty where none is."""
+    tiled = re.match(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+    if tiled:
+        devices = np.arange(int(tiled[1]) * int(tiled[2]))
+        devices = devices.reshape([int(size) for size in tiled[3].split(",")])
+        order = [int(axis) for axis in (tiled[4] or "").split(",") if axis]
+        if len(order) == devices.ndim:
+            devices = devices.transpose(order)
+        return devices.reshape(-1)[: int(tiled[2])].tolist()
+    mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
+    if mesh:
+        axes = re.findall(r"'([^']*)'=(\d+)", mesh[1])
+        along = set(re.findall(r"'([^']*)'", mesh[2]))
+        sizes = [int(size) for _, size in axes]
+        devices = np.arange(math.prod(sizes)).reshape(sizes)
+        place = tuple(slice(None) if name in along else 0 for name, _ in axes)
+        return devices[place].reshape(-1).tolist()
+    listed = re.search(r"\{([\d,\s]+)\}", text)
+    return [int(device) for device in listed[1].split(",")] if listed else []
