@@ -35,7 +35,7 @@ from typing import Any
 from benchmarks import harness, step_settings
 from dawnjax.errors import RunError
 from dawnjax.plan import compilers
-from dawnjax.plan.targets import parse_target
+from dawnjax.plan.systems import parse_system
 
 FLAGSHIPS = (
     "imagenet_resnet50",
@@ -243,7 +243,7 @@ def _devices(name: str, target: str, count: int | None) -> list[Any]:
     if target == "cpu":
         return jax.devices()[:1]
     size = count or DEVICES.get(name, 8)
-    return compilers.described_devices(parse_target(f"{SYSTEMS[target]}:{size}"))
+    return compilers.described_devices(parse_system(f"{SYSTEMS[target]}:{size}"))
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
