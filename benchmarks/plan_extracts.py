@@ -37,9 +37,9 @@ def main() -> int:
     return 0
 
 
-def _answer(row: observations.Observation) -> dict | None:
+def _answer(row: observations.PublishedResult) -> dict | None:
     try:
-        answer = compiled.answer_of(row.argv, compiled.identity_of(row.argv), row.target)
+        answer = compiled.answer_of(row.argv, compiled.identity_of(row.argv), row.system)
     except RunError as error:
         print(f"{row.name}: {error}", flush=True)
         return None

@@ -1,13 +1,15 @@
-"""Write the tables of the docs from the result files.
+"""Write the tables of the docs, and the README's picture, from the result files.
 
     python -m benchmarks tables
 
 A table stands in a page of `docs/` between `<!-- table NAME -->` and `<!-- end of table -->`. The
 command replaces what lies between with what the files in `benchmarks/results/` hold, every file and
-every failed trial included. `tests/docs/pages_test.py` fails while a page differs from its files.
+every failed trial included. It draws `docs/images/time_to_accuracy_*.svg` too.
+`tests/docs/pages_test.py` fails while a page or a picture differs from the files.
 """
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
@@ -21,8 +23,9 @@ from benchmarks.result_tables.costs import (
     start_up,
 )
 from benchmarks.result_tables.goals import goals
+from benchmarks.result_tables.picture import picture
 from benchmarks.result_tables.programs import compilation, moved_bytes, plan_validation
-from benchmarks.result_tables.result_files import Table, each
+from benchmarks.result_tables.result_files import RESULTS, Table, each
 from benchmarks.result_tables.steps import STEPS_HEAD, pytorch_ways, steps
 from benchmarks.result_tables.studies import (
     evaluation_negatives,
@@ -34,6 +37,7 @@ from benchmarks.result_tables.studies import (
 from benchmarks.result_tables.trials import against_pytorch, record_mode, trials
 
 DOCS = Path(__file__).parent.parent / "docs"
+IMAGES = DOCS / "images"
 END = "<!-- end of table -->"
 _BLOCK = re.compile(rf"(<!-- table (\w+) -->\n).*?({END})", re.DOTALL)
 
@@ -57,7 +61,16 @@ def main() -> int:
         if new != text:
             page.write_text(new)
             print(f"{page}: written")
+    for theme in ("light", "dark"):
+        file = IMAGES / f"time_to_accuracy_{theme}.svg"
+        file.write_text(time_to_accuracy(theme))
     return 0
+
+
+def time_to_accuracy(theme: str) -> str:
+    """The README's picture, as SVG."""
+    files = (file for name in _TRIALS for file in sorted(RESULTS.glob(f"{name}_pytorch*.json")))
+    return picture([(file.stem, json.loads(file.read_text())) for file in files], theme)
 
 
 def filled(page: str) -> str:

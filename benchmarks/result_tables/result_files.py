@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from dawnjax.page.table import of_words
+
 RESULTS = Path(__file__).parent.parent / "results"
 Record = dict[str, Any]
 Rows = list[list[str]]
@@ -35,9 +37,7 @@ class Table:
             return "Not yet run."
         records = [(file.stem, json.loads(file.read_text())) for file in files]
         rows = self.rows(records)
-        width = len(rows[0])
-        head, *body = ["| " + " | ".join(row + [""] * (width - len(row))) + " |" for row in rows]
-        lines = [head, "|" + "---|" * width, *body]
+        lines = [of_words(rows[0], rows[1:]).to_markdown()]
         if files:
             remarks = [f"`{name}`: {r['note']}" for name, r in records if "note" in r]
             names = ", ".join(f"`{file.name}`" for file in files)

@@ -21,7 +21,7 @@ from dawnjax.plan.planned import Planned
 if TYPE_CHECKING:
     from dawnjax.plan.epochs import Epochs
     from dawnjax.plan.predict import Prediction
-    from dawnjax.plan.targets import Target
+    from dawnjax.plan.systems import System
 
 SCHEMA_VERSION = 1
 
@@ -65,11 +65,11 @@ def main(argv: list[str]) -> int:
     names = _listed(values["on"].value)
     if not names:
         raise ConfigError("--on is missing: the systems, such as --on=v3:8,v5e:16x16,h100:8")
-    targets, rows = _targets_of(names)
-    if not targets:
+    systems, rows = _systems_of(names)
+    if not systems:
         raise ConfigError(rows[0].reason)
     if values["scaling"].value:
-        targets = _sizes_of(targets)
+        systems = _sizes_of(systems)
     batches = [_whole("batches", text) for text in _listed(values["batches"].value)]
     batches = batches or [request.experiment.global_batch_size]
     prices = _prices(_listed(values["price_per_device_hour_usd"].value))
@@ -77,17 +77,17 @@ def main(argv: list[str]) -> int:
         values["epochs"].value, values["epochs_from"].value, request.experiment.name
     )
     jobs = [
-        (target, batch) for target in {t.name: t for t in targets}.values() for batch in batches
+        (system, batch) for system in {t.name: t for t in systems}.values() for batch in batches
     ]
 
-    def row(job: tuple["Target", int]) -> Planned:
-        target, batch = job
+    def row(job: tuple["System", int]) -> Planned:
+        system, batch = job
         flags_of_batch = [*experiment_argv, f"--global_batch_size={batch}"]
         try:
-            prediction = _predict(request, flags_of_batch, target, batch, prices, counted)
+            prediction = _predict(request, flags_of_batch, system, batch, prices, counted)
         except (RunError, ConfigError) as error:
-            return Planned(target.name, target.num_devices, batch, None, str(error))
-        return Planned(target.name, target.num_devices, batch, prediction)
+            return Planned(system.name, system.num_devices, batch, None, str(error))
+        return Planned(system.name, system.num_devices, batch, prediction)
 
     with concurrent.futures.ThreadPoolExecutor(COMPILERS_AT_ONCE) as pool:
         rows = sorted([*pool.map(row, jobs), *rows], key=planned.order)
@@ -104,17 +104,17 @@ def main(argv: list[str]) -> int:
     return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
 
 
-def _targets_of(names: Sequence[str]) -> tuple[list["Target"], list[Planned]]:
-    """The targets of some names, and rows for the names that are none."""
-    from dawnjax.plan.targets import parse_target
+def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:
+    """The systems of some names, and rows for the names that are none."""
+    from dawnjax.plan.systems import parse_system
 
-    targets, rows = [], []
+    systems, rows = [], []
     for name in names:
         try:
-            targets.append(parse_target(name))
+            systems.append(parse_system(name))
         except ConfigError as error:
             rows.append(Planned(name, 0, 0, None, str(error)))
-    return targets, rows
+    return systems, rows
 
 
 def _own_flags() -> flags.FlagValues:
@@ -168,30 +168,30 @@ def _whole(flag: str, text: str) -> int:
 
 
 def _prices(texts: Sequence[str]) -> dict[str, float]:
-    from dawnjax.plan.targets import systems
+    from dawnjax.plan.systems import accelerators
 
     prices = {}
     for text in texts:
         name, _, price = text.partition(":")
-        if name not in systems() or not re.fullmatch(r"\d+(\.\d+)?", price, re.ASCII):
+        if name not in accelerators() or not re.fullmatch(r"\d+(\.\d+)?", price, re.ASCII):
             raise ConfigError(
                 f"--price_per_device_hour_usd={text} must be SYSTEM:USD, such as v5e:1.2; systems "
-                f"are {', '.join(systems())}"
+                f"are {', '.join(accelerators())}"
             )
         prices[name] = float(price)
     return prices
 
 
-def _sizes_of(targets: Sequence["Target"]) -> list["Target"]:
-    """The targets, and each of their systems at the sizes of a scaling table."""
+def _sizes_of(systems: Sequence["System"]) -> list["System"]:
+    """The systems, and each of their accelerators at the sizes of a scaling table."""
     more = []
-    for target in targets:
+    for system in systems:
         for size in SIZES:
             try:
-                more.append(target.of_size(size))
+                more.append(system.of_size(size))
             except ConfigError:
                 continue  # no such size, such as half a host
-    return [*targets, *more]
+    return [*systems, *more]
 
 
 def _given_epochs(number: Any, path: Any, experiment: str) -> "Epochs | None":
@@ -237,7 +237,7 @@ def _epochs_of_runs(path: str, experiment: str) -> "Epochs":
 def _predict(
     request: Request,
     argv: list[str],
-    target: "Target",
+    system: "System",
     batch: int,
     prices: dict[str, float],
     counted: "Epochs | None",
@@ -245,14 +245,14 @@ def _predict(
     from dawnjax.plan import caveats, compiled, predict, validation
     from dawnjax.plan import prices as price_list
 
-    programs = compiled.compiled(argv, compiled.identity_of(argv), target)
+    programs = compiled.compiled(argv, compiled.identity_of(argv), system)
     experiment = request.experiment
     epochs = counted or validation.estimated_epochs(experiment.name, batch)
-    usd_per_hour, note = price_list.system_price(target, prices)
+    usd_per_hour, note = price_list.system_price(system, prices)
     prediction = predict.predict(
         programs,
-        target,
-        validation.fitted_efficiency(target.system.name),
+        system,
+        validation.fitted_efficiency(system.accelerator.name),
         experiment.evaluation,
         epochs,
         usd_per_hour,

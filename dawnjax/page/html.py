@@ -139,8 +139,7 @@ def _shown_table(table: TableView) -> dict[str, Any]:
 
 def _printable(value: Any) -> Any:
     is_made_here = isinstance(value, markupsafe.Markup)  # from the templates and `Canvas`
-    is_foreign = isinstance(value, str) and not is_made_here
-    return words.unbroken(escaped(value)) if is_foreign else value
+    return escaped(value) if isinstance(value, str) and not is_made_here else value
 
 
 def _hash(text: str) -> str:

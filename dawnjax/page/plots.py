@@ -29,12 +29,14 @@ class Line(NamedTuple):
       points: (x, y) or (x, y, low, high) from left to right.
       strands: Thin lines of the trials whose median the line is.
       name: Told when a point is pointed at; the label if empty.
+      marked: Whether its points have markers.
     """
 
     label: str
     points: tuple[tuple[float, ...], ...]
     strands: tuple[tuple[tuple[float, float], ...], ...] = ()
     name: str = ""
+    marked: bool = True
 
     @property
     def every(self) -> list[tuple[float, ...]]:
@@ -140,8 +142,9 @@ def draw_lines(
         ys.append(reference[0])
     if least_y is not None:
         ys = [value for value in ys if value >= least_y] + [least_y]
-    to_x = x.scale([point[0] for point in points], 52.0, right)
-    frame = _Frame(x, y, to_x, y.scale(ys, bottom, top))
+    to_y = y.scale(ys, bottom, top)
+    left = max(52.0, _room(y, to_y))
+    frame = _Frame(x, y, x.scale([point[0] for point in points], left, right), to_y)
     frame.draw(canvas, narrow)
     if reference is not None:
         _draw_reference(canvas, frame, *reference)
@@ -199,7 +202,7 @@ def _draw_named(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) -> _
     every = 1 if len(visible) <= MOST_MARKERS else 3
     for place, point in enumerate(visible):
         told = frame.told(name, point)
-        if place % every:
+        if place % every or not line.marked:
             canvas.marker(*frame.place(point), 3.2, "unseen", told=told)
         else:
             canvas.marker(*frame.place(point), 3.2, style, shape, told)
@@ -246,7 +249,8 @@ def draw_points(
     corners = bound.points if bound else ()
     xs = [p.x for p in points] + [v for v in floors[:1] if v is not None] + [p[0] for p in corners]
     ys = [p.y for p in points] + [v for v in floors[1:] if v is not None] + [p[1] for p in corners]
-    frame = _Frame(x, y, x.scale(xs, 58.0, width - 14), y.scale(ys, bottom, top))
+    to_y = y.scale(ys, bottom, top)
+    frame = _Frame(x, y, x.scale(xs, max(58.0, _room(y, to_y)), width - 14), to_y)
     for index, (name, (at, row)) in enumerate(zip(series_names, keyed, strict=True)):
         canvas.marker(at + 7, 8 + 18 * row, 4.5, *_series_style(index))
         canvas.text(at + 17, 12 + 18 * row, name, "keyed")
@@ -260,7 +264,10 @@ def draw_points(
         told = [*frame.told(point.name or point.label, (point.x, point.y)), *point.told]
         place = frame.place((point.x, point.y))
         style, shape = _series_style(point.series)
-        canvas.marker(*place, point.size, style, shape, told)
+        # A rim parts marks that overlap; a cross is all rim.
+        canvas.marker(
+            *place, point.size, style if shape == "cross" else f"{style} dot", shape, told
+        )
     _label_points(canvas, frame, points, taken, key)
     for index, point in enumerate(numbered):
         column, row = divmod(index, rows)
@@ -269,6 +276,11 @@ def draw_points(
         corner = column * width / columns + 4, bottom + 60 + 18 * row
         canvas.text(*corner, words.squeezed(text, room), "keyed")
     return canvas
+
+
+def _room(axis: svg.Axis, scale: svg.Scale) -> float:
+    """Width of a vertical axis with its values."""
+    return 12 + max((svg.text_width(axis.text(v), 11) for v in axis.ticks(scale, 6)), default=0.0)
 
 
 def _series_style(index: int) -> tuple[str, str]:

@@ -31,6 +31,7 @@ class Row(NamedTuple):
       high: Upper end; None without one.
       mean: Where a line across marks the middle of the values; None for none.
       told: What is said of each value that is pointed at; empty for the value alone.
+      series: Colour of its dots and its interval, from 1.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Row(NamedTuple):
     high: float | None = None
     mean: float | None = None
     told: tuple[str, ...] = ()
+    series: int = 1
 
     @property
     def name(self) -> str:
@@ -77,14 +79,15 @@ def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas
             start = scale(row.low)
             ends = f"95% interval: {words_of(row.low)} to {words_of(row.high)}"
             length = max(scale(row.high) - start, 1)
-            canvas.rectangle(start, y - 6, length, 12, "range", (row.name, ends))
+            canvas.rectangle(start, y - 6, length, 12, f"s{row.series} range", (row.name, ends))
         crowded = len(row.values) > 20
+        size = 2 if crowded else 3
         for number, value in enumerate(row.values):
             # Each trial has its own fixed shift, so that equal times are seen as several dots.
             shift = ((number * 7) % 11 - 5) * (1.3 if crowded else 0.7)
             shift = shift if len(row.values) > 1 else 0
             told = (row.name, row.told[number] if row.told else axis.told(value))
-            canvas.marker(scale(value), y + shift, 2 if crowded else 3, "s1 dot", told=told)
+            canvas.marker(scale(value), y + shift, size, f"s{row.series} dot", told=told)
         if row.mean is not None:
             canvas.line(scale(row.mean), y - 9, scale(row.mean), y + 9, "mean")
     return canvas
@@ -219,7 +222,7 @@ def _labelled(
     for row, y, label in zip(rows, layout.places, labels, strict=True):
         if row.group != group:
             group = row.group
-            canvas.text(2, y - above - 6, words.shortened(group, 60), "heading")
+            canvas.text(2, y - above - 6, words.shortened(group, 100), "heading")
         if layout.narrow:
             canvas.text(2, y - 14, label)
             canvas.text(canvas.width - 2, y - 14, row.note, "note", anchor="end")

@@ -164,7 +164,7 @@ class Table:
             ]
             for row in self.rows
         ]
-        return [column.head for column in self.columns], rows
+        return [column.head.strip() for column in self.columns], rows
 
 
 def of_words(
@@ -183,7 +183,8 @@ def of_words(
       notes: Lines below the table.
     """
     columns = tuple(
-        Column(str(number), head, kind="text" if number in texts else "number")
+        # A head without words is a blank, for an empty label would be the column's name.
+        Column(str(number), head or " ", kind="text" if number in texts else "number")
         for number, head in enumerate(heads)
     )
     filled = ((*row, *[""] * (len(columns) - len(row))) for row in rows)

@@ -5,7 +5,6 @@ Tables keep the exact numbers; these texts are for people alone.
 
 import math
 import os.path
-import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 
@@ -14,8 +13,6 @@ NOT_REACHED = "not reached"
 
 _THIN = "\u202f"
 """Narrow blank between thousands, which does not break a line."""
-
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:µs|ms|s|min|h)(?!\w))")
 
 
 def duration(seconds: float) -> str:
@@ -37,11 +34,6 @@ def duration(seconds: float) -> str:
         hours, rest = divmod(round(seconds / 60), 60)
         return f"{hours} h" + (f" {rest} min" if rest else "")
     return f"{number(seconds / 3600)} h"
-
-
-def unbroken(text: str) -> str:
-    """Replace blanks between a time and its unit, so that no line of HTML breaks there."""
-    return _BEFORE_UNIT.sub("\u00a0", text)
 
 
 def usd(amount: float) -> str:

@@ -1,4 +1,4 @@
-"""The programs of an experiment for a target: compiled in another process, and kept as extracts."""
+"""The programs of an experiment for a system: compiled in another process, and kept as extracts."""
 
 import dataclasses
 import hashlib
@@ -15,7 +15,7 @@ from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan import compilers
 from dawnjax.plan.extract import Extract
-from dawnjax.plan.targets import Target
+from dawnjax.plan.systems import System
 
 CACHE_DIR = "~/.cache/dawnjax/plans"
 COMPILE_SECONDS = 900
@@ -42,7 +42,7 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Programs:
-    """What an experiment runs on a target.
+    """What an experiment runs on a system.
 
     Attributes:
       stages: The stages of a run.
@@ -81,23 +81,23 @@ def programs_from_json(fields: Mapping[str, Any]) -> Programs:
     return programs
 
 
-def compiled(argv: Sequence[str], identity: str, target: Target) -> Programs:
-    """The programs of an experiment for a target: from the cache, or compiled now.
+def compiled(argv: Sequence[str], identity: str, system: System) -> Programs:
+    """The programs of an experiment for a system: from the cache, or compiled now.
 
     Args:
       argv: Flags of the experiment, as of `dawnjax train`.
       identity: Of the experiment and of the options that change a program.
-      target: The hardware.
+      system: The hardware.
 
     Raises:
       RunError: They cannot be compiled, or do not fit; one line says why.
     """
-    return programs_from_json(answer_of(argv, identity, target))
+    return programs_from_json(answer_of(argv, identity, system))
 
 
-def answer_of(argv: Sequence[str], identity: str, target: Target) -> dict[str, Any]:
+def answer_of(argv: Sequence[str], identity: str, system: System) -> dict[str, Any]:
     """As `compiled`, in the JSON values of `worker.compile_programs`."""
-    file = Path(CACHE_DIR).expanduser() / f"{_key(identity, target)}.json"
+    file = Path(CACHE_DIR).expanduser() / f"{_key(identity, system)}.json"
     try:
         answer = records.read_json(file, dict[str, Any])
         programs_from_json(answer)
@@ -106,7 +106,7 @@ def answer_of(argv: Sequence[str], identity: str, target: Target) -> dict[str, A
         pass
     except (OSError, ValueError) as error:
         print(f"{file} is damaged ({error}): the programs are compiled again", file=sys.stderr)
-    answer = _answer(argv, target)
+    answer = _answer(argv, system)
     if "reason" in answer:
         raise RunError(answer["reason"])
     try:
@@ -116,12 +116,12 @@ def answer_of(argv: Sequence[str], identity: str, target: Target) -> dict[str, A
     return answer
 
 
-def _answer(argv: Sequence[str], target: Target) -> dict[str, Any]:
-    environment = compilers.environment(target.system.device.platform)
+def _answer(argv: Sequence[str], system: System) -> dict[str, Any]:
+    environment = compilers.environment(system.accelerator.device.platform)
     try:
         done = subprocess.run(
             [sys.executable, "-m", "dawnjax.plan.worker"],
-            input=json.dumps({"argv": list(argv), "target": _full_name(target)}),
+            input=json.dumps({"argv": list(argv), "system": _full_name(system)}),
             env=environment,
             capture_output=True,
             text=True,
@@ -137,20 +137,20 @@ def _answer(argv: Sequence[str], target: Target) -> dict[str, Any]:
     return {"reason": f"{status}: {said[-1][:300]}" if said else status}
 
 
-def _full_name(target: Target) -> str:
-    if target.system.device.platform == "tpu":
-        return f"{target.system.name}:{target.topology}"
-    return target.name
+def _full_name(system: System) -> str:
+    if system.accelerator.device.platform == "tpu":
+        return f"{system.accelerator.name}:{system.topology}"
+    return system.name
 
 
-def _key(identity: str, target: Target) -> str:
+def _key(identity: str, system: System) -> str:
     versions = {}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = ""
-    parts = (identity, _full_name(target), versions, _source_hash())
+    parts = (identity, _full_name(system), versions, _source_hash())
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -166,7 +166,7 @@ def _source_hash() -> str:
         if Path(folder).name in _NOT_IN_PROGRAMS:
             continue
         if Path(folder).name == "plan":
-            names = ["compilers.py", "extract.py", "gpus.csv", "targets.py", "worker.py"]
+            names = ["compilers.py", "extract.py", "gpus.csv", "systems.py", "worker.py"]
         for name in sorted(names):
             if name.endswith((".py", ".csv")):
                 digest.update(Path(folder, name).read_bytes())

@@ -13,7 +13,7 @@ from typing import Any
 from dawnjax.errors import RunError
 from dawnjax.machine import data_tables
 from dawnjax.machine.hardware import Device
-from dawnjax.plan.targets import Target
+from dawnjax.plan.systems import System
 
 _INSTALL = "install what compiles for absent hardware: pip install 'dawnjax[plan]'"
 
@@ -74,27 +74,27 @@ def _folder_of(package: str) -> Path | None:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def described_devices(target: Target) -> list[Any]:
-    """The devices of a target, as JAX describes them to a compiler.
+def described_devices(system: System) -> list[Any]:
+    """The devices of a system, as JAX describes them to a compiler.
 
     Raises:
       RuntimeError, ValueError: The compiler knows no such system or size.
     """
     from jax.experimental import topologies
 
-    system = target.system
-    if system.device.platform == "gpu":
+    accelerator = system.accelerator
+    if accelerator.device.platform == "gpu":
         _give_cudnn_version()
         described = topologies.get_topology_desc(
             platform="cuda",
-            target_config=_target_config(system.compiler, system.device),
-            topology=target.topology,
+            target_config=_target_config(accelerator.compiler, accelerator.device),
+            topology=system.topology,
         )
         return list(described.devices)
-    options: dict[str, Any] = {"chip_config_name": "megacore"} if system.name == "v4" else {}
-    if math.prod(target.shape) < CHIPS_OF_A_BOARD:
-        options["chips_per_host_bounds"] = [*target.shape, 1, 1][:3]
-    name = f"{system.compiler}:{target.topology}"
+    options: dict[str, Any] = {"chip_config_name": "megacore"} if accelerator.name == "v4" else {}
+    if math.prod(system.shape) < CHIPS_OF_A_BOARD:
+        options["chips_per_host_bounds"] = [*system.shape, 1, 1][:3]
+    name = f"{accelerator.compiler}:{system.topology}"
     return list(topologies.get_topology_desc(name, "tpu", **options).devices)
 
 

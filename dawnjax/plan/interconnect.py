@@ -17,7 +17,7 @@ a microsecond.
 import math
 
 from dawnjax.plan.extract import Exchange
-from dawnjax.plan.targets import Target
+from dawnjax.plan.systems import System
 
 TORUS_HOP_SECONDS = 1e-6
 SWITCH_HOP_SECONDS = 5e-6
@@ -32,22 +32,22 @@ _ROUNDS = {"all-reduce": 2}
 """How often each byte leaves a device; once where a kind is not listed."""
 
 
-def exchange_seconds(exchange: Exchange, target: Target) -> float:
+def exchange_seconds(exchange: Exchange, system: System) -> float:
     """Seconds that the collectives of one kind take in a step, if nothing hides them."""
     if exchange.group_size < 2:
         return 0.0
     rounds = _ROUNDS.get(exchange.kind, 1)
     share = (exchange.group_size - 1) / exchange.group_size
     moved = rounds * share * exchange.num_bytes
-    system = target.system
-    out = system.device.link_bytes_per_second / 2 * LINK_EFFICIENCY
-    if system.device.platform == "tpu":
-        if not _wraps(target):
+    accelerator = system.accelerator
+    out = accelerator.device.link_bytes_per_second / 2 * LINK_EFFICIENCY
+    if accelerator.device.platform == "tpu":
+        if not _wraps(system):
             out /= 2
-        hops = sum(axis - 1 for axis in target.shape)
+        hops = sum(axis - 1 for axis in system.shape)
         return moved / out + exchange.runs * rounds * hops * TORUS_HOP_SECONDS
     # Devices of the group on each of its hosts.
-    within = max(1, system.devices_per_host // exchange.group_stride)
+    within = max(1, accelerator.devices_per_host // exchange.group_stride)
     within = min(exchange.group_size, within)
     seconds = exchange.runs * rounds * math.log2(within) * SWITCH_HOP_SECONDS
     if within > 1:
@@ -56,12 +56,12 @@ def exchange_seconds(exchange: Exchange, target: Target) -> float:
     if hosts > 1:
         # A host reduces within itself first: over its network goes one copy of the bytes for each
         # group that has devices on it.
-        groups = min(exchange.group_stride, system.devices_per_host)
-        network = system.network_bytes_per_second * LINK_EFFICIENCY / groups
+        groups = min(exchange.group_stride, accelerator.devices_per_host)
+        network = accelerator.network_bytes_per_second * LINK_EFFICIENCY / groups
         seconds += rounds * (1 - 1 / hosts) * exchange.num_bytes / network
         seconds += exchange.runs * rounds * math.log2(hosts) * NETWORK_HOP_SECONDS
     return seconds
 
 
-def _wraps(target: Target) -> bool:
-    return all(axis >= target.system.wraps_from for axis in target.shape if axis > 1)
+def _wraps(system: System) -> bool:
+    return all(axis >= system.accelerator.wraps_from for axis in system.shape if axis > 1)

@@ -15,19 +15,19 @@ from typing import Any
 from dawnjax import records
 from dawnjax.machine import data_tables
 from dawnjax.plan.compiled import Programs, programs_from_json
-from dawnjax.plan.targets import Target, parse_target
+from dawnjax.plan.systems import System, parse_system
 
 FOLDER = Path(__file__).parent
 EXTRACTS = FOLDER / "extracts.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Observation:
+class PublishedResult:
     """What was measured of an experiment on a system.
 
     Attributes:
       name: A short name.
-      target: The system.
+      system: The system.
       experiment: Ours, of the same model and data.
       flags: That make it compute as the system did.
       global_batch: Examples a step.
@@ -43,7 +43,7 @@ class Observation:
     """
 
     name: str
-    target: Target
+    system: System
     experiment: str
     flags: tuple[str, ...]
     global_batch: int
@@ -69,7 +69,7 @@ class Observation:
     @property
     def argv(self) -> list[str]:
         """Flags of the experiment that was measured, normalized within each device."""
-        per_device = self.global_batch // self.target.num_devices
+        per_device = self.global_batch // self.system.num_devices
         group = [f"--batch_norm_group_size={per_device}"] if "resnet" in self.experiment else []
         return [
             f"--experiment={self.experiment}",
@@ -79,19 +79,19 @@ class Observation:
         ]
 
     @property
-    def system(self) -> str:
+    def system_name(self) -> str:
         """What is left out together when a prediction is validated: all of one system."""
-        return self.target.name
+        return self.system.name
 
 
 @functools.cache
-def observations() -> tuple[Observation, ...]:
+def observations() -> tuple[PublishedResult, ...]:
     """The rows of `observations.csv`."""
-    rows = data_tables.rows(FOLDER / "observations.csv", ("id", "target", "experiment", "source"))
+    rows = data_tables.rows(FOLDER / "observations.csv", ("id", "system", "experiment", "source"))
     return tuple(
-        Observation(
+        PublishedResult(
             name=row["id"],
-            target=parse_target(row["target"]),
+            system=parse_system(row["system"]),
             experiment=row["experiment"],
             flags=tuple(row["flags"].split()),
             global_batch=int(row["global_batch"]),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Planned:
     """One system and batch: a prediction, or the reason for there being none."""
 
-    target: str
+    system: str
     num_devices: int
     global_batch: int
     prediction: "Prediction | None"
@@ -50,24 +50,24 @@ def text(rows: Sequence[Planned]) -> str:
         head = ["system", "batch", "step", "95 %", "examples/s", "MFU", "memory GB", "epochs",
                 "time to accuracy", "95 %", "cost USD"]  # fmt: skip
         lines.append(of_words(head, map(_cells, known)).to_text())
-        names = (f"{p.target}/{p.global_batch}" for p in known)
+        names = (f"{p.system}/{p.global_batch}" for p in known)
         parts = of_words(["part of a step", *names], _part_rows(known))
         lines += ["", parts.to_text()]
         costs = [p for p in known if p.cost_usd]
         if len(costs) > 1:
             cheapest = sorted(costs, key=lambda p: p.cost_usd.value if p.cost_usd else 0.0)
-            names = (f"{p.target} batch {p.global_batch}" for p in cheapest)
+            names = (f"{p.system} batch {p.global_batch}" for p in cheapest)
             lines += ["", f"by cost, the lowest first: {', '.join(names)}"]
     for row in rows:
         if row.prediction is None:
             batch = f" batch {row.global_batch}" if row.global_batch else ""
-            lines.append(f"{row.target}{batch}: {row.reason}")
+            lines.append(f"{row.system}{batch}: {row.reason}")
     notes: dict[str, list[str]] = {}
     for prediction in known:
         for note in _notes(prediction):
-            notes.setdefault(note, []).append(prediction.target)
-    for note, targets in notes.items():
-        named = dict.fromkeys(targets)
+            notes.setdefault(note, []).append(prediction.system)
+    for note, systems in notes.items():
+        named = dict.fromkeys(systems)
         lines.append(f"{'all' if len(named) == len(known) else ', '.join(named)}: {note}")
     return "\n".join(lines)
 
@@ -90,7 +90,7 @@ def _cells(prediction: "Prediction") -> list[str]:
     time, cost = prediction.time_to_accuracy_seconds, prediction.cost_usd
     needs, has = (size / 1e9 for size in (prediction.memory_bytes, prediction.memory_limit_bytes))
     return [
-        prediction.target,
+        prediction.system,
         f"{prediction.global_batch:,}",
         words.duration(prediction.step_seconds.value),
         _ends(prediction.step_seconds),

@@ -18,7 +18,7 @@ from dawnjax.plan.efficiency import Efficiency, compute_seconds, peak_flops
 from dawnjax.plan.epochs import Epochs
 from dawnjax.plan.extract import Extract
 from dawnjax.plan.interconnect import exchange_seconds
-from dawnjax.plan.targets import Target
+from dawnjax.plan.systems import System
 
 DEVIATIONS = 2.0
 COMMUNICATION = "exposed communication"
@@ -46,10 +46,10 @@ def around(value: float, spread: float) -> Interval:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What is predicted of an experiment on a target.
+    """What is predicted of an experiment on a system.
 
     Attributes:
-      target: Its name.
+      system: Its name.
       device: The product.
       num_devices: JAX devices.
       global_batch: Examples a step, of the last stage.
@@ -68,7 +68,7 @@ class Prediction:
       notes: What a reader of the numbers should know.
     """
 
-    target: str
+    system: str
     device: str
     num_devices: int
     global_batch: int
@@ -87,22 +87,22 @@ class Prediction:
     notes: tuple[str, ...]
 
 
-def step_parts(extract: Extract, target: Target, efficiency: Efficiency) -> dict[str, float]:
+def step_parts(extract: Extract, system: System, efficiency: Efficiency) -> dict[str, float]:
     """Seconds of one call of a program, by class of op, and its communication.
 
     Raises:
       RunError: The peak of a dtype is not known.
     """
-    parts = compute_seconds(extract, target.system.device, efficiency)
-    parts[COMMUNICATION] = sum(exchange_seconds(e, target) for e in extract.exchanges)
+    parts = compute_seconds(extract, system.accelerator.device, efficiency)
+    parts[COMMUNICATION] = sum(exchange_seconds(e, system) for e in extract.exchanges)
     parts[SLOWEST_HOST] = 0.0
     if extract.exchanges:
-        parts[SLOWEST_HOST] = efficiency.host_seconds * math.log2(target.num_hosts)
+        parts[SLOWEST_HOST] = efficiency.host_seconds * math.log2(system.num_hosts)
     return parts
 
 
 def train_seconds(
-    programs: Programs, target: Target, efficiency: Efficiency, epochs: float
+    programs: Programs, system: System, efficiency: Efficiency, epochs: float
 ) -> float:
     """Seconds of training for some epochs, through the stages of the run as far as they go."""
     left = epochs * programs.train_examples
@@ -111,7 +111,7 @@ def train_seconds(
         examples = stage.steps * stage.examples_per_step
         is_last = index == len(programs.stages) - 1
         here = left if is_last else min(left, examples)
-        step = sum(step_parts(stage.train, target, efficiency).values())
+        step = sum(step_parts(stage.train, system, efficiency).values())
         seconds += here / stage.examples_per_step * step
         left -= here
     return seconds
@@ -128,7 +128,7 @@ def evaluations_until(evaluation: Evaluation, epochs: float, steps_per_epoch: fl
 
 def run_seconds(
     programs: Programs,
-    target: Target,
+    system: System,
     efficiency: Efficiency,
     evaluation: Evaluation,
     epochs: float,
@@ -140,19 +140,19 @@ def run_seconds(
     epochs = max(epochs, evaluation.first_epoch)
     steps_per_epoch = programs.train_examples / programs.stages[-1].examples_per_step
     count = evaluations_until(evaluation, epochs, steps_per_epoch)
-    train = train_seconds(programs, target, efficiency, epochs)
-    return train + count * evaluation_seconds(programs, target, efficiency)
+    train = train_seconds(programs, system, efficiency, epochs)
+    return train + count * evaluation_seconds(programs, system, efficiency)
 
 
-def evaluation_seconds(programs: Programs, target: Target, efficiency: Efficiency) -> float:
+def evaluation_seconds(programs: Programs, system: System, efficiency: Efficiency) -> float:
     """Seconds of one evaluation of the whole split."""
-    batch = sum(step_parts(programs.evaluate, target, efficiency).values())
+    batch = sum(step_parts(programs.evaluate, system, efficiency).values())
     return programs.eval_batches * batch
 
 
 def predict(
     programs: Programs,
-    target: Target,
+    system: System,
     efficiency: Efficiency,
     evaluation: Evaluation,
     epochs: Epochs,
@@ -163,7 +163,7 @@ def predict(
 
     Args:
       programs: What it runs.
-      target: The hardware.
+      system: The hardware.
       efficiency: Of its kind of device.
       evaluation: When the run evaluates.
       epochs: To the target.
@@ -173,19 +173,19 @@ def predict(
     Raises:
       RunError: It does not fit into a device's memory, or a peak is not known.
     """
-    device = target.system.device
+    device = system.accelerator.device
     if programs.memory_bytes > device.memory_bytes:
         raise RunError(
             f"does not fit: a device needs {programs.memory_bytes / 1e9:.1f} GB and has "
             f"{device.memory_bytes / 1e9:.1f} GB; use more devices or a smaller --global_batch_size"
         )
     last = programs.stages[-1]
-    parts = step_parts(last.train, target, efficiency)
+    parts = step_parts(last.train, system, efficiency)
     whole = sum(parts.values())
     step = around(whole, efficiency.spread)
     step = dataclasses.replace(step, low=step.low * (1 - parts[COMMUNICATION] / whole))
     rate = last.examples_per_step
-    mfu, why_no_mfu = _mfu(programs, target, whole)
+    mfu, why_no_mfu = _mfu(programs, system, whole)
     if mfu is not None and mfu > 1:
         raise RunError(
             f"the compiled step holds fewer FLOPs than the model's own (MFU would be {mfu:.0%}): "
@@ -196,16 +196,16 @@ def predict(
     if epochs.mean is None:
         reasons["time_to_accuracy_seconds"] = epochs.basis
     else:
-        seconds = run_seconds(programs, target, efficiency, evaluation, epochs.mean)
+        seconds = run_seconds(programs, system, efficiency, evaluation, epochs.mean)
         time = around(seconds, math.hypot(efficiency.spread, epochs.spread))
     if time is None or usd_per_hour is None:
         reasons["cost_usd"] = price_note if usd_per_hour is None else epochs.basis
     else:
         cost = time.times(usd_per_hour / 3600)
     return Prediction(
-        target=target.name,
+        system=system.name,
         device=device.name,
-        num_devices=target.num_devices,
+        num_devices=system.num_devices,
         global_batch=rate,
         step_seconds=step,
         parts=parts,
@@ -213,7 +213,7 @@ def predict(
         mfu=mfu,
         memory_bytes=programs.memory_bytes,
         memory_limit_bytes=device.memory_bytes,
-        evaluation_seconds=evaluation_seconds(programs, target, efficiency),
+        evaluation_seconds=evaluation_seconds(programs, system, efficiency),
         epochs=epochs.mean,
         epochs_basis=epochs.basis,
         time_to_accuracy_seconds=time,
@@ -223,7 +223,7 @@ def predict(
     )
 
 
-def _mfu(programs: Programs, target: Target, step_seconds: float) -> tuple[float | None, str]:
+def _mfu(programs: Programs, system: System, step_seconds: float) -> tuple[float | None, str]:
     """Model FLOPs of the last stage's step over its time and peak; None, and why."""
     last = programs.stages[-1]
     products = max(last.train.work, key=lambda work: work.flops)
@@ -231,7 +231,7 @@ def _mfu(programs: Programs, target: Target, step_seconds: float) -> tuple[float
         return None, "model FLOPs are counted from the data, which are not here"
     if not products.flops:
         return None, "the program has no matrix product"
-    peak = peak_flops(target.system.device, products.dtype) * target.num_devices
+    peak = peak_flops(system.accelerator.device, products.dtype) * system.num_devices
     return programs.model_flops_per_example * last.examples_per_step / step_seconds / peak, ""
 
 

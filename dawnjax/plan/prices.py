@@ -3,28 +3,28 @@
 from collections.abc import Mapping
 
 from dawnjax.analysis.cost import PRICES
-from dawnjax.plan.targets import Target
+from dawnjax.plan.systems import System
 
 
-def system_price(target: Target, given: Mapping[str, float]) -> tuple[float | None, str]:
+def system_price(system: System, given: Mapping[str, float]) -> tuple[float | None, str]:
     """USD an hour of a whole system, and what that is from; None with the reason.
 
     Args:
-      target: The system.
+      system: The system.
       given: USD an hour of one device, by the system's name.
     """
-    system = target.system
-    if system.name in given:
-        price = given[system.name]
-        return price * target.num_devices, f"{price:g} USD an hour and device, as given"
-    give = f"give --price_per_device_hour_usd={system.name}:USD"
-    listed = [price for price in PRICES if price.name == system.price]
+    accelerator = system.accelerator
+    if accelerator.name in given:
+        price = given[accelerator.name]
+        return price * system.num_devices, f"{price:g} USD an hour and device, as given"
+    give = f"give --price_per_device_hour_usd={accelerator.name}:USD"
+    listed = [price for price in PRICES if price.name == accelerator.price]
     if not listed:
-        return None, f"no price of {system.name} is listed: {give}"
-    if system.device.platform == "gpu" and target.num_hosts > 1:
+        return None, f"no price of {accelerator.name} is listed: {give}"
+    if accelerator.device.platform == "gpu" and system.num_hosts > 1:
         # A rented p3.16xlarge has 25 Gb/s between hosts, the DGX-1 that is planned has 400.
-        return None, f"{system.price} is listed, with a slower network than is planned: {give}"
+        return None, f"{accelerator.price} is listed, with a slower network than is planned: {give}"
     newest = max(listed, key=lambda price: price.date)
-    return newest.usd_per_hour * target.num_hosts, (
+    return newest.usd_per_hour * system.num_hosts, (
         f"{newest.usd_per_hour:g} USD an hour and host ({newest.name}, {newest.date})"
     )

@@ -12,9 +12,9 @@ from dawnjax.plan import efficiency, epochs
 from dawnjax.plan.compiled import Programs
 from dawnjax.plan.efficiency import Efficiency, Measured
 from dawnjax.plan.epochs import Curve, Epochs
-from dawnjax.plan.observations import Observation, observations, observed_programs
+from dawnjax.plan.observations import PublishedResult, observations, observed_programs
 from dawnjax.plan.predict import evaluation_seconds, step_parts, train_seconds
-from dawnjax.plan.targets import systems
+from dawnjax.plan.systems import accelerators
 
 TARGETS = {"imagenet_resnet50_mlperf": "top-1 0.749", "wmt_transformer_big": "BLEU 25"}
 """What the official results of each experiment were trained to."""
@@ -22,20 +22,21 @@ TARGETS = {"imagenet_resnet50_mlperf": "top-1 0.749", "wmt_transformer_big": "BL
 
 @functools.cache
 def fitted_efficiency(name: str, without: str = "") -> Efficiency:
-    """The efficiency of a system's devices, fitted on all observations but those of a system.
+    """The efficiency of a system's devices, fitted on all observations but those of one system.
 
     Args:
       name: The system.
       without: The system that is left out; empty leaves none out.
     """
-    system = systems()[name]
+    accelerator = accelerators()[name]
     rows = [
         row
         for row in observations()
-        if row.target.system.device.platform == system.device.platform and row.system != without
+        if row.system.accelerator.device.platform == accelerator.device.platform
+        and row.system_name != without
     ]
     measured = [_measured(row, observed_programs()[row.name]) for row in rows]
-    return efficiency.fit(system.device.platform, system.compiler, measured)
+    return efficiency.fit(accelerator.device.platform, accelerator.compiler, measured)
 
 
 def fitted_epochs(experiment: str, without: str = "") -> Curve | None:
@@ -43,7 +44,7 @@ def fitted_epochs(experiment: str, without: str = "") -> Curve | None:
     rows = [
         row
         for row in observations()
-        if row.experiment == experiment and row.epochs and row.system != without
+        if row.experiment == experiment and row.epochs and row.system_name != without
     ]
     counts = [row.epochs for row in rows if row.epochs is not None]
     return epochs.fit([row.global_batch for row in rows], counts)
@@ -69,7 +70,7 @@ def estimated_epochs(experiment: str, global_batch: int) -> Epochs:
     )
 
 
-def _measured(row: Observation, programs: Programs) -> Measured:
+def _measured(row: PublishedResult, programs: Programs) -> Measured:
     """The observation's train step."""
     if row.examples_per_second is not None:
         seconds = row.global_batch / row.examples_per_second
@@ -79,9 +80,9 @@ def _measured(row: Observation, programs: Programs) -> Measured:
     train = programs.stages[-1].train
     return Measured(
         name=row.name,
-        chip=row.target.system.compiler,
+        chip=row.system.accelerator.compiler,
         seconds=seconds,
-        predicted=lambda eff: sum(step_parts(train, row.target, eff).values()),
+        predicted=lambda eff: sum(step_parts(train, row.system, eff).values()),
     )
 
 
@@ -121,7 +122,7 @@ def checks() -> tuple[Check, ...]:
         if row.time_to_accuracy_seconds is None:
             continue
         step = _measured(row, observed_programs()[row.name])
-        eff = fitted_efficiency(row.target.system.name, row.system)
+        eff = fitted_efficiency(row.system.accelerator.name, row.system_name)
         pairs = {"train step": (step.predicted(eff), step.seconds)}
         time = _time_to_accuracy(row, eff)
         if time is not None:
@@ -139,19 +140,19 @@ def checks() -> tuple[Check, ...]:
     return tuple(found)
 
 
-def _time_to_accuracy(row: Observation, eff: Efficiency) -> float | None:
+def _time_to_accuracy(row: PublishedResult, eff: Efficiency) -> float | None:
     """As v0.5's clock has it: start, compilation and the framework's evaluation included.
 
     Their start is the median of other systems of the platform. What their evaluations take besides
     computing is fitted on the same: a constant, and the reading of images, which hosts share.
     """
-    curve = fitted_epochs(row.experiment, row.system)
+    curve = fitted_epochs(row.experiment, row.system_name)
     others = [
         other
         for other in observations()
         if other.start_up_seconds is not None
-        and other.system != row.system
-        and other.target.system.device.platform == row.target.system.device.platform
+        and other.system_name != row.system_name
+        and other.system.accelerator.device.platform == row.system.accelerator.device.platform
     ]
     if curve is None or not others or not row.every_epochs:
         return None
@@ -160,15 +161,15 @@ def _time_to_accuracy(row: Observation, eff: Efficiency) -> float | None:
     evaluations = math.ceil(count / row.every_epochs)
     besides = [
         (other.evaluation_seconds or 0.0)
-        - evaluation_seconds(programs[other.name], other.target, eff)
+        - evaluation_seconds(programs[other.name], other.system, eff)
         for other in others
         if other.experiment == row.experiment
     ]
-    hosts = [other.target.num_hosts for other in others if other.experiment == row.experiment]
+    hosts = [other.system.num_hosts for other in others if other.experiment == row.experiment]
     start = statistics.median(other.start_up_seconds or 0.0 for other in others)
-    evaluation = evaluation_seconds(programs[row.name], row.target, eff)
-    evaluation += _shared_by_hosts(hosts, besides, row.target.num_hosts)
-    train = train_seconds(programs[row.name], row.target, eff, count)
+    evaluation = evaluation_seconds(programs[row.name], row.system, eff)
+    evaluation += _shared_by_hosts(hosts, besides, row.system.num_hosts)
+    train = train_seconds(programs[row.name], row.system, eff, count)
     return start + train + evaluations * evaluation
 
 

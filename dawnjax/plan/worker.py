@@ -1,8 +1,8 @@
-"""Compiles an experiment's programs for a target, in a process whose environment is that target's.
+"""Compiles an experiment's programs for a system, in a process whose environment is that system's.
 
     python -m dawnjax.plan.worker < request.json
 
-It reads one JSON object, `{"argv": [...], "target": NAME}`, and prints one with the extracts of the
+It reads one JSON object, `{"argv": [...], "system": NAME}`, and prints one with the extracts of the
 train and the evaluation step, or with the `reason` for there being none.
 """
 
@@ -16,14 +16,14 @@ from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan.compilers import described_devices
 from dawnjax.plan.extract import extract_of
-from dawnjax.plan.targets import Target, parse_target
+from dawnjax.plan.systems import System, parse_system
 
 
 def main() -> int:
     """Answers the request; a failure of the compiler is an answer too."""
     request = records.load_json(sys.stdin.read())
     try:
-        answer = compile_programs(request["argv"], parse_target(request["target"]))
+        answer = compile_programs(request["argv"], parse_system(request["system"]))
     except (ConfigError, RunError) as error:
         answer = {"reason": str(error)}
     except Exception as error:  # the compiler is another's: whatever it raises is its answer
@@ -53,12 +53,12 @@ def reason_of(message: str) -> str:
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def compile_programs(argv: list[str], target: Target) -> dict[str, Any]:
-    """Compiles the train step of each stage, and the evaluation step, for a target.
+def compile_programs(argv: list[str], system: System) -> dict[str, Any]:
+    """Compiles the train step of each stage, and the evaluation step, for a system.
 
     Args:
       argv: Flags of the experiment, as of `dawnjax train`.
-      target: The hardware.
+      system: The hardware.
 
     Returns:
       JSON values: `stages` with `steps`, `examples_per_step` and the `train` extract of each,
@@ -75,7 +75,7 @@ def compile_programs(argv: list[str], target: Target) -> dict[str, Any]:
     experiment = request.experiment
     spec, note = _spec_of(experiment)
     experiment.validate(spec)
-    mesh = make_mesh(request.options.mesh, described_devices(target))
+    mesh = make_mesh(request.options.mesh, described_devices(system))
     started = time.perf_counter()
     shards = batch_shards(mesh)
     batch = -(-experiment.evaluation.global_batch_size // shards) * shards

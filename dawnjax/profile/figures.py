@@ -63,7 +63,7 @@ def roofline_figure(name: str, whose: str, kept: Mapping[str, Any]) -> Figure | 
       whose: Of which run; empty if the page tells.
       kept: What `roofline_json` made, from a log that may hold anything.
     """
-    ops = list(_ops(kept))
+    ops = roofline_ops(kept)
     if not ops:
         return None
     total = sum(op["seconds_per_step"] for op in ops)
@@ -74,7 +74,6 @@ def roofline_figure(name: str, whose: str, kept: Mapping[str, Any]) -> Figure | 
             op["name"] if number < _NAMED_OPS else "",
             series=0 if op["has_products"] else 1,
             name=op["name"],
-            # Areas are proportional to time.
             size=3 + 12 * math.sqrt(op["seconds_per_step"] / total),
             told=(f"{words.duration(op['seconds_per_step'])} a step",),
         )
@@ -98,11 +97,11 @@ def roofline_figure(name: str, whose: str, kept: Mapping[str, Any]) -> Figure | 
         )
         + ".",
         caption=(
-            f"The {len(ops)} ops that take the longest; the area of a mark is its time. The dashed "
+            f"The {len(ops)} ops that take the longest, larger marks longer. The dashed "
             "line is the most that memory (left) and arithmetic (right) allow."
         ),
         draw=lambda width: plots.draw_points(points, x, y, width, bound=bound, series_names=shown),
-        tables=("roofline",) if whose else (),
+        tables=("roofline",),
     )
 
 
@@ -131,9 +130,9 @@ def _distribution(
 ) -> Figure | None:
     lines, sentences = [], []
     for name, kept in kept_by_name.items():
-        points = _cdf(kept.get(field))
+        points = distribution_points(kept.get(field))
         if points and len(lines) < svg.SERIES:
-            lines.append(plots.Line(name, tuple(_steps(points))))
+            lines.append(plots.Line(name, tuple(_steps(points)), marked=False))
             half = next(value for value, share in points if share >= 0.5)
             sentences.append(f"{name}: half of the time at {x.text(half)} or less")
     if not lines:
@@ -144,7 +143,8 @@ def _distribution(
         name=field.removesuffix("_cdf"),
         title=title,
         summary="; ".join(sentences) + ".",
-        caption="A line that stays low until far to the right is of a program that uses more.",
+        caption="The further to the right a line rises, the more of its device a program uses.",
+        tables=(field,),
         draw=lambda width: plots.draw_lines(lines, x, y, width),
     )
 
@@ -183,15 +183,16 @@ def _layers(profile: HostProfile) -> Figure | None:
         return None
     rows = []
     for name, layer in list(layers.items())[:MOST_LAYERS]:
-        parts = tuple(layer[f"{part}_seconds_per_step"] or 0.0 for part in ("wire", "skew"))
-        rows.append(Row(name or "(no scope)", "", parts, words.duration(sum(parts))))
+        parts = [layer[f"{part}_seconds_per_step"] or 0.0 for part in ("wire", "skew")]
+        # No computing: the parts then have the colours of the timeline.
+        rows.append(Row(name or "(no scope)", "", (0.0, *parts), words.duration(sum(parts))))
     axis = svg.Axis("communication a step", words.duration, svg.time_ticks, zero=True)
     return Figure(
         name="layers",
         title=f"Communication by layer, host {profile.capture['process_index']}",
         summary="",
         caption="A collective's time is shared out by bytes.",
-        draw=lambda width: draw_bars(rows, ("on the wire", _PARTS[2]), axis, width),
+        draw=lambda width: draw_bars(rows, (_PARTS[0], "on the wire", _PARTS[2]), axis, width),
     )
 
 
@@ -214,8 +215,8 @@ def _bound(kept: Mapping[str, Any], intensities: Sequence[float]) -> plots.Line 
     )
 
 
-def _ops(kept: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those ops of a result that are what they should be."""
+def roofline_ops(kept: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Ops that a result keeps for its roofline, the longest first; those with damaged fields go."""
     rows = kept.get("ops")
     names = ("seconds_per_step", "flops_per_byte", "flops_per_second")
     return [
@@ -226,7 +227,7 @@ def _ops(kept: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _cdf(points: Any) -> list[tuple[float, float]]:
+def distribution_points(points: Any) -> list[tuple[float, float]]:
     """Ascending points of a distribution; empty where a log holds anything else."""
     found = []
     for pair in points if isinstance(points, list) else []:

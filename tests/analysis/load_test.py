@@ -17,7 +17,9 @@ from made_runs import write_run
 from dawnjax import analysis
 from dawnjax.analysis.entry_checks import with_summary_of_trials
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.page.table import Column, Table, write_tables
+from dawnjax.page.table import Column, Table, of_words
+from dawnjax.report import writing
+from dawnjax.report.contents import Report
 from dawnjax.results.entries import Entry, read_entries
 from dawnjax.text import escaped
 
@@ -233,7 +235,7 @@ def test_json_and_text_of_a_table():
         "unit": "s",
         "kind": "number",
     }
-    assert TABLE.to_text().splitlines()[2].split() == ["=1+1", "-2.5000", "yes"]
+    assert TABLE.to_text().splitlines()[2].split() == ["=1+1", "-2.50", "s", "yes"]
     assert TABLE.column("seconds") == [-2.5, "not reached", None]
     with pytest.raises(KeyError, match="no column 'x'"):
         TABLE.column("x")
@@ -252,14 +254,37 @@ def test_tables_refuse_what_no_file_can_say():
         Table(name="t", title="", columns=(Column("x"),), rows=((1.0,),))
 
 
-def test_write_tables(tmp_path):
-    files = write_tables([TABLE], tmp_path / "out")
-    assert [file.name for file in files] == ["t.csv", "t.json"]
+def test_a_table_as_text_and_as_markdown():
+    assert TABLE.to_text().splitlines() == [
+        "T",
+        "name         time  ok",
+        "=1+1      -2.50 s  yes",
+        "b     not reached  no",
+        "-               -  -",
+        "note: n",
+    ]
+    assert TABLE.to_markdown().splitlines() == [
+        "| name | time | ok |",
+        "|---|---|---|",
+        "| =1+1 | -2.50 s | yes |",
+        "| b | not reached | no |",
+        "| - | - | - |",
+        "",
+        "n",
+    ]
+    words = of_words(["a", "b", "b"], [["x\n y", "1"], ["\x1b[2J", "10", "2"]])
+    assert words.to_text().splitlines() == ["a           b  b", "x y         1",
+                                            "\\u001b[2J  10  2"]  # fmt: skip
+
+
+def test_the_tables_of_a_report_are_written(tmp_path):
+    files = writing.write(Report("", (TABLE,)), tmp_path / "out")
+    assert [file.name for file in files] == ["t.csv", "t.json", "index.html"]
     assert files[0].read_bytes().startswith(b"name,seconds,ok\r\n'=1+1")
     assert json.loads(files[1].read_text())["title"] == "T"
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot write"):
-        write_tables([TABLE], tmp_path / "file")
+    with pytest.raises(ConfigError, match="is a file"):
+        writing.write(Report("", (TABLE,)), tmp_path / "file")
 
 
 @given(st.lists(st.one_of(st.none(), st.text()), min_size=1, max_size=5))

@@ -24,6 +24,13 @@ def test_tables_hold_what_the_result_files_hold(page):
     assert tables.filled(text) == text, "python -m benchmarks tables writes it anew"
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_picture_shows_what_the_result_files_hold(theme):
+    drawn = (tables.IMAGES / f"time_to_accuracy_{theme}.svg").read_text()
+    assert tables.time_to_accuracy(theme) == drawn, "python -m benchmarks tables writes it anew"
+    assert "var(" not in drawn  # many programs that show an SVG know no variables
+
+
 def test_every_result_file_is_in_a_table_of_a_page():
     assert set(tables.TABLES) == SHOWN
     shown = {file for table in tables.TABLES.values() for file in table.files()}

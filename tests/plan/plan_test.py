@@ -20,7 +20,7 @@ from dawnjax.plan.extract import Exchange, Extract, Work
 from dawnjax.plan.interconnect import exchange_seconds
 from dawnjax.plan.observations import EXTRACTS, observations
 from dawnjax.plan.predict import evaluations_until, predict, train_seconds
-from dawnjax.plan.targets import parse_target, systems
+from dawnjax.plan.systems import accelerators, parse_system
 from dawnjax.plan.worker import reason_of
 from dawnjax.profile.hlo import analyze
 from dawnjax.results.entries import write_entries
@@ -46,8 +46,8 @@ PERFECT = Efficiency(
     ],
 )
 def test_a_size_counts_devices_and_gives_the_torus(text, num_devices, num_hosts, topology):
-    target = parse_target(text)
-    assert (target.num_devices, target.num_hosts, target.topology) == (
+    system = parse_system(text)
+    assert (system.num_devices, system.num_hosts, system.topology) == (
         num_devices,
         num_hosts,
         topology,
@@ -70,12 +70,12 @@ def test_a_size_counts_devices_and_gives_the_torus(text, num_devices, num_hosts,
 )
 def test_a_system_that_there_is_not_gets_one_line(text, says):
     with pytest.raises(ConfigError, match=says) as caught:
-        parse_target(text)
+        parse_system(text)
     assert "\n" not in str(caught.value)
 
 
 def test_every_system_has_its_numbers_and_a_source():
-    for system in systems().values():
+    for system in accelerators().values():
         assert system.source and system.device.link_bytes_per_second > 0
         assert system.device.platform == "tpu" or system.network_bytes_per_second > 0
 
@@ -87,38 +87,38 @@ def all_reduce(group_size, num_bytes, runs=1):
 def test_an_all_reduce_sends_each_byte_twice():
     # v3: 656 GB/s of a chip, two devices, one direction, 0.8 of it: 131.2 GB/s; 2x2 does not wrap.
     wire = 2 * 7 / 8 * 1e9 / (131.2e9 / 2)
-    assert exchange_seconds(all_reduce(8, 1e9), parse_target("v3:8")) == pytest.approx(
+    assert exchange_seconds(all_reduce(8, 1e9), parse_system("v3:8")) == pytest.approx(
         wire + 2 * 2e-6
     )
     # 4x4 chips wrap, and a ring has 3 + 3 hops.
     wire = 2 * 31 / 32 * 1e9 / 131.2e9
-    assert exchange_seconds(all_reduce(32, 1e9), parse_target("v3:32")) == pytest.approx(
+    assert exchange_seconds(all_reduce(32, 1e9), parse_system("v3:32")) == pytest.approx(
         wire + 2 * 6e-6
     )
-    assert exchange_seconds(all_reduce(1, 1e9), parse_target("v3:8")) == 0
+    assert exchange_seconds(all_reduce(1, 1e9), parse_system("v3:8")) == 0
 
 
 def test_hosts_of_gpus_share_their_network():
     within = 2 * 15 / 16 * 1e9 / (450e9 * 0.8) + 2 * 3 * 5e-6
     between = 2 * 1 / 2 * 1e9 / (400e9 * 0.8) + 2 * 1 * 10e-6
-    seconds = exchange_seconds(all_reduce(16, 1e9), parse_target("h100:16"))
+    seconds = exchange_seconds(all_reduce(16, 1e9), parse_system("h100:16"))
     assert seconds == pytest.approx(within + between)
 
 
 def test_a_group_with_one_device_a_host_has_that_host_s_part_of_the_network():
     # Eight groups of eight, each with a device on each host: 50 of a host's 400 GB/s for each.
     apart = Exchange(kind="all-reduce", group_size=8, num_bytes=1e9, runs=1, group_stride=8)
-    seconds = exchange_seconds(apart, parse_target("h100:64"))
+    seconds = exchange_seconds(apart, parse_system("h100:64"))
     assert seconds == pytest.approx(2 * 7 / 8 * 1e9 / (50e9 * 0.8) + 2 * 3 * 10e-6)
     # Two devices of each of two hosts: a half of the network, and the links within a host.
     halves = apart._replace(group_size=4, group_stride=4)
-    seconds = exchange_seconds(halves, parse_target("h100:16"))
+    seconds = exchange_seconds(halves, parse_system("h100:16"))
     within = 2 * 3 / 4 * 1e9 / (450e9 * 0.8) + 2 * 1 * 5e-6
     assert seconds == pytest.approx(within + 2 * 1 / 2 * 1e9 / (100e9 * 0.8) + 2 * 1 * 10e-6)
     # Neighbours in one host need no network.
     near = apart._replace(group_stride=1)
     within = 2 * 7 / 8 * 1e9 / (450e9 * 0.8) + 2 * 3 * 5e-6
-    assert exchange_seconds(near, parse_target("h100:64")) == pytest.approx(within)
+    assert exchange_seconds(near, parse_system("h100:64")) == pytest.approx(within)
 
 
 HLO = """
@@ -273,7 +273,7 @@ def programs(*, memory_bytes: int = 10**9, flops: float | None = 1e12):
 
 
 def test_a_run_goes_through_its_stages_as_far_as_its_epochs():
-    h100 = parse_target("h100:8")
+    h100 = parse_system("h100:8")
     for count, seconds in [(0.5, 5), (1, 10), (2, 20), (3, 30), (4, 40)]:
         assert train_seconds(programs(), h100, PERFECT, count) == pytest.approx(seconds)
 
@@ -282,7 +282,7 @@ def prediction(**fields):
     known = epochs.Epochs(mean=3.0, spread=0.0, basis="given")
     arguments = {
         "programs": programs(),
-        "target": parse_target("h100:8"),
+        "system": parse_system("h100:8"),
         "efficiency": PERFECT,
         "evaluation": Evaluation(every_epochs=1),
         "epochs": known,
@@ -379,12 +379,12 @@ def kept_programs(monkeypatch):
     """The programs that were compiled for the observations, in the compiler's place."""
     answers = json.loads(EXTRACTS.read_text())["programs"]
     rows = [row for row in observations() if row.experiment == "imagenet_resnet50_mlperf"]
-    by_target = {row.target.name: answers[row.name] for row in rows}
+    by_system = {row.system.name: answers[row.name] for row in rows}
 
-    def answer_of(argv, identity, target):
-        if target.name not in by_target:
+    def answer_of(argv, identity, system):
+        if system.name not in by_system:
             raise RunError("the compiler refuses: no such topology")
-        return by_target[target.name]
+        return by_system[system.name]
 
     monkeypatch.setattr(compiled, "answer_of", answer_of)
 
@@ -449,8 +449,8 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
     command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:4x4,v3:32,v3:2x8", "--json"]
     assert main(command) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert sorted(row["target"] for row in rows) == ["v3:2x8", "v3:32"]
-    assert parse_target("v3:2x8").name == "v3:2x8" and parse_target("v3:4x4").name == "v3:32"
+    assert sorted(row["system"] for row in rows) == ["v3:2x8", "v3:32"]
+    assert parse_system("v3:2x8").name == "v3:2x8" and parse_system("v3:4x4").name == "v3:32"
 
 
 @pytest.mark.parametrize(

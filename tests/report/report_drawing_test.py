@@ -13,7 +13,7 @@ def test_times_and_numbers_in_words():
         162.34: "2 min 42 s", 3599.6: "1 h", 12354.2: "3 h 26 min", 1161694.0: "323 h", 0: "0 s",
     }  # fmt: skip
     for seconds, text in said.items():
-        assert words.duration(seconds).replace("\xa0", " ") == text, seconds
+        assert words.duration(seconds) == text, seconds
     assert [words.usd(v) for v in (48.479, 1112.64, 0.00208)] == ["$48.48", "$1,113", "$0.0021"]
     assert words.percent(0.067208) == "6.72%" and words.percent(1.0) == "100%"
     assert words.percent(0.55, 4) == "55%"
@@ -63,7 +63,7 @@ def test_a_line_enters_a_figure_where_it_crosses_the_edge():
 def titles(canvas: svg.Canvas) -> list[list[str]]:
     """The lines of each title of a drawing."""
     found = re.findall(r"<title>(.*?)</title>", canvas.body(), re.S)
-    return [html.unescape(text).replace("\xa0", " ").split("\n") for text in found]
+    return [html.unescape(text).split("\n") for text in found]
 
 
 def test_each_mark_tells_whose_it_is_and_its_values_with_units():

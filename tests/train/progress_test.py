@@ -11,6 +11,8 @@ from rich.console import Console
 from dawnjax import progress
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.page import words
+from dawnjax.page.boxes import boxed
 from dawnjax.progress import Display, closing_table, fitting
 from dawnjax.runs.summary import summarize
 
@@ -19,7 +21,8 @@ def shown(events) -> dict[str, tuple[str, str]]:
     """The closing table of a run: value and what it holds, by quantity."""
     written = io.StringIO()
     console = Console(file=written, width=300)
-    console.print(closing_table(summarize(events), load_experiment("digits"), SMALL_IMAGES))
+    table = closing_table(summarize(events), load_experiment("digits"), SMALL_IMAGES)
+    console.print(boxed(table))
     rows = [line.split("│")[1:4] for line in written.getvalue().splitlines() if "│" in line]
     return {name.strip(): (value.strip(), note.strip()) for name, value, note in rows}
 
@@ -154,7 +157,7 @@ def test_a_phase_is_named_with_its_seconds_and_the_time_left_is_told(monkeypatch
     assert "best top_1_accuracy 0.5000 of 0.9915" in last and "not yet" not in last
     steps = load_experiment("digits").num_steps(SMALL_IMAGES)
     left = 0.5 * (steps - 20)
-    assert f"at most {left:.0f} s left" in last or f"at most {left / 60:.0f} min left" in last
+    assert f"at most {words.duration(round(left))} left" in last
     assert len(last) <= 78
     display.phase("eval")
     assert str(shown_texts[-1].__rich__()) == last  # short phases do not flicker

@@ -1,9 +1,9 @@
-"""The hardware that a plan is made for: `v3:8`, `v5e:16x16`, `h100:8`, each a system and its size.
+"""The systems that a plan is for, `v3:8`, `v5e:16x16`, `h100:8`: each an accelerator and a number.
 
-The systems are in `systems.csv`: their device (a row of `machine/hardware.csv`), the torus that
-links their chips, and the network between hosts, each with its source. A size counts JAX devices:
-cores on a TPU v2, v3 and v7x, where a chip has two, and chips elsewhere. One with an `x` is the
-shape of the torus, in chips.
+The accelerators are in `accelerators.csv`: their device (a row of `machine/hardware.csv`), the
+torus that links their chips, and the network between hosts, each with its source. A number counts
+JAX devices: cores on a TPU v2, v3 and v7x, where a chip has two, and chips elsewhere. One with an
+`x` is the shape of the torus, in chips.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from dawnjax.machine.hardware import GIGA, Device, find_product
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class System:
+class Accelerator:
     """A kind of accelerator and how many of them are linked.
 
     Attributes:
@@ -52,64 +52,64 @@ class System:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Target:
-    """A system of one size.
+class System:
+    """An accelerator and how many of them.
 
     Attributes:
-      system: The system.
-      shape: Chips along each axis of a TPU's torus; the number of devices of a GPU system.
+      accelerator: Of which kind.
+      shape: Chips along each axis of a TPU's torus; the number of devices of a GPU accelerator.
     """
 
-    system: System
+    accelerator: Accelerator
     shape: tuple[int, ...]
 
     @property
     def num_devices(self) -> int:
         """JAX devices."""
-        return math.prod(self.shape) * self.system.devices_per_chip
+        return math.prod(self.shape) * self.accelerator.devices_per_chip
 
     @property
     def num_hosts(self) -> int:
         """Hosts, the last of which may not be full."""
-        return math.ceil(self.num_devices / self.system.devices_per_host)
+        return math.ceil(self.num_devices / self.accelerator.devices_per_host)
 
     @property
     def name(self) -> str:
-        """The system and the number of its devices, such as `v3:32`; an unusual torus in chips."""
-        return f"{self.system.name}:{self.num_devices if self._is_usual else self.topology}"
+        """The accelerator and the number of devices, such as `v3:32`; an unusual torus in chips."""
+        return f"{self.accelerator.name}:{self.num_devices if self._is_usual else self.topology}"
 
     @property
     def _is_usual(self) -> bool:
         """Whether the number of devices alone gives this shape."""
         try:
-            return _shape(self.system, self.num_devices) == self.shape
+            return _shape(self.accelerator, self.num_devices) == self.shape
         except ConfigError:
             return False
 
     @property
     def topology(self) -> str:
         """The size as the compiler names it: chips, or for GPUs slices x hosts x devices."""
-        if self.system.device.platform == "tpu":
+        if self.accelerator.device.platform == "tpu":
             return "x".join(map(str, self.shape))
-        per_host = min(self.num_devices, self.system.devices_per_host)
+        per_host = min(self.num_devices, self.accelerator.devices_per_host)
         return f"1x{self.num_hosts}x{per_host}"
 
-    def of_size(self, num_devices: int) -> "Target":
-        """The same system with another number of devices.
+    def of_size(self, num_devices: int) -> "System":
+        """The same accelerator with another number of devices.
 
         Raises:
           ConfigError: There is no such size.
         """
-        return Target(system=self.system, shape=_shape(self.system, num_devices))
+        return System(accelerator=self.accelerator, shape=_shape(self.accelerator, num_devices))
 
 
 @functools.cache
-def systems() -> dict[str, System]:
-    """The systems of `systems.csv`, by name."""
+def accelerators() -> dict[str, Accelerator]:
+    """The accelerators of `accelerators.csv`, by name."""
     columns = ("name", "device", "compiler", "source")
     found = {}
-    for _, row in data_tables.rows(Path(__file__).parent / "systems.csv", columns):
-        found[row["name"]] = System(
+    for _, row in data_tables.rows(Path(__file__).parent / "accelerators.csv", columns):
+        found[row["name"]] = Accelerator(
             name=row["name"],
             device=find_product(row["device"]),
             devices_per_chip=int(row["devices_per_chip"]),
@@ -125,60 +125,57 @@ def systems() -> dict[str, System]:
     return found
 
 
-def parse_target(text: str) -> Target:
-    """A target from its name.
+def parse_system(text: str) -> System:
+    """A system from its name.
 
     Raises:
       ConfigError: The system is unknown, or has no such size.
 
-    >>> parse_target("v3:32").topology
+    >>> parse_system("v3:32").topology
     '4x4'
     """
     name, _, size = text.strip().partition(":")
-    system = systems().get(name.lower())
-    if system is None:
-        near = closest(name.lower(), list(systems()))
-        hint = f"did you mean {near}?" if near else f"there are {', '.join(systems())}"
+    accelerator = accelerators().get(name.lower())
+    if accelerator is None:
+        near = closest(name.lower(), list(accelerators()))
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(accelerators())}"
         raise ConfigError(f"--on={text}: no system {name!r}; {hint}")
     if re.fullmatch(r"\d{1,4}", size) and int(size):
-        return Target(system=system, shape=_shape(system, int(size)))
-    if not re.fullmatch(r"\d{1,3}(x\d{1,3}){1,2}", size) or system.device.platform != "tpu":
+        return System(accelerator=accelerator, shape=_shape(accelerator, int(size)))
+    if not re.fullmatch(r"\d{1,3}(x\d{1,3}){1,2}", size) or accelerator.device.platform != "tpu":
         raise ConfigError(
-            f"--on={text}: give the number of devices, such as {system.name}:8"
+            f"--on={text}: give the number of devices, such as {accelerator.name}:8"
             + (", or the torus in chips, such as v5e:4x8" if "x" in size else "")
         )
     shape = tuple(int(part) for part in size.split("x"))
-    num_devices = math.prod(shape) * system.devices_per_chip
-    if len(shape) != system.topology_axes or not 0 < num_devices <= system.most_devices:
+    num_devices = math.prod(shape) * accelerator.devices_per_chip
+    if len(shape) != accelerator.topology_axes or not 0 < num_devices <= accelerator.most_devices:
         raise ConfigError(
-            f"--on={text}: chips of a {system.name} lie along {system.topology_axes} axes, and its "
-            f"largest slice has {system.most_devices} devices"
+            f"--on={text}: chips of a {accelerator.name} lie along {accelerator.topology_axes} "
+            f"axes, and its largest slice has {accelerator.most_devices} devices"
         )
-    return Target(system=system, shape=shape)
+    return System(accelerator=accelerator, shape=shape)
 
 
-def _shape(system: System, num_devices: int) -> tuple[int, ...]:
+def _shape(accelerator: Accelerator, num_devices: int) -> tuple[int, ...]:
     """The usual torus of a number of devices: its axes as alike as can be, the longest last."""
-    chips, rest = divmod(num_devices, system.devices_per_chip)
-    if rest or not 0 < num_devices <= system.most_devices:
+    name, most, per_chip = accelerator.name, accelerator.most_devices, accelerator.devices_per_chip
+    given = f"--on={name}:{num_devices}"
+    chips, rest = divmod(num_devices, per_chip)
+    if rest or not 0 < num_devices <= most:
         raise ConfigError(
-            f"--on={system.name}:{num_devices}: there are 1 to {system.most_devices} devices of "
-            f"{system.name}, and a chip of {system.name} has {system.devices_per_chip}"
+            f"{given}: there are 1 to {most} devices of {name}, and a chip of {name} has {per_chip}"
         )
-    if system.device.platform != "tpu":
-        per_host = system.devices_per_host
+    if accelerator.device.platform != "tpu":
+        per_host = accelerator.devices_per_host
         if num_devices > per_host and num_devices % per_host:
-            raise ConfigError(
-                f"--on={system.name}:{num_devices}: hosts of {per_host} devices are whole"
-            )
+            raise ConfigError(f"{given}: hosts of {per_host} devices are whole")
         return (num_devices,)
     if chips & (chips - 1):
-        raise ConfigError(
-            f"--on={system.name}:{num_devices}: give the torus in chips, such as {system.name}:"
-            + "x".join("4" * system.topology_axes)
-        )
-    shape = [1] * system.topology_axes
+        torus = "x".join("4" * accelerator.topology_axes)
+        raise ConfigError(f"{given}: give the torus in chips, such as {name}:{torus}")
+    shape = [1] * accelerator.topology_axes
     while math.prod(shape) < chips:
         shape[shape.index(min(shape))] *= 2
     # A board of a TPU has 2x2 chips, whatever the number of axes.
-    return tuple(sorted(shape, reverse=system.topology_axes == 3 and chips < 8))
+    return tuple(sorted(shape, reverse=accelerator.topology_axes == 3 and chips < 8))

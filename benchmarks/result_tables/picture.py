@@ -1,0 +1,56 @@
+"""The README's picture: the time to accuracy of each trial, DawnJAX beside PyTorch."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from benchmarks.result_tables.cells import machine, when
+from benchmarks.result_tables.result_files import Record
+from dawnjax.page import svg, words
+from dawnjax.page.rows import WIDE, Row, draw_strips
+from dawnjax.statistics.sample import expected_interval
+from dawnjax.study.verdict import expected_seconds
+
+TITLE = "Time to accuracy of each trial, DawnJAX and PyTorch"
+SIDES = {"dawnjax": "DawnJAX", "pytorch": "PyTorch"}
+
+
+def picture(files: Sequence[tuple[str, Record]], theme: str) -> str:
+    """SVG of the trials of all benchmarks that were run on both sides.
+
+    Args:
+      files: Name and content of each result file.
+      theme: `light` or `dark`.
+    """
+    rows = [row for name, record in files for row in _rows(name, record)]
+    axis = svg.Axis("time to accuracy", words.duration, svg.time_ticks, log=True)
+    days = sorted({when(record) for _, record in files})
+    caption = (
+        "A dot is a trial that reached its target, the line across the expected time: that of all "
+        "trials over the number that reached. The bar is its 95 % interval, given from 5 trials "
+        "on. Both sides train the same model on the same data; compilation is not in these times. "
+        "A load is that of the machine before, named where it is above the number of cores. "
+        f"Measured from {days[0]} to {days[-1]}, on the machines named above."
+    )
+    return svg.document(draw_strips(rows, axis, WIDE), TITLE, caption, theme)
+
+
+def _rows(name: str, record: Record) -> Iterator[Row]:
+    what = record.get("experiment") or name.partition("_")[0]
+    for number, (side, title) in enumerate(SIDES.items(), 1):
+        trials = record[side]["trials"]
+        times = [t["time_to_accuracy_seconds"] for t in trials if t["reached"]]
+        ran = [t["time_to_accuracy_seconds"] if t["reached"] else t["run_seconds"] for t in trials]
+        spent = np.array([(time, t["reached"]) for time, t in zip(ran, trials, strict=True)], float)
+        expected, ends = expected_seconds(spent), expected_interval(spent)
+        mean = "" if expected is None else f"{words.duration(expected)}, "
+        yield Row(
+            label=title,
+            group=f"{what}, on {machine(name, record)}",
+            values=tuple(times),
+            note=f"{mean}{len(times)} of {len(trials)}",
+            low=ends[0] if ends else None,
+            high=ends[1] if ends else None,
+            mean=expected,
+            series=number,
+        )
