@@ -43,12 +43,12 @@ FIRST_LOSSES = 10
 
 
 class Attempt:
-    """What runs beside the loop; a context that ends it, also after an error.
+    """All that runs beside the loop; a context that ends it, also after an error.
 
     Attributes:
       journal: What is recorded of steps and evaluations.
       watchdog: Ends this process when another host is gone or stuck.
-      preemption: Tells when all processes were asked to stop.
+      preemption: Knows when all processes were asked to stop.
       checkpoints: The saved states.
       profile: Where the time goes: windows inside the run, and what is seen after it.
       phases: The phase that runs now.
@@ -63,10 +63,6 @@ class Attempt:
           run: The run, which has not finished; its log is closed here.
           watchdog: What ends this process when another is gone.
           shows: Whether the first process shows more than warnings.
-
-        Raises:
-          ConfigError: Checkpoints cannot be written.
-          RunError: The log cannot be written.
         """
         options, log = run.request.options, run.log
         self._has_ended = False
@@ -124,7 +120,6 @@ class Attempt:
             self._opened = opened.pop_all()
 
     def __enter__(self) -> "Attempt":
-        """Returns itself."""
         return self
 
     def __exit__(
@@ -154,7 +149,7 @@ class Attempt:
         self._display.compiled(name, seconds, cache)
 
     def agree(self, wish: bool) -> bool:
-        """What the first process wishes, the same on all; waits for all."""
+        """The first process's wish, on all processes; waits for all."""
         return bool(self._told_by_first(wish))
 
     def restore(self, like: Any) -> Restored | None:
@@ -212,7 +207,7 @@ class Attempt:
         return state
 
     def start_clock(self) -> None:
-        """Starts the run's clock once all processes are ready; an earlier attempt's goes on."""
+        """Starts or continues the run's clock once all processes are ready."""
         self.journal.start_clock(self.agree(self.journal.clock_runs))
         self._sampler.begin()
 
@@ -221,7 +216,7 @@ class Attempt:
         return self._told_by_first(self.journal.step_that_reached())
 
     def save_due(self) -> bool:
-        """Tells whether this process would save now, by the time since the last save."""
+        """Whether this process would save now, by the time since the last save."""
         every = self._options.checkpoint.every_seconds
         return every > 0 and time.perf_counter() - self._last_save > every
 
@@ -342,10 +337,9 @@ class Attempt:
         self._run.log.append("phase", name=name)
         self._display.phase(name)
         if self._sampler.has_counters:
-            self._sampler.sample()  # so that a phase's energy can be told
+            self._sampler.sample()  # a phase's energy is the difference of two samples
 
     def _record_sample(self, sample: dict[str, Any]) -> None:
-        """Logs a sample, in the sampler's thread."""
         self._run.log.append("host_sample", **sample)
 
     def _told_by_first(self, number: int) -> int:

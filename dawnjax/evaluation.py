@@ -108,7 +108,7 @@ def evaluate(
 
 
 def reaches(targets: tuple[Target, ...], metrics: dict[str, Any]) -> bool:
-    """Tells whether metrics reach every target: compared as float32, and equal is reached."""
+    """Whether metrics reach every target: compared as float32, and equal is reached."""
     for target in targets:
         metric, value = np.float32(metrics[target.metric]), np.float32(target.value)
         held = metric >= value if target.direction == "at_least" else metric <= value

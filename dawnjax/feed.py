@@ -43,7 +43,7 @@ PREFETCHED_CALLS = 2
 
 @dataclasses.dataclass(frozen=True)
 class InputShapes:
-    """What the programs of a run are fed, as shapes.
+    """The inputs of a run's programs, as shapes.
 
     Attributes:
       experiment: The experiment.

@@ -1,4 +1,4 @@
-"""What is recorded of an attempt's steps and evaluations: in its log, on the screen, as scalars."""
+"""The record of an attempt's steps and evaluations: in its log, on the screen, as scalars."""
 
 import time
 from typing import Any
@@ -131,7 +131,7 @@ class Journal:
         return not self._diverged
 
     def record_evaluation(self, step: int, metrics: dict[str, Any]) -> bool:
-        """Records an evaluation, whose end is now; tells whether it reached the target."""
+        """Records an evaluation, whose end is now; returns whether it reached the target."""
         reached = reaches(self._experiment.targets, metrics)
         epoch = self._experiment.epoch_of_step(step, self._spec)
         self._log.append(
@@ -153,7 +153,7 @@ class Journal:
         return 0 if reached is None else reached["step"]
 
     def summarize(self, result: RunResult) -> None:
-        """Takes what the trackers are told at the end."""
+        """Keeps the figures of the result that the trackers get at the end."""
         names = ("status", "time_to_accuracy_seconds", "total_seconds_to_accuracy")
         names += ("epochs_to_target", "examples_per_second", "cost_usd")
         values = {name: getattr(result, name) for name in names}

@@ -1,4 +1,4 @@
-"""What the fields of a config may hold: declared beside each field, and checked in one place.
+"""Limits of the fields of a config: declared beside each field, and checked in one place.
 
     momentum: FractionBelowOne = 0.9
     price: Annotated[float, Limit(lambda value: 0 <= value < 10, "lie in [0, 10)")] = 1.0
@@ -59,13 +59,10 @@ Ascending = Annotated[
 
 
 def require(holds: bool, name: str, value: Any, rule: str) -> None:
-    """Refuses a value of a field.
-
-    Args:
-      rule: What it must do, such as `be 1 or more`.
+    """Refuses a value of a field that breaks a rule, such as `be 1 or more`.
 
     Raises:
-      LimitError: It is not.
+      LimitError: It breaks the rule.
     """
     if not holds:
         raise LimitError(f"{name}={value!r} must {rule}")

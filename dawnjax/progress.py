@@ -262,7 +262,7 @@ def _duration(seconds: float) -> str:
 
 
 def closing_table(result: RunResult, experiment: Experiment, spec: AnySpec) -> Table:
-    """Gives the table that a run closes with.
+    """the table that a run closes with.
 
     Args:
       result: The result.

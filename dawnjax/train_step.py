@@ -160,7 +160,7 @@ class Recipe:
         experiment = self.experiment
         old_params = state.params
         if self.shards_update:
-            # What follows is made of each device's part: of the sum over devices it needs no more.
+            # From here each device works on its part alone, and needs only that part of the sums.
             gradients, old_params = self._parts(gradients), self._parts(old_params)
         gradients, loss_scale, are_finite = loss_scaling.unscale(gradients, state.loss_scale)
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, old_params)
@@ -378,7 +378,7 @@ def _check_loss(losses: Any, count: Any, num_rows: int) -> None:
 
 
 class _Sums(NamedTuple):
-    """What is added up over a batch, or over a part of one.
+    """Sums over a batch, or over a part of one.
 
     Attributes:
       losses: float32 [] or [rows].
@@ -424,7 +424,7 @@ def make_recipe(
 
 
 def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
-    """What the layers must know of the machine and the recipe."""
+    """Properties of the machine and the experiment that the layers need."""
     return Execution(
         platform=platform_of(mesh),
         compute_dtype=experiment.compute_dtype,
@@ -465,7 +465,7 @@ def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree
 
     Args:
       sums: The sums, with a row for each normalization group, or for each part.
-      old_stats: The statistics before, which tell what such a row is.
+      old_stats: The statistics before, whose shape shows which of the two a row is.
     """
     leaves, structure = jax.tree.flatten(sums.stats)
     old_leaves = jax.tree.leaves(old_stats)

@@ -41,7 +41,7 @@ def finish_capture(
     extra: dict[str, Any],
     measured: bool,
 ) -> host_profile.HostProfile:
-    """Writes what reading the trace needs, tells the other processes, and reads it.
+    """Writes what reading the trace needs, shares it between processes, and reads the trace.
 
     All processes must call it alike.
 

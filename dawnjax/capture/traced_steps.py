@@ -37,7 +37,7 @@ BLOCK_SECONDS = 0.15
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """What a profile tells whoever takes it.
+    """Callbacks of whoever takes a profile.
 
     Attributes:
       record: Called with each program that is compiled.
@@ -109,9 +109,6 @@ def profile_run(
     Args:
       stepper: Makes the real calls; it has no call in flight.
       step_seconds: A step's duration so far; None to find out.
-
-    Returns:
-      What the profile says of this host.
 
     Raises:
       StoppedError: A process leaves the profile out.
@@ -293,7 +290,7 @@ class _Pairs:
         stepper, num_steps = self._stepper, self._counts.call_steps
         losses = []
         for _ in range(num_calls):
-            # What the host does for a real call; batches that it reads are read ahead.
+            # The host works as for a real call; batches from the host are read ahead anyway.
             if stepper.feed.resident:
                 stepper.feed.inputs(stepper.step, num_steps)
             losses.append(self._twin.call(self._inputs, num_steps))

@@ -42,7 +42,7 @@ class EarlierRun:
 
     @property
     def setting(self) -> Setting:
-        """What the task asks for the run's data and texts, before there is a machine."""
+        """The setting that reads the run's data and texts, before there is a machine."""
         execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
         experiment = self.experiment
         return Setting(
@@ -154,7 +154,7 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
             escaped(f"dawnjax {command}: warning: {message}"), file=sys.stderr
         ),
     )
-    # What the run's own compiler was asked for need not be known where this runs.
+    # The compiler here may not know the XLA options of the run's own.
     experiment = dataclasses.replace(run.experiment, xla_options=())
     recipe = make_recipe(experiment, run.spec, mesh)
     restored = checkpoints.restore_newest(state_shapes(recipe))

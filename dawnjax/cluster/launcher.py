@@ -143,7 +143,7 @@ def _send(child: _Child, number: int) -> None:
 
 
 def _is_stopped(child: _Child) -> bool:
-    """Tells whether a process is held by SIGSTOP, in which it can neither end nor save."""
+    """Whether a process is held by SIGSTOP, in which it can neither end nor save."""
     try:
         # The state is the first field after the name, which may hold blanks and brackets.
         stat = Path(f"/proc/{child.pid}/stat").read_text()

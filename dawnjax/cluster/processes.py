@@ -46,7 +46,7 @@ _AGREEMENT_SECONDS = 86_400.0
 """How long processes wait for each other's word. A dead or stuck one is the watchdog's matter."""
 
 _NEEDED_PACKAGES = {"Kubernetes": "kubernetes", "mpi4py": "mpi4py"}
-"""What JAX needs to ask a cluster, by the cluster or by JAX's name of it."""
+"""Packages that JAX needs to ask a cluster, by the cluster or by JAX's name of it."""
 
 _ALL_FLAGS = (
     "give --processes.coordinator_address, --processes.num_processes and --processes.process_id"
@@ -99,9 +99,6 @@ def leave(exit_status: int) -> int:
       exit_status: What this process is about to end with. After a failure of its own (1, 2) a
         process of several ends in here, since an orderly end would wait for the others, and they
         for it.
-
-    Returns:
-      The exit status.
     """
     global _watchdog
     watchdog, _watchdog = _watchdog, None
@@ -121,8 +118,8 @@ def gather(value: Any) -> list[Any]:
         return [value]
     store.put(f"{folder}/{store.process_index}", json.dumps(value))
     store.wait_for_all(folder, _AGREEMENT_SECONDS)
-    told = store.read(folder)
-    return [json.loads(told[str(index)]) for index in range(store.num_processes)]
+    values = store.read(folder)
+    return [json.loads(values[str(index)]) for index in range(store.num_processes)]
 
 
 def same_text(text: str) -> str:
@@ -242,7 +239,7 @@ def _may_use_tpu(environment: Mapping[str, str]) -> bool:
 
 
 def _is_cloud_tpu_vm(environment: Mapping[str, str]) -> bool:
-    """Tells whether this machine has TPU chips; its metadata then names the other hosts."""
+    """Whether this machine has TPU chips; its metadata then names the other hosts."""
     if not _may_use_tpu(environment) or importlib.util.find_spec("libtpu") is None:
         return False
     import jax  # noqa: F401  Importing it looks for the chips.

@@ -49,9 +49,9 @@ WITHOUT_PREPARATION = {
 }
 
 DESCRIPTION = """
-Converts a dataset into plain arrays with checksums, which runs map into memory. The source is told
-by its content. Nothing of an archive is unpacked to disk. Done again with the same content, it
-changes nothing.
+Converts a dataset into plain arrays with checksums, which runs map into memory. The source is
+recognized by its content. Nothing of an archive is unpacked to disk. Done again with the same
+content, it changes nothing.
 """
 
 

@@ -1,4 +1,4 @@
-"""Image classification: the loss that is trained, the counts that an evaluation sums."""
+"""Image classification: the loss of training, and the counts of an evaluation."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from dawnjax.tasks.task import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageStages:
-    """What changes about the images at each of an experiment's `stages.boundary_epochs`.
+    """Changes of the images at each of an experiment's `stages.boundary_epochs`.
 
     Attributes:
       crop_pixels: `augmentation.crop_pixels` from each boundary on; empty if it stays.

@@ -26,7 +26,7 @@ BITS_PER_BYTE = Metric(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowStages:
-    """What a stage of a run changes.
+    """Changes at the stages of a run.
 
     Attributes:
       window: `window` from each boundary on; empty if it stays.
@@ -119,7 +119,7 @@ class LanguageModelling(Task):
         losses = self._losses(module, tokens, setting)
         sums = jnp.where(is_real, losses, 0.0).sum(axis=1)
         num_bytes = jnp.asarray(setting.spec.bytes_of_token or [0], jnp.int32)[tokens[:, 1:]]
-        # Padding goes to a place out of range: nowhere.
+        # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
         place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
         return {
             "loss": totals["loss"].at[place].set(sums, mode="drop"),

@@ -1,4 +1,4 @@
-"""What a task defines for a run: the loss it trains, the totals it evaluates, and its metrics.
+"""The definition of a task: the loss it trains, the totals it evaluates, and its metrics.
 
 A task is a frozen dataclass that an experiment names, like its optimizer. The loop, the step and
 the evaluation call it and know no task by name. `docs/extending.md` shows one from a file of a
@@ -34,7 +34,7 @@ INITIALIZATION, AUGMENTATION, EXAMPLE, MODEL = range(4)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a task works on; it stays the same in a stage of a run.
+    """The model and data that a task works on; they stay the same in a stage of a run.
 
     Attributes:
       model: The model's config.
@@ -261,8 +261,10 @@ class Task(abc.ABC):
         del name, target, spec
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
-        """What the model's `build` is given by name, besides `rngs` and, if it takes it,
-        `execution`: the whole `spec`, unless a task says more narrowly what it needs."""
+        """Arguments of the model's `build`, besides `rngs` and, if it takes it, `execution`.
+
+        It is the whole `spec`, unless a task says more narrowly what it needs.
+        """
         return {"spec": spec}
 
     def initialize_from_data(self, params: Any, examples: Arrays, setting: Setting) -> Any:
@@ -276,11 +278,11 @@ class Task(abc.ABC):
         return self
 
     def stage_values(self) -> dict[str, Any]:
-        """What can differ from stage to stage, for the result's rows."""
+        """Fields that can differ from stage to stage, for the result's rows."""
         return {}
 
     def parts_of_examples(self, spec: Any) -> dict[str, float]:
-        """What an example holds several of, such as sentence pairs: names and mean counts."""
+        """Mean counts of the parts of an example, such as sentence pairs, by name."""
         del spec
         return {}
 
