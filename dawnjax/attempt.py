@@ -43,16 +43,7 @@ FIRST_LOSSES = 10
 
 
 class Attempt:
-    """All that runs beside the loop; a context that ends it, also after an error.
-
-    Attributes:
-      journal: What is recorded of steps and evaluations.
-      watchdog: Ends this process when another host is gone or stuck.
-      preemption: Knows when all processes were asked to stop.
-      checkpoints: The saved states.
-      profile: Where the time goes: windows inside the run, and what is seen after it.
-      phases: The phase that runs now.
-    """
+    """All that runs beside the loop; a context that ends it, also after an error."""
 
     def __init__(
         self, run: OpenRun, mesh: Mesh, watchdog: Watchdog, argv: list[str], *, shows: bool = True
@@ -143,7 +134,6 @@ class Attempt:
         self.watchdog.report(phase, max(self.watchdog.step, self.journal.step))
 
     def record_program(self, name: str, seconds: float, cache: str) -> None:
-        """Logs that a program was compiled, or read from the cache of compiled programs."""
         self.get_on()
         self._run.log.append("compiled", program=name, seconds=round(seconds, 6), cache=cache)
         self._display.compiled(name, seconds, cache)
@@ -349,7 +339,6 @@ class Attempt:
 
 
 def _describe(run: OpenRun, mesh: Mesh) -> None:
-    """Logs the start of an attempt: what is run, how, and on which devices."""
     log, request = run.log, run.request
     log.append(
         "attempt_start",

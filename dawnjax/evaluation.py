@@ -47,7 +47,6 @@ class EvaluationFeed:
         self._placed = [self._place(start) for start in self._starts()] if on_device else None
 
     def __iter__(self):
-        """The inputs of each evaluation call."""
         if self._placed is not None:
             yield from self._placed
         else:

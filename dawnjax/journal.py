@@ -148,7 +148,6 @@ class Journal:
         return reached
 
     def step_that_reached(self) -> int:
-        """The step whose evaluation reached the target; 0 if none did."""
         reached = LoggedRun.from_events(self._log.events).reached
         return 0 if reached is None else reached["step"]
 
@@ -164,6 +163,5 @@ class Journal:
         self._trackers.write(step, scalars)
 
     def close(self) -> None:
-        """Writes the scalars that are buffered."""
         self._scalars.close()
         self._trackers.close(self._summary)

@@ -138,7 +138,6 @@ def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] |
 
 
 def _model_flops(recipe: Recipe) -> tuple[float | None, str]:
-    """Model FLOPs of an example in a train step, or why they are not known."""
     try:
         return recipe.train_flops_per_example(), ""
     except Exception as error:  # a task or a model of a user's own may refuse a single row

@@ -50,11 +50,7 @@ class Hooks:
     why_to_stop: Callable[[], str] = lambda: ""
 
     def meet(self) -> None:
-        """Waits until all processes are here.
-
-        Raises:
-          StoppedError: One of them is to leave the profile out; says why.
-        """
+        """Waits until all processes are here."""
         reasons = [reason for reason in processes.gather(self.why_to_stop()) if reason]
         if reasons:
             raise StoppedError(reasons[0])
@@ -69,8 +65,6 @@ class CallCounts:
     """How many calls a profile makes; the same on all processes.
 
     Attributes:
-      call_steps: Steps of one call.
-      trace_calls: Calls that are traced.
       block_calls: Calls of one stretch against the twin.
     """
 
@@ -150,7 +144,6 @@ def profile_run(
 
 
 def _make_calls(stepper: Stepper, num_calls: int, call_steps: int, hooks: Hooks) -> None:
-    """Makes real calls of some steps each, and waits for the last."""
     for _ in stepper.calls(stepper.step + num_calls * call_steps, call_steps):
         hooks.on_call()
     stepper.queue.drain()
@@ -278,7 +271,6 @@ class _Pairs:
         }
 
     def traced_calls(self) -> None:
-        """Makes the real calls that are traced."""
         self._stepper.is_traced = True
         self._real_calls(self._counts.trace_calls)
         self._stepper.is_traced = False

@@ -29,8 +29,6 @@ class EarlierRun:
     """A run directory and what was trained in it.
 
     Attributes:
-      directory: The run directory.
-      record: Its `experiment.json`.
       experiment: The experiment, its data where they lie now.
       spec: The data's shapes and counts: those that it was trained on.
     """

@@ -31,10 +31,8 @@ class Taken:
     """The arrays that were taken from a source.
 
     Attributes:
-      step: The source's step.
       weights: `raw` or `ema`, as the source evaluated.
       taken: Names of the arrays that were taken.
-      fresh: Names of those that were made anew.
     """
 
     step: int
@@ -43,7 +41,6 @@ class Taken:
     fresh: tuple[str, ...]
 
     def text(self, source: str) -> str:
-        """One line for the screen."""
         fresh = f"; made anew: {', '.join(self.fresh)}" if self.fresh else ""
         return (
             f"{len(self.taken)} arrays of {source}, step {self.step}, {self.weights} weights{fresh}"

@@ -30,8 +30,6 @@ class Meeting:
     Attributes:
       source: What said so, for messages.
       coordinator_address: `host:port` of process 0.
-      num_processes: Processes of the run.
-      process_id: This process's number.
       cluster: JAX's name of the cluster to ask; None to let it look.
     """
 
@@ -156,9 +154,6 @@ def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Mee
 
     Only what a launcher sets for the processes that it starts counts: a shell on a login node, in a
     batch allocation or in a notebook's container has some of these variables and no companions.
-
-    Raises:
-      ConfigError: The flags are incomplete.
 
     Source: the variables are those of the launchers' manuals: srun(1), "Output environment
     variables"; mpirun(1), "Environment variables"; Kubernetes, "Indexed Job for parallel

@@ -18,10 +18,8 @@ class Progress:
     """A process's word about itself.
 
     Attributes:
-      hostname: Its host.
       beat: Counts what it said; a count that stands still is the sign of a dead process.
       step: Steps handed to the devices; -1 before the first report.
-      phase: What it is doing.
       reports: How often it reported progress; all processes report alike.
       idle_seconds: Time since the last report or step.
       where: The line of code that its main thread stands at, once it is idle for a while.
@@ -45,12 +43,9 @@ class Fault:
 
     Attributes:
       process_index: The host at fault.
-      hostname: Its name.
       what: What it did, as the end of a sentence that begins with the host.
       step: The last step that it was seen at; -1 before its first report.
-      phase: What it was doing.
       is_silent: It says nothing any more, so it will not hear this either.
-      exit_status: What every process ends with.
     """
 
     process_index: int

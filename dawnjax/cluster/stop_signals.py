@@ -38,9 +38,6 @@ def listen(listener: Listener | None) -> Listener | None:
     Args:
       listener: Who hears of the signals; None gives them back to their earlier handlers.
 
-    Returns:
-      Who heard of them before.
-
     Raises:
       ValueError: This is not the main thread, which alone may take signals.
     """

@@ -133,7 +133,6 @@ class Watchdog:
         self._moved_at = time.monotonic()
 
     def start(self) -> None:
-        """Begins to watch."""
         self._tell_launcher()
         loops = [self._judge_loop]
         if self.store is not None:

@@ -60,7 +60,6 @@ def main(argv: list[str]) -> int:
 
 
 def _short(line: str) -> str:
-    """A line as a terminal can show it, cut where a stranger made it long."""
     line = escaped(line)
     return line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + " ..."
 

@@ -40,7 +40,6 @@ _OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
     flags.DEFINE_string(
@@ -76,7 +75,6 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse_other_flags(argv: list[str], run: EarlierRun) -> None:
-    """Refuses flags that name another set as another task takes it."""
     takes = run.experiment.task.other_set_flags
     for text in argv:
         name = text.lstrip("-").partition("=")[0]
@@ -106,7 +104,6 @@ def _changed(
 
 
 def _other_set(run: EarlierRun, given: dict[str, str], name: str) -> tuple[str, LabelledSet] | None:
-    """The other set and its name, if one is asked for."""
     if not any(given.values()):
         if name:
             flag = next(iter(given), "data")

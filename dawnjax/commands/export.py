@@ -24,7 +24,6 @@ paths, addresses and the environment stay out.
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     flags.DEFINE_enum(
         "format",

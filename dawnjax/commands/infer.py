@@ -23,7 +23,6 @@ _OPTIONS = ("checkpoint", "compile_cache_dir", "price_per_hour_usd")
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
     flags.DEFINE_integer(

@@ -56,7 +56,6 @@ content, it changes nothing.
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     preparation = PREPARATIONS.get(_dataset_in(argv))
     shown = [preparation] if preparation else list(PREPARATIONS.values())
     flag_values = _flags(preparation, is_help="--help" in argv or "-h" in argv)
@@ -95,7 +94,6 @@ def main(argv: list[str]) -> int:
 
 
 def _dataset_in(argv: list[str]) -> str:
-    """The dataset that a command line names, read before its flags are known."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string("dataset", "", "", flag_values=flag_values)
     flag_values.set_gnu_getopt(True)
@@ -138,7 +136,6 @@ def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValue
 
 
 def _unknown(name: str | None) -> ConfigError:
-    """The error for a dataset that is not prepared here."""
     known = f"known: {', '.join(PREPARATIONS)}"
     if not name:
         return ConfigError(f"--dataset is missing; {known}")

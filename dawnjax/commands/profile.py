@@ -23,7 +23,6 @@ and SVG are written next to each profile. --experiment=NAME --help lists its fla
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     figure_flags = [
         text for text in argv if text.lstrip("-").partition("=")[0] in ("figures", "nofigures")
     ]
@@ -74,9 +73,6 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
 
     Args:
       window: Name of the window; empty takes the last.
-
-    Raises:
-      ConfigError: There is none, or none of that name.
     """
     window, windows = _chosen(run_dir, window)
     profiles = [host_profile.read_profile(folder) for folder in windows[window]]
@@ -131,10 +127,6 @@ def write_timeline(run_dir: Path, window: str, file: str) -> int:
 
     Args:
       window: Name of the window; empty takes the last.
-
-    Raises:
-      ConfigError: There is no such window.
-      RunError: A trace is missing or damaged, or the file cannot be written.
     """
     from dawnjax.profile import timeline
 
@@ -155,7 +147,6 @@ def write_timeline(run_dir: Path, window: str, file: str) -> int:
 
 
 def _window_line(window: str, profile: host_profile.HostProfile, others: list[str]) -> str:
-    """Says which window is shown, and which are not."""
     first, last = profile.capture["steps"]
     where = "inside the run" if profile.capture["in_run"] else "none of the run's"
     line = f"window {window}: steps {first + 1} to {last}, {where}"

@@ -21,7 +21,6 @@ fixed length is comparable with the CIFAR-10 speed records; it is not a time to 
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     argv = with_experiment_flag(argv)
     record_flags = flags.FlagValues()
     flags.DEFINE_integer(

@@ -44,7 +44,6 @@ class DeviceCounters:
         return self._tpu_rows() if self._tpu is not None else []
 
     def close(self) -> None:
-        """Shuts the driver's library down."""
         if self._nvml is not None:
             with contextlib.suppress(Exception):
                 self._nvml.nvmlShutdown()

@@ -40,7 +40,6 @@ class MeasuredPeaks:
       flops_per_second: The best large matrix product, in the dtype.
       bytes_per_second: The best large copy in place, reads and writes together.
       spread: How much longer the median repetition took than the best, as a fraction.
-      measured_unix_seconds: When.
     """
 
     key: str
@@ -55,7 +54,6 @@ class MeasuredPeaks:
         return self.spread <= STEADY_SPREAD
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
         return dataclasses.asdict(self)
 
 

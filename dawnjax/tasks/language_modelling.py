@@ -74,13 +74,11 @@ class LanguageModelling(Task):
             )
 
     def in_stage(self, index: int) -> "LanguageModelling":
-        """The task with the window of one stage."""
         windows = self.stages.window
         window = windows[index - 1] if index and windows else self.window
         return dataclasses.replace(self, window=window, stages=WindowStages())
 
     def stage_values(self) -> dict[str, Any]:
-        """The window."""
         return {"window": self.window}
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
@@ -112,7 +110,6 @@ class LanguageModelling(Task):
         }
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """The totals with a batch added."""
         tokens = batch["tokens"].astype(jnp.int32)
         counts = jnp.where(batch["mask"], batch["num_targets"], 0)[:, None]
         is_real = jnp.arange(tokens.shape[1] - 1) < counts
@@ -147,7 +144,6 @@ class LanguageModelling(Task):
     def quality(
         self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, Any]:
-        """The mean loss over the rows' tokens."""
         del setting
         counts = examples["num_targets"].astype(np.float64)
         return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}

@@ -94,11 +94,7 @@ def _is_number(value: Any) -> bool:
 
 
 def metric_from_json(fields: dict[str, Any]) -> Metric:
-    """The metric that `Metric.to_json` described.
-
-    Raises:
-      TypeError: A field is unknown, missing or of another kind.
-    """
+    """The metric that `Metric.to_json` described."""
     if not isinstance(fields, dict):
         raise TypeError(f"a metric is declared by an object, not by a {type(fields).__name__}")
     bounds: dict[str, Any] = {"least": -math.inf, "most": math.inf}

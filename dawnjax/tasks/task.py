@@ -254,9 +254,6 @@ class Task(abc.ABC):
           name: The target's field, such as `targets.0`.
           target: Its `metric`, `value` and `direction`.
           spec: The dataset's shapes and counts.
-
-        Raises:
-          ConfigError: Says why.
         """
         del name, target, spec
 
@@ -313,11 +310,7 @@ class Task(abc.ABC):
         return TRAINING_FACTOR * product_flops(jaxpr) / rows
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Any:
-        """The model's answers to the arrays named by `inputs`, for `dawnjax infer`.
-
-        Raises:
-          ConfigError: The task has none.
-        """
+        """The model's answers to the arrays named by `inputs`, for `dawnjax infer`."""
         del module, inputs, setting
         raise ConfigError(f"task={self.TAG} defines no answer(), so nothing can infer; {GUIDE}")
 

@@ -124,11 +124,9 @@ class Translation(Task):
             )
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
-        """The size of the joint vocabulary."""
         return {"vocabulary_size": spec.vocabulary_size}
 
     def parts_of_examples(self, spec: Any) -> dict[str, float]:
-        """Sentence pairs in a packed row."""
         return {"sentence pairs": spec.num_train_pairs / spec.num_train_examples}
 
     def loss(
