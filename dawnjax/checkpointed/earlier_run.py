@@ -1,6 +1,7 @@
 """A finished or stopped run: its experiment, data and saved state."""
 
 import dataclasses
+import functools
 import hashlib
 import sys
 from collections.abc import Sequence
@@ -50,18 +51,9 @@ class EarlierRun:
 
 def add_run_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of a command that reads an earlier run."""
-    flags.DEFINE_string(
-        "data_dir",
-        "",
-        "Where the run's own data lie, if not where the run had them.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "experiment",
-        "",
-        "The file of a run whose experiment has classes of its own; it is executed.",
-        flag_values=flag_values,
-    )
+    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
+    text("data_dir", "", "Where the run's own data lie, if not where the run had them.")
+    text("experiment", "", "The file that defines the run's own classes, if any; it is executed.")
 
 
 def run_argument(argv: Sequence[str]) -> EarlierRun | None:

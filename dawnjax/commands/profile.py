@@ -1,5 +1,6 @@
 """`dawnjax profile`: where the time of a step goes, of a run that was, or of a few fresh steps."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -28,21 +29,13 @@ def main(argv: list[str]) -> int:
     ]
     rest = [text for text in argv if text not in figure_flags]
     flag_values = flags.FlagValues()
-    flags.DEFINE_boolean(
-        "figures", True, "Write SVG figures next to each profile.", flag_values=flag_values
+    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
+    figures_help = "Write SVG figures next to each profile."
+    flags.DEFINE_boolean("figures", True, figures_help, flag_values=flag_values)
+    text(
+        "window", "", "The window to show, such as steps_20_24; empty takes the last or after_run."
     )
-    flags.DEFINE_string(
-        "window",
-        "",
-        "The window to show, such as steps_20_24; empty takes the last, after_run if there is one.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "perfetto",
-        "",
-        "Write one timeline of all hosts, their clocks aligned, to this file (.json.gz).",
-        flag_values=flag_values,
-    )
+    text("perfetto", "", "A file (.json.gz) for one timeline of all hosts, their clocks aligned.")
     if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
         command_line.parse("profile", flag_values, figure_flags, _USAGE, _DESCRIPTION)
         return _fresh(rest, bool(flag_values["figures"].value))
