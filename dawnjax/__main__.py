@@ -56,7 +56,9 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None:
         argv = sys.argv[1:]
     else:
-        dawnjax.program_start = time.perf_counter()  # what the caller did before is his own
+        dawnjax.program_start = (
+            time.perf_counter()
+        )  # do not charge the caller's earlier work to this run
     if not argv or argv[0] in ("--help", "-h", "help"):
         return _answered("help", lambda: print(_usage()) or 0)
     if argv[0] in ("--version", "version"):
@@ -73,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_command(name: str, argv: list[str]) -> int:
-    """Runs one command; what went wrong for the user is one line on standard error."""
+    """Runs one command; a user's mistake is one line on standard error."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -97,7 +99,7 @@ def run_command(name: str, argv: list[str]) -> int:
 
 
 def _answered(name: str, act: Callable[[], int]) -> int:
-    """Acts and writes what was printed; returns the exit status, also where either fails."""
+    """Acts and flushes standard output; the exit status, also where either fails."""
     try:
         status = act()
     except KeyboardInterrupt:
@@ -125,7 +127,7 @@ def _answered(name: str, act: Callable[[], int]) -> int:
 
 
 def _explain(error: BaseException) -> None:
-    """Ends this process here, with a line about another host, if that is what the error is of."""
+    """Ends this process with a line about another host, if that host caused the error."""
     processes = sys.modules.get("dawnjax.cluster.processes")
     if processes is not None:
         processes.explain(error)

@@ -26,7 +26,7 @@ def run(
     options: "RunOptions | None" = None,
     shows: bool = True,
 ) -> RunResult:
-    """Trains one trial to its target, as `dawnjax train` does, and gives its result.
+    """Trains one trial to its target, as `dawnjax train` does, and returns its result.
 
     The same call resumes an interrupted run, and reads the result of a finished one.
 
@@ -45,7 +45,9 @@ def run(
       ConfigError: A value, or the experiment on these devices or data, is impossible.
       RunError, DataError, CheckpointError: The run cannot go on; what is written stays valid.
     """
-    dawnjax.program_start = time.perf_counter()  # what the caller did before is no part of the run
+    dawnjax.program_start = (
+        time.perf_counter()
+    )  # do not charge the caller's earlier work to this run
     # Imported here: reading a result needs no JAX.
     from dawnjax.config.experiment_flags import request_of
     from dawnjax.runs.clock import RunClock
@@ -59,17 +61,13 @@ def run(
 def train_in_process(
     request: "Request", clock: "RunClock", argv: list[str], *, shows: bool
 ) -> ExitStatus:
-    """Trains one trial, after which this process may train another.
-
-    Raises:
-      ConfigError, RunError, DataError, CheckpointError: As `train_to_target` does.
-    """
+    """Trains one trial, after which this process may train another."""
     from dawnjax.cluster import processes
     from dawnjax.train import train_to_target
 
     if dawnjax.runs_before:
-        # What earlier runs left is not looked at again: a run's own collections stay as short as in
-        # a process of its own.
+        # Keep the garbage collector from walking what earlier runs left: pauses in this run stay as
+        # short as in a process of its own.
         gc.collect()
         gc.freeze()
     status = ExitStatus.FAILED

@@ -44,16 +44,7 @@ FIRST_LOSSES = 10
 
 
 class Attempt:
-    """What runs beside the loop; a context that ends it, also after an error.
-
-    Attributes:
-      journal: What is recorded of steps and evaluations.
-      watchdog: Ends this process when another host is gone or stuck.
-      preemption: Tells when all processes were asked to stop.
-      checkpoints: The saved states.
-      profile: Where the time goes: windows inside the run, and what is seen after it.
-      phases: The phase that runs now.
-    """
+    """All that runs beside the loop; a context that ends it, also after an error."""
 
     def __init__(
         self, run: OpenRun, mesh: Mesh, watchdog: Watchdog, argv: list[str], *, shows: bool = True
@@ -64,10 +55,6 @@ class Attempt:
           run: The run, which has not finished; its log is closed here.
           watchdog: What ends this process when another is gone.
           shows: Whether the first process shows more than warnings.
-
-        Raises:
-          ConfigError: Checkpoints cannot be written.
-          RunError: The log cannot be written.
         """
         options, log = run.request.options, run.log
         self._has_ended = False
@@ -125,7 +112,6 @@ class Attempt:
             self._opened = opened.pop_all()
 
     def __enter__(self) -> "Attempt":
-        """Returns itself."""
         return self
 
     def __exit__(
@@ -149,13 +135,12 @@ class Attempt:
         self.watchdog.report(phase, max(self.watchdog.step, self.journal.step))
 
     def record_program(self, name: str, seconds: float, cache: str) -> None:
-        """Logs that a program was compiled, or read from the cache of compiled programs."""
         self.get_on()
         self._run.log.append("compiled", program=name, seconds=round(seconds, 6), cache=cache)
         self._display.compiled(name, seconds, cache)
 
     def agree(self, wish: bool) -> bool:
-        """What the first process wishes, the same on all; waits for all."""
+        """The first process's wish, on all processes; waits for all."""
         return bool(self._told_by_first(wish))
 
     def restore(self, like: Any) -> Restored | None:
@@ -213,7 +198,7 @@ class Attempt:
         return state
 
     def start_clock(self) -> None:
-        """Starts the run's clock once all processes are ready; an earlier attempt's goes on."""
+        """Starts or continues the run's clock once all processes are ready."""
         self.journal.start_clock(self.agree(self.journal.clock_runs))
         self._sampler.begin()
 
@@ -222,7 +207,7 @@ class Attempt:
         return self._told_by_first(self.journal.step_that_reached())
 
     def save_due(self) -> bool:
-        """Tells whether this process would save now, by the time since the last save."""
+        """Whether this process would save now, by the time since the last save."""
         every = self._options.checkpoint.every_seconds
         return every > 0 and time.perf_counter() - self._last_save > every
 
@@ -343,10 +328,9 @@ class Attempt:
         self._run.log.append("phase", name=name)
         self._display.phase(name)
         if self._sampler.has_counters:
-            self._sampler.sample()  # so that a phase's energy can be told
+            self._sampler.sample()  # a phase's energy is the difference of two samples
 
     def _record_sample(self, sample: dict[str, Any]) -> None:
-        """Logs a sample, in the sampler's thread."""
         self._run.log.append("host_sample", **sample)
 
     def _told_by_first(self, number: int) -> int:
@@ -356,7 +340,6 @@ class Attempt:
 
 
 def _describe(run: OpenRun, mesh: Mesh) -> None:
-    """Logs the start of an attempt: what is run, how, and on which devices."""
     log, request = run.log, run.request
     log.append(
         "attempt_start",

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class CallMetrics(NamedTuple):
-    """What a call of the train program says of its steps; arrays of the devices or the host.
+    """Results of a call of the train program; arrays of the devices or the host.
 
     Attributes:
       losses: float32 [steps_per_call], 0 where no step was made.

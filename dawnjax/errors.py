@@ -1,4 +1,4 @@
-"""What a command ends with: the exit statuses, and the errors that are one line for the user."""
+"""The exit statuses of commands, and the errors that are one line for the user."""
 
 import enum
 

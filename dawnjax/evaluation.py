@@ -47,7 +47,6 @@ class EvaluationFeed:
         self._placed = [self._place(start) for start in self._starts()] if on_device else None
 
     def __iter__(self):
-        """The inputs of each evaluation call."""
         if self._placed is not None:
             yield from self._placed
         else:
@@ -108,7 +107,7 @@ def evaluate(
 
 
 def reaches(targets: tuple[Target, ...], metrics: dict[str, Any]) -> bool:
-    """Tells whether metrics reach every target: compared as float32, and equal is reached."""
+    """Whether metrics reach every target: compared as float32, and equal is reached."""
     for target in targets:
         metric, value = np.float32(metrics[target.metric]), np.float32(target.value)
         held = metric >= value if target.direction == "at_least" else metric <= value

@@ -43,11 +43,9 @@ PREFETCHED_CALLS = 2
 
 @dataclasses.dataclass(frozen=True)
 class InputShapes:
-    """What the programs of a run are fed, as shapes.
+    """The inputs of a run's programs, as shapes.
 
     Attributes:
-      experiment: The experiment.
-      spec: The dataset's shapes and counts.
       placement: Whether the dataset is on the device or the host.
       eval_batch_size: Rows of an evaluation batch, padding included; a multiple of the parts that
         a batch is split into.
@@ -192,13 +190,11 @@ class TrainFeed:
         return arrays
 
     def close(self) -> None:
-        """Ends the reading thread."""
         if self._prefetch is not None:
             self._prefetch.close()
             self._prefetch = None
 
     def _read(self, first_step: int, num_steps: int) -> Arrays:
-        """Reads this process's rows of a call and sends them to its devices."""
         arrays = {}
         indices, batch_size = self._indices(first_step, num_steps)
         local = host_batch(self._examples, indices, self._local[batch_size])
@@ -208,7 +204,6 @@ class TrainFeed:
         return arrays
 
     def _indices(self, first_step: int, num_steps: int) -> tuple[BatchIndices, int]:
-        """The examples of a call, and the number of examples in a step."""
         span = span_of_next(self._spans, first_step)
         size = span.global_batch_size
         return self._order.batches(span.examples_before(first_step), num_steps, size), size

@@ -1,4 +1,4 @@
-"""What is recorded of an attempt's steps and evaluations: in its log, on the screen, as scalars."""
+"""The record of an attempt's steps and evaluations: in its log, on the screen, as scalars."""
 
 import time
 from typing import Any
@@ -131,7 +131,7 @@ class Journal:
         return not self._diverged
 
     def record_evaluation(self, step: int, metrics: dict[str, Any]) -> bool:
-        """Records an evaluation, whose end is now; tells whether it reached the target."""
+        """Records an evaluation, whose end is now; returns whether it reached the target."""
         reached = reaches(self._experiment.targets, metrics)
         epoch = self._experiment.epoch_of_step(step, self._spec)
         self._log.append(
@@ -148,12 +148,11 @@ class Journal:
         return reached
 
     def step_that_reached(self) -> int:
-        """The step whose evaluation reached the target; 0 if none did."""
         reached = LoggedRun.from_events(self._log.events).reached
         return 0 if reached is None else reached["step"]
 
     def summarize(self, result: RunResult) -> None:
-        """Takes what the trackers are told at the end."""
+        """Keeps the figures of the result that the trackers get at the end."""
         names = ("status", "time_to_accuracy_seconds", "total_seconds_to_accuracy")
         names += ("epochs_to_target", "examples_per_second", "cost_usd")
         values = {name: getattr(result, name) for name in names}
@@ -164,6 +163,5 @@ class Journal:
         self._trackers.write(step, scalars)
 
     def close(self) -> None:
-        """Writes the scalars that are buffered."""
         self._scalars.close()
         self._trackers.close(self._summary)

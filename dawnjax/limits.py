@@ -1,4 +1,4 @@
-"""What the fields of a config may hold: declared beside each field, and checked in one place.
+"""Limits of the fields of a config: declared beside each field, and checked in one place.
 
     momentum: FractionBelowOne = 0.9
     price: Annotated[float, Limit(lambda value: 0 <= value < 10, "lie in [0, 10)")] = 1.0
@@ -59,14 +59,7 @@ Ascending = Annotated[
 
 
 def require(holds: bool, name: str, value: Any, rule: str) -> None:
-    """Refuses a value of a field.
-
-    Args:
-      rule: What it must do, such as `be 1 or more`.
-
-    Raises:
-      LimitError: It is not.
-    """
+    """Refuses a value of a field that breaks a rule, such as `be 1 or more`."""
     if not holds:
         raise LimitError(f"{name}={value!r} must {rule}")
 
@@ -77,9 +70,6 @@ def require_as_many(config: Any, field: str, like: str, prefix: str, reason: str
     Args:
       like: The name of the tuple whose length it must have.
       prefix: What the names of the config's flags begin with.
-
-    Raises:
-      LimitError: The lengths differ.
     """
     values, others = getattr(config, field), getattr(config, like)
     rule = f"have as many values as {prefix}{like}={others!r}{reason}"
@@ -87,11 +77,7 @@ def require_as_many(config: Any, field: str, like: str, prefix: str, reason: str
 
 
 def check_value(name: str, value: Any, hint: Any) -> None:
-    """Refuses a value outside the limits that its type declares.
-
-    Raises:
-      LimitError: Names the field, its value and what is allowed.
-    """
+    """Refuses a value outside the limits that its type declares."""
     for limit in getattr(hint, "__metadata__", ()):
         if isinstance(limit, Limit):
             require(limit.holds(value), name, value, limit.rule)

@@ -42,7 +42,7 @@ of an AMD EPYC, Zen 5; `docs/measurements.md`).
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationPrograms:
-    """What an evaluation calls.
+    """The compiled programs of an evaluation.
 
     Attributes:
       zero_totals: Makes fresh totals.
@@ -56,7 +56,7 @@ class EvaluationPrograms:
 
 @dataclasses.dataclass(frozen=True)
 class TrainPrograms:
-    """What training calls. Each takes over the memory of the state that it is given.
+    """The compiled programs of training. Each takes over the memory of the state that it is given.
 
     Attributes:
       initialize: From the root key to the state.
@@ -86,7 +86,7 @@ def state_shapes(recipe: Recipe) -> TrainState:
 
 
 def compile_evaluation(recipe: Recipe, shapes: InputShapes, record: Record) -> EvaluationPrograms:
-    """Compiles what an evaluation calls."""
+    """Compiles the programs of an evaluation."""
     whole = replicated(recipe.mesh)
     add_batch, arguments = evaluation_call(recipe, shapes)
     return EvaluationPrograms(
@@ -130,7 +130,7 @@ def compile_training(
     record: Record,
     first: TrainPrograms | None = None,
 ) -> TrainPrograms:
-    """Compiles what training calls.
+    """Compiles the programs of training.
 
     Args:
       steps_per_call: The most steps in a call; 0 chooses.
@@ -263,7 +263,7 @@ def _choose_call(
 
 
 def _holds_convolution(jaxpr: Any) -> bool:
-    """Tells whether a jaxpr, or one inside it, has a convolution that XLA would lay out."""
+    """Whether a jaxpr, or one inside it, has a convolution that XLA would lay out."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "conv_general_dilated":
             return True
@@ -290,7 +290,7 @@ def compile_program(
     """Compiles a function for arguments whose shapes carry their shardings.
 
     Args:
-      name: What `record` is told.
+      name: Its name for `record`.
       out: Shardings of the result; None leaves them to the function.
       donated: Positions of arguments whose memory the program takes over.
     """

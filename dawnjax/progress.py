@@ -130,7 +130,6 @@ class Display:
             self._line(f"compiled {name} in {seconds:.1f} s (cache {cache})")
 
     def note(self, message: str) -> None:
-        """Shows a line."""
         self._line(message)
 
     def train(
@@ -142,7 +141,6 @@ class Display:
         input_wait_seconds: float,
         run_seconds: float,
     ) -> None:
-        """Shows how training goes."""
         now = time.perf_counter()
         interval = REFRESH_SECONDS if self._status is not None else PLAIN_SECONDS
         recent = list(zip(queue.seen_seconds[-20:], queue.seen_steps[-20:], strict=True))
@@ -195,7 +193,6 @@ class Display:
     def evaluation(
         self, step: int, epoch: float, metrics: dict[str, Any], reached: bool, run_seconds: float
     ) -> None:
-        """Shows an evaluation."""
         self.remember(metrics)
         shown = [
             f"{name} {self._text(name, value)}"
@@ -216,7 +213,6 @@ class Display:
         self._console.show_line(f"dawnjax: warning: {message}")
 
     def close(self) -> None:
-        """Ends the live line."""
         if self._status is not None:
             self._live(self._status.stop)
 

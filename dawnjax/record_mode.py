@@ -62,13 +62,10 @@ class SeedResult:
     """One seed's run.
 
     Attributes:
-      seed: The trial's seed.
       time_seconds: What `TIMED` says.
       order_seconds: The part of it that makes and uploads the order of examples.
-      metrics: Of the final evaluation.
       reached: Whether they reach every target.
       first_losses: The losses of the first ten steps.
-      last_loss: That of the last step.
       first_nonfinite_step: The first step with a NaN or infinite loss, from 1; None if none.
     """
 
@@ -307,11 +304,7 @@ def summary(results: list[SeedResult], metric: str, compile_seconds: float) -> d
 
 
 def write(path: Path, facts: dict[str, Any], results: list[SeedResult]) -> None:
-    """Writes a record: after every seed, so that nothing that was seen is lost.
-
-    Raises:
-      RunError: It cannot be written.
-    """
+    """Writes a record: after every seed, so that nothing that was seen is lost."""
     record = {
         **facts,
         "summary": summary(results, facts["metric"], facts["compile_seconds"]),

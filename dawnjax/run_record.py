@@ -32,11 +32,6 @@ class OpenRun:
     """A run directory that this process has open.
 
     Attributes:
-      request: What is run.
-      spec: The dataset's shapes and counts.
-      clock: The clock of this process.
-      directory: The directory.
-      record: Its `experiment.json`.
       log: This process's log; whoever takes the run closes it.
       finished: The status with which an earlier attempt ended the trial; empty if none did.
       warnings: What a reader of the result should know of the record and the log.
@@ -148,11 +143,7 @@ _PER_HOST = {"run_dir", "processes.process_id", "compile_cache_dir"}
 
 
 def _refuse_different_hosts(settings: dict[str, Any]) -> None:
-    """Refuses hosts that were given different flags or data: they would hang, or mix two runs.
-
-    Raises:
-      ConfigError: Names the first difference, on every host.
-    """
+    """Refuses hosts that were given different flags or data: they would hang, or mix two runs."""
     everyone = processes.gather(settings)
     for index, given in enumerate(everyone):
         different = sorted(name for name in given if given[name] != everyone[0].get(name))

@@ -52,7 +52,7 @@ def report_finished(run: OpenRun, *, shows: bool = True) -> str:
 def _recover_lost_lines(run: OpenRun) -> None:
     """Puts the past that a checkpoint holds into the log of an ended run of which lines are lost.
 
-    A run that goes on does so as it restores.
+    A run that is resumed does so as it restores.
     """
     if not any(event["event"] == past.LOST for event in run.log.events):
         return

@@ -42,14 +42,7 @@ def checked(experiment: Experiment, options: RunOptions) -> AnySpec:
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """The devices of a run, and what the run needs on all of them.
-
-    Attributes:
-      experiment: The experiment.
-      spec: The dataset's shapes and counts.
-      options: How this machine runs it.
-      mesh: The devices.
-    """
+    """The devices of a run, and what the run needs on all of them."""
 
     experiment: Experiment
     spec: AnySpec
@@ -109,9 +102,6 @@ class Session:
 
 def joined(experiment: Experiment, spec: AnySpec, options: RunOptions) -> tuple[Session, Watchdog]:
     """Joins the other processes of the run, if there are any; all of them must call it.
-
-    Returns:
-      The session on the devices of all processes, and what watches them.
 
     Raises:
       ConfigError: The options name no group of processes, or no mesh of the devices.

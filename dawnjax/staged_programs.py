@@ -25,14 +25,7 @@ from dawnjax.train_step import Recipe, evaluated_params
 
 @dataclasses.dataclass(frozen=True)
 class StagePrograms:
-    """The programs of one stage of a run.
-
-    Attributes:
-      recipe: The pure functions.
-      shapes: What its programs are fed.
-      train: What training calls.
-      evaluation: What an evaluation calls: it sees images of the stage's own size.
-    """
+    """The programs of one stage of a run."""
 
     recipe: Recipe
     shapes: InputShapes
@@ -75,12 +68,10 @@ class CompiledStages:
 
     @property
     def first(self) -> StagePrograms:
-        """The first stage."""
         return self.stages[0]
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The steps of each stage."""
         return tuple(stage.recipe.span for stage in self.stages)
 
     def of_last(self, step: int) -> StagePrograms:

@@ -23,14 +23,10 @@ class Stepper:
 
     Attributes:
       recipe: The pure functions of the stage that the next call is in.
-      programs: The compiled programs of that stage.
-      feed: The training split.
       state: The state after all steps that were handed to the devices; each call takes over its
         memory.
       step: Steps handed to the devices.
-      root_key: The trial's key.
       counts: Each number of steps that a call can make, on the devices.
-      queue: The calls in flight.
       watchdog: Reads at which step this process is.
       is_traced: Whether the two halves of a call are named, for a trace that is being taken.
     """

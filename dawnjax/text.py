@@ -8,7 +8,7 @@ from typing import Any
 _NOT_PLAIN = re.compile(r"[^\n\t\x20-\x7e]")
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a spreadsheet takes for the start of a formula; the last four are full-width forms."""
+"""Letters that a spreadsheet takes for the start of a formula, also in full-width forms."""
 
 SECRET = "[secret left out]"
 
@@ -25,7 +25,7 @@ _TOKENS = re.compile(
 _USER = re.compile(
     r"(?<=://)(?:[^\s/?#\"'<>]{0,256}|[^\s/:@\"'<>]{1,64}:(?!\d+[/?#])[^\s@\"'<>]{0,256})@"
 )
-"""What stands before the host in `https://user:password@host`."""
+"""The user in `https://user:password@host`."""
 
 _WORDS = (
     r"(?:pass(?:word|wd|phrase)|pwd|secret|api[_-]?key|access[_-]?key(?:[_-]?id)?"

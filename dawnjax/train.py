@@ -50,9 +50,6 @@ def train_to_target(
     Args:
       shows: Whether the run is shown; of a run that is not shown only warnings are.
 
-    Returns:
-      The exit status of the command.
-
     Raises:
       ConfigError: The experiment does not fit the data, the devices or the run directory.
       RunError, DataError, CheckpointError: The run cannot go on; what is written stays valid.

@@ -41,7 +41,6 @@ PRNG_IMPLEMENTATION = "threefry2x32"
 
 
 def key_shape() -> Any:
-    """The shape of a trial's key."""
     return jax.eval_shape(lambda: jax.random.key(0, impl=PRNG_IMPLEMENTATION))
 
 
@@ -54,7 +53,6 @@ class TrainState:
       step: int32, steps done.
       params: Nested dict of float32 parameters.
       batch_stats: Nested dict of float32 running statistics.
-      opt_state: The optimizer's state.
       ema_params: Moving average of `params`; empty where the experiment keeps none.
       loss_scale: What float16 gradients are scaled with, and the steps since it last changed; empty
         for other dtypes.
@@ -76,11 +74,6 @@ class Recipe:
 
     Attributes:
       experiment: The experiment of the stage alone.
-      setting: What its task works on.
-      mesh: The devices.
-      model: The pure model.
-      optimizer: The update rule.
-      span: The steps of the stage.
       shards_update: Whether each device makes its part of an update alone and keeps its part of the
         optimizer's state; the parameters are whole on each device.
     """
@@ -95,7 +88,6 @@ class Recipe:
 
     @property
     def spec(self) -> Any:
-        """The dataset's shapes and counts."""
         return self.setting.spec
 
     def initial_state(self, root_key: jax.Array) -> TrainState:
@@ -160,7 +152,7 @@ class Recipe:
         experiment = self.experiment
         old_params = state.params
         if self.shards_update:
-            # What follows is made of each device's part: of the sum over devices it needs no more.
+            # From here each device works on its part alone, and needs only that part of the sums.
             gradients, old_params = self._parts(gradients), self._parts(old_params)
         gradients, loss_scale, are_finite = loss_scaling.unscale(gradients, state.loss_scale)
         updates, opt_state = self.optimizer.update(gradients, state.opt_state, old_params)
@@ -194,7 +186,6 @@ class Recipe:
         )
 
     def _parts(self, tree: Tree) -> Tree:
-        """Cuts each array of a tree to the device's part of it."""
         shardings = jax.tree.map(lambda leaf: update_sharding(self.mesh, leaf.shape), tree)
         return jax.lax.with_sharding_constraint(tree, shardings)
 
@@ -378,7 +369,7 @@ def _check_loss(losses: Any, count: Any, num_rows: int) -> None:
 
 
 class _Sums(NamedTuple):
-    """What is added up over a batch, or over a part of one.
+    """Sums over a batch, or over a part of one.
 
     Attributes:
       losses: float32 [] or [rows].
@@ -424,7 +415,7 @@ def make_recipe(
 
 
 def execution_of(experiment: Experiment, mesh: Mesh) -> Execution:
-    """What the layers must know of the machine and the recipe."""
+    """Properties of the machine and the experiment that the layers need."""
     return Execution(
         platform=platform_of(mesh),
         compute_dtype=experiment.compute_dtype,
@@ -450,7 +441,6 @@ def _has_fused_attention(mesh: Mesh) -> bool:
 
 
 def platform_of(mesh: Mesh) -> Platform:
-    """The platform that programs on this mesh are compiled for."""
     platform = mesh.devices.flat[0].platform
     return cast(Platform, {"cuda": "gpu", "rocm": "gpu"}.get(platform, platform))
 
@@ -465,7 +455,7 @@ def _means(sums: _Sums, old_stats: Tree, num_rows: int) -> tuple[jax.Array, Tree
 
     Args:
       sums: The sums, with a row for each normalization group, or for each part.
-      old_stats: The statistics before, which tell what such a row is.
+      old_stats: The statistics before, whose shape shows which of the two a row is.
     """
     leaves, structure = jax.tree.flatten(sums.stats)
     old_leaves = jax.tree.leaves(old_stats)

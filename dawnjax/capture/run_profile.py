@@ -37,7 +37,7 @@ UTILIZATION_FIELDS = (
 
 
 class RunProfile:
-    """What a run sees of where its time goes.
+    """The profiles of a run: where its time goes.
 
     Attributes:
       folder: This process's folder of profiles.
@@ -48,7 +48,7 @@ class RunProfile:
         """Args:
         options: What is wanted.
         folder: This process's folder of profiles; made when it is needed.
-        warn: Told, as one line, what could not be profiled.
+        warn: Takes a line about what could not be profiled.
         """
         self.folder = folder
         self.latest: HostProfile | None = None
@@ -133,7 +133,7 @@ class RunProfile:
                 tables.write_csv(self.latest, self.latest.folder)
 
     def delete(self) -> bool:
-        """Deletes this process's files of profiles; tells whether there were any."""
+        """Deletes this process's files of profiles; returns whether there were any."""
         there_were = self.folder.exists()
         shutil.rmtree(self.folder, ignore_errors=True)
         return there_were

@@ -42,7 +42,7 @@ def finish_capture(
     extra: dict[str, Any],
     measured: bool,
 ) -> host_profile.HostProfile:
-    """Writes what reading the trace needs, tells the other processes, and reads it.
+    """Writes what reading the trace needs, shares it between processes, and reads the trace.
 
     All processes must call it alike.
 
@@ -139,7 +139,6 @@ def _shared_peaks(device: Any, dtype: str, hosts: list[Any]) -> dict[str, Any] |
 
 
 def _model_flops(recipe: Recipe) -> tuple[float | None, str]:
-    """Model FLOPs of an example in a train step, or why they are not known."""
     try:
         return recipe.train_flops_per_example(), ""
     except Exception as error:  # a task or a model of a user's own may refuse a single row

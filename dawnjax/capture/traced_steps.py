@@ -37,7 +37,7 @@ BLOCK_SECONDS = 0.15
 
 @dataclasses.dataclass(frozen=True)
 class Hooks:
-    """What a profile tells whoever takes it.
+    """Callbacks of whoever takes a profile.
 
     Attributes:
       record: Called with each program that is compiled.
@@ -50,11 +50,7 @@ class Hooks:
     why_to_stop: Callable[[], str] = lambda: ""
 
     def meet(self) -> None:
-        """Waits until all processes are here.
-
-        Raises:
-          StoppedError: One of them is to leave the profile out; says why.
-        """
+        """Waits until all processes are here."""
         reasons = [reason for reason in processes.gather(self.why_to_stop()) if reason]
         if reasons:
             raise StoppedError(reasons[0])
@@ -69,8 +65,6 @@ class CallCounts:
     """How many calls a profile makes; the same on all processes.
 
     Attributes:
-      call_steps: Steps of one call.
-      trace_calls: Calls that are traced.
       block_calls: Calls of one stretch against the twin.
     """
 
@@ -109,9 +103,6 @@ def profile_run(
     Args:
       stepper: Makes the real calls; it has no call in flight.
       step_seconds: A step's duration so far; None to find out.
-
-    Returns:
-      What the profile says of this host.
 
     Raises:
       StoppedError: A process leaves the profile out.
@@ -153,7 +144,6 @@ def profile_run(
 
 
 def _make_calls(stepper: Stepper, num_calls: int, call_steps: int, hooks: Hooks) -> None:
-    """Makes real calls of some steps each, and waits for the last."""
     for _ in stepper.calls(stepper.step + num_calls * call_steps, call_steps):
         hooks.on_call()
     stepper.queue.drain()
@@ -281,7 +271,6 @@ class _Pairs:
         }
 
     def traced_calls(self) -> None:
-        """Makes the real calls that are traced."""
         self._stepper.is_traced = True
         self._real_calls(self._counts.trace_calls)
         self._stepper.is_traced = False
@@ -293,7 +282,7 @@ class _Pairs:
         stepper, num_steps = self._stepper, self._counts.call_steps
         losses = []
         for _ in range(num_calls):
-            # What the host does for a real call; batches that it reads are read ahead.
+            # The host works as for a real call; batches from the host are read ahead anyway.
             if stepper.feed.resident:
                 stepper.feed.inputs(stepper.step, num_steps)
             losses.append(self._twin.call(self._inputs, num_steps))

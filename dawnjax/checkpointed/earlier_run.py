@@ -1,6 +1,7 @@
 """A finished or stopped run: its experiment, data and saved state."""
 
 import dataclasses
+import functools
 import hashlib
 import sys
 from collections.abc import Sequence
@@ -29,8 +30,6 @@ class EarlierRun:
     """A run directory and what was trained in it.
 
     Attributes:
-      directory: The run directory.
-      record: Its `experiment.json`.
       experiment: The experiment, its data where they lie now.
       spec: The data's shapes and counts: those that it was trained on.
     """
@@ -42,7 +41,7 @@ class EarlierRun:
 
     @property
     def setting(self) -> Setting:
-        """What the task asks for the run's data and texts, before there is a machine."""
+        """The setting that reads the run's data and texts, before there is a machine."""
         execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
         experiment = self.experiment
         return Setting(
@@ -52,18 +51,9 @@ class EarlierRun:
 
 def add_run_flags(flag_values: flags.FlagValues) -> None:
     """Defines the flags of a command that reads an earlier run."""
-    flags.DEFINE_string(
-        "data_dir",
-        "",
-        "Where the run's own data lie, if not where the run had them.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "experiment",
-        "",
-        "The file of a run whose experiment has classes of its own; it is executed.",
-        flag_values=flag_values,
-    )
+    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
+    text("data_dir", "", "Where the run's own data lie, if not where the run had them.")
+    text("experiment", "", "The file that defines the run's own classes, if any; it is executed.")
 
 
 def run_argument(argv: Sequence[str]) -> EarlierRun | None:
@@ -154,7 +144,7 @@ def restore(run: EarlierRun, mesh: Any, options: RunOptions, command: str) -> tu
             escaped(f"dawnjax {command}: warning: {message}"), file=sys.stderr
         ),
     )
-    # What the run's own compiler was asked for need not be known where this runs.
+    # The compiler here may not know the XLA options of the run's own.
     experiment = dataclasses.replace(run.experiment, xla_options=())
     recipe = make_recipe(experiment, run.spec, mesh)
     restored = checkpoints.restore_newest(state_shapes(recipe))

@@ -108,7 +108,6 @@ def _compare(
 def _measure(
     recipe: Recipe, restored: Restored, options: RunOptions, setting: Setting, examples: Any
 ) -> dict[str, Any]:
-    """Metrics of the restored state on a split."""
     measured = dataclasses.replace(recipe, setting=setting)
     shapes = input_shapes(measured.experiment, setting.spec, options, recipe.mesh)
     programs = compile_evaluation(measured, shapes, lambda *_: None)
@@ -190,7 +189,6 @@ def _own_name(run: EarlierRun) -> str:
 
 
 def _shown(record: dict[str, Any], task: Task) -> str:
-    """The comparison as lines for a person."""
     sides = (record["own"], record["other"])
     names = [name for name in sides[0]["metrics"] if find_metric(task, name)]
 

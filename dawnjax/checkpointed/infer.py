@@ -100,7 +100,6 @@ def infer_run(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: 
 def _reasons(
     latencies: dict[str, float | None], cost: float | None, num_examples: int
 ) -> dict[str, str]:
-    """Why a figure is not known, by its name."""
     reasons = {}
     if cost is None:
         reasons["cost_of_10000_usd"] = "no price: give --price_per_hour_usd"
@@ -113,7 +112,6 @@ def _reasons(
 
 
 def _shown(record: dict[str, Any], task: Task) -> str:
-    """The record as lines for a person."""
     device, latencies = record["device"], record["latency_seconds"]
     millis = {
         name: f"- ({record['reasons'][f'latency_seconds.{name}']})"

@@ -29,13 +29,11 @@ from dawnjax.train_step import Recipe, TrainState
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """What was taken from a source.
+    """The arrays that were taken from a source.
 
     Attributes:
-      step: The source's step.
       weights: `raw` or `ema`, as the source evaluated.
       taken: Names of the arrays that were taken.
-      fresh: Names of those that were made anew.
     """
 
     step: int
@@ -44,7 +42,6 @@ class Taken:
     fresh: tuple[str, ...]
 
     def text(self, source: str) -> str:
-        """One line for the screen."""
         fresh = f"; made anew: {', '.join(self.fresh)}" if self.fresh else ""
         return (
             f"{len(self.taken)} arrays of {source}, step {self.step}, {self.weights} weights{fresh}"
@@ -52,9 +49,9 @@ class Taken:
 
 
 def resolved(request: Request) -> Request:
-    """The request with what its source holds now, which is part of the experiment's identity.
+    """The request with the state of its source, which is part of the experiment's identity.
 
-    A run that goes on keeps what it began with, even where the source is gone.
+    A resumed run keeps the state that it began with, even where the source is gone.
 
     Raises:
       ConfigError: There is no run, or no checkpoint, at the path.
@@ -71,7 +68,7 @@ def resolved(request: Request) -> Request:
 
 
 def _recorded(request: Request) -> str:
-    """What the run in the run directory began with; empty where it is another or none."""
+    """The source of the run in the run directory; empty where that is another run or none."""
     if not request.options.run_dir:
         return ""
     directory = RunDirectory(Path(request.options.run_dir))
@@ -176,7 +173,7 @@ class _Source:
 
     @property
     def state(self) -> str:
-        """What it holds, in words that are equal for equal content alone."""
+        """Its content in words, equal for equal content alone."""
         hashes = identity_of(self.manifest["files"])
         run_id, identity = self.record["run_id"], self.record["identity"]
         return f"{run_id}, identity {identity}, step {self.manifest['step']}, files {hashes}"
@@ -238,7 +235,7 @@ def _head(recipe: Recipe) -> set[str]:
 
 
 def _has_other_classes(experiment: Any, source: dict[str, Any]) -> bool:
-    """Whether the source's data name other classes, or none that can be told to be the same."""
+    """Whether the source's data have other classes, or classes that may be others."""
     mine, theirs = to_json(experiment.data), dict(source["experiment"].get("data", {}))
     for data in (mine, theirs):
         data.pop("data_dir", None)

@@ -21,7 +21,7 @@ from dawnjax.tasks.task import Answering, Arrays
 from dawnjax.train_step import Recipe, TrainState, evaluated_params
 
 COSTED_EXAMPLES = 10_000
-"""What a cost is given for. Source: DAWNBench's inference tables, cost of 10,000 images."""
+"""Examples that a cost is for. Source: DAWNBench's inference tables, cost of 10,000 images."""
 
 
 def make_answering(recipe: Recipe, state: TrainState, examples: dict[str, Any]) -> Answering:

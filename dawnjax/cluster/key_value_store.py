@@ -57,7 +57,7 @@ class KeyValueStore:
         self._client.wait_at_barrier(name, int(1000 * timeout_seconds))
 
     def coordinator_answers(self) -> bool:
-        """Tells whether something still listens at the coordinator's address."""
+        """Whether something still listens at the coordinator's address."""
         host, _, port = self.coordinator_address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()

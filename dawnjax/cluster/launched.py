@@ -1,7 +1,7 @@
-"""What `dawnjax launch` and the processes that it starts tell each other.
+"""The messages between `dawnjax launch` and the processes that it starts.
 
-The launcher tells its processes by environment variables where they meet, and by a file that one
-was killed. Each process tells the launcher in a file how far it is, for the line about its end.
+Environment variables say where the processes meet, and a file says that one was killed. Each
+process writes in a file how far it is, for the launcher's line about its end.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Status:
     Attributes:
       step: Steps that it has handed to the devices; -1 before its first report.
       phase: What it was last seen doing.
-      resume_command: The command line that goes on with its run; empty where it has none.
+      resume_command: The command line that resumes its run; empty where it has none.
       fault: The line about the host that ended the run; empty while nothing has.
     """
 
@@ -44,17 +44,14 @@ class Status:
 
 
 def write_status(status: Status, environment: Mapping[str, str] = os.environ) -> None:
-    """Tells the launcher how far this process is, from when it has met the others.
-
-    Does nothing where there is no launcher.
-    """
+    """Writes for the launcher, if there is one, how far this process is."""
     directory, process_id = environment.get(STATUS_DIR), environment.get(PROCESS_ID)
     if directory and process_id:
         _write(Path(directory) / f"{process_id}.json", dataclasses.asdict(status))
 
 
 def read_status(directory: Path, process_id: int) -> Status:
-    """Returns what a process last told; a status without a step if it told nothing."""
+    """The last status of a process; one without a step before its first."""
     try:
         return records.read_json(directory / f"{process_id}.json", Status)
     except (OSError, ValueError):
@@ -62,21 +59,17 @@ def read_status(directory: Path, process_id: int) -> Status:
 
 
 def has_joined(directory: Path, process_id: int) -> bool:
-    """Tells whether a process has met the others, and so hears of what becomes of them."""
+    """Whether a process has met the others, and so hears of their end."""
     return (directory / f"{process_id}.json").exists()
 
 
 def tell_killed(directory: Path, process_id: int, how: str) -> None:
-    """Tells the processes that one of them was killed.
-
-    Args:
-      how: The end of a sentence that begins with it.
-    """
+    """Writes for the processes that one was killed; `how` ends a sentence that it begins."""
     _write(directory / _KILLED, [process_id, how])
 
 
 def read_killed(environment: Mapping[str, str] = os.environ) -> tuple[int, str] | None:
-    """Returns the process that the launcher saw killed, and how; None while it saw none."""
+    """The process that the launcher saw killed, and how; None while it saw none."""
     try:
         return records.read_json(Path(environment[STATUS_DIR]) / _KILLED, tuple[int, str])
     except (KeyError, OSError, ValueError):
@@ -84,7 +77,7 @@ def read_killed(environment: Mapping[str, str] = os.environ) -> tuple[int, str] 
 
 
 def resume_command(command: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns the command that resumes a run, with the launcher where there is one."""
+    """The command that resumes a run, with the launcher where there is one."""
     launch = environment.get(LAUNCH_COMMAND)
     if launch and command.startswith("dawnjax "):
         return f"{launch} {command.removeprefix('dawnjax ')}"

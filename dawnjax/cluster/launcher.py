@@ -32,12 +32,9 @@ class Launch:
 
     Attributes:
       command: The command's name and flags, as after `dawnjax`.
-      num_processes: Processes to start.
       devices_per_process: Devices of each, on cpu and gpu.
-      platform: `cpu`, `gpu` or `tpu`.
       stop_seconds: How long the processes may take to end after a signal to the launcher.
       launch_command: The launcher's part of the command line, for the line that says how to resume.
-      program: What runs the command.
       survive_seconds: How long the others may take to end after one has failed, before they are
         killed. Most hear of it within seconds.
       unmet_survive_seconds: The same for one that has not met the others, and so never hears.
@@ -137,13 +134,12 @@ def _wait(
 
 
 def _send(child: _Child, number: int) -> None:
-    """Signals a process and what it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)
 
 
 def _is_stopped(child: _Child) -> bool:
-    """Tells whether a process is held by SIGSTOP, in which it can neither end nor save."""
+    """Whether a process is held by SIGSTOP, in which it can neither end nor save."""
     try:
         # The state is the first field after the name, which may hold blanks and brackets.
         stat = Path(f"/proc/{child.pid}/stat").read_text()

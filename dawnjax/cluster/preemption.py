@@ -4,7 +4,7 @@ A cluster that takes a machine back (SIGTERM) or warns of its time limit (SIGUSR
 presses Ctrl-C (SIGINT) and a connection that is lost (SIGHUP) want the run to save and end.
 With several processes all must stop after the same step, or the others wait in a collective for the
 one that stopped. So the processes agree: each that hears of the wish holds still at its next step
-boundary and says which step it came from, and all go on to the first boundary after the latest.
+boundary and says which step it came from, and all continue to the first boundary after the latest.
 
 Source: the agreement is that of `jax.experimental.multihost_utils.reached_preemption_sync_point`,
 which knows no SIGINT and no process alone, wants a call at each step, and swallows a SIGTERM that
@@ -45,9 +45,6 @@ class Preemption:
     """
 
     def __init__(self, watchdog: Watchdog):
-        """Args:
-        watchdog: This process's watchdog, which knows the others and ends them.
-        """
         self._watchdog = watchdog
         self._store: KeyValueStore | None = watchdog.store
         self._begun_after: int | None = None
@@ -104,11 +101,11 @@ class Preemption:
         return self._wanted == _BUDGET
 
     def is_asked(self) -> bool:
-        """Tells whether this process knows of a request to stop."""
+        """Whether this process knows of a request to stop."""
         return self.holding or bool(self._wanted)
 
     def stops_at(self, step: int) -> bool:
-        """Tells whether all processes stop at this step boundary.
+        """Whether all processes stop at this step boundary.
 
         All processes must have the same boundaries, and must have set their watchdog's `step` to a
         boundary's before they come to it and look whether they are `holding`.
@@ -166,8 +163,8 @@ class Preemption:
             self._held_at = self._watchdog.step
         folder = f"{_FOLDER}/steps"
         store.put(f"{folder}/{store.process_index}", str(self._held_at))
-        while len(told := store.read(folder)) < store.num_processes:
+        while len(steps := store.read(folder)) < store.num_processes:
             if self._closed.wait(_AGREEMENT_POLL_SECONDS * max(1, store.num_processes // 16)):
                 return
-        self._stop_at = max(map(int, told.values())) + 1
+        self._stop_at = max(map(int, steps.values())) + 1
         self._agreed.set()

@@ -31,8 +31,6 @@ class Meeting:
     Attributes:
       source: What said so, for messages.
       coordinator_address: `host:port` of process 0.
-      num_processes: Processes of the run.
-      process_id: This process's number.
       cluster: JAX's name of the cluster to ask; None to let it look.
     """
 
@@ -47,7 +45,7 @@ _AGREEMENT_SECONDS = 86_400.0
 """How long processes wait for each other's word. A dead or stuck one is the watchdog's matter."""
 
 _NEEDED_PACKAGES = {"Kubernetes": "kubernetes", "mpi4py": "mpi4py"}
-"""What JAX needs to ask a cluster, by the cluster or by JAX's name of it."""
+"""Packages that JAX needs to ask a cluster, by the cluster or by JAX's name of it."""
 
 _ALL_FLAGS = (
     "give --processes.coordinator_address, --processes.num_processes and --processes.process_id"
@@ -100,9 +98,6 @@ def leave(exit_status: int) -> int:
       exit_status: What this process is about to end with. After a failure of its own (1, 2) a
         process of several ends in here, since an orderly end would wait for the others, and they
         for it.
-
-    Returns:
-      The exit status.
     """
     global _watchdog
     watchdog, _watchdog = _watchdog, None
@@ -126,9 +121,9 @@ def gather(value: Any) -> list[Any]:
         return [value]
     store.put(f"{folder}/{store.process_index}", json.dumps(value))
     store.wait_for_all(folder, _AGREEMENT_SECONDS)
-    told = store.read(folder)
+    values = store.read(folder)
     return [
-        records.load_json(told[str(index)], _MOST_MARKS) for index in range(store.num_processes)
+        records.load_json(values[str(index)], _MOST_MARKS) for index in range(store.num_processes)
     ]
 
 
@@ -166,9 +161,6 @@ def find_meeting(options: ProcessOptions, environment: Mapping[str, str]) -> Mee
 
     Only what a launcher sets for the processes that it starts counts: a shell on a login node, in a
     batch allocation or in a notebook's container has some of these variables and no companions.
-
-    Raises:
-      ConfigError: The flags are incomplete.
 
     Source: the variables are those of the launchers' manuals: srun(1), "Output environment
     variables"; mpirun(1), "Environment variables"; Kubernetes, "Indexed Job for parallel
@@ -249,7 +241,7 @@ def _may_use_tpu(environment: Mapping[str, str]) -> bool:
 
 
 def _is_cloud_tpu_vm(environment: Mapping[str, str]) -> bool:
-    """Tells whether this machine has TPU chips; its metadata then names the other hosts."""
+    """Whether this machine has TPU chips; its metadata then names the other hosts."""
     if not _may_use_tpu(environment) or importlib.util.find_spec("libtpu") is None:
         return False
     import jax  # noqa: F401  Importing it looks for the chips.

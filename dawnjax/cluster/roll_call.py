@@ -1,4 +1,4 @@
-"""Who is at fault when a run of several hosts cannot go on, from what each host says of itself.
+"""Who is at fault when a run of several hosts is stuck, from each host's word about itself.
 
 Nothing here knows a clock, a thread or a network: `watchdog` brings the words and the time.
 """
@@ -15,13 +15,11 @@ second."""
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What a process says of itself.
+    """A process's word about itself.
 
     Attributes:
-      hostname: Its host.
       beat: Counts what it said; a count that stands still is the sign of a dead process.
       step: Steps handed to the devices; -1 before the first report.
-      phase: What it is doing.
       reports: How often it reported progress; all processes report alike.
       idle_seconds: Time since the last report or step.
       where: The line of code that its main thread stands at, once it is idle for a while.
@@ -45,12 +43,9 @@ class Fault:
 
     Attributes:
       process_index: The host at fault.
-      hostname: Its name.
       what: What it did, as the end of a sentence that begins with the host.
       step: The last step that it was seen at; -1 before its first report.
-      phase: What it was doing.
       is_silent: It says nothing any more, so it will not hear this either.
-      exit_status: What every process ends with.
     """
 
     process_index: int
@@ -62,11 +57,7 @@ class Fault:
     exit_status: int = ExitStatus.FAILED
 
     def line(self, resume_command: str) -> str:
-        """Returns the fault as one line.
-
-        Args:
-          resume_command: The command that goes on with the run; empty where there is none.
-        """
+        """One line, with the command that resumes the run where there is one."""
         at = f"step {self.step} ({self.phase})" if self.step >= 0 else "the start"
         line = f"host {self.process_index} ({self.hostname}) {self.what} at {at}"
         return f"{line}; resume with: {resume_command}" if resume_command else line
@@ -116,7 +107,7 @@ class RollCall:
         return Fault.about(quietest, self._last[quietest], what, is_silent=True)
 
     def fault(self, now: float) -> Fault | None:
-        """Returns who is at fault and why, or None while the run can go on."""
+        """The host at fault and why; None while the run can continue."""
         silent = self.silent(now, self._silence_seconds)
         # A command that reports no progress at all is under no deadline.
         has_deadline = self._deadline_seconds and any(last.reports for last in self._last)

@@ -3,7 +3,7 @@
 Python runs a signal's handler in the main thread alone, between two of its instructions. In a long
 computation no handler runs, and an exception that one raises comes up wherever the main thread is:
 a callback of JAX's garbage collector swallows it. So the handlers here do nothing. The interpreter
-also writes each signal's number to a pipe, at once, and a thread tells it to a listener.
+also writes each signal's number to a pipe, at once, and a thread hands it to a listener.
 
 A program listens before its other imports, which take seconds; so this module imports little.
 """
@@ -30,16 +30,13 @@ _writer = -1
 
 
 def listen(listener: Listener | None) -> Listener | None:
-    """Tells a listener of each signal from now on, in a thread of its own.
+    """Hands each signal to a listener from now on, in a thread of its own.
 
     A SIGHUP that this process was started to ignore, as by `nohup`, stays ignored. Signals that
     whoever started it has blocked are unblocked, and come now.
 
     Args:
       listener: Who hears of the signals; None gives them back to their earlier handlers.
-
-    Returns:
-      Who heard of them before.
 
     Raises:
       ValueError: This is not the main thread, which alone may take signals.
@@ -75,7 +72,7 @@ def listen(listener: Listener | None) -> Listener | None:
 
 @contextlib.contextmanager
 def heard_by(listener: Listener) -> Iterator[None]:
-    """Tells a listener of the signals inside a block; does nothing outside the main thread."""
+    """Hands the signals inside a block to a listener; does nothing outside the main thread."""
     try:
         previous = listen(listener)
     except ValueError:
@@ -142,7 +139,7 @@ def _tell(reader: int) -> None:
         for number in os.read(reader, 16):
             listener = _listener
             if number in NUMBERS and listener is not None:
-                # What one signal brings about must not keep the next from being heard.
+                # A listener that fails must not keep the next signal from being heard.
                 with contextlib.suppress(Exception):
                     listener(signal.Signals(number))
 

@@ -1,4 +1,4 @@
-"""The watchdog: ends this process, with the name of the host at fault, when a run cannot go on.
+"""The watchdog: ends a run that is stuck, with the name of the host at fault.
 
 In a run of several hosts one that is gone or stuck leaves all others waiting in a collective, where
 they neither fail nor learn why. So each process says once a second in the store that it is alive
@@ -41,7 +41,7 @@ EXCHANGE_SECONDS = 1.0
 """How often a process says how far it is. The whole watch takes half a percent of one core."""
 
 _JUDGE_SECONDS = 0.5
-"""How often it is judged whether the run can go on."""
+"""How often the run is judged."""
 
 _FOLDER = "dawnjax/watchdog"
 
@@ -72,8 +72,8 @@ class Watchdog:
 
     Attributes:
       store: Where the processes leave notes; None for one process alone.
-      resume_command: The command that goes on with the run, for the line about its end; empty
-        until it is known.
+      resume_command: The command that resumes the run, for the line about its end; empty until
+        it is known.
       step: Steps handed to the devices; -1 before the first report. The innermost loop writes it
         just before each call, with the steps done once it is made; that too says that this process
         is getting on.
@@ -134,7 +134,6 @@ class Watchdog:
         self._moved_at = time.monotonic()
 
     def start(self) -> None:
-        """Begins to watch."""
         self._tell_launcher()
         loops = [self._judge_loop]
         if self.store is not None:
@@ -178,14 +177,11 @@ class Watchdog:
         self._end(fault, announce=announce, publish=True)
 
     def leave(self, exit_status: int) -> int:
-        """Ends the watch, and this process's part in the run.
+        """Ends the watch, and this process's part in the run; returns the exit status.
 
         A status that all processes come to together (reached, budget spent, diverged, interrupted)
         waits for all of them. A failure of this process alone (1, 2) ends it here, and the others
         with it: they would wait for it in vain.
-
-        Returns:
-          The exit status.
         """
         store = self.store
         if store is not None:
@@ -212,7 +208,7 @@ class Watchdog:
             signal.signal(signal.SIGABRT, signal.SIG_DFL)
         return exit_status
 
-    # What follows runs in the watchdog's own threads, since the main thread may never come back.
+    # The methods below run in the watchdog's own threads: the main thread may never come back.
 
     def _exchange_loop(self) -> None:
         while True:
@@ -228,8 +224,8 @@ class Watchdog:
         self._beat += 1
         progress = self._progress()
         if self.process_index == 0:
-            told = store.read(f"{_FOLDER}/progress")
-            heard = {int(i): records.decode(text, Progress) for i, text in told.items()}
+            words = store.read(f"{_FOLDER}/progress")
+            heard = {int(i): records.decode(text, Progress) for i, text in words.items()}
             self._heard = {0: progress, **heard}
             self._suspect = self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS)
             store.put(f"{_FOLDER}/group/first", _to_text(progress))
@@ -369,7 +365,7 @@ class Watchdog:
 
 
 def is_broken_connection(error: BaseException) -> bool:
-    """Tells whether an error looks like the echo of another host's end."""
+    """Whether an error looks like the echo of another host's end."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
@@ -382,7 +378,7 @@ _SIGNS_OF_A_BROKEN_CONNECTION = re.compile(
     "Gloo|NCCL|RCCL|Connection (closed|reset) by peer|coordination service|CoordinationService|"
     "stopped sending heartbeats"
 )
-"""What the runtimes write; they give no type or code of their own for it."""
+"""Texts of the runtimes, which have no type or code of their own for it."""
 
 _LIBRARIES = sys.stdlib_module_names | {"jax", "jaxlib"}
 
@@ -401,8 +397,8 @@ def _where_main_thread_stands() -> str:
 
 
 def _main_thread_waits_for_another() -> bool:
-    # The kernel alone tells a host that waits in a collective from one that compiles or reads: the
-    # Python line can be the same.
+    # Only the kernel knows a host that waits in a collective from one that compiles or reads: both
+    # can stand at the same Python line.
     thread = threading.main_thread().native_id
     try:
         with open(f"/proc/self/task/{thread}/wchan") as file:
@@ -422,7 +418,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _within(seconds: float, function: Callable[[], object]) -> bool:
-    """Runs a function that may hang or fail; tells whether it came back in time."""
+    """Runs a function that may hang or fail; returns whether it came back in time."""
 
     def run() -> None:
         with contextlib.suppress(Exception):

@@ -59,7 +59,6 @@ def main(argv: list[str]) -> int:
 
 
 def _short(line: str) -> str:
-    """A line as a terminal can show it, cut where a stranger made it long."""
     line = escaped(line)
     return line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + " ..."
 
@@ -139,7 +138,7 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
         faults.append("experiment.json: source.text has not the hash source.sha256; it was changed")
     described = flatten(record["experiment"])
     for name, value in flatten(record["identity_fields"]).items():
-        # What the data are is told by the hash alone.
+        # The hash alone identifies the data.
         if name != "data.fingerprint" and described.get(name, "absent") != value:
             faults.append(
                 f"experiment.json says experiment.{name}={described.get(name, 'absent')!r} and "
@@ -149,10 +148,10 @@ def _record_faults(record: dict[str, Any], events: list[Event]) -> list[str]:
     logged = [flatten(e["experiment"]) for e in events if e["event"] == "experiment"]
     if logged and described not in logged:
         for name in sorted(described.keys() | logged[0].keys()):
-            told, in_log = described.get(name, "absent"), logged[0].get(name, "absent")
-            if told != in_log:
+            recorded, in_log = described.get(name, "absent"), logged[0].get(name, "absent")
+            if recorded != in_log:
                 faults.append(
-                    f"experiment.json says experiment.{name}={told!r}, the log {in_log!r}"
+                    f"experiment.json says experiment.{name}={recorded!r}, the log {in_log!r}"
                 )
     return faults
 

@@ -1,6 +1,7 @@
 """`dawnjax evaluate`: a run's checkpoint on its evaluation split, or on another labelled set."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,10 @@ _OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
-    flags.DEFINE_string(
-        "name",
-        "",
-        "What the other set is called; without it, as its file or folder.",
-        flag_values=flag_values,
-    )
+    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
+    text("name", "", "The name of the other set; without it, that of its file or folder.")
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
     run = run_argument(argv)  # the flags depend on its task
@@ -56,8 +52,8 @@ def main(argv: list[str]) -> int:
     if run is not None:
         task = run.experiment.task
         _refuse_other_flags(argv, run)
-        for name, text in task.other_set_flags.items():
-            flags.DEFINE_string(name, "", text, flag_values=flag_values)
+        for name, help_text in task.other_set_flags.items():
+            text(name, "", help_text)
         changes = FlagTree(type(task), task, argv, "task.", only=task.evaluation_fields)
         changes.define(flag_values)
     paths = command_line.parse("evaluate", flag_values, argv, _USAGE, _DESCRIPTION)
@@ -76,7 +72,6 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse_other_flags(argv: list[str], run: EarlierRun) -> None:
-    """Refuses flags that name another set as another task takes it."""
     takes = run.experiment.task.other_set_flags
     for text in argv:
         name = text.lstrip("-").partition("=")[0]
@@ -106,7 +101,6 @@ def _changed(
 
 
 def _other_set(run: EarlierRun, given: dict[str, str], name: str) -> tuple[str, LabelledSet] | None:
-    """The other set and its name, if one is asked for."""
     if not any(given.values()):
         if name:
             flag = next(iter(given), "data")

@@ -1,5 +1,6 @@
 """`dawnjax export`: runs as an entry of DAWNBench or as an MLPerf result folder."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +25,18 @@ paths, addresses and the environment stay out.
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
-    flags.DEFINE_enum(
-        "format",
-        None,
-        ["dawnbench", "dawnbench_inference", "mlperf"],
-        "The form to write.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string("out", None, "The new folder to write.", flag_values=flag_values)
-    flags.DEFINE_string(
-        "submitter", "", "Who made the results: author or organisation.", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "author_email", "", "dawnbench: the author's address.", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "name", "dawnjax", "dawnbench: what the files' names begin with.", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "hardware",
-        "",
-        "dawnbench: a description of the machine; without it, the devices.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "system", "dawnjax_system", "mlperf: the system's name.", flag_values=flag_values
-    )
-    flags.DEFINE_enum(
-        "status",
-        "research",
-        list(export_mlperf.STATUSES),
-        "mlperf: the system's availability.",
-        flag_values=flag_values,
-    )
+    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
+    choice = functools.partial(flags.DEFINE_enum, flag_values=flag_values)
+    choice("format", None, ["dawnbench", "dawnbench_inference", "mlperf"], "The form to write.")
+    text("out", None, "The new folder to write.")
+    text("submitter", "", "Who made the results: author or organisation.")
+    text("author_email", "", "dawnbench: the author's address.")
+    text("name", "dawnjax", "dawnbench: the beginning of the files' names.")
+    text("hardware", "", "dawnbench: a description of the machine; without it, the devices.")
+    text("system", "dawnjax_system", "mlperf: the system's name.")
+    statuses = list(export_mlperf.STATUSES)
+    choice("status", "research", statuses, "mlperf: the system's availability.")
     paths = command_line.parse("export", flag_values, argv, USAGE, DESCRIPTION)
     given: dict[str, Any] = {name: flag_values[name].value for name in flag_values}
     if not given["format"]:
@@ -75,18 +53,11 @@ def main(argv: list[str]) -> int:
             runs or sources,
             out,
             author=given["submitter"],
-            author_email=given["author_email"],
-            name=given["name"],
-            hardware=given["hardware"],
+            **{name: given[name] for name in ("author_email", "name", "hardware")},
         )
     else:
-        written = export_mlperf.export(
-            runs,
-            out,
-            submitter=given["submitter"],
-            system=given["system"],
-            status=given["status"],
-        )
+        fields = {name: given[name] for name in ("submitter", "system", "status")}
+        written = export_mlperf.export(runs, out, **fields)
     for path in written:
         print(path)
     interrupted = sum(run.result.interruptions > 0 for run in runs)

@@ -1,5 +1,6 @@
 """`dawnjax infer`: latency and cost of a run's model, one example at a time."""
 
+import functools
 from pathlib import Path
 
 from absl import flags
@@ -23,19 +24,11 @@ _OPTIONS = ("checkpoint", "compile_cache_dir", "price_per_hour_usd")
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
-    flags.DEFINE_integer(
-        "examples",
-        1000,
-        "Examples that count; beyond the split's they come again.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "warm_up", 20, "Examples before them.", lower_bound=0, flag_values=flag_values
-    )
+    number = functools.partial(flags.DEFINE_integer, flag_values=flag_values)
+    number("examples", 1000, "Examples that count; beyond the split's they come again.", 1)
+    number("warm_up", 20, "Examples before them.", 0)
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
     paths = command_line.parse("infer", flag_values, argv, _USAGE, _DESCRIPTION)

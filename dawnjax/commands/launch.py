@@ -13,7 +13,6 @@ from dawnjax.errors import ConfigError
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     values = flags.FlagValues()
     count = functools.partial(flags.DEFINE_integer, lower_bound=1, flag_values=values)
     count("processes", 2, "Processes to start.")

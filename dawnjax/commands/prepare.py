@@ -3,6 +3,7 @@
 What a dataset is prepared from, and its own flags, stand in its `Preparation`.
 """
 
+import functools
 import pathlib
 import sys
 import traceback
@@ -51,14 +52,13 @@ WITHOUT_PREPARATION = {
 }
 
 DESCRIPTION = """
-Converts a dataset into plain arrays with checksums, which runs map into memory. The source is told
-by its content. Nothing of an archive is unpacked to disk. Done again with the same content, it
-changes nothing.
+Converts a dataset into plain arrays with checksums, which runs map into memory. The source is
+recognized by its content. Nothing of an archive is unpacked to disk. Done again with the same
+content, it changes nothing.
 """
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     preparation = PREPARATIONS.get(_dataset_in(argv))
     shown = [preparation] if preparation else list(PREPARATIONS.values())
     flag_values = _flags(preparation, is_help="--help" in argv or "-h" in argv)
@@ -97,7 +97,6 @@ def main(argv: list[str]) -> int:
 
 
 def _dataset_in(argv: list[str]) -> str:
-    """The dataset that a command line names, read before its flags are known."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string("dataset", "", "", flag_values=flag_values)
     flag_values.set_gnu_getopt(True)
@@ -111,25 +110,13 @@ def _dataset_in(argv: list[str]) -> str:
 def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValues:
     """The common flags and the dataset's; those of others too where they are to be refused."""
     flag_values = flags.FlagValues()
-    flags.DEFINE_string(
-        "dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "from", None, "The archive, folder or .npz to convert.", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "out",
-        None,
-        "Directory to write to; without it, where the dataset is looked for: "
-        "$DAWNJAX_DATA/DATASET, or ./data/DATASET.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool(
-        "overwrite",
-        False,
-        "Replace other content in the directory, or write beside other files.",
-        flag_values=flag_values,
-    )
+    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
+    text("dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.")
+    text("from", None, "The archive, folder or .npz to convert.")
+    folders = "$DAWNJAX_DATA/DATASET, or ./data/DATASET"
+    text("out", None, f"Directory to write to; without it, where the dataset is found: {folders}.")
+    overwrite = "Replace other content in the directory, or write beside other files."
+    flags.DEFINE_bool("overwrite", False, overwrite, flag_values=flag_values)
     others = [] if is_help else PREPARATIONS.values()
     for item in [*([preparation] if preparation else []), *others]:
         for flag in item.flags:
@@ -140,7 +127,6 @@ def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValue
 
 
 def _unknown(name: str | None) -> ConfigError:
-    """The error for a dataset that is not prepared here."""
     known = f"known: {', '.join(PREPARATIONS)}"
     if not name:
         return ConfigError(f"--dataset is missing; {known}")

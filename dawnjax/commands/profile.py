@@ -1,5 +1,6 @@
 """`dawnjax profile`: where the time of a step goes, of a run that was, or of a few fresh steps."""
 
+import functools
 from pathlib import Path
 
 from absl import flags
@@ -23,27 +24,18 @@ and SVG are written next to each profile. --experiment=NAME --help lists its fla
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     figure_flags = [
         text for text in argv if text.lstrip("-").partition("=")[0] in ("figures", "nofigures")
     ]
     rest = [text for text in argv if text not in figure_flags]
     flag_values = flags.FlagValues()
-    flags.DEFINE_boolean(
-        "figures", True, "Write SVG figures next to each profile.", flag_values=flag_values
+    text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
+    figures_help = "Write SVG figures next to each profile."
+    flags.DEFINE_boolean("figures", True, figures_help, flag_values=flag_values)
+    text(
+        "window", "", "The window to show, such as steps_20_24; empty takes the last or after_run."
     )
-    flags.DEFINE_string(
-        "window",
-        "",
-        "The window to show, such as steps_20_24; empty takes the last, after_run if there is one.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string(
-        "perfetto",
-        "",
-        "Write one timeline of all hosts, their clocks aligned, to this file (.json.gz).",
-        flag_values=flag_values,
-    )
+    text("perfetto", "", "A file (.json.gz) for one timeline of all hosts, their clocks aligned.")
     if any(text.lstrip("-").partition("=")[0] == "experiment" for text in rest):
         command_line.parse("profile", flag_values, figure_flags, _USAGE, _DESCRIPTION)
         return _fresh(rest, bool(flag_values["figures"].value))
@@ -74,9 +66,6 @@ def show(run_dir: Path, with_figures: bool, window: str = "") -> int:
 
     Args:
       window: Name of the window; empty takes the last.
-
-    Raises:
-      ConfigError: There is none, or none of that name.
     """
     window, windows = _chosen(run_dir, window)
     profiles = [host_profile.read_profile(folder) for folder in windows[window]]
@@ -124,10 +113,6 @@ def write_timeline(run_dir: Path, window: str, file: str) -> int:
 
     Args:
       window: Name of the window; empty takes the last.
-
-    Raises:
-      ConfigError: There is no such window.
-      RunError: A trace is missing or damaged, or the file cannot be written.
     """
     from dawnjax.profile import timeline
 
@@ -148,7 +133,6 @@ def write_timeline(run_dir: Path, window: str, file: str) -> int:
 
 
 def _window_line(window: str, profile: host_profile.HostProfile, others: list[str]) -> str:
-    """Says which window is shown, and which are not."""
     first, last = profile.capture["steps"]
     where = "inside the run" if profile.capture["in_run"] else "none of the run's"
     line = f"window {window}: steps {first + 1} to {last}, {where}"

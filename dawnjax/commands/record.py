@@ -1,5 +1,6 @@
 """`dawnjax record`: whole runs as one program each, seed after seed; their time is no TTA."""
 
+import functools
 from pathlib import Path
 from typing import cast
 
@@ -21,18 +22,12 @@ fixed length is comparable with the CIFAR-10 speed records; it is not a time to 
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     argv = with_experiment_flag(argv)
     record_flags = flags.FlagValues()
-    flags.DEFINE_integer(
-        "trials", 1, "Seeds to run, from --seed on.", lower_bound=1, flag_values=record_flags
-    )
-    flags.DEFINE_string(
-        "out",
-        "",
-        "The file to write; record_EXPERIMENT.json if not given.",
-        flag_values=record_flags,
-    )
+    number = functools.partial(flags.DEFINE_integer, flag_values=record_flags)
+    number("trials", 1, "Seeds to run, from --seed on.", 1)
+    out_help = "The file to write; record_EXPERIMENT.json if not given."
+    flags.DEFINE_string("out", "", out_help, flag_values=record_flags)
     request, positional = parse_request(
         "record", argv, only=_OPTIONS, more=record_flags, description=_DESCRIPTION
     )

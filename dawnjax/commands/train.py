@@ -7,7 +7,6 @@ from dawnjax.runs.clock import RunClock
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
     clock = RunClock()
     argv = with_experiment_flag(argv)
     request, positional = parse_request("train", argv)

@@ -1,1 +1,1 @@
-"""What a command line asks for: experiments and run options as typed fields, a flag each."""
+"""The request of a command line: experiments and run options as typed fields, a flag each."""

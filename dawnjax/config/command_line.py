@@ -73,7 +73,7 @@ _NAMES_ELSEWHERE = {
     "max_steps": ("train_steps", "num_steps"),
     "experiment": ("config", "recipe"),
 }
-"""What other trainers call some flags; their spelling is too far from ours to be found by it."""
+"""Other trainers' names of some flags, too far from ours to be found by their spelling."""
 
 
 def _closest_flag(name: str, flag_names: list[str]) -> str | None:

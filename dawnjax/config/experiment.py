@@ -1,4 +1,4 @@
-"""What an experiment is: frozen, typed, validated before anything is compiled.
+"""The definition of an experiment: frozen, typed, validated before anything is compiled.
 
 `Experiment` holds the mathematics, the data, the evaluation and the target: all that decides what
 a run computes. `run_options.RunOptions` holds how this machine does it: mesh, intervals, deadlines.
@@ -110,7 +110,7 @@ _NEED_LENGTH = (WarmupCosine, WarmupLinear, Polynomial, OneCycle)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What trials of an experiment gave somewhere: shown by `dawnjax list`, no part of identity.
+    """Results of an experiment's trials somewhere: shown by `dawnjax list`, no part of identity.
 
     A recipe that is made from another, by flags or in a file, does not keep the other's.
 
@@ -284,7 +284,7 @@ class Experiment:
         fields = to_json(self)
         for name in ("name", "observations", "target_note", "mlperf_benchmark"):
             del fields[name]
-        # What the data is, not where it lies.
+        # The data count, and not the place where they lie.
         for name in ("data_dir", "word_vectors"):
             fields["data"].pop(name, None)
         del fields["initialize_from"]

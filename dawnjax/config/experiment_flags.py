@@ -32,7 +32,7 @@ from dawnjax.text import without_secrets
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command line asks for.
+    """The experiment that a command line asks for, and how to run it.
 
     Attributes:
       experiment: The experiment with its overrides.

@@ -52,7 +52,8 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
             f"{name}: name={experiment.name!r} must be up to 80 letters, digits, '_', '.' and '-', "
             "and begin with a letter or digit: it names run directories"
         )
-    # A file may make its experiment from a built-in one, and what was said of that one with it.
+    # `dataclasses.replace` on a built-in experiment copies its observations too; drop them if the
+    # recipe changed.
     return with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
 
 
@@ -125,9 +126,9 @@ def is_file(name: str) -> bool:
 
 
 def with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Experiment:
-    """Drops from a changed experiment what was said of the one it was made from.
+    """Drops from a changed experiment the claims about the one that it was made from.
 
-    Observations were made with one recipe; how a target was chosen is said of it and of its data.
+    Observations hold for one recipe; the reason for a target holds for it and its data.
     """
 
     def targets(one: Experiment) -> Any:

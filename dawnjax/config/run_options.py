@@ -46,7 +46,7 @@ class CheckpointOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
-    """What is seen of where the time goes.
+    """Which profiles are taken, and how long they are.
 
     Attributes:
       after_run: Take a profile when the run has ended: outside the time to accuracy, as its own

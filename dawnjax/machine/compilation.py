@@ -39,7 +39,8 @@ def configure(cache_dir: str) -> None:
     """
     global _directory
     _directory = None
-    # JAX decides at its first program, and would hold to that for later commands of a process.
+    # JAX reads this setting once, at the first compilation; set it before, or later commands in
+    # this process keep the old value.
     compilation_cache.reset_cache()
     jax.config.update("jax_enable_compilation_cache", cache_dir != "none")
     if cache_dir == "none":
@@ -75,7 +76,7 @@ _waits_for_first = False
 
 
 def share_between_processes() -> None:
-    """Sees to it that the processes of a run find compiled programs together, or none does.
+    """Lets all processes of a run find compiled programs, or none of them.
 
     Of several processes only process 0 keeps what it compiled (JAX's rule). Where the others do not
     see its cache, or would not find their programs in it (CPUs of several machines), all do
@@ -192,7 +193,7 @@ _watching: list[CacheUse] = []
 
 @contextmanager
 def watch_cache() -> Iterator[CacheUse]:
-    """Tells of the program that a block compiles whether it came from the cache."""
+    """Finds out whether the program that a block compiles came from the cache."""
     if not _listens:
         jax.monitoring.register_event_listener(_note)
         _listens.append(True)

@@ -1,4 +1,4 @@
-"""What a driver counts of its devices: energy, power, activity, temperature; where there is one.
+"""Counters of a driver for its devices: energy, power, activity; where there is one.
 
 NVIDIA's library (`nvidia-ml-py`, the extra `nvml`) and libtpu's monitoring are optional. Without
 them, or without permission, there are no counters and the reason is said.
@@ -44,7 +44,6 @@ class DeviceCounters:
         return self._tpu_rows() if self._tpu is not None else []
 
     def close(self) -> None:
-        """Shuts the driver's library down."""
         if self._nvml is not None:
             with contextlib.suppress(Exception):
                 self._nvml.nvmlShutdown()
@@ -58,7 +57,7 @@ class DeviceCounters:
             self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
         except ImportError:
             self.reason = "nvidia-ml-py is not installed (the extra `nvml` has it)"
-        except Exception as error:  # whatever the driver has against it, the run goes on
+        except Exception as error:  # whatever the driver has against it, the run continues
             self.reason = f"NVIDIA's driver gives no counters: {_first_line(error)}"
         else:
             self._nvml, self.source = nvml, "nvml"
@@ -98,7 +97,7 @@ class DeviceCounters:
 
 
 def energy_joules(first: list[dict[str, Any]], last: list[dict[str, Any]]) -> float | None:
-    """Energy of all devices between two readings; None where a device does not tell."""
+    """Energy of all devices between two readings; None where a device counts none."""
     pairs = list(zip(first, last, strict=False))
     if not pairs or any("energy_joules" not in row for pair in pairs for row in pair):
         return None

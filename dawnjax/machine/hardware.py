@@ -34,15 +34,12 @@ class Device:
     """One JAX device.
 
     Attributes:
-      name: The product.
       platform: `tpu` or `gpu`.
       peak_flops_per_second: Peak of dense matrix products, by dtype: `bfloat16`, `float16`,
         `tensorfloat32`, `float32`, `float8`, `int8`. A dtype that is absent is not published.
       memory_bytes_per_second: Peak bandwidth of the device's memory.
-      memory_bytes: Size of the device's memory.
       link_bytes_per_second: Bandwidth to other devices, both directions together: inter-chip
         interconnect or NVLink; PCI Express where there is no other.
-      source: The data sheet.
       cores_per_device: Units that run kernels side by side: streaming multiprocessors of a GPU,
         tensor cores of a TPU; 0 where it does not matter.
       unchecked: Which figures were not compared with a copy of their source: `memory`, `link`, or
@@ -72,7 +69,6 @@ class Device:
 
 @functools.cache
 def _devices() -> tuple[tuple[re.Pattern[str], Device], ...]:
-    """Reads the table: the pattern of each row's device kind, and its device."""
     devices = []
     for _, row in data_tables.rows(
         data_tables.FOLDER / "hardware.csv", ("device", "platform", "pattern", "source")
@@ -114,11 +110,7 @@ def find_device(device_kind: str) -> tuple[Device | None, str]:
 
 
 def find_product(name: str) -> Device:
-    """The device of a row of the table.
-
-    Raises:
-      KeyError: No row has this name.
-    """
+    """The device of a row of the table."""
     return {device.name: device for _, device in _devices()}[name]
 
 

@@ -1,7 +1,7 @@
-"""What a run uses of its host: CPU, memory, network and device memory, sampled once a second.
+"""Use of the host by a run: CPU, memory, network and device memory, sampled once a second.
 
-A sample is also the heartbeat of the event log: between two of them at most a second passes, so a
-log that ends abruptly tells to within a second when its process did.
+A sample is also the heartbeat of the event log: at most a second passes between two of them, so a
+log that ends abruptly shows to within a second when its process ended.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ class HostSampler:
         self._begun = time.perf_counter(), self.sample()
 
     def used(self) -> dict[str, Any]:
-        """What was used since `begin`, as `summary` returns it, and `seconds`, the time since."""
+        """The use since `begin`, as `summary` returns it, and `seconds`, the time since."""
         started, first = self._begun
         last, seconds = self.sample(), time.perf_counter() - started
         return {"seconds": round(seconds, 6), **self.summary(first, last, seconds)}

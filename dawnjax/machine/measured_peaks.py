@@ -1,8 +1,7 @@
-"""What a device really reaches: matrix products and copies, measured once and kept.
+"""Measured peaks of a device: a large matrix product and a large copy, kept once measured.
 
-A data sheet says what a device could do; this says what a large matrix product and a large copy
-reach through the same compiler. It is the only peak of a CPU, whose simulated devices all share
-one machine: their peak is that of the machine.
+A data sheet says what a device could do; these figures say what the same compiler reaches. They
+are the only peak of a CPU, whose simulated devices all share one machine and its peak.
 """
 
 import contextlib
@@ -34,14 +33,13 @@ _METHOD = "copy in place"
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredPeaks:
-    """What was measured, and whether it can be trusted.
+    """Measured peaks, and whether they can be trusted.
 
     Attributes:
       key: Device kind, processor, cores, JAX's version and dtype: what it holds for.
       flops_per_second: The best large matrix product, in the dtype.
       bytes_per_second: The best large copy in place, reads and writes together.
       spread: How much longer the median repetition took than the best, as a fraction.
-      measured_unix_seconds: When.
     """
 
     key: str
@@ -56,7 +54,6 @@ class MeasuredPeaks:
         return self.spread <= STEADY_SPREAD
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
         return dataclasses.asdict(self)
 
 

@@ -27,7 +27,7 @@ def all_devices() -> list[Any]:
     """Finds the devices of all processes.
 
     Raises:
-      RunError: JAX finds none of the platform that it was told to use.
+      RunError: JAX finds no device of the platform that it was set to use.
     """
     try:
         return jax.devices()

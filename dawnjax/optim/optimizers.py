@@ -31,8 +31,8 @@ from dawnjax.optim.update_rules import (
 )
 
 
-class Plan(Protocol):
-    """What of an experiment decides its updates."""
+class ExperimentLike(Protocol):
+    """The fields of an experiment that decide its updates: config imports this room."""
 
     @property
     def optimizer(self) -> Any: ...
@@ -51,7 +51,7 @@ class Plan(Protocol):
     def num_steps(self, spec: Any) -> int: ...
 
 
-def relative_schedule(experiment: Plan, spec: AnySpec) -> optax.Schedule:
+def relative_schedule(experiment: ExperimentLike, spec: AnySpec) -> optax.Schedule:
     """The learning rate as a fraction of its peak, from the count of steps already done."""
     config = experiment.schedule
     steps_per_epoch = experiment.steps_per_epoch(spec)
@@ -81,7 +81,8 @@ def relative_schedule(experiment: Plan, spec: AnySpec) -> optax.Schedule:
             decay = _piecewise_step(config, warmup_steps, steps_per_epoch)
         case InverseSquareRoot():
             steps = max(1, warmup_steps)
-            # `join_schedules` asks for the steps before it too, and does not use the answer.
+            # `join_schedules` also evaluates this schedule at earlier steps and discards the
+            # result; clamp so that it stays finite.
             decay = lambda count: (steps / (steps + jnp.maximum(count, 0))) ** 0.5  # noqa: E731
         case _:  # a schedule of an experiment's own file
             decay = config.build(num_steps=rest, steps_per_epoch=steps_per_epoch)
@@ -95,7 +96,8 @@ def _exponential(config: Exponential, warmup_steps: int, steps_per_epoch: float)
     def decay(count: Any) -> Any:
         intervals = (count + warmup_steps) / (config.every_epochs * steps_per_epoch)
         if config.is_staircase:
-            # Without the offset a quotient a rounding below a whole number counts one less.
+            # The offset guards against floor(n - epsilon) = n - 1 when the quotient is rounded just
+            # below an integer.
             intervals = jnp.floor(intervals + 1e-5)
         return jnp.maximum(jnp.power(config.rate, intervals), config.final_fraction)
 
@@ -141,7 +143,7 @@ def _half_cosine(start: float, end: float, num_steps: int) -> optax.Schedule:
     return schedule
 
 
-def peak_learning_rate(experiment: Plan) -> float:
+def peak_learning_rate(experiment: ExperimentLike) -> float:
     """The schedule's peak rate at the experiment's batch size."""
     config = experiment.optimizer
     reference = getattr(config, "reference_batch_size", 0)
@@ -151,7 +153,9 @@ def peak_learning_rate(experiment: Plan) -> float:
     return config.base_learning_rate
 
 
-def learning_rate(experiment: Plan, spec: AnySpec, step_shift: float = 0.0) -> optax.Schedule:
+def learning_rate(
+    experiment: ExperimentLike, spec: AnySpec, step_shift: float = 0.0
+) -> optax.Schedule:
     """The learning rate of a stage, from the count of the run's steps already done.
 
     Args:
@@ -162,7 +166,7 @@ def learning_rate(experiment: Plan, spec: AnySpec, step_shift: float = 0.0) -> o
 
 
 def make_optimizer(
-    experiment: Plan, spec: AnySpec, step_shift: float = 0.0, mesh: Mesh | None = None
+    experiment: ExperimentLike, spec: AnySpec, step_shift: float = 0.0, mesh: Mesh | None = None
 ) -> optax.GradientTransformation:
     """The transformation from gradients to parameter updates.
 
@@ -234,8 +238,8 @@ def make_optimizer(
             return config.build(rate)
 
 
-def whitening_learns(experiment: Plan, spec: AnySpec, step: jax.Array) -> jax.Array:
-    """Says whether the step after `step` earlier ones may change a `whitening` layer's bias: bool.
+def whitening_learns(experiment: ExperimentLike, spec: AnySpec, step: jax.Array) -> jax.Array:
+    """Whether the step after `step` earlier ones may change a `whitening` layer's bias: bool.
 
     In float16 a step may be left out, which the optimizer does not count: there it always may.
     """

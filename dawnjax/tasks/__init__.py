@@ -1,1 +1,1 @@
-"""What is learnt, and how that is scored: one file a task."""
+"""Tasks: the loss that is trained and the metrics that score it, one file each."""

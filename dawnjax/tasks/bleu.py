@@ -31,9 +31,6 @@ def corpus_bleu(
     Args:
       scoring: Case and tokenizer; smoothing is exponential.
 
-    Raises:
-      ConfigError: sacreBLEU is not installed.
-
     Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores" (arXiv 1804.08771). The
     defaults are sacreBLEU's own.
     """
@@ -43,11 +40,7 @@ def corpus_bleu(
 
 
 def require_sacrebleu() -> None:
-    """Loads sacreBLEU, so that a run without it ends before it has trained.
-
-    Raises:
-      ConfigError: It is not installed.
-    """
+    """Loads sacreBLEU, so that a run without it ends before it has trained."""
     _sacrebleu()
 
 

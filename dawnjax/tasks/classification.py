@@ -1,4 +1,4 @@
-"""Image classification: the loss that is trained, the counts that an evaluation sums."""
+"""Image classification: the loss of training, and the counts of an evaluation."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from dawnjax.tasks.task import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageStages:
-    """What changes about the images at each of an experiment's `stages.boundary_epochs`.
+    """Changes of the images at each of an experiment's `stages.boundary_epochs`.
 
     Attributes:
       crop_pixels: `augmentation.crop_pixels` from each boundary on; empty if it stays.
@@ -72,7 +72,6 @@ class Classification(Task):
     test_time_augmentation: Views = "none"
 
     def validate(self, model: Any, spec: Any) -> None:
-        """Refuses fields that do not fit the images."""
         del model
         config, side = self.augmentation, min(spec.image_shape[:2])
         is_resized, crop = config.center_fraction > 0, "task.augmentation.crop_pixels"
@@ -103,7 +102,6 @@ class Classification(Task):
             )
 
     def in_stage(self, index: int) -> "Classification":
-        """The task with the images of one stage."""
         values = {
             name: values[index - 1]
             for name, values in vars(self.stages).items()
@@ -113,7 +111,6 @@ class Classification(Task):
         return dataclasses.replace(self, augmentation=augmentation, stages=ImageStages())
 
     def stage_values(self) -> dict[str, Any]:
-        """The size and least area of the images' crops."""
         return {name: getattr(self.augmentation, name) for name in vars(self.stages)}
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
@@ -122,7 +119,6 @@ class Classification(Task):
         return {"image_shape": shape, "num_classes": spec.num_classes}
 
     def initialize_from_data(self, params: Any, examples: Arrays, setting: Setting) -> Any:
-        """The parameters with those set that look at normalized training images."""
         return setting.model.initialize_from_data(params, self._normalized(examples, setting))
 
     def loss(
@@ -207,7 +203,6 @@ class Classification(Task):
     def quality(
         self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, Any]:
-        """Accuracies of answered classes."""
         hits = np.concatenate(answers) == examples["label"][:, None]
         accuracies = {"top_1_accuracy": float(hits[:, 0].mean())}
         if setting.spec.num_classes > 5:

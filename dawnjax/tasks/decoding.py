@@ -16,7 +16,7 @@ PAD = 0
 
 
 class DecodingCache(Protocol):
-    """What a model keeps between positions.
+    """A model's state between positions.
 
     A cache may have `coverage()` too: float32 [batch, beams], 0 or less, the sum over source tokens
     of the logarithm of their attention weights so far, each sum at most 1.
@@ -161,7 +161,7 @@ def beam_search(
         logits, new_cache = decode_next(beams.cache, inputs, position)
         vocabulary = logits.shape[-1]
         totals = _log_probabilities(logits) + beams.log_probabilities[:, :, None]
-        # Twice as many: if all of the first half end, the other half go on.
+        # Twice as many: if all of the first half end, the other half continue.
         count = min(2 * num_beams, num_beams * vocabulary)
         candidates, flat = jax.lax.top_k(totals.reshape(batch, -1), count)
         origin, token = flat // vocabulary, (flat % vocabulary).astype(jnp.int32)

@@ -26,7 +26,7 @@ BITS_PER_BYTE = Metric(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowStages:
-    """What a stage of a run changes.
+    """Changes at the stages of a run.
 
     Attributes:
       window: `window` from each boundary on; empty if it stays.
@@ -74,13 +74,11 @@ class LanguageModelling(Task):
             )
 
     def in_stage(self, index: int) -> "LanguageModelling":
-        """The task with the window of one stage."""
         windows = self.stages.window
         window = windows[index - 1] if index and windows else self.window
         return dataclasses.replace(self, window=window, stages=WindowStages())
 
     def stage_values(self) -> dict[str, Any]:
-        """The window."""
         return {"window": self.window}
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
@@ -112,14 +110,13 @@ class LanguageModelling(Task):
         }
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """The totals with a batch added."""
         tokens = batch["tokens"].astype(jnp.int32)
         counts = jnp.where(batch["mask"], batch["num_targets"], 0)[:, None]
         is_real = jnp.arange(tokens.shape[1] - 1) < counts
         losses = self._losses(module, tokens, setting)
         sums = jnp.where(is_real, losses, 0.0).sum(axis=1)
         num_bytes = jnp.asarray(setting.spec.bytes_of_token or [0], jnp.int32)[tokens[:, 1:]]
-        # Padding goes to a place out of range: nowhere.
+        # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
         place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
         return {
             "loss": totals["loss"].at[place].set(sums, mode="drop"),
@@ -147,7 +144,6 @@ class LanguageModelling(Task):
     def quality(
         self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, Any]:
-        """The mean loss over the rows' tokens."""
         del setting
         counts = examples["num_targets"].astype(np.float64)
         return {"loss": float((np.concatenate(answers) * counts).sum() / counts.sum())}

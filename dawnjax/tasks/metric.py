@@ -1,4 +1,4 @@
-"""What an evaluation measures, declared once.
+"""Declarations of the quantities that an evaluation measures.
 
 Targets, screen, results, reports and exports read the declaration. Nothing here imports JAX.
 """
@@ -38,11 +38,7 @@ class Metric:
     decimals: int = 4
 
     def __post_init__(self) -> None:
-        """Refuses fields of another kind: a declaration may come from a file or a log.
-
-        Raises:
-          TypeError: Names the field and its value.
-        """
+        """Refuses fields of another kind: a declaration may come from a file or a log."""
         text, number = "a text is needed, of printable letters", "a number is needed"
         is_text = {name: _is_text(getattr(self, name)) for name in ("name", "title", "unit")}
         checks = {
@@ -98,11 +94,7 @@ def _is_number(value: Any) -> bool:
 
 
 def metric_from_json(fields: dict[str, Any]) -> Metric:
-    """The metric that `Metric.to_json` described.
-
-    Raises:
-      TypeError: A field is unknown, missing or of another kind.
-    """
+    """The metric that `Metric.to_json` described."""
     if not isinstance(fields, dict):
         raise TypeError(f"a metric is declared by an object, not by a {type(fields).__name__}")
     bounds: dict[str, Any] = {"least": -math.inf, "most": math.inf}

@@ -57,7 +57,6 @@ class Recommendation(Task):
     num_negatives: Annotated[int, Limit(lambda value: 1 <= value <= 1000, "lie in 1 to 1000")] = 4
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
-        """The numbers of users and items."""
         return {"num_users": spec.num_users, "num_items": spec.num_items}
 
     def loss(
@@ -89,7 +88,6 @@ class Recommendation(Task):
     def quality(
         self, answers: list[Any], examples: Mapping[str, np.ndarray], setting: Setting
     ) -> dict[str, Any]:
-        """The metrics of the scores."""
         del setting
         ranks = ranks_of_first(np.concatenate(answers), examples["items"])
         return {name: float(values.mean()) for name, values in measures(ranks).items()}

@@ -97,7 +97,7 @@ class SpanAnswering(Task):
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
         """The totals with a batch added: each question's span at its place in the split."""
-        # Padding goes to a place out of range: nowhere.
+        # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
         place = jnp.where(batch["mask"], batch["index"], setting.spec.num_eval_examples)
         spans = self.answer(module, batch, setting)
         return {"spans": totals["spans"].at[place].set(spans, mode="drop")}

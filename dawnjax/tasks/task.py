@@ -1,4 +1,4 @@
-"""What a task defines for a run: the loss it trains, the totals it evaluates, and its metrics.
+"""The definition of a task: the loss it trains, the totals it evaluates, and its metrics.
 
 A task is a frozen dataclass that an experiment names, like its optimizer. The loop, the step and
 the evaluation call it and know no task by name. `docs/extending.md` shows one from a file of a
@@ -34,7 +34,7 @@ INITIALIZATION, AUGMENTATION, EXAMPLE, MODEL = range(4)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a task works on; it stays the same in a stage of a run.
+    """The model and data that a task works on; they stay the same in a stage of a run.
 
     Attributes:
       model: The model's config.
@@ -254,15 +254,14 @@ class Task(abc.ABC):
           name: The target's field, such as `targets.0`.
           target: Its `metric`, `value` and `direction`.
           spec: The dataset's shapes and counts.
-
-        Raises:
-          ConfigError: Says why.
         """
         del name, target, spec
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
-        """What the model's `build` is given by name, besides `rngs` and, if it takes it,
-        `execution`: the whole `spec`, unless a task says more narrowly what it needs."""
+        """Arguments of the model's `build`, besides `rngs` and, if it takes it, `execution`.
+
+        It is the whole `spec`, unless a task says more narrowly what it needs.
+        """
         return {"spec": spec}
 
     def initialize_from_data(self, params: Any, examples: Arrays, setting: Setting) -> Any:
@@ -276,11 +275,11 @@ class Task(abc.ABC):
         return self
 
     def stage_values(self) -> dict[str, Any]:
-        """What can differ from stage to stage, for the result's rows."""
+        """Fields that can differ from stage to stage, for the result's rows."""
         return {}
 
     def parts_of_examples(self, spec: Any) -> dict[str, float]:
-        """What an example holds several of, such as sentence pairs: names and mean counts."""
+        """Mean counts of the parts of an example, such as sentence pairs, by name."""
         del spec
         return {}
 
@@ -311,11 +310,7 @@ class Task(abc.ABC):
         return TRAINING_FACTOR * product_flops(jaxpr) / rows
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Any:
-        """The model's answers to the arrays named by `inputs`, for `dawnjax infer`.
-
-        Raises:
-          ConfigError: The task has none.
-        """
+        """The model's answers to the arrays named by `inputs`, for `dawnjax infer`."""
         del module, inputs, setting
         raise ConfigError(f"task={self.TAG} defines no answer(), so nothing can infer; {GUIDE}")
 

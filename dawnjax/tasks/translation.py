@@ -1,4 +1,4 @@
-"""Translation: the loss that is trained, and evaluation by BLEU of what the model writes.
+"""Translation: the loss of training, and evaluation by BLEU of the model's translations.
 
 Training rows hold several sentence pairs; the loss is the mean over all target tokens of the global
 batch, so it is the same on any number of devices. In an evaluation every device translates its own
@@ -60,7 +60,7 @@ class Decoding:
 
 
 class _TestSet(NamedTuple):
-    """What the metrics ask of a set that is not the run's own."""
+    """The vocabulary and references of a set that is not the run's own."""
 
     words: Any
     sentences: tuple[str, ...]
@@ -124,11 +124,9 @@ class Translation(Task):
             )
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:
-        """The size of the joint vocabulary."""
         return {"vocabulary_size": spec.vocabulary_size}
 
     def parts_of_examples(self, spec: Any) -> dict[str, float]:
-        """Sentence pairs in a packed row."""
         return {"sentence pairs": spec.num_train_pairs / spec.num_train_examples}
 
     def loss(
@@ -177,7 +175,7 @@ class Translation(Task):
             check_vma=False,
         )
         translations = translate(arrays, source)
-        # Padding goes to a place out of range: nowhere.
+        # Scatter padding to an out-of-range index, so that `mode='drop'` discards it.
         place = jnp.where(mask, batch["index"], setting.spec.num_eval_examples)
         return {
             "target_tokens": totals["target_tokens"] + real.sum(dtype=jnp.int32),

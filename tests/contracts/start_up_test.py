@@ -183,9 +183,7 @@ def test_wrong_flags_are_refused_in_one_line(flag, said, capsys):
     assert line.startswith(f"dawnjax train: {said}") and line.count("\n") == 1
 
 
-def test_wrong_fields_are_refused_before_jax_is_loaded():
+def test_a_wrong_experiment_is_refused_before_jax_is_loaded():
     script = "from dawnjax.__main__ import main\n"
-    for flag in ("num_epochs=-1", "num_epoch=3", "checkpoint.keep=0", "seed=-1"):
-        script += f"assert main(['train', '--experiment=digits', '--{flag}']) == 2\n"
     loaded = loaded_by(f"{script}assert main(['train', '--experiment=digit']) == 2")
     assert "dawnjax" in loaded and not loaded & set(SLOW)
