@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from quick_compilation import QUICK, flags_with
 
 from dawnjax.cluster import processes
 from dawnjax.cluster.options import ProcessOptions
@@ -41,7 +42,7 @@ class Group:
         address = f"127.0.0.1:{self.port}"
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
+            "XLA_FLAGS": flags_with(QUICK, "", 1),
             "JAX_COORDINATOR_BIND_ADDRESS": address,
         }
         for process_id in range(max(1, num_processes)) if only is None else [only]:

@@ -283,6 +283,7 @@ TORCH_FORWARD: dict[str, Callable] = {
 }
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients_are_those_of_pytorch_in_float64(name):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -310,6 +311,7 @@ def test_values_and_gradients_are_those_of_pytorch_in_float64(name):
     compare_gradients(gradients, pytorch_models.gradients(twin))
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize("stride", [1, 2])
 def test_cells_of_amoebanet_are_those_of_pytorch_in_float64(stride):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -360,6 +362,7 @@ def test_cells_of_amoebanet_are_those_of_pytorch_in_float64(stride):
     compare_gradients(gradients[0], pytorch_models.gradients(twin))
 
 
+@pytest.mark.parity
 def test_amoebanet_is_that_of_pytorch_in_float64():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     import pytorch_models

@@ -10,7 +10,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from quick_compilation import QUICK
 
 from dawnjax import twin
 from dawnjax.__main__ import main
@@ -318,7 +317,6 @@ def test_a_process_that_is_slow_is_named_with_what_it_costs(tmp_path, compile_ca
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "DAWNJAX_TEST_SLOW": "1:0.2",
-            "XLA_FLAGS": QUICK,
         },
         capture_output=True,
         text=True,

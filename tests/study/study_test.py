@@ -132,7 +132,7 @@ def test_the_interval_of_an_expected_time_covers_the_truth():
     assert 0.93 <= held / 1000 <= 0.97
 
 
-TINY = ["study", "--experiment=digits", "--tiny=true"]
+TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
 
 
 def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_cache, capsys):
@@ -325,8 +325,7 @@ def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
 
 
 def test_trials_side_by_side_from_the_command_line(tmp_path, compile_cache, capfd):
-    command = ["study", "digits", "--seeds=2", "--max_steps=20", "--num_epochs=0", compile_cache]
-    command += ["--evaluation.first_epoch=0", "--schedule=constant", f"--out={tmp_path / 'out'}"]
+    command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 'out'}"]
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core: no two trials run beside each other")
     assert main([*command, "--side_by_side=2"]) == 0
