@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 _UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
 """Folders of saves that Orbax has not committed."""
 
-_VISIBLE_WITHIN_SECONDS = 10.0
+VISIBLE_WITHIN_SECONDS = 10.0
 """How late a network file system may show a new file to other hosts."""
 
 
@@ -545,7 +545,7 @@ class Checkpoints:
 
         mark = self._directory / from_process_zero(put_mark)
         assent = Assent()
-        deadline = time.monotonic() + _VISIBLE_WITHIN_SECONDS
+        deadline = time.monotonic() + VISIBLE_WITHIN_SECONDS
         while not (seen := mark.exists()) and time.monotonic() < deadline:
             time.sleep(0.1)
         try:

@@ -229,7 +229,7 @@ def test_there_is_no_ratio_where_a_trial_did_not_reach():
         }
 
     pytorch = [trial(True, 2.0), trial(True, 4.0)]
-    ratios_of = time_to_accuracy._ratios
+    ratios_of = time_to_accuracy.ratios_of
     ratios = ratios_of({"dawnjax": [trial(True, 1.0), trial(True, 2.0)], "pytorch": pytorch})
     assert ratios["time to accuracy, s"]["ratio"] == 0.5
     assert ratios["train seconds an epoch"]["pytorch_mean"] == 0.75

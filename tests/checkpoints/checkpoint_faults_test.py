@@ -253,7 +253,7 @@ def one_of_two(index, port, directory):
         checkpoints.restore_newest(without_count)
     checkpoints.close()
 
-    store._VISIBLE_WITHIN_SECONDS = 0.2
+    store.VISIBLE_WITHIN_SECONDS = 0.2
     with pytest.raises(CheckpointError, match="not one: process 1: it does not see"):
         open_checkpoints(Path(directory) / f"private_{index}")
     print("done", flush=True)

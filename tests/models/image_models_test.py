@@ -422,10 +422,10 @@ def test_what_is_dropped_depends_on_the_examples_key_and_keeps_the_mean():
     )
     keys = jax.random.split(jax.random.key(0), 512)
     moment = TrainingMoment(keys, jnp.float32(1.0))
-    factors = np.asarray(amoebanet._drop_path_draws(config, moment, 7))
+    factors = np.asarray(amoebanet.drop_path_draws(config, moment, 7))
     assert set(np.unique(factors)) == {0.0, 2.0}
     assert abs(factors.mean() - 1) < 0.02  # 35,840 draws: standard error 0.005
-    some = amoebanet._drop_path_draws(config, TrainingMoment(keys[5:7], jnp.float32(1.0)), 7)
+    some = amoebanet.drop_path_draws(config, TrainingMoment(keys[5:7], jnp.float32(1.0)), 7)
     np.testing.assert_array_equal(some, factors[5:7])
-    start = amoebanet._drop_path_draws(config, TrainingMoment(keys, jnp.float32(0.0)), 7)
+    start = amoebanet.drop_path_draws(config, TrainingMoment(keys, jnp.float32(0.0)), 7)
     np.testing.assert_array_equal(start, np.ones_like(start))

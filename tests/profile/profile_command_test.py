@@ -282,7 +282,7 @@ def test_a_plan_fits_the_step():
 
 
 def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
-    monkeypatch.setattr("dawnjax.machine.measured_peaks._CPU_SIZES", (256, 2**20))
+    monkeypatch.setattr("dawnjax.machine.measured_peaks.CPU_SIZES", (256, 2**20))
     cache = str(tmp_path / "deep" / "peaks.json")
     device = jax.devices()[0]
     first = measured_peaks(device, cache=cache)

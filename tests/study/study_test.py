@@ -293,16 +293,16 @@ def test_two_processes_do_not_run_one_study_or_one_trial(tmp_path, compile_cache
 
 def test_trials_side_by_side_have_devices_of_their_own(monkeypatch):
     monkeypatch.setattr(devices, "gpus", lambda: ["2", "5", "7"])
-    places = side_by_side._places(2)
+    places = side_by_side.places(2)
     assert places == [([], {"CUDA_VISIBLE_DEVICES": gpu}) for gpu in ("2", "5")]
     with pytest.raises(ConfigError, match="this machine has 3 GPUs"):
-        side_by_side._places(4)
+        side_by_side.places(4)
     monkeypatch.setattr(devices, "gpus", list)
     monkeypatch.setattr(devices, "tpu_chips", lambda: 4)
-    assert [place[1]["TPU_VISIBLE_CHIPS"] for place in side_by_side._places(2)] == ["0", "1"]
+    assert [place[1]["TPU_VISIBLE_CHIPS"] for place in side_by_side.places(2)] == ["0", "1"]
     monkeypatch.setattr(devices, "tpu_chips", lambda: 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 9})
-    assert [place[0][-1] for place in side_by_side._places(2)] == ["0,1", "2,3"]
+    assert [place[0][-1] for place in side_by_side.places(2)] == ["0,1", "2,3"]
 
 
 def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):

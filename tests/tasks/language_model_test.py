@@ -85,8 +85,8 @@ def test_a_token_outside_the_vocabulary_is_refused_before_the_clock(tmp_path, mo
         data.spec()
     # Of a large file parts alone are read before the clock, and each row when it is needed.
     monkeypatch.setattr(token_shards, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(token_shards, "_SAMPLE_BYTES", 2)
-    monkeypatch.setattr(token_shards, "_SAMPLES", 2)
+    monkeypatch.setattr(token_shards, "SAMPLE_BYTES", 2)
+    monkeypatch.setattr(token_shards, "SAMPLES", 2)
     data.spec()
     with pytest.raises(DataError, match=message):
         data.load("train")["tokens"][np.array([0])]
@@ -144,7 +144,7 @@ def test_no_token_sees_the_future_or_another_document(changes):
 @pytest.mark.parametrize("window", [0, 1, 5, 100])
 @pytest.mark.parametrize("has_documents", [True, False])
 def test_attention_in_blocks_is_that_of_one_product(window, has_documents, monkeypatch):
-    monkeypatch.setattr(causal_attention, "_BLOCK", 4)
+    monkeypatch.setattr(causal_attention, "BLOCK", 4)
     random = np.random.default_rng(0)
     query, key, value = jnp.asarray(random.normal(size=(3, 2, 19, 2, 8)), jnp.float32)
     ids = np.cumsum(random.random((2, 19)) < 0.2, axis=1) if has_documents else np.zeros((2, 19))
