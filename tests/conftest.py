@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from quick_compilation import QUICK, flags_with
 
 # Processes that tests start inherit the flags, and read each other's programs from one cache.
 os.environ["XLA_FLAGS"] = flags_with(QUICK, os.environ.get("XLA_FLAGS", ""))
+
+# Under `nohup` the signal is ignored, by the processes that tests start too. A handler is not
+# inherited, so that those hear it, and this process still outlives its terminal.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 import jax
 import pytest

@@ -153,7 +153,9 @@ def test_a_peak_that_other_work_disturbed_gives_no_utilization(
     for name in ("mfu", "hfu", "peak_flops_per_second"):
         assert used[name] is None
     assert why in used["reasons"]["mfu"] and why in used["reasons"]["hfu"]
-    assert "spread" not in measured or all(op.peak_fraction is None for op in profile.ops)
+    known = [op.peak_fraction is not None for op in profile.ops]
+    # A low peak alone spoils no fraction of bandwidth: ops that move bytes still have theirs.
+    assert any(known) == ("spread" not in measured)
     assert main(["profile", str(tmp_path), "--figures=false"]) == 0
     assert f"host 0: model FLOP utilization is not known: {used['reasons']['mfu']}" in (
         capsys.readouterr().out

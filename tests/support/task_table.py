@@ -42,6 +42,7 @@ class Row:
       falls: Whether the loss is lower after six steps.
       atol: Of the first six losses: sums are split differently, and the last bits grow.
       metric_atol: Of the metrics after as many steps; scores of few answers move by near ties.
+        None where a later stage of the run has another recipe.
       repeated: Fields of an evaluation that `evaluate` finds again in the checkpoint.
       answered: Line of `infer`, with a place for each field of the last evaluation.
       num_answered: Examples that `infer` answers.
@@ -57,7 +58,7 @@ class Row:
     layouts: tuple[Layout, ...] = ()
     falls: bool = False
     atol: float = 2e-5
-    metric_atol: float
+    metric_atol: float | None
     repeated: tuple[str, ...]
     answered: str
     num_answered: int
@@ -198,7 +199,7 @@ TABLE: dict[str, Row] = {
             *("--data.num_train_tokens=4096", "--model.num_layers=2", "--model.num_heads=2"),
             "--model.width=128",  # matrices that are large enough to be split
             *("--model.value_embeddings=1", "--task.window=8", "--task.stages.window=0"),
-            *("--stages.boundary_epochs=0.5", "--max_steps=0", "--num_epochs=1"),
+            *("--stages.boundary_epochs=0.75", "--max_steps=0", "--num_epochs=1"),
             *("--global_batch_size=16", "--evaluation.every_steps=8", "--targets.0.value=9"),
             *("--optimizer.base_learning_rate=0.05", "--optimizer.adam_learning_rate=0.02"),
             *("--checkpoint.every_steps=2", "--steps_per_call=1"),
@@ -209,7 +210,7 @@ TABLE: dict[str, Row] = {
         layouts=((4, ("--weight_update_sharding=true",)), (1, ("--accumulation_steps=4",))),
         falls=True,
         atol=2e-3,
-        metric_atol=2e-3,
+        metric_atol=None,
         repeated=("loss", "bits_per_byte"),
         answered="loss {loss:.3f}",
         num_answered=7,
