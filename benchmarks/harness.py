@@ -270,7 +270,7 @@ class Worker:
         """
         self._limit = limit_seconds
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -287,24 +287,24 @@ class Worker:
 
     def round(self) -> dict[str, Any]:
         """Runs one round and gives its answer."""
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         try:
-            self._process.stdin.write(b"round\n")
-            self._process.stdin.flush()
+            self.process.stdin.write(b"round\n")
+            self.process.stdin.flush()
         except BrokenPipeError:
             raise SideFailed(self._last_words()) from None
         return self._answer()
 
     def close(self) -> None:
         """Ends the process and all that it started; a second call does nothing."""
-        if self._process.returncode is not None:
+        if self.process.returncode is not None:
             return
         with contextlib.suppress(OSError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-        end_group(self._process)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+        end_group(self.process)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         self._errors.close()
 
     def __enter__(self) -> "Worker":
@@ -314,8 +314,8 @@ class Worker:
         self.close()
 
     def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        stream, end = self._process.stdout.fileno(), time.monotonic() + self._limit
+        assert self.process.stdout is not None
+        stream, end = self.process.stdout.fileno(), time.monotonic() + self._limit
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             while True:

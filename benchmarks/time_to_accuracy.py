@@ -100,7 +100,7 @@ def main() -> int:
         "pytorch_settings": settings,
         "tried": tried,
         **{side: _summary(trials) for side, trials in sides.items()},
-        "ratios": _ratios(sides),
+        "ratios": ratios_of(sides),
     }
     rows = [["quantity", "DawnJAX", "PyTorch", "ratio of means", "95 % interval"]]
     for name, ratio in record["ratios"].items():
@@ -161,7 +161,7 @@ def _summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _ratios(sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def ratios_of(sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """DawnJAX / PyTorch, of means: the seeds of the sides have nothing to do with each other.
 
     There is none where a trial did not reach: what it spent is no time to accuracy.

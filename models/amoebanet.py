@@ -188,7 +188,7 @@ class AmoebaNetModule(nnx.Module):
             raise ValueError("AmoebaNet draws random numbers in training: it needs a moment")
         draws = None
         if train and moment is not None and config.drop_path_keep < 1:
-            draws = _drop_path_draws(config, moment, len(self.cells))
+            draws = drop_path_draws(config, moment, len(self.cells))
         hidden = self.stem_norm(self.stem(images), train=train)
         outputs: list[jax.Array | None] = [None, hidden]
         auxiliary = None
@@ -401,7 +401,7 @@ def drop_path_keep(
     return 1 - drop
 
 
-def _drop_path_draws(config: AmoebaNetD, moment: TrainingMoment, num_cells: int) -> jax.Array:
+def drop_path_draws(config: AmoebaNetD, moment: TrainingMoment, num_cells: int) -> jax.Array:
     """Factors of the operations' results, float32 [batch, cells, operations]."""
     shape = (num_cells, len(NORMAL_CELL.operations))
     draws = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 0), shape))(moment.keys)

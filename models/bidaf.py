@@ -146,7 +146,7 @@ class BiDAFModule(nnx.Module):
         real = passage.real
         segments = real.astype(jnp.int32)
         h, u = self._read(passage, question, dropout), self._read(question, passage, dropout)
-        joined = self._attend(h, u, real, question.real)
+        joined = self.attend(h, u, real, question.real)
         modelled = joined
         for layer in self.modelling:
             modelled = layer(dropout(modelled, rate), segments)
@@ -170,7 +170,7 @@ class BiDAFModule(nnx.Module):
         hidden = self.highway(embedded, dropout, 0.0)
         return self.contextual(dropout(hidden, rate), tokens.real.astype(jnp.int32))
 
-    def _attend(
+    def attend(
         self, h: jax.Array, u: jax.Array, real: jax.Array, question_real: jax.Array
     ) -> jax.Array:
         """Joins passage and question: [batch, T, 8d], equations 1 to 4 of the paper."""

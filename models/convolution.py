@@ -223,7 +223,7 @@ def _kernel_gradient(
     """
     depth, out_channels = math.prod(kernel_size) * images.shape[3], cotangent.shape[3]
     patch_bytes = math.prod(cotangent.shape[1:3]) * depth * images.dtype.itemsize
-    chunk = batch_shards * _chunk_size(len(images) // batch_shards, patch_bytes)
+    chunk = batch_shards * chunk_size(len(images) // batch_shards, patch_bytes)
 
     def add(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         images, gradient = part
@@ -241,7 +241,7 @@ def _kernel_gradient(
     return total.sum(0)
 
 
-def _chunk_size(examples: int, patch_bytes: int) -> int:
+def chunk_size(examples: int, patch_bytes: int) -> int:
     """The divisor of a number of examples whose patches come nearest to `PATCH_BYTES`.
 
     At least two examples, where the number is even: XLA copies a single example on one core.

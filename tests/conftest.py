@@ -2,35 +2,43 @@
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 # Before JAX starts. NPROC gives simulated devices enough threads on a machine with few cores:
 # with fewer threads than devices a collective waits for a device that cannot run.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["NPROC"] = "16"
-if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = (
-        os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
-    ).strip()
+
+from quick_compilation import QUICK, flags_with
+
+# Processes that tests start inherit the flags, and read each other's programs from one cache.
+os.environ["XLA_FLAGS"] = flags_with(QUICK, os.environ.get("XLA_FLAGS", ""))
+
+# Under `nohup` the signal is ignored, by the processes that tests start too. A handler is not
+# inherited, so that those hear it, and this process still outlives its terminal.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 import jax
 import pytest
 from campaign import Campaign
-from quick_compilation import QUICK
+from costs import LIMITS, class_of, pytest_runtest_call, pytest_runtest_protocol  # noqa: F401
+from shared_runs import shared_folder
 
-from dawnjax import programs
 from dawnjax.machine import compilation
 
-# For this process alone: commands in processes of their own compile as they do for a user.
-with pytest.MonkeyPatch.context() as only_here:
-    only_here.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} {QUICK}")
-    jax.devices()  # reads the flags
+jax.devices()  # reads the flags
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest tests first: begun last, one would keep a worker busy and the other idle."""
-    items.sort(key=lambda item: item.get_closest_marker("faults") is None)
+    """Put tests that wait first, then the dearest: each worker begins with its part in this order.
+
+    So one worker waits while the others compute, and no dear test is left for the end.
+    """
+    order = ["waits", *sorted(LIMITS.keys() - {"waits"}, key=LIMITS.__getitem__, reverse=True)]
+    items.sort(key=lambda item: order.index(class_of(item)))
 
 
 def pytest_collection_finish() -> None:
@@ -38,14 +46,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def small_programs_are_quick_too() -> Iterator[None]:
-    """A program's own options would win over this process's flags."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "SMALL_BATCH_ELEMENTS", 0)
-        yield
 
 
 @pytest.fixture
@@ -60,9 +60,7 @@ def test_data() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The flag of the cache of compiled programs that the tests of all workers share."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    directory = str(shared / "compiled")
+    directory = str(shared_folder(tmp_path_factory) / "compiled")
     compilation.configure(directory)
     compilation.DEFAULT_CACHE_DIR = directory  # what a command without the flag takes
     return f"--compile_cache_dir={directory}"

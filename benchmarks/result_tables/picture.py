@@ -2,14 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from benchmarks.result_tables.cells import machine, when
 from benchmarks.result_tables.result_files import Record
 from dawnjax.page import svg, words
 from dawnjax.page.rows import WIDE, Row, draw_strips
-from dawnjax.statistics.sample import expected_interval
-from dawnjax.study.verdict import expected_seconds
+from dawnjax.statistics.sample import Sample, time_interval
 
 TITLE = "Time to accuracy of each trial, DawnJAX and PyTorch"
 SIDES = {"dawnjax": "DawnJAX", "pytorch": "PyTorch"}
@@ -40,17 +37,21 @@ def _rows(name: str, record: Record) -> Iterator[Row]:
     for number, (side, title) in enumerate(SIDES.items(), 1):
         trials = record[side]["trials"]
         times = [t["time_to_accuracy_seconds"] for t in trials if t["reached"]]
-        ran = [t["time_to_accuracy_seconds"] if t["reached"] else t["run_seconds"] for t in trials]
-        spent = np.array([(time, t["reached"]) for time, t in zip(ran, trials, strict=True)], float)
-        expected, ends = expected_seconds(spent), expected_interval(spent)
+        sample = Sample.of(
+            [t["time_to_accuracy_seconds"] if t["reached"] else None for t in trials],
+            [t["run_seconds"] for t in trials],
+        )
+        estimate = None if sample is None else time_interval(sample)
+        expected = estimate and estimate.value
+        has_interval = estimate is not None and estimate.level is not None
         mean = "" if expected is None else f"{words.duration(expected)}, "
         yield Row(
             label=title,
             group=f"{what}, on {machine(name, record)}",
             values=tuple(times),
             note=f"{mean}{len(times)} of {len(trials)}",
-            low=ends[0] if ends else None,
-            high=ends[1] if ends else None,
+            low=estimate.low if has_interval else None,
+            high=estimate.high if has_interval else None,
             mean=expected,
             series=number,
         )

@@ -23,7 +23,7 @@ from dawnjax.errors import ExitStatus
 
 _FOLDER = "dawnjax/preemption"
 
-_POLL_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """How often a process looks whether another was asked to stop."""
 
 _AGREEMENT_POLL_SECONDS = 0.02
@@ -151,7 +151,7 @@ class Preemption:
                 if self._wanted or "wanted" in store.read(_FOLDER):
                     self._agree(store)
                     return
-            if self._wake.wait(_POLL_SECONDS):
+            if self._wake.wait(POLL_SECONDS):
                 self._closed.wait(_AGREEMENT_POLL_SECONDS)  # what failed is tried again, not hotly
 
     def _agree(self, store: KeyValueStore) -> None:

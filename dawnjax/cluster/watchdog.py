@@ -40,16 +40,16 @@ from dawnjax.errors import ExitStatus
 EXCHANGE_SECONDS = 1.0
 """How often a process says how far it is. The whole watch takes half a percent of one core."""
 
-_JUDGE_SECONDS = 0.5
+JUDGE_SECONDS = 0.5
 """How often the run is judged."""
 
 _FOLDER = "dawnjax/watchdog"
 
-_SILENCE_FRACTION = 0.8
+SILENCE_FRACTION = 0.8
 """The part of the heartbeat timeout after which a silent process is given up. The rest is for the
 others to hear of it, which takes up to 2.5 s, so that all end within timeouts of 13 s and more."""
 
-_NEWS_SECONDS = 6.0
+NEWS_SECONDS = 6.0
 """How long all may take to learn that a host is silent, beyond the silence itself. Its last word
 waits for process 0 to read it, which tells the others, who read that: an exchange each and two
 judgements, 4 s on an idle machine."""
@@ -103,7 +103,7 @@ class Watchdog:
         # judge says when none makes progress.
         self._roll = RollCall(
             self.num_processes if self.process_index == 0 else 1,
-            float("inf") if store is None else _SILENCE_FRACTION * heartbeat_timeout_seconds,
+            float("inf") if store is None else SILENCE_FRACTION * heartbeat_timeout_seconds,
             progress_deadline_seconds if self.process_index == 0 else 0.0,
         )
         self._hostname = socket.gethostname()
@@ -157,12 +157,12 @@ class Watchdog:
         # Until the news of a silent host has come round, a slow host may look silent too. A short
         # heartbeat timeout passes before that, and JAX's then ends this process.
         heartbeat = self._heartbeat_timeout_seconds + EXCHANGE_SECONDS
-        news = SHORT_SILENCE_SECONDS + _NEWS_SECONDS
+        news = SHORT_SILENCE_SECONDS + NEWS_SECONDS
         end = time.monotonic() + max(heartbeat, news)
         time.sleep(min(heartbeat, news))
         while time.monotonic() < end:
             self._end_by_silence()
-            time.sleep(_JUDGE_SECONDS)
+            time.sleep(JUDGE_SECONDS)
         self.end(f"lost another host ({first_line(error)})", ExitStatus.FAILED)
 
     def end(self, what: str, exit_status: int, *, announce: bool = True) -> NoReturn:
@@ -214,11 +214,11 @@ class Watchdog:
         while True:
             # The service may be gone; the judge counts how long nothing was heard.
             with contextlib.suppress(Exception):
-                self._exchange()
+                self.exchange()
             if self._stopped.wait(EXCHANGE_SECONDS):
                 return
 
-    def _exchange(self) -> None:
+    def exchange(self) -> None:
         store = self.store
         assert store is not None
         self._beat += 1
@@ -247,9 +247,9 @@ class Watchdog:
         # slept, must not blame the others for the gap.
         before = time.monotonic()
         seen_step = -1
-        while not self._stopped.wait(_JUDGE_SECONDS):
+        while not self._stopped.wait(JUDGE_SECONDS):
             now = time.monotonic()
-            self._awake_seconds += min(now - before, 2 * _JUDGE_SECONDS)
+            self._awake_seconds += min(now - before, 2 * JUDGE_SECONDS)
             before = now
             if self.step != seen_step:
                 seen_step, self._moved_at = self.step, now

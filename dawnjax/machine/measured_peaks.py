@@ -24,7 +24,7 @@ DEFAULT_CACHE = "~/.cache/dawnjax/peaks.json"
 
 _REPETITIONS = 7
 
-_CPU_SIZES, _ACCELERATOR_SIZES = (1536, 2**25), (8192, 2**28)
+CPU_SIZES, _ACCELERATOR_SIZES = (1536, 2**25), (8192, 2**28)
 """The side of the product's matrices, and the elements of the copy."""
 
 _METHOD = "copy in place"
@@ -87,7 +87,7 @@ def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> Meas
 
 
 def _measure(device: Any, dtype: str, key: str) -> MeasuredPeaks:
-    side, elements = _CPU_SIZES if device.platform == "cpu" else _ACCELERATOR_SIZES
+    side, elements = CPU_SIZES if device.platform == "cpu" else _ACCELERATOR_SIZES
     with jax.default_device(device):
         matrix = jnp.ones((side, side), dtype)
         # A second operand that depends on nothing else keeps the product from being simplified.

@@ -117,7 +117,7 @@ class Trackers:
         open_now = {}
         for name in names:
             with self._noting(name, open_now):
-                open_now[name] = _ENGINES[name](run_id, directory, config)
+                open_now[name] = ENGINES[name](run_id, directory, config)
         self._is_open.set()
         for item in iter(self._items.get, None):
             for name in list(open_now):
@@ -202,7 +202,7 @@ class _Mlflow:
         self._client.set_terminated(self._run, status)
 
 
-_ENGINES: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {
+ENGINES: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {
     "wandb": _Wandb,
     "mlflow": _Mlflow,
 }

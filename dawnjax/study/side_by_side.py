@@ -35,7 +35,7 @@ def run(
       KeyboardInterrupt: The study was asked to stop; the trials are saved.
     """
     free: queue.Queue[tuple[list[str], dict[str, str]]] = queue.Queue()
-    for place in _places(slots):
+    for place in places(slots):
         free.put(place)
     running: set[subprocess.Popen[str]] = set()
 
@@ -75,7 +75,7 @@ def run(
             raise
 
 
-def _places(slots: int) -> list[tuple[list[str], dict[str, str]]]:
+def places(slots: int) -> list[tuple[list[str], dict[str, str]]]:
     """What stands before the command of each slot, and what is in its environment."""
     gpus = devices.gpus()
     if gpus:

@@ -42,7 +42,7 @@ TOKEN_BYTES = 2
 WHOLE_BYTES = 2**28
 """Of a split's files: up to this, a run reads them whole before its clock starts."""
 
-_SAMPLES, _SAMPLE_BYTES = 64, 4096
+SAMPLES, SAMPLE_BYTES = 64, 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,12 +223,12 @@ class Shard:
         """
         tokens = self.tokens()
         digest.update(str(tokens.size).encode())
-        step = _SAMPLE_BYTES // TOKEN_BYTES
+        step = SAMPLE_BYTES // TOKEN_BYTES
         if tokens.nbytes <= WHOLE_BYTES:
             step = 2**20
             starts = range(0, tokens.size, step)
         else:
-            starts = sorted({tokens.size * place // _SAMPLES for place in range(_SAMPLES)})
+            starts = sorted({tokens.size * place // SAMPLES for place in range(SAMPLES)})
         for start in starts:
             part = tokens[start : start + step]
             self.check(part, start, words)

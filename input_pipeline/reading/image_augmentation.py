@@ -185,15 +185,15 @@ def augment(
         images = _weighted(images, row_weights, _resizing_weights(columns, column_scales, width))
         height = width = config.crop_pixels
     elif config.max_scale_fraction or config.subpixel_translation:
-        images = _interpolate(images, rows, columns)
+        images = interpolate(images, rows, columns)
     elif config.max_translation_pixels or config.flip != "none":
         images = lax.platform_dependent(
             images,
             rows,
             columns,
             # A TPU fetches single pixels slowly and has matrix units to spare.
-            tpu=_interpolate,
-            default=functools.partial(_fetch, padding=config.padding),
+            tpu=interpolate,
+            default=functools.partial(fetch_pixels, padding=config.padding),
         )
     if config.max_brightness_shift or config.max_contrast_change:
         color = 2 * _more_draws(step_keys, _NUM_DRAWS + 1, _NUM_COLOR_DRAWS) - 1
@@ -298,7 +298,9 @@ def _resizing_weights(coordinates: jax.Array, scales: jax.Array, size: int) -> j
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def _fetch(images: jax.Array, rows: jax.Array, columns: jax.Array, padding: Padding) -> jax.Array:
+def fetch_pixels(
+    images: jax.Array, rows: jax.Array, columns: jax.Array, padding: Padding
+) -> jax.Array:
     """The pixels at whole coordinates."""
     row_indices, column_indices = rows.astype(jnp.int32), columns.astype(jnp.int32)
     fetched = jax.vmap(
@@ -317,7 +319,7 @@ def _is_inside(coordinates: jax.Array, size: int) -> jax.Array:
     return (coordinates >= 0) & (coordinates <= size - 1)
 
 
-def _interpolate(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
+def interpolate(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
     """The bilinear interpolation at any coordinates, as one product for each axis.
 
     Beyond the border all weights are 0; only the padding `zeros` has coordinates there.

@@ -146,7 +146,7 @@ def test_the_fastest_way_is_kept_and_the_others_end():
     assert tried["between"]["ratio_median"] == 2 and tried["between"]["against"] == "fast"
     assert "no device" in tried["without a device"]["failed"]
     assert "broke" in tried["breaks"]["failed"]
-    assert all(side._process.returncode is not None for side in started.values())
+    assert all(side.process.returncode is not None for side in started.values())
 
 
 def test_where_every_way_fails_the_reasons_are_told():

@@ -46,6 +46,7 @@ def run_benchmark(tmp_path: Path, *argv: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.parity
 @pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
 @pytest.mark.parametrize(
     "model, tolerance",
@@ -155,6 +156,7 @@ def test_the_language_model_beside_a_peers_steps(tmp_path):
     assert "no GPU here" in language_model_peer.run_peer(peer, 50, 30)["failed"]
 
 
+@pytest.mark.parity
 @pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
 def test_the_first_step_of_both_sides_cold_and_warm(tmp_path):
     done = run_benchmark(tmp_path, "first_step", "--tiny", "--rounds=1")
@@ -227,13 +229,14 @@ def test_there_is_no_ratio_where_a_trial_did_not_reach():
         }
 
     pytorch = [trial(True, 2.0), trial(True, 4.0)]
-    ratios_of = time_to_accuracy._ratios
+    ratios_of = time_to_accuracy.ratios_of
     ratios = ratios_of({"dawnjax": [trial(True, 1.0), trial(True, 2.0)], "pytorch": pytorch})
     assert ratios["time to accuracy, s"]["ratio"] == 0.5
     assert ratios["train seconds an epoch"]["pytorch_mean"] == 0.75
     assert not ratios_of({"dawnjax": [trial(True, 1.0), trial(False, 9.0)], "pytorch": pytorch})
 
 
+@pytest.mark.parity
 def test_both_sides_of_recommendation_have_one_network_and_metric():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_recommendation as theirs
@@ -271,6 +274,7 @@ def test_both_sides_of_recommendation_have_one_network_and_metric():
     assert trainer.evaluate(users, items) == {"hit_rate_at_10": pytest.approx(float(hits.mean()))}
 
 
+@pytest.mark.parity
 def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
@@ -316,6 +320,7 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     assert len(np.unique(written, axis=0)) > 3
 
 
+@pytest.mark.parity
 def test_both_sides_of_gnmt_draw_their_parameters_alike():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
@@ -335,6 +340,7 @@ def test_both_sides_of_gnmt_draw_their_parameters_alike():
         assert bound == pytest.approx(float(ours[name].abs().max()), rel=0.15), name
 
 
+@pytest.mark.parity
 def test_both_sides_of_gnmt_take_the_same_steps():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
@@ -400,6 +406,7 @@ def _as_pytorch(params: Any, torch: Any) -> dict[str, Any]:
     return {name: torch.tensor(np.array(array)) for name, array in named.items()}
 
 
+@pytest.mark.parity
 def test_both_sides_of_squad_have_one_network_and_metric():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_squad as theirs
@@ -459,6 +466,7 @@ def test_both_sides_of_squad_have_one_network_and_metric():
     assert found.tolist() == np.asarray(best_spans(ours[0], ours[1], 3)).tolist()
 
 
+@pytest.mark.parity
 def test_both_sides_of_the_language_model_are_one_network():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_language_model as theirs

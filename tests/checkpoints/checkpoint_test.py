@@ -10,7 +10,9 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint
 import pytest
+from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from saved_states import (
     abstract_state,
@@ -295,16 +297,23 @@ def test_what_must_be_on_disk_before_a_checkpoint_is(tmp_path):
 def test_remains_that_cannot_be_deleted_are_not_waited_for(tmp_path, monkeypatch):
     checkpoints, warnings = open_checkpoints(tmp_path)
 
+    remains = epath.Path(tmp_path) / "1.orbax-checkpoint-tmp"
+
     def fail(*_, **__):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(checkpoints._checkpointer, "save", fail)
-    monkeypatch.setattr(checkpoints, "_delete_unfinished", fail)
+    def leave_remains(*_, **__):
+        remains.mkdir()
+        fail()
+
+    monkeypatch.setattr(orbax.checkpoint.AsyncCheckpointer, "save", leave_remains)
+    monkeypatch.setattr(type(remains), "rmtree", fail)
     started = time.monotonic()
     checkpoints.save(1, device_state(1, 1), metadata_of(1))
     checkpoints.wait()
     assert time.monotonic() - started < 20.0
     assert len(warnings) == 1 and "Permission denied" in warnings[0]
+    assert remains.exists()
     checkpoints.close()
 
 

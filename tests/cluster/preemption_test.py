@@ -49,7 +49,7 @@ class Silent:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_all_stop_at_one_boundary_however_far_apart_they_are(seed, monkeypatch):
-    monkeypatch.setattr(preemption_module, "_POLL_SECONDS", 0.2)
+    monkeypatch.setattr(preemption_module, "POLL_SECONDS", 0.2)
     # Each process may run ahead of the others by the calls in flight, here without any bound.
     rng = random.Random(seed)
     num_processes = 3

@@ -11,6 +11,7 @@ import pytest
 
 from dawnjax import __main__ as command_line
 from dawnjax.cluster import processes, stop_signals
+from dawnjax.commands import evaluate
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,20 +125,15 @@ def test_a_deleted_working_directory_is_one_line(tmp_path, monkeypatch, capsys):
 def test_the_end_of_another_host_is_explained_for_every_command(monkeypatch, capsys):
     error = ValueError("Gloo all-reduce failed: Connection closed by peer")
 
-    class Watch:
-        def explain(self, explained: BaseException) -> None:
-            assert explained is error
-            raise SystemExit(1)  # in place of the end of the process
-
-        def leave(self, status: int) -> int:
-            return status
-
-    monkeypatch.setattr(processes, "_watchdog", Watch())
+    def explain(explained: BaseException) -> None:
+        assert explained is error
+        raise SystemExit(1)  # in place of the end of the process
 
     def fail(*_) -> int:
         raise error
 
-    monkeypatch.setattr(command_line, "_run", fail)
+    monkeypatch.setattr(processes, "explain", explain)
+    monkeypatch.setattr(evaluate, "main", fail)
     with pytest.raises(SystemExit):
         command_line.run_command("evaluate", [])
     assert "Traceback" not in capsys.readouterr().err

@@ -154,11 +154,11 @@ def test_a_batch_of_any_size_has_the_whole_gradient(side):
 
 def test_a_kernels_gradient_comes_from_whole_chunks_of_examples():
     megabyte = 1 << 20
-    assert convolution._chunk_size(2000, megabyte) == 2
-    assert convolution._chunk_size(2000, 50 * megabyte) == 2
-    assert convolution._chunk_size(100, megabyte // 8) == 20  # of 10, 20 and 25, for 16 wanted
-    assert convolution._chunk_size(7, megabyte) == 1
-    assert convolution._chunk_size(4, 100) == 4
+    assert convolution.chunk_size(2000, megabyte) == 2
+    assert convolution.chunk_size(2000, 50 * megabyte) == 2
+    assert convolution.chunk_size(100, megabyte // 8) == 20  # of 10, 20 and 25, for 16 wanted
+    assert convolution.chunk_size(7, megabyte) == 1
+    assert convolution.chunk_size(4, 100) == 4
 
 
 @pytest.mark.parametrize("side", [8, 12])

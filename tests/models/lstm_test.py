@@ -60,6 +60,7 @@ def test_steps_give_the_outputs_of_the_scan():
     np.testing.assert_allclose(whole[:, -1], state.hidden, atol=1e-6)
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_gradients_are_those_of_pytorch(is_reversed):
     torch = pytest.importorskip("torch")

@@ -122,6 +122,7 @@ class TorchTwin:
         return hidden.mean((2, 3)) @ classifier["kernel"] + classifier["bias"]
 
 
+@pytest.mark.parity
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize(
     ("config", "image_shape"),

@@ -131,6 +131,7 @@ def test_a_token_sees_no_later_one():
     assert abs(before[0, 4:] - after[0, 4:]).max() > 1e-3
 
 
+@pytest.mark.parity
 def test_every_layer_agrees_with_pytorch():
     torch = pytest.importorskip("torch", reason="needs PyTorch, the independent implementation")
     module = make()

@@ -10,8 +10,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+
 from first_steps import train_text
-from quick_compilation import QUICK
 
 from dawnjax.__main__ import main
 from dawnjax.capture import twin
@@ -156,7 +156,9 @@ def test_a_peak_that_other_work_disturbed_gives_no_utilization(
     for name in ("mfu", "hfu", "peak_flops_per_second"):
         assert used[name] is None
     assert why in used["reasons"]["mfu"] and why in used["reasons"]["hfu"]
-    assert "spread" not in measured or all(op.peak_fraction is None for op in profile.ops)
+    known = [op.peak_fraction is not None for op in profile.ops]
+    # A low peak alone spoils no fraction of bandwidth: ops that move bytes still have theirs.
+    assert any(known) == ("spread" not in measured)
     assert main(["profile", str(tmp_path), "--figures=false"]) == 0
     assert f"host 0: model FLOP utilization is not known: {used['reasons']['mfu']}" in (
         capsys.readouterr().out
@@ -285,7 +287,7 @@ def test_a_plan_fits_the_step():
 
 
 def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
-    monkeypatch.setattr("dawnjax.machine.measured_peaks._CPU_SIZES", (256, 2**20))
+    monkeypatch.setattr("dawnjax.machine.measured_peaks.CPU_SIZES", (256, 2**20))
     cache = str(tmp_path / "deep" / "peaks.json")
     device = jax.devices()[0]
     first = measured_peaks(device, cache=cache)
@@ -320,7 +322,6 @@ def test_a_process_that_is_slow_is_named_with_what_it_costs(tmp_path, compile_ca
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "DAWNJAX_TEST_SLOW": "1:0.2",
-            "XLA_FLAGS": QUICK,
         },
         capture_output=True,
         text=True,

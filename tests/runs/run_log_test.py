@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -151,7 +152,8 @@ def test_no_space_left_is_one_clear_error(tmp_path):
     path = tmp_path / "log.jsonl"
     log = RunLog(path, RunClock())
     full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, log._fd)
+    held = (int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.resolve() == path)
+    os.dup2(full, next(held))
     with pytest.raises(RunError, match="No space left on device"):
         log.append("checkpoint", step=1)
 

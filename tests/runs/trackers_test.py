@@ -72,7 +72,7 @@ def test_a_tracker_that_fails_is_given_up_with_one_line(monkeypatch, tmp_path, w
             received.append((step, scalars))
 
     engines = {"wandb": lambda *_: Broken(where), "mlflow": lambda *_: Whole("never")}
-    monkeypatch.setattr(trackers, "_ENGINES", engines)
+    monkeypatch.setattr(trackers, "ENGINES", engines)
     said = []
     served = trackers.Trackers(("wandb", "mlflow"), "run", tmp_path, {}, said.append)
     served.wait_until_open()
@@ -89,7 +89,7 @@ def test_a_tracker_that_hangs_holds_no_run_up(monkeypatch, tmp_path):
         def write(self, step, scalars):
             time.sleep(60)
 
-    monkeypatch.setattr(trackers, "_ENGINES", {"wandb": lambda *_: Hanging("never")})
+    monkeypatch.setattr(trackers, "ENGINES", {"wandb": lambda *_: Hanging("never")})
     monkeypatch.setattr(trackers, "CLOSE_SECONDS", 0.2)
     said = []
     served = trackers.Trackers(("wandb",), "run", tmp_path, {}, said.append)

@@ -132,7 +132,7 @@ def test_the_interval_of_an_expected_time_covers_the_truth():
     assert 0.93 <= held / 1000 <= 0.97
 
 
-TINY = ["study", "--experiment=digits", "--tiny=true"]
+TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
 
 
 def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_cache, capsys):
@@ -295,16 +295,16 @@ def test_two_processes_do_not_run_one_study_or_one_trial(tmp_path, compile_cache
 
 def test_trials_side_by_side_have_devices_of_their_own(monkeypatch):
     monkeypatch.setattr(devices, "gpus", lambda: ["2", "5", "7"])
-    places = side_by_side._places(2)
+    places = side_by_side.places(2)
     assert places == [([], {"CUDA_VISIBLE_DEVICES": gpu}) for gpu in ("2", "5")]
     with pytest.raises(ConfigError, match="this machine has 3 GPUs"):
-        side_by_side._places(4)
+        side_by_side.places(4)
     monkeypatch.setattr(devices, "gpus", list)
     monkeypatch.setattr(devices, "tpu_chips", lambda: 4)
-    assert [place[1]["TPU_VISIBLE_CHIPS"] for place in side_by_side._places(2)] == ["0", "1"]
+    assert [place[1]["TPU_VISIBLE_CHIPS"] for place in side_by_side.places(2)] == ["0", "1"]
     monkeypatch.setattr(devices, "tpu_chips", lambda: 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 9})
-    assert [place[0][-1] for place in side_by_side._places(2)] == ["0,1", "2,3"]
+    assert [place[0][-1] for place in side_by_side.places(2)] == ["0,1", "2,3"]
 
 
 def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
@@ -327,8 +327,7 @@ def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
 
 
 def test_trials_side_by_side_from_the_command_line(tmp_path, compile_cache, capfd):
-    command = ["study", "digits", "--seeds=2", "--max_steps=20", "--num_epochs=0", compile_cache]
-    command += ["--evaluation.first_epoch=0", "--schedule=constant", f"--out={tmp_path / 'out'}"]
+    command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 'out'}"]
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core: no two trials run beside each other")
     assert main([*command, "--side_by_side=2"]) == 0

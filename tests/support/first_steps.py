@@ -14,6 +14,8 @@ from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import EvaluationPrograms, TrainPrograms, compile_evaluation, compile_training
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
+SEED = 3
+
 
 @functools.cache
 def build(num_devices: int, *flags: str) -> tuple[Recipe, InputShapes]:
@@ -48,9 +50,9 @@ def train_steps(num_devices: int, *flags: str, steps: int = 6) -> tuple[TrainSta
     """The state after the first steps, and their losses."""
     recipe, shapes = build(num_devices, *flags)
     programs, mesh = training(num_devices, *flags), recipe.mesh
-    key = jax.device_put(jax.random.key(3, impl=PRNG_IMPLEMENTATION), replicated(mesh))
+    key = jax.device_put(jax.random.key(SEED, impl=PRNG_IMPLEMENTATION), replicated(mesh))
     data = recipe.experiment.data.load("train")
-    feed = TrainFeed(shapes, mesh, data, seed=3, steps_per_call=1)
+    feed = TrainFeed(shapes, mesh, data, seed=SEED, steps_per_call=1)
     feed.start([(step, 1) for step in range(steps)])
     state, one_step = programs.initialize(key), place(np.array(1, np.int32), replicated(mesh))
     losses = []

@@ -36,7 +36,7 @@ def main(settings: dict) -> int:
 
     tell(f"pid {os.getpid()}")
     if settings.get("judges_late"):
-        watchdog_module._SILENCE_FRACTION = 100.0
+        watchdog_module.SILENCE_FRACTION = 100.0
     watchdog = processes.join(
         ProcessOptions(
             coordinator_address=settings.get("coordinator_address", ""),

@@ -22,3 +22,10 @@ QUICK = f"--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes
 
 REPEATED = f"--xla_backend_optimization_level=1 {_EACH}"
 """LLVM does the least: for what many processes read from the cache, and run for many steps."""
+
+
+def flags_with(more: str, given: str, num_devices: int = 4) -> str:
+    """Flags of a process with simulated devices: as many as `given` names, if it names any."""
+    devices = "--xla_force_host_platform_device_count"
+    counted = given if devices in given else f"{given} {devices}={num_devices}"
+    return f"{counted} {more}".strip()

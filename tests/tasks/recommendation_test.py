@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from first_steps import run_steps
-from trained import failing_at_call, final_state_of, result_of
+from trained import result_of
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
@@ -96,13 +96,13 @@ def test_the_network_against_numpy():
     made = pure_model(
         lambda rngs: config.build(num_users=7, num_items=9, execution=PLAIN, rngs=rngs)
     )
-    params, stats = made.init(jax.random.key(1))
+    params, stats = jax.jit(made.init)(jax.random.key(1))
     # Biases too shall be other than zero, and products large enough to be told apart.
     params = jax.tree.map(
         lambda leaf: leaf + 0.3 * jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape), params
     )
     users, items = np.array([6, 0]), np.array([[8, 1, 1], [0, 2, 8]])
-    logits, _ = made.apply(params, stats, users, items)
+    logits, _ = jax.jit(made.apply)(params, stats, users, items)
     p = jax.tree.map(np.asarray, params)
     kernel = np.concatenate([p["user_layer"]["kernel"], p["item_layer"]["kernel"]])
     for row, user in enumerate(users):
@@ -222,19 +222,6 @@ def test_evaluation_negatives_are_unrated_even_and_fixed():
     assert drawn[0, :9].tolist() == [3, 4, 7, 2, -1, 11, -1, 10, -1]
 
 
-def test_the_number_of_devices_the_placement_and_the_parts_do_not_change_the_mathematics():
-    fast = "--optimizer.base_learning_rate=0.02"
-    alone, metrics = run_steps(1, *FLAGS, fast)
-    assert len(set(alone)) == 6 and alone[-1] < alone[0]
-    for devices, flags in (
-        (4, []),
-        (4, ["--data_placement=host", "--mesh.fsdp=2"]),
-    ):
-        losses, sharded = run_steps(devices, *FLAGS, fast, *flags)
-        np.testing.assert_allclose(losses, alone, atol=2e-5)
-        assert sharded == pytest.approx(metrics, abs=0.02)  # of 64 users one may change its rank
-
-
 def test_a_part_of_a_batch_draws_its_own_negatives():
     losses, _ = run_steps(1, *FLAGS, "--accumulation_steps=2")
     np.testing.assert_allclose(losses, run_steps(1, *FLAGS)[0], atol=1e-6)
@@ -261,28 +248,13 @@ def train(tmp_path, compile_cache):
     return run
 
 
-def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path):
-    flags = ["--num_epochs=4", "--targets.0.value=1", "--checkpoint.every_steps=8"]
-    assert train(*flags, run_dir="whole")[0] == 3
-    with failing_at_call(4):
-        assert train(*flags, "--steps_per_call=8", run_dir="cut")[0] == 1
-    status, result = train(*flags, run_dir="cut")
-    assert status == 3 and result["interruptions"] == 1
-    step, state = final_state_of(tmp_path / "whole")
-    resumed_step, resumed = final_state_of(tmp_path / "cut")
-    assert step == resumed_step == 32 and (state == resumed).all()
-
-
-def test_a_run_is_evaluated_answered_and_reported(train, tmp_path, capsys):
+def test_other_negatives_are_drawn_for_an_evaluation(train, tmp_path, capsys):
     flags = ["--optimizer.base_learning_rate=0.02", "--num_epochs=20", "--targets.0.value=0.7"]
     status, result = train(*flags)
     assert status == 0 and result["reached"]
     capsys.readouterr()
     run = str(tmp_path / "run")
-    assert main(["infer", run, "--examples=64"]) == 0
-    answered = capsys.readouterr().out
     last = result["evaluations"][-1]
-    assert f"hit_rate_at_10 {last['hit_rate_at_10']:.4f}" in answered
     # Other negatives, and more of them: the held-out item ranks lower.
     others = ["--data.eval_negatives_seed=5", "--data.num_eval_negatives=80", "--name=draw_5"]
     assert main(["evaluate", run, *others]) == 0
@@ -296,8 +268,6 @@ def test_a_run_is_evaluated_answered_and_reported(train, tmp_path, capsys):
     ):
         assert main(["evaluate", run, f"--data.num_eval_negatives={flags[0]}", *flags[1:]]) == 2
         assert message in capsys.readouterr().err
-    assert main(["report", run, f"--out={tmp_path / 'page'}"]) == 0
-    assert "HR@10" in (tmp_path / "page" / "index.html").read_text()
 
 
 def test_record_mode_makes_the_same_steps(train, tmp_path, compile_cache):
@@ -308,19 +278,3 @@ def test_record_mode_makes_the_same_steps(train, tmp_path, compile_cache):
     (seed,) = json.loads(out.read_text())["seeds"]
     last = result["evaluations"][-1]
     assert seed["metrics"]["hit_rate_at_10"] == pytest.approx(last["hit_rate_at_10"], abs=0.02)
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--model.gmf_width=0", "--model.layer_widths="], "not be empty with gmf_width=0"),
-        (["--model.layer_widths=7,4"], "begin with an even number"),
-        (["--model.layer_widths=8"], "name the input's width and a layer's or more"),
-        (["--task.num_negatives=0"], "task.num_negatives=0 must lie in 1 to 1000"),
-        (["--data.ratings_per_user=1"], "data.ratings_per_user=1 must lie in 2 to"),
-    ],
-)
-def test_wrong_fields_are_one_line(flags, message, train, capsys):
-    assert train(*flags)[0] == 2
-    error = capsys.readouterr().err
-    assert message in error and "Traceback" not in error

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from first_steps import build, run_steps
-from trained import failing_at_call, final_state_of, result_of
+from task_table import copied_run
+from trained import result_of
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import our_entries, our_runs
@@ -165,10 +166,11 @@ def test_padding_changes_no_score(config):
     random = np.random.default_rng(1)
     passage, question = tokens(random, [7, 4], 7), tokens(random, [3, 5], 5)
     made = built(config)
-    params, stats = made.init(jax.random.key(2))
+    params, stats = jax.jit(made.init)(jax.random.key(2))
+    apply = jax.jit(made.apply)
 
     def both(passage: Tokens, question: Tokens) -> list[np.ndarray]:
-        arrays, _ = made.apply(params, stats, passage, question)
+        arrays, _ = apply(params, stats, passage, question)
         return [np.asarray(array) for array in arrays]
 
     def longer(part: jax.Array) -> jax.Array:
@@ -201,7 +203,7 @@ def test_bidaf_reads_as_its_equations_say():
     module = made.bind(*made.init(jax.random.key(4)))
     h, u = random.normal(size=(2, 2, 5, 2 * d)).astype(np.float32)
     real, asked = np.array([[1] * 5, [1] * 3 + [0] * 2], bool), np.array([[1] * 4 + [0]] * 2, bool)
-    joined = np.asarray(module._attend(*map(jnp.asarray, (h, u, real, asked))))
+    joined = np.asarray(module.attend(*map(jnp.asarray, (h, u, real, asked))))
     kernels = [
         np.asarray(getattr(module.similarity, f"{name}_kernel")[...])[:, 0]
         for name in ("passage", "question", "product")
@@ -259,25 +261,12 @@ def test_full_sizes_by_shape_evaluation(name):
     make_recipe(experiment, spec, make_mesh(RunOptions().mesh, jax.devices())).trace()
 
 
-def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics():
-    fast = "--optimizer.base_learning_rate=0.002"
-    alone, metrics = run_steps(1, *FLAGS, fast)
-    assert len(set(alone)) == 6
-    for devices, flags in (
-        (1, ["--data_placement=host"]),
-        (4, ["--data_placement=host", "--mesh.fsdp=2"]),
-    ):
-        losses, sharded = run_steps(devices, *FLAGS, fast, *flags)
-        np.testing.assert_allclose(losses, alone, atol=2e-5)
-        assert sharded == pytest.approx(metrics, abs=0.05)  # of 60 answers a few may be near ties
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_it_learns_to_find_the_word_that_is_asked_for(dtype):
     flags = ["--optimizer.base_learning_rate=0.01", f"--compute_dtype={dtype}"]
     flags += ["--data.num_train_examples=512", "--num_epochs=25"]
     flags += ["--model.hidden_width=16", "--model.filters=16"]
-    losses, metrics = run_steps(1, *FLAGS, *flags, steps=400)
+    losses, metrics = run_steps(1, *FLAGS, *flags, steps=100)
     # Without looking at the question, the right fact of 3.5 is found in 0.29 of the cases.
     assert float(metrics["f1_score"]) > 0.6 and losses[-1] < 1.5
 
@@ -303,53 +292,26 @@ def train(tmp_path, compile_cache):
     return run
 
 
-def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(train, tmp_path):
-    flags = ["--num_epochs=4", "--targets.0.value=1", "--checkpoint.every_steps=8"]
-    assert train(*flags, run_dir="whole")[0] == 3
-    with failing_at_call(4):
-        assert train(*flags, "--steps_per_call=4", run_dir="cut")[0] == 1
-    status, result = train(*flags, run_dir="cut")
-    assert status == 3 and result["interruptions"] == 1
-    step, state = final_state_of(tmp_path / "whole")
-    resumed_step, resumed = final_state_of(tmp_path / "cut")
-    assert step == resumed_step == 32 and (state == resumed).all()
-
-
-def test_a_run_is_evaluated_answered_and_reported(train, tmp_path, capsys):
-    flags = ["--optimizer.base_learning_rate=0.01", "--num_epochs=3", "--targets.0.value=0.01"]
-    status, result = train(*flags)
-    assert status == 0 and result["reached"]
+def test_an_answer_may_be_limited_in_an_evaluation(
+    tmp_path_factory, tmp_path, compile_cache, capsys
+):
+    run = str(copied_run(tmp_path_factory, "span_answering", compile_cache, tmp_path / "run"))
+    last = result_of(tmp_path / "run")["evaluations"][-1]
     capsys.readouterr()
-    run = str(tmp_path / "run")
     assert main(["infer", run, "--examples=60"]) == 0
-    answered = capsys.readouterr().out
-    last = result["evaluations"][-1]
-    assert f"f1_score {last['f1_score']:.4f}" in answered
-    assert "to the text of the answer" in answered
+    assert "to the text of the answer" in capsys.readouterr().out
     # Answers of one token: another number from the same network.
     assert main(["evaluate", run, "--task.max_answer_tokens=1"]) == 0
     record = json.loads(capsys.readouterr().out.splitlines()[0])
     assert record["evaluation_fields"] == {"max_answer_tokens": 1}
     assert record["f1_score"] != last["f1_score"]
-    assert main(["report", run, f"--out={tmp_path / 'page'}"]) == 0
-    assert "F1 score" in (tmp_path / "page" / "index.html").read_text()
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--targets.0.value=0"], "targets.0.value=0 must be above 0"),
-        (["--targets.0.value=75"], "must lie in 0 to 1"),
-        (["--task.max_answer_tokens=0"], "task.max_answer_tokens=0 must lie in 1 to 10000"),
-        (["--data.vocabulary_size=2"], "data.vocabulary_size=2 must be above 2"),
-        (["--model=qanet", "--model.width=12"], "be a multiple of twice the 8 heads"),
-    ],
-)
-def test_wrong_fields_are_one_line(flags, message, train, capsys):
-    wanted = [flag for flag in FLAGS if not flag.startswith("--model")]
-    assert main(["train", *wanted, *flags]) == 2
+def test_heads_that_do_not_divide_the_width_are_refused(capsys):
+    flags = ["--experiment=squad_small", "--data=synthetic_questions", "--model=qanet"]
+    assert main(["train", *flags, "--model.width=12"]) == 2
     error = capsys.readouterr().err
-    assert message in error and "Traceback" not in error
+    assert "be a multiple of twice the 8 heads" in error and "Traceback" not in error
 
 
 def test_questions_that_no_batch_answered_score_nothing():

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,17 +18,14 @@ pytest.importorskip("sentencepiece", reason="needs SentencePiece (pip install 'd
 pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
 from first_steps import build, run_steps, train_text, training
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
-from trained import final_state_of
 
 from dawnjax.__main__ import main
-from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError
 from dawnjax.feed import input_shapes
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.input_pipeline.reading.dataset import TextSpec
-from dawnjax.journal import Journal
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.cross_entropy import token_losses
 from dawnjax.tasks import bleu
@@ -76,23 +72,6 @@ def test_the_smoothed_loss_by_hand():
         logits
     )
     np.testing.assert_allclose(gradient[0, 0], [1.35, -1.8, 0.225, 0.225], atol=1e-5)
-
-
-def test_a_checkpoint_evaluated_by_itself_gives_the_runs_own_numbers(train, tmp_path, capsys):
-    status, result = train()
-    assert status == 3  # the target is out of reach, and that is a result
-    assert result["num_devices"] == 4 and result["steps"] >= 2
-    assert all(math.isfinite(loss) for loss in result["first_losses"])
-    row = result["evaluations"][-1]
-    assert 0 <= row["bleu"] <= 100 and 3 < row["loss"] < 9
-    assert row["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-    capsys.readouterr()
-    assert main(["evaluate", str(tmp_path / "run")]) == 0
-    again = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {key: again[key] for key in ("bleu", "loss", "bleu_signature", "examples")} == {
-        **{key: row[key] for key in ("bleu", "loss", "bleu_signature")},
-        "examples": NUM_EVALUATED,
-    }
 
 
 @pytest.mark.parametrize(
@@ -150,17 +129,6 @@ def test_full_sizes_by_shape_evaluation(name, parameters):
 
 def flags_of(text):
     return ["--experiment=multi30k_transformer", f"--data.data_dir={text}", *FLAGS]
-
-
-def test_the_number_of_devices_and_the_placement_do_not_change_the_mathematics(text):
-    alone, metrics = run_steps(1, *flags_of(text))
-    assert np.isfinite(alone).all() and len(set(alone)) == 6
-    # Sums are split differently: the last bits differ and grow step by step.
-    for devices, flags in ((4, []), (4, ["--data_placement=host", "--mesh.fsdp=2"])):
-        losses, sharded_metrics = run_steps(devices, *flags_of(text), *flags)
-        np.testing.assert_allclose(losses, alone, atol=2e-5)
-        assert sharded_metrics["loss"] == pytest.approx(metrics["loss"], abs=2e-5)
-        assert sharded_metrics["bleu"] == metrics["bleu"]
 
 
 def test_a_batch_in_parts_has_the_same_loss(text):
@@ -274,6 +242,8 @@ def test_two_processes_train_and_translate_as_one(text, train, tmp_path, compile
     assert row["step"] == alone["step"] and row["examples"] == NUM_EVALUATED
     assert row["bleu"] == alone["bleu"] > 30
     assert row["loss"] == pytest.approx(alone["loss"], abs=2e-5)
+    assert row["bleu_signature"] == alone["bleu_signature"]
+    assert row["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
 
 
 # Of 13 sentences the last bit of a sum moves BLEU by ten and more, in bfloat16 most: there 28 to 43
@@ -299,53 +269,10 @@ def test_a_translator_learns_and_bleu_is_that_of_its_sentences(
     assert sorted(reference for _, reference in seen["pairs"]) == sorted(lines)
 
 
-def test_resume_in_the_middle_changes_nothing(train, tmp_path, monkeypatch, capsys):
-    flags = ["--checkpoint.every_steps=1", "--num_epochs=1.6", "--seed=5"]
-    status, whole = train(*flags, run_dir="whole")
-    assert status == 3 and whole["steps"] >= 6
-    steps_seen = []
-    record = Journal.record_steps
-
-    def interrupt(self, queue: CallQueue, waited: float) -> bool:
-        fine = record(self, queue, waited)
-        steps_seen.append(self.step)
-        if self.step == 3:
-            signal.raise_signal(signal.SIGTERM)
-        return fine
-
-    monkeypatch.setattr(Journal, "record_steps", interrupt)
-    status, _ = train(*flags, run_dir="parts")
-    assert status == 5 and max(steps_seen) < whole["steps"]
-    monkeypatch.undo()
-    status, parts = train(*flags, run_dir="parts")
-    assert status == 3 and parts["interruptions"] == 1
-    assert parts["first_losses"] == whole["first_losses"]
-    names = ("step", "bleu", "loss", "bleu_signature")
-    rows = [[{n: row[n] for n in names} for row in r["evaluations"]] for r in (whole, parts)]
-    assert rows[0] == rows[1]
-    step, state = final_state_of(tmp_path / "parts")
-    whole_step, whole_state = final_state_of(tmp_path / "whole")
-    assert step == whole_step
-    np.testing.assert_array_equal(state, whole_state)
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--targets.0.metric=top_1_accuracy"], "known metrics: bleu, loss"),
-        (["--targets.0.value=0.35"], "BLEU is no fraction"),
-        (["--task.decoding.num_beams=0"], "num_beams=0 must lie in 1 to 64"),
-        (["--model.num_heads=3"], "must be a multiple of twice the 3 heads"),
-        (["--task.test_time_augmentation=flip"], "task.test_time_augmentation"),
-        (["--task.augmentation.flip=random"], "task.augmentation.flip"),
-        (["--optimizer.beta_2=1.0"], "beta_2=1.0 must lie in"),
-        (["--data.row_length=99"], "prepared with 24"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(train, capsys, flags, message):
-    status, _ = train(*flags)
+def test_text_prepared_in_rows_of_another_length_is_refused(train, capsys):
+    status, _ = train("--data.row_length=99")
     error = capsys.readouterr().err
-    assert status == 2 and message in error and "Traceback" not in error
+    assert status == 2 and "prepared with 24" in error and "Traceback" not in error
 
 
 def test_a_task_refuses_another_tasks_model_and_data():

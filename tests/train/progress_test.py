@@ -7,6 +7,7 @@ import sys
 from dataset_specs import SMALL_IMAGES
 from made_logs import one_attempt, recompiling_run
 from rich.console import Console
+from rich.status import Status
 
 from dawnjax import progress
 from dawnjax.call_queue import CallQueue
@@ -142,7 +143,7 @@ def test_a_phase_is_named_with_its_seconds_and_the_time_left_is_told(monkeypatch
     display = Display(load_experiment("digits"), SMALL_IMAGES, enabled=True)
     assert display.is_live
     shown_texts = []
-    monkeypatch.setattr(display, "_live", lambda change, *text: shown_texts.extend(text))
+    monkeypatch.setattr(Status, "update", lambda status, text: shown_texts.append(text))
     display.phase("profile")
     now[0] += 7
     assert str(shown_texts[-1].__rich__()) == "profiling, outside of the time to accuracy, 7 s"

@@ -1,0 +1,95 @@
+"""Four promises of every task: one mathematics, resuming, what reads a run, and refusals."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from first_steps import run_steps, train_steps
+from task_table import TABLE, copied_run, cut_off, train, trained_run
+from trained import final_state_of, result_of
+
+from dawnjax.__main__ import main
+
+pytestmark = pytest.mark.compiles
+
+each_task = pytest.mark.parametrize("name", TABLE)
+
+
+@pytest.fixture(autouse=True)
+def scores(name):
+    if name in ("translation", "gnmt"):
+        pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install 'dawnjax[text]')")
+
+
+@each_task
+def test_devices_and_placement_do_not_change_the_mathematics(name, tmp_path_factory, compile_cache):
+    row = TABLE[name]
+    sharded = result_of(trained_run(tmp_path_factory, name, compile_cache))
+    assert sharded["num_devices"] == 4
+    evaluated = sharded["evaluations"][0]
+    alone, metrics = run_steps(1, *row.flags, steps=evaluated["step"])
+    assert np.isfinite(alone).all() and len(set(alone[:6])) == 6
+    assert alone[5] < alone[0] or not row.falls
+    np.testing.assert_allclose(sharded["first_losses"][:6], alone[:6], atol=row.atol)
+    for field in row.repeated:
+        if not isinstance(evaluated[field], str):
+            assert evaluated[field] == pytest.approx(metrics[field], abs=row.metric_atol), field
+    for devices, flags in row.layouts:
+        _, losses = train_steps(devices, *row.flags, *flags)
+        np.testing.assert_allclose(losses, alone[:6], atol=row.atol, err_msg=str(flags))
+
+
+@each_task
+def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(
+    name, tmp_path_factory, tmp_path, compile_cache
+):
+    row, run_dir = TABLE[name], tmp_path / "cut"
+    whole_dir = trained_run(tmp_path_factory, name, compile_cache)
+    with cut_off(row):
+        assert train(name, run_dir, compile_cache) == (5 if row.is_signalled else 1)
+    assert train(name, run_dir, compile_cache) == row.status
+    resumed, whole = result_of(run_dir), result_of(whole_dir)
+    assert resumed["interruptions"] == 1 and whole["interruptions"] == 0
+    assert resumed["first_losses"] == whole["first_losses"]
+    rows = [
+        [{field: row_of[field] for field in ("step", *row.repeated)} for row_of in r["evaluations"]]
+        for r in (whole, resumed)
+    ]
+    assert rows[0] == rows[1]
+    (step, state), (whole_step, whole_state) = map(final_state_of, (run_dir, whole_dir))
+    assert step == whole_step == row.steps
+    np.testing.assert_array_equal(state, whole_state)
+
+
+@each_task
+def test_a_run_is_evaluated_answered_and_reported(
+    name, tmp_path_factory, tmp_path, compile_cache, capsys
+):
+    row = TABLE[name]
+    run = str(copied_run(tmp_path_factory, name, compile_cache, tmp_path / "run"))
+    result = result_of(tmp_path / "run")
+    assert result["steps"] == row.steps and result["reached"] == (row.status == 0)
+    assert all(math.isfinite(loss) for loss in result["first_losses"])
+    last = result["evaluations"][-1]
+    capsys.readouterr()
+    assert main(["evaluate", run]) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {field: again[field] for field in row.repeated} == {
+        field: last[field] for field in row.repeated
+    }
+    assert main(["infer", run, f"--examples={row.num_answered}"]) == 0
+    assert row.answered.format(**last) in capsys.readouterr().out
+    assert main(["report", run, f"--out={tmp_path / 'page'}"]) == 0
+    assert row.shown in (tmp_path / "page" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "message"),
+    [(name, flags, message) for name, row in TABLE.items() for flags, message in row.refused],
+)
+def test_wrong_fields_are_one_line(name, flags, message, tmp_path, capsys):
+    run_dir = tmp_path / "run"
+    assert main(["train", *TABLE[name].flags, *flags, f"--run_dir={run_dir}"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error and not run_dir.exists()

@@ -1,0 +1,262 @@
+"""Tasks and models whose promises tests/contracts/task_contract_test.py holds: a row each.
+
+A new task adds a row. A row's run has four devices, of which two share each parameter; it is
+trained once in a test run, and tests that ask more of it take a copy.
+"""
+
+import contextlib
+import dataclasses
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from first_steps import SEED
+from shared_runs import made_once
+from trained import failing_at_call
+
+from dawnjax.__main__ import main
+from dawnjax.call_queue import CallQueue
+from dawnjax.journal import Journal
+
+SHARDED = ("--mesh.fsdp=2", "--data_placement=host")
+QUIET = ("--tensorboard=false", "--profile.after_run=false")
+
+Layout = tuple[int, tuple[str, ...]]
+"""Number of devices, and flags that change the placement and not the mathematics."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """A task on its smallest data.
+
+    Attributes:
+      flags: Of `dawnjax train`.
+      status: Exit status of the run: 0 if its target is in reach, 3 if not.
+      steps: Steps of the run.
+      fails_at_call: Call at which the second run is cut off, after its first checkpoint.
+      is_signalled: Whether SIGTERM cuts it off, and not an error.
+      layouts: Placements that compute what one device does, besides that of the run.
+      falls: Whether the loss is lower after six steps.
+      atol: Of the first six losses: sums are split differently, and the last bits grow.
+      metric_atol: Of the metrics after as many steps; scores of few answers move by near ties.
+        None where a later stage of the run has another recipe.
+      repeated: Fields of an evaluation that `evaluate` finds again in the checkpoint.
+      answered: Line of `infer`, with a place for each field of the last evaluation.
+      num_answered: Examples that `infer` answers.
+      shown: Text of the report's page.
+      refused: Flags that do not fit, and the text of the one line that says so.
+    """
+
+    flags: tuple[str, ...]
+    status: int = 3
+    steps: int
+    fails_at_call: int
+    is_signalled: bool = False
+    layouts: tuple[Layout, ...] = ()
+    falls: bool = False
+    atol: float = 2e-5
+    metric_atol: float | None
+    repeated: tuple[str, ...]
+    answered: str
+    num_answered: int
+    shown: str
+    refused: tuple[tuple[tuple[str, ...], str], ...]
+
+
+TRANSLATION = (
+    *("--data=synthetic_text", "--data.num_train_examples=64"),
+    "--data.num_eval_examples=13",  # not a multiple of the devices
+    *("--global_batch_size=8", "--num_epochs=2", "--schedule.warmup_epochs=0.1"),
+    *("--evaluation.first_epoch=0", "--evaluation.every_epochs=1"),
+    *("--evaluation.global_batch_size=8", "--task.decoding.max_extra_tokens=4"),
+    "--targets.0.value=100",
+    *("--checkpoint.every_steps=4", "--steps_per_call=4"),
+)
+
+TABLE: dict[str, Row] = {
+    "classification": Row(
+        flags=(
+            *("--experiment=synthetic_image", "--data.num_train_examples=96"),
+            *("--data.num_eval_examples=40", "--num_epochs=3", "--global_batch_size=16"),
+            *("--batch_norm_group_size=4", "--model.stage_sizes=1", "--model.stage_widths=16"),
+            *("--evaluation.every_epochs=1", "--targets.0.value=1"),
+            *("--checkpoint.every_steps=6", "--steps_per_call=6"),
+        ),
+        steps=18,
+        fails_at_call=2,
+        layouts=((4, ()),),
+        metric_atol=0.026,  # of 40 images one may change its class
+        repeated=("top_1_accuracy", "loss"),
+        answered="top_1_accuracy {top_1_accuracy:.4f}",
+        num_answered=40,
+        shown="top-1 accuracy",
+        refused=(
+            (("--targets.0.metric=bleu",), "known metrics: "),
+            (("--batch_norm_group_size=3",), "batch_norm_group_size=3"),
+        ),
+    ),
+    "translation": Row(
+        flags=(
+            *("--experiment=multi30k_transformer", *TRANSLATION, "--model.num_layers=1"),
+            *("--model.width=16", "--model.hidden_width=16", "--model.num_heads=2"),
+        ),
+        steps=16,
+        fails_at_call=3,
+        is_signalled=True,
+        layouts=((4, ()),),
+        metric_atol=2e-5,
+        repeated=("bleu", "loss", "bleu_signature"),
+        answered="bleu {bleu:.2f}",
+        num_answered=13,
+        shown="BLEU",
+        refused=(
+            (("--targets.0.metric=top_1_accuracy",), "known metrics: bleu, loss"),
+            (("--targets.0.value=0.35",), "BLEU is no fraction"),
+            (("--task.decoding.num_beams=0",), "num_beams=0 must lie in 1 to 64"),
+            (("--model.num_heads=3",), "must be a multiple of twice the 3 heads"),
+            (("--task.test_time_augmentation=flip",), "task.test_time_augmentation"),
+            (("--task.augmentation.flip=random",), "task.augmentation.flip"),
+            (("--optimizer.beta_2=1.0",), "beta_2=1.0 must lie in"),
+            (("--task.decoding.coverage_penalty=0.1",), "model=transformer does not: give 0"),
+        ),
+    ),
+    "gnmt": Row(
+        flags=(
+            *("--experiment=multi30k_gnmt", *TRANSLATION, "--compute_dtype=float32"),
+            *("--model.num_layers=3", "--model.width=16"),
+        ),
+        steps=16,
+        fails_at_call=3,
+        metric_atol=2e-5,
+        repeated=("bleu", "loss", "bleu_signature"),
+        answered="bleu {bleu:.2f}",
+        num_answered=13,
+        shown="BLEU",
+        refused=(
+            (("--model.num_layers=1",), "model.num_layers=1 must be 2 or more"),
+            (("--model.initial_bound=0",), "model.initial_bound=0.0 must be above 0"),
+            (("--model.embedding_bound=0",), "model.embedding_bound=0.0 must be above 0"),
+            (("--task.scoring.tokenizer=char",), "task.scoring.tokenizer"),
+        ),
+    ),
+    "recommendation": Row(
+        flags=(
+            *("--experiment=movielens_ml100k_neumf", "--data=synthetic_ratings"),
+            "--global_batch_size=64",
+            "--evaluation.global_batch_size=24",  # 64 users: the last batch has padding
+            *("--optimizer.base_learning_rate=0.02", "--num_epochs=4", "--targets.0.value=1"),
+            *("--checkpoint.every_steps=8", "--steps_per_call=8"),
+        ),
+        steps=32,
+        fails_at_call=2,
+        layouts=((4, ()),),
+        falls=True,
+        metric_atol=0.02,  # of 64 users one may change its rank
+        repeated=("hit_rate_at_10", "ndcg_at_10"),
+        answered="hit_rate_at_10 {hit_rate_at_10:.4f}",
+        num_answered=64,
+        shown="HR@10",
+        refused=(
+            (("--model.gmf_width=0", "--model.layer_widths="), "not be empty with gmf_width=0"),
+            (("--model.layer_widths=7,4",), "begin with an even number"),
+            (("--model.layer_widths=8",), "name the input's width and a layer's or more"),
+            (("--task.num_negatives=0",), "task.num_negatives=0 must lie in 1 to 1000"),
+            (("--data.ratings_per_user=1",), "data.ratings_per_user=1 must lie in 2 to"),
+        ),
+    ),
+    "span_answering": Row(
+        flags=(
+            *("--experiment=squad_small", "--data=synthetic_questions"),
+            *("--data.num_train_examples=256", "--data.num_eval_examples=60"),
+            *("--model.word_width=16", "--model.character_width=4"),
+            *("--model.filters=8", "--model.hidden_width=12", "--global_batch_size=32"),
+            "--evaluation.global_batch_size=24",  # 60 questions: the last batch has padding
+            *("--optimizer.base_learning_rate=0.002", "--num_epochs=4", "--targets.0.value=0.01"),
+            *("--evaluation.first_epoch=4", "--checkpoint.every_steps=8", "--steps_per_call=8"),
+        ),
+        status=0,
+        steps=32,
+        fails_at_call=2,
+        layouts=((1, ("--data_placement=host",)),),
+        metric_atol=0.05,  # of 60 answers a few may be near ties
+        repeated=("f1_score", "exact_match"),
+        answered="f1_score {f1_score:.4f}",
+        num_answered=60,
+        shown="F1 score",
+        refused=(
+            (("--targets.0.value=0",), "targets.0.value=0 must be above 0"),
+            (("--targets.0.value=75",), "must lie in 0 to 1"),
+            (("--task.max_answer_tokens=0",), "task.max_answer_tokens=0 must lie in 1 to 10000"),
+            (("--data.vocabulary_size=2",), "data.vocabulary_size=2 must be above 2"),
+        ),
+    ),
+    "language_modelling": Row(
+        flags=(
+            *("--experiment=wikipedia_bytes_small", "--data=synthetic_tokens"),
+            *("--data.num_train_tokens=4096", "--model.num_layers=2", "--model.num_heads=2"),
+            "--model.width=128",  # matrices that are large enough to be split
+            *("--model.value_embeddings=1", "--task.window=8", "--task.stages.window=0"),
+            *("--stages.boundary_epochs=0.75", "--max_steps=0", "--num_epochs=1"),
+            *("--global_batch_size=16", "--evaluation.every_steps=8", "--targets.0.value=9"),
+            *("--optimizer.base_learning_rate=0.05", "--optimizer.adam_learning_rate=0.02"),
+            *("--checkpoint.every_steps=2", "--steps_per_call=1"),
+        ),
+        status=0,
+        steps=8,
+        fails_at_call=5,
+        layouts=((4, ("--weight_update_sharding=true",)), (1, ("--accumulation_steps=4",))),
+        falls=True,
+        atol=2e-3,
+        metric_atol=None,
+        repeated=("loss", "bits_per_byte"),
+        answered="loss {loss:.3f}",
+        num_answered=7,
+        shown="bits a byte",
+        refused=((("--model.num_heads=3",), "num_heads"),),
+    ),
+}
+
+
+def train(name: str, run_dir: Path, compile_cache: str) -> int:
+    """Train a row's run, or resume it; gives the exit status."""
+    argv = [*TABLE[name].flags, *SHARDED, *QUIET, f"--seed={SEED}", compile_cache]
+    return main(["train", *argv, f"--run_dir={run_dir}"])
+
+
+def trained_run(factory: pytest.TempPathFactory, name: str, compile_cache: str) -> Path:
+    """Directory of a row's run, made once; nobody may change it."""
+
+    def make(folder: Path) -> None:
+        assert train(name, folder / "run", compile_cache) == TABLE[name].status
+
+    return made_once(factory, f"run_of_{name}", make) / "run"
+
+
+def copied_run(
+    factory: pytest.TempPathFactory, name: str, compile_cache: str, directory: Path
+) -> Path:
+    """Copy of a row's run, for commands that write into it."""
+    return shutil.copytree(trained_run(factory, name, compile_cache), directory)
+
+
+@contextlib.contextmanager
+def cut_off(row: Row) -> Iterator[None]:
+    """End a run early, as an error or a signal does."""
+    if not row.is_signalled:
+        with failing_at_call(row.fails_at_call):
+            yield
+        return
+    real = Journal.record_steps
+
+    def signalled(self: Journal, queue: CallQueue, waited: float) -> Any:
+        fine = real(self, queue, waited)
+        if self.step >= row.steps // 2:
+            signal.raise_signal(signal.SIGTERM)
+        return fine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "record_steps", signalled)
+        yield
