@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 import dawnjax
-from dawnjax import initial_parameters, run_profile
+from dawnjax import initial_parameters, records, run_profile
 from dawnjax.call_queue import CallQueue, step_statistics
 from dawnjax.capture import Trainer
 from dawnjax.checkpoints.bucket import folder_at, is_bucket
@@ -34,7 +34,7 @@ from dawnjax.run_record import OpenRun
 from dawnjax.runs import past, summary, versions
 from dawnjax.runs.binding import record_hash
 from dawnjax.runs.clock import Phase, Phases, boot_id
-from dawnjax.runs.directory import RunDirectory, write_json
+from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.log import SCHEMA_VERSION, is_moment
 from dawnjax.runs.summary import RunResult
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, platform_of
@@ -403,7 +403,7 @@ def _write_result(directory: RunDirectory, events: list[past.Event]) -> RunResul
         result = summary.summarize(events)
     except summary.FORGED as error:
         raise RunError(f"{directory.path}: {summary.of_another_kind(error)}") from None
-    write_json(directory.result_file, result.to_json())
+    records.write_json(directory.result_file, result.to_json(), durable=True)
     return result
 
 

@@ -8,7 +8,6 @@ import collections
 import contextlib
 import dataclasses
 import gzip
-import json
 import socket
 import tempfile
 import time
@@ -19,9 +18,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from dawnjax import twin
+from dawnjax import records, twin
 from dawnjax.cluster import processes
 from dawnjax.config.run_options import ProfileOptions
+from dawnjax.errors import RunError
 from dawnjax.feed import TrainFeed
 from dawnjax.machine import hardware
 from dawnjax.machine.hosts import visible_cores
@@ -230,8 +230,8 @@ def finish_capture(
     """
     experiment, mesh = recipe.experiment, recipe.mesh
     text = programs.train.as_text()  # type: ignore[attr-defined]
-    with contextlib.suppress(OSError), gzip.open(folder / host_profile.PROGRAM_FILE, "wt") as file:
-        file.write(text)  # a full disk costs the profile's files, not the result
+    with contextlib.suppress(RunError):  # a full disk costs the profile's files, not the result
+        records.write(folder / host_profile.PROGRAM_FILE, gzip.compress(text.encode()))
     program = analyze(text)
     device = mesh.local_devices[0]
     platform = platform_of(mesh)
@@ -276,8 +276,8 @@ def finish_capture(
     waits = processes.gather([profile.wait_seconds_per_step, profile.least_wait_seconds_per_step])
     known = [least for _, least in waits if least is not None]
     capture["least_wait_seconds_per_step"] = min(known) if len(known) == len(waits) else None
-    with contextlib.suppress(OSError):
-        (folder / host_profile.CAPTURE_FILE).write_text(json.dumps(capture))
+    with contextlib.suppress(RunError):
+        records.write_json(folder / host_profile.CAPTURE_FILE, capture, indent=None)
     return dataclasses.replace(profile, host_waits=[mean for mean, _ in waits])
 
 

@@ -17,7 +17,6 @@ https://github.com/hiverge/cifar10-speedrun, which times the same.
 
 import dataclasses
 import datetime
-import json
 import math
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dawnjax import records
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
@@ -349,10 +349,4 @@ def write(path: Path, facts: dict[str, Any], results: list[SeedResult]) -> None:
         "summary": summary(results, facts["metric"], facts["compile_seconds"]),
         "seeds": [dataclasses.asdict(result) for result in results],
     }
-    beside = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(record, indent=1) + "\n")
-        beside.replace(path)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from None
+    records.write_json(path, record, indent=1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from dawnjax import records
 from dawnjax.cluster import processes
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
@@ -20,7 +21,6 @@ from dawnjax.runs.directory import (
     read_record,
     refuse_other_run,
     source_of,
-    write_json,
 )
 from dawnjax.runs.log import SCHEMA_VERSION, RunLog, log_path
 from dawnjax.runs.logged_run import FINAL_STATUSES, last_event
@@ -141,10 +141,10 @@ def _shared_record(
             )
     processes.gather("looked")
     if old is None and jax.process_index() == 0:
-        write_json(directory.experiment_file, new)
+        records.write_json(directory.experiment_file, new, durable=True)
     processes.gather("written")
     if not directory.experiment_file.exists():
-        write_json(directory.experiment_file, new)
+        records.write_json(directory.experiment_file, new, durable=True)
     return old or new, warnings
 
 

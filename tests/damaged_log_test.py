@@ -196,7 +196,10 @@ def test_an_experiment_file_without_a_field_is_one_line(field, tmp_path, capsys)
     run_dir = write_run(tmp_path / "run")
     record = json.loads((run_dir / "experiment.json").read_text())
     del record[field]
-    for content, why in ((record, f"no {field}"), ({**record, field: None}, f"{field} is no ")):
+    for content, why in (
+        (record, f"{field} is missing"),
+        ({**record, field: None}, f"{field} is None; it must be "),
+    ):
         (run_dir / "experiment.json").write_text(json.dumps(content))
         for status, *argv in (
             (1, "check", str(run_dir)),

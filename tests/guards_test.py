@@ -151,12 +151,11 @@ def test_imports_point_one_way():
         # Limits of fields are declared beside the fields; their module knows nothing of either.
         for folder in ("dawnjax.models", "dawnjax.input_pipeline"):
             if is_in(module, folder):
-                base = ("dawnjax", "dawnjax.limits", "dawnjax.bounded")
+                base = ("dawnjax", "dawnjax.limits", "dawnjax.records")
                 allowed = is_in(imported, folder) or imported in base
                 assert allowed, f"{where} imports {imported}"
-        if module == "dawnjax.limits":
+        if module in ("dawnjax.limits", "dawnjax.records"):
             assert imported == "dawnjax.errors", f"{where} imports {imported}"
-        assert module != "dawnjax.bounded", f"{where} imports {imported}"
         # The run code finds experiments by name; only the module that does so knows the package.
         if room(imported) == "dawnjax.experiments":
             knows = room(module) == "dawnjax.experiments" or module.endswith(".experiment_modules")
@@ -178,14 +177,14 @@ def test_blocks_do_not_choose_by_platform():
 def test_profiles_are_read_without_the_run():
     for module, imported in module_imports():
         if room(module) == "dawnjax.profile":
-            allowed = ("dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.text")
+            allowed = ("dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.text")
             allowed += ("dawnjax.machine.hardware",)
             assert imported in allowed or room(imported) == "dawnjax.profile", (module, imported)
 
 
 def test_rooms_rest_on_errors_and_limits_alone():
     """The run, flat in `dawnjax`, stands on the rooms; commands alone stand on it."""
-    base = {"dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
+    base = {"dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
     for module, imported in module_imports():
         is_room = room(module) not in (module, "dawnjax.commands")
         # A study runs its trials by the door that a notebook takes.
@@ -228,6 +227,51 @@ def test_no_code_knows_a_metric_by_its_name():
                 assert not is_name or (module, node.value.lower()) in allowed, (
                     f"{path}:{node.lineno}"
                 )
+
+
+PAST_RECORDS = {
+    ("dawnjax.__main__", "open"): "/dev/null, in place of an output that was closed",
+    ("dawnjax.checkpoints.bucket", "write_bytes"): "an object of a bucket has no temporary name",
+    ("dawnjax.checkpoints.manifest", "write_bytes"): "an object of a bucket appears whole",
+    ("dawnjax.cluster.processes", "open"): "the standard output, by its descriptor",
+    ("dawnjax.machine.compilation", "touch"): "an empty mark with a drawn name in JAX's cache",
+    ("dawnjax.official.mlperf_log", "JSONDecoder"): "a line may go on after its JSON",
+    ("dawnjax.official.text", "loads"): "a stranger's JSON, whose keys that stand twice are named",
+}
+"""Calls that read JSON or write a file beside `records`, each with its reason."""
+
+
+def past_records(call: ast.Call) -> str:
+    """The name of a call that decodes JSON or writes a file; empty for any other."""
+    function = call.func
+    name = getattr(function, "attr", None) or getattr(function, "id", "")
+    owner = getattr(getattr(function, "value", None), "id", "")
+    texts = [ast.unparse(value) for value in (*call.args, *(k.value for k in call.keywords))]
+    writes = {"write_text", "write_bytes", "touch", "mkstemp", "NamedTemporaryFile", "rename"}
+    if name in writes or (name in ("load", "loads", "JSONDecoder") and owner == "json"):
+        return name
+    if name == "replace" and (owner == "os" or (len(texts) == 1 and not call.keywords)):
+        return name  # Path.replace takes one argument, str.replace two, dataclasses' keywords
+    is_mode = re.compile(r"'[rbt]*[wax+][bt+]*'").fullmatch
+    if name == "open" and any(is_mode(t) or "O_WRONLY" in t or "O_RDWR" in t for t in texts):
+        return name
+    return ""
+
+
+def test_records_are_the_one_way_in_and_out_of_a_file():
+    used = set()
+    for module, path in files().items():
+        # The models' `replace` is that of a layer's parameters.
+        if module == "dawnjax.records" or room(module) in (
+            "dawnjax.input_pipeline",
+            "dawnjax.models",
+        ):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (name := past_records(node)):
+                assert (module, name) in PAST_RECORDS, f"{path}:{node.lineno} calls {name}"
+                used.add((module, name))
+    assert used == PAST_RECORDS.keys(), PAST_RECORDS.keys() - used
 
 
 def test_flax_stays_in_models():
@@ -305,7 +349,7 @@ def test_reading_results_starts_no_machinery():
 def test_reading_a_log_needs_the_room_of_runs_alone():
     for module, imported in module_imports():
         if room(module) == "dawnjax.runs":
-            base = ("dawnjax", "dawnjax.bounded", "dawnjax.errors", "dawnjax.text")
+            base = ("dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.text")
             allowed = imported in base or room(imported) == "dawnjax.runs"
             assert allowed, f"{module} imports {imported}"
 

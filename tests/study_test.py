@@ -15,7 +15,6 @@ from made_runs import write_run
 import dawnjax
 from dawnjax import api
 from dawnjax.__main__ import main
-from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names, load_experiment, load_techniques
 from dawnjax.config.techniques import Technique
@@ -26,7 +25,7 @@ from dawnjax.runs.summary import summarize
 from dawnjax.study import devices, side_by_side, trials, verdict
 from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
-from dawnjax.study.reading import record_of, trials_over
+from dawnjax.study.reading import trials_over
 
 DIGITS = load_experiment("digits")
 TECHNIQUES = (Technique("a", ("--a=0",)), Technique("b", ("--b=0",)), Technique("c", ("--c=0",)))
@@ -231,7 +230,7 @@ def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
     out = tmp_path / "rates"
     times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
     study, of_arms, _ = made_study(out, times)
-    (out / "study.json").write_text(json.dumps(record_of(to_json(study), of_arms)))
+    StudyFolder(out).write(study, of_arms)
     assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
     page = (tmp_path / "page" / "index.html").read_text()
     assert "Study rates" in page and "11 of 12 planned trials of digits are over" in page
@@ -239,9 +238,11 @@ def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
     [first, second] = table["rows"]
     assert first["expected_seconds"] == 12 and second["ratio"] == 2.5
     assert second["verdict"] == "undecided" and second["reached"] == 5
-    (out / "study.json").write_text('{"study": {"kind": "seeds"}, "arms": [{"name": 3}]}')
+    (out / "study.json").write_text(
+        '{"schema_version": 1, "study": {"kind": "seeds"}, "arms": [{"name": 3}]}'
+    )
     assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
-    assert "is damaged: it has no 'flags'" in capsys.readouterr().err
+    assert "is damaged: arms[0].name is 3; it must be text" in capsys.readouterr().err
 
 
 def test_a_study_that_is_stopped_goes_on_and_a_trial_that_fails_stays(

@@ -3,10 +3,10 @@
 import dataclasses
 import math
 import re
-import types
-import typing
+from collections.abc import Iterator
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.official import mlperf_rounds
 from dawnjax.official.outcome import Imported, Refused, printable
@@ -18,6 +18,11 @@ _CHOICES = {
     "target.direction": ("at_least", "at_most"),
 }
 """Fields that hold one of a few words."""
+
+_AMOUNT = re.compile(r"(seconds\w*|usd|cv|_std|epochs)$")
+
+_LARGEST = 1e300
+"""Squares and sums of larger numbers overflow, and a page would show infinities."""
 
 
 def without_damaged(imported: Imported) -> Imported:
@@ -33,34 +38,32 @@ def without_damaged(imported: Imported) -> Imported:
     return dataclasses.replace(imported, entries=tuple(sound), rejections=tuple(rejections))
 
 
-DIRECTIONS = ("at_least", "at_most")
-
-
 def check(entry: Entry) -> None:
-    """Checks that every field of an entry holds what its type says, and only finite numbers.
-
-    Times, costs, deviations and epochs must not be negative either, and what is one of a few words
-    must be one.
+    """Refuse an entry with a field of another type, a number too large, or a negative amount.
 
     Raises:
-      RunError: A field does not; it is named.
+      RunError: Names the entry, the field and its value.
     """
-    for where, value, wanted in _fields(entry, ""):
-        holds = _is_a(value, wanted) and value in _CHOICES.get(where, (value,))
-        an_amount = re.search(r"(seconds\w*|usd|cv|_std|epochs)$", where) is not None
-        if not holds or (an_amount and isinstance(value, int | float) and value < 0):
-            must = "; it must not be negative" if holds else ""
-            if where in _CHOICES:
-                must = f"; choose {' or '.join(_CHOICES[where])}"
-            raise RunError(
-                f"the entry {str(entry.source)[:200]!r} is damaged: {where} is "
-                f"{str(value)[:60]!r}{must}; correct it or leave the entry out"
-            )
-    if entry.target.direction not in DIRECTIONS:
-        raise RunError(
-            f"the entry {str(entry.source)[:200]!r} is damaged: target.direction is "
-            f"{entry.target.direction[:60]!r}, none of {', '.join(DIRECTIONS)}"
-        )
+    plain = records.plain(entry)
+    try:
+        records.convert(plain, Entry)
+    except records.FieldError as error:
+        raise _damage(entry, str(error)) from None
+    for where, value in _leaves(plain, ""):
+        fault = ""
+        if where in _CHOICES and value not in _CHOICES[where]:
+            fault = f"choose {' or '.join(_CHOICES[where])}"
+        elif isinstance(value, int | float) and not abs(value) < _LARGEST:  # nor is NaN below it
+            fault = "it must be finite"
+        elif isinstance(value, int | float) and value < 0 and _AMOUNT.search(where):
+            fault = "it must not be negative"
+        if fault:
+            raise _damage(entry, f"{where} is {str(value)[:60]!r}; {fault}")
+
+
+def _damage(entry: Entry, fault: str) -> RunError:
+    source = str(entry.source)[:200]
+    return RunError(f"the entry {source!r} is damaged: {fault}; correct it or leave the entry out")
 
 
 def with_summary_of_trials(entry: Entry) -> Entry:
@@ -88,46 +91,12 @@ def with_summary_of_trials(entry: Entry) -> Entry:
     return dataclasses.replace(entry, summary=summary, warnings=warnings)
 
 
-def _fields(record: Any, prefix: str):
-    hints = _hints(type(record))
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        where = f"{prefix}{field.name}"
-        if dataclasses.is_dataclass(value):
-            yield from _fields(value, where + ".")
-        elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
-            for number, item in enumerate(value):
-                yield from _fields(item, f"{where}[{number}].")
-        else:
-            yield where, value, hints[field.name]
-
-
-_HINTS: dict[type, dict[str, Any]] = {}
-
-
-def _hints(kind: type) -> dict[str, Any]:
-    if kind not in _HINTS:
-        _HINTS[kind] = typing.get_type_hints(kind)
-    return _HINTS[kind]
-
-
-def _is_a(value: Any, wanted: Any) -> bool:
-    origin = typing.get_origin(wanted)
-    if origin in (types.UnionType, typing.Union):
-        return any(_is_a(value, item) for item in typing.get_args(wanted))
-    if wanted is type(None):
-        return value is None
-    if wanted is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and abs(value) < 1e300 and math.isfinite(value)
-    if wanted is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    if origin is tuple:
-        return isinstance(value, tuple) and all(
-            _is_a(item, typing.get_args(wanted)[0]) for item in value
-        )
-    if origin is dict:
-        return isinstance(value, dict) and all(
-            isinstance(key, str) and isinstance(item, str) for key, item in value.items()
-        )
-    return isinstance(value, wanted)
+def _leaves(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _leaves(item, f"{where}.{name}" if where else name)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _leaves(item, f"{where}[{number}]")
+    else:
+        yield where, value

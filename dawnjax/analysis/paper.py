@@ -13,12 +13,12 @@ tolerance says so.
 import dataclasses
 import functools
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.analysis.comparison import speedup
 from dawnjax.analysis.counts import Counts, ListedEntry, count, count_listed
 from dawnjax.analysis.leaderboard import up_to
@@ -112,11 +112,11 @@ def _published(*tables: str) -> tuple[_Cell, ...]:
         if row["table"] in tables:
             fields: dict[str, Any] = {**row}
             del fields["source"]
-            fields["value"] = json.loads(row["value"] or "null")
+            fields["value"] = records.load_json(row["value"] or "null")
             below = row["tolerance"] == "below"
-            fields["tolerance"] = None if below else json.loads(row["tolerance"] or "0.0")
+            fields["tolerance"] = None if below else records.load_json(row["tolerance"] or "0.0")
             fields["entries"] = tuple(filter(None, row["entries"].split(" and ")))
-            fields["missing"] = json.loads(row["missing"] or "0")
+            fields["missing"] = int(row["missing"] or 0)
             cells.append(_Cell(**fields))
     return tuple(cells)
 

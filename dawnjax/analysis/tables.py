@@ -3,13 +3,12 @@
 import csv
 import dataclasses
 import io
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax.errors import RunError
+from dawnjax import records
 from dawnjax.text import escaped, spreadsheet_cell
 
 SCHEMA_VERSION = 1
@@ -175,19 +174,11 @@ def write_tables(tables: Sequence[Table], directory: Path) -> list[Path]:
       RunError: They cannot be written.
     """
     written = []
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for table in tables:
-            for suffix, text in (
-                ("csv", table.to_csv()),
-                ("json", json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n"),
-            ):
-                file = directory / f"{table.name}.{suffix}"
-                # No translation of line ends: those of CSV are its own.
-                file.write_text(text, encoding="utf-8", newline="", errors="backslashreplace")
-                written.append(file)
-    except OSError as error:
-        raise RunError(f"cannot write {error.filename or directory}: {error.strerror}") from None
+    for table in tables:
+        file = directory / f"{table.name}.csv"
+        records.write(file, table.to_csv())
+        records.write_json(file.with_suffix(".json"), table.to_json(), indent=1)
+        written += [file, file.with_suffix(".json")]
     return written
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from dawnjax import records
 from dawnjax.cluster.board import Board, board_of_this_process
 from dawnjax.errors import CheckpointError
 
@@ -32,7 +33,7 @@ def from_process_zero(make: Callable[[], Any]) -> Any:
         except Exception as error:  # The others wait for an answer, whatever happened here.
             message = {"error": str(error) or type(error).__name__}
         _board().put_first(key, json.dumps(message))
-    message = json.loads(_board().wait_for(key, TIMEOUT_SECONDS))
+    message = records.load_json(_board().wait_for(key, TIMEOUT_SECONDS))
     if "error" in message:
         raise CheckpointError(message["error"])
     return message["result"]

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dawnjax import bounded
+from dawnjax import records
 
 if TYPE_CHECKING:  # With Orbax it takes 0.15 to 0.3 s to import.
     from etils import epath
@@ -121,23 +121,9 @@ def write_manifest(path: "epath.Path", content: dict[str, Any], *, remote: bool)
     if remote:
         (path / MANIFEST).write_bytes(data)  # An object appears whole or not at all.
         return
-    partial = os.path.join(path, MANIFEST + ".partial")
-    with open(partial, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_folder(path)
-    os.replace(partial, path / MANIFEST)
-    _sync_folder(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: "epath.Path") -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    records.sync_folder(path)  # the files' names before the manifest's, which vouches for them
+    records.write(Path(path) / MANIFEST, data, durable=True)
+    records.sync_folder(path.parent)
 
 
 def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
@@ -162,7 +148,7 @@ def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
     if seal != (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode():
         raise DamageError(f"{MANIFEST} is damaged: its own hash differs")
     try:
-        content = bounded.load_json(data)
+        content = records.load_json(data)
     except ValueError as error:
         raise DamageError(f"{MANIFEST} is none that this program writes: {error}") from None
     _check_form(content)

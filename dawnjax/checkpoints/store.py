@@ -25,11 +25,13 @@ import threading
 import time
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
+from dawnjax import records
 from dawnjax.checkpoints.agreement import (
     TIMEOUT_SECONDS,
     Assent,
@@ -55,7 +57,7 @@ from dawnjax.checkpoints.manifest import (
     write_manifest,
 )
 from dawnjax.checkpoints.orbax_noise import mute_orbax
-from dawnjax.errors import CheckpointError, ConfigError
+from dawnjax.errors import CheckpointError, ConfigError, RunError
 
 if TYPE_CHECKING:
     # With Orbax it takes 0.15 to 0.3 s to import; who opens no checkpoints does not pay that.
@@ -190,7 +192,8 @@ class Checkpoints:
             "metadata": metadata,
             "arrays": {name: signature(array) for name, array in arrays.items()},
         }
-        content = json.loads(json.dumps(content))  # The caller may change its metadata afterwards.
+        # A copy, because the caller may change its metadata afterwards.
+        content = records.load_json(json.dumps(content))
 
         self.wait()
         if step in self._whole:
@@ -535,12 +538,9 @@ class Checkpoints:
         def put_mark() -> str:
             mark = f".shared-{secrets.token_hex(8)}"
             try:
-                self._directory.mkdir(parents=True, exist_ok=True)
-                (self._directory / mark).write_bytes(b"")
-            except OSError as error:
-                raise CheckpointError(
-                    f"cannot write {self._directory}: {one_line(error)}"
-                ) from error
+                records.write(Path(self._directory) / mark, b"")
+            except RunError as error:
+                raise CheckpointError(str(error)) from None
             return mark
 
         mark = self._directory / from_process_zero(put_mark)

@@ -6,11 +6,13 @@ was killed. Each process tells the launcher in a file how far it is, for the lin
 
 import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from dawnjax import records
+from dawnjax.errors import RunError
 
 SOURCE = "dawnjax launch"
 """The launcher's name in messages about how the processes found each other."""
@@ -54,8 +56,8 @@ def write_status(status: Status, environment: Mapping[str, str] = os.environ) ->
 def read_status(directory: Path, process_id: int) -> Status:
     """Returns what a process last told; a status without a step if it told nothing."""
     try:
-        return Status(**json.loads((directory / f"{process_id}.json").read_text()))
-    except (OSError, ValueError, TypeError):
+        return records.read_json(directory / f"{process_id}.json", Status)
+    except (OSError, ValueError):
         return Status()
 
 
@@ -78,9 +80,8 @@ def tell_killed(directory: Path, process_id: int, how: str) -> None:
 def read_killed(environment: Mapping[str, str] = os.environ) -> tuple[int, str] | None:
     """Returns the process that the launcher saw killed, and how; None while it saw none."""
     try:
-        process_id, how = json.loads((Path(environment[STATUS_DIR]) / _KILLED).read_text())
-        return int(process_id), str(how)
-    except (KeyError, OSError, ValueError, TypeError):
+        return records.read_json(Path(environment[STATUS_DIR]) / _KILLED, tuple[int, str])
+    except (KeyError, OSError, ValueError):
         return None
 
 
@@ -98,8 +99,8 @@ def resume_command(command: str, environment: Mapping[str, str] = os.environ) ->
 
 
 def _write(file: Path, value: Any) -> None:
-    temporary = file.with_suffix(".tmp")
-    # A full /tmp is no reason to end a run: the launcher's line says less, or comes later.
-    with contextlib.suppress(OSError):
-        temporary.write_text(json.dumps(value))
-        temporary.replace(file)
+    # A full /tmp is no reason to end a run: the launcher's line says less, or comes later. A folder
+    # that is gone is not made again: the launcher has ended and removed it.
+    if file.parent.is_dir():
+        with contextlib.suppress(RunError):
+            records.write_json(file, value, indent=None)

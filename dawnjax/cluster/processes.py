@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dawnjax import records
 from dawnjax.cluster import launched, stop_signals
 from dawnjax.cluster.board import Board, board_of_this_process
 from dawnjax.cluster.options import ProcessOptions
@@ -121,6 +122,10 @@ def explain(error: BaseException) -> None:
         _watchdog.explain(error)
 
 
+_MOST_MARKS = 10**8
+"""Of a message: the traces of a window hold some million moments."""
+
+
 def gather(value: Any) -> list[Any]:
     """Collects a value from every process, in their order, for all; all must call it alike.
 
@@ -133,7 +138,9 @@ def gather(value: Any) -> list[Any]:
     board.put(f"{folder}/{board.process_index}", json.dumps(value))
     board.wait_for_all(folder, _AGREEMENT_SECONDS)
     told = board.read(folder)
-    return [json.loads(told[str(index)]) for index in range(board.num_processes)]
+    return [
+        records.load_json(told[str(index)], _MOST_MARKS) for index in range(board.num_processes)
+    ]
 
 
 def same_text(text: str) -> str:

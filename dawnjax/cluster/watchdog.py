@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from dawnjax import records
 from dawnjax.cluster import launched
 from dawnjax.cluster.board import Board
 from dawnjax.cluster.roll_call import SHORT_SILENCE_SECONDS, Progress, RollCall, Verdict
@@ -236,7 +237,7 @@ class Watchdog:
         progress = self._progress()
         if self.process_index == 0:
             told = board.read(f"{_FOLDER}/progress")
-            heard = {int(i): Progress(**json.loads(text)) for i, text in told.items()}
+            heard = {int(i): records.decode(text, Progress) for i, text in told.items()}
             self._heard = {0: progress, **heard}
             self._suspect = self._roll.silent(self._awake_seconds, SHORT_SILENCE_SECONDS)
             board.put(f"{_FOLDER}/group/first", _to_text(progress))
@@ -246,11 +247,11 @@ class Watchdog:
             board.put(f"{_FOLDER}/progress/{self.process_index}", _to_text(progress))
         notes = board.read(f"{_FOLDER}/group")
         if self.process_index != 0 and "first" in notes:
-            self._heard = {0: Progress(**json.loads(notes["first"]))}
-            suspect = json.loads(notes.get("suspect", "null"))
-            self._suspect = suspect and Verdict(**suspect)
+            self._heard = {0: records.decode(notes["first"], Progress)}
+            suspect = notes.get("suspect", "null")
+            self._suspect = None if suspect == "null" else records.decode(suspect, Verdict)
         if "verdict" in notes:
-            self._told = Verdict(**json.loads(notes["verdict"]))
+            self._told = records.decode(notes["verdict"], Verdict)
             self._end(self._told)
 
     def _judge_loop(self) -> None:

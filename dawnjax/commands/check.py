@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import ConfigError, ExitStatus, RunError
@@ -19,7 +19,6 @@ from dawnjax.runs.directory import (
     flatten,
     hash_of,
     is_record_file,
-    read_plain,
     read_record,
 )
 from dawnjax.runs.log import Event, log_path, read_events
@@ -171,11 +170,9 @@ def _result_faults(
         notes.append(f"there is no result.json yet; the log says {expected['status']}")
         return []
     try:
-        written = bounded.load_json(read_plain(directory.result_file))
+        written = records.read_json(directory.result_file, dict[str, Any])
     except (OSError, ValueError) as error:
         return [f"result.json cannot be read: {error}"]
-    if not isinstance(written, dict):
-        return ["result.json holds no object"]
     faults = []
     before_profile = summary.summarize(summary.up_to_profile(events)).to_json()
     if not _same(expected, written) and _same(before_profile, written):
@@ -195,7 +192,7 @@ def _result_faults(
             )
             expected = earlier
     # Through JSON, so that both sides have lists for tuples and the same floats.
-    expected = json.loads(json.dumps(expected))
+    expected = records.load_json(json.dumps(expected))
     # A result may be as old as a log without declarations.
     may_lack = () if expected["metrics"] else ("metrics", "example_unit")
     may_lack += () if expected["data"] else ("data",)

@@ -9,14 +9,14 @@ from typing import Any
 
 from absl import flags
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
 from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore, run_argument
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.runs.directory import names_a_file, read_plain, write_json
+from dawnjax.runs.directory import names_a_file
 from dawnjax.runs.versions import installed
 from dawnjax.tasks.task import LabelledSet, Setting, Task, find_metric
 from dawnjax.text import escaped
@@ -176,7 +176,7 @@ def _evaluate(
         raise RunError(f"{name} is not the same on all hosts")
     # What process 0 has: only it writes results, and all must measure alike.
     recorded = None if differences else _recorded(run, restored.step)
-    own_metrics = json.loads(processes.same_text(json.dumps(recorded)))
+    own_metrics = records.load_json(processes.same_text(json.dumps(recorded)))
     own_source = "recorded by the run" if own_metrics else "measured now"
     own_metrics = own_metrics or measure(recipe.setting, experiment.data.load("eval"))
     data = labelled.data or recipe.setting.data
@@ -191,7 +191,7 @@ def _evaluate(
         }
         how = "".join(f"-{key.rpartition('.')[2]}{value}" for key, value in differences.items())
         file = run.directory.path / "evaluations" / f"{name}-step{restored.step}{how}.json"
-        write_json(file, record)
+        records.write_json(file, record, durable=True)
         print(escaped(_shown(record, experiment.task)))
         print(f"written: {file}")
     return ExitStatus.DONE
@@ -208,7 +208,7 @@ def _evaluation_fields(task: Task) -> dict[str, Any]:
 def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
     """The metrics that the run recorded at a step, or None where it was not evaluated."""
     try:
-        rows = bounded.load_json(read_plain(run.directory.result_file))["evaluations"]
+        rows = records.read_json(run.directory.result_file, dict[str, Any])["evaluations"]
         row = [row for row in rows if row["step"] == step][-1]
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None

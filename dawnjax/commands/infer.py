@@ -8,13 +8,13 @@ from typing import Any
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import MeshShape, RunOptions
 from dawnjax.earlier_run import EarlierRun, add_run_flags, read_run, restore
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.input_pipeline.reading.dataset import declared
-from dawnjax.runs.directory import write_json
 from dawnjax.tasks.task import Task
 from dawnjax.text import escaped
 
@@ -144,7 +144,7 @@ def _infer(run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int
     if not whole_split:  # what is of all examples stays
         name += f"-{len(answers)}of{in_split}"
     file = run.directory.path / "inference" / f"{name}.json"
-    write_json(file, record)
+    records.write_json(file, record, durable=True)
     print(escaped(_shown(record, experiment.task)))
     print(f"written: {file}")
     return ExitStatus.DONE

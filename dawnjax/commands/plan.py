@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
@@ -98,7 +99,7 @@ def main(argv: list[str]) -> int:
     }
     out = str(values["out"].value or "")
     if out:
-        _write(Path(out).expanduser(), told)
+        records.write_json(Path(out).expanduser(), told, indent=1)
     print(json.dumps(told, indent=1) if values["json"].value else table.text(rows))
     return ExitStatus.DONE if any(row.prediction for row in rows) else ExitStatus.FAILED
 
@@ -259,14 +260,6 @@ def _predict(
     )
     more = caveats.caveats(experiment, request.overrides, epochs, batch)
     return dataclasses.replace(prediction, notes=(*prediction.notes, *more))
-
-
-def _write(path: Path, told: dict[str, Any]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(told, indent=1) + "\n")
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _validate(argv: list[str], values: flags.FlagValues) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_modules import is_file, load_experiment, load_techniques
@@ -46,13 +47,11 @@ def main(argv: list[str]) -> int:
     """Runs the command; returns its exit status."""
     asked = _parse(argv)
     folder = StudyFolder(asked.out)
-    fields = to_json(asked.study)
-    folder.refuse_other(fields)
+    folder.refuse_other(asked.study)
     name = asked.study.experiment
     arms = arms_of(asked.study, load_techniques(name), load_experiment(name))
     # Imported here: a wrong flag of the study is answered before JAX is loaded.
     from dawnjax.study.looks import Looks
-    from dawnjax.study.reading import record_of
     from dawnjax.study.trials import request_of, run_trial
 
     trials = trials_of(asked.study, arms)
@@ -64,11 +63,11 @@ def main(argv: list[str]) -> int:
     if asked.trial is not None:
         if not 0 <= asked.trial < len(trials):
             raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
-        _write(folder.file, record_of(fields, arms))
+        folder.write(asked.study, arms)
         flags = (*asked.study.flags, *asked.process_flags)
         study = dataclasses.replace(asked.study, flags=flags)
         return run_trial(study, trials[asked.trial], asked.out)
-    _write(folder.file, record_of(fields, arms))
+    folder.write(asked.study, arms)
     if asked.runner:
         return _hand_out(asked, len(trials))
     if asked.slots > 1:
@@ -289,18 +288,8 @@ def _write_result(asked: _Asked, rows: "list[ArmFigures]") -> dict[str, Any]:
         "study": to_json(asked.study),
         "arms": [dataclasses.asdict(row) for row in rows],
     }
-    _write(asked.out / "result.json", result)
+    records.write_json(asked.out / "result.json", result, durable=True)
     return result
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    from dawnjax.runs.directory import write_json
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, value)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _text(study: Study, rows: "list[ArmFigures]") -> str:

@@ -5,10 +5,8 @@ reach through the same compiler. It is the only peak of a CPU, whose simulated d
 one machine: their peak is that of the machine.
 """
 
+import contextlib
 import dataclasses
-import json
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dawnjax import records
+from dawnjax.errors import RunError
 from dawnjax.machine.hardware import STEADY_SPREAD
 from dawnjax.machine.hosts import visible_cores
 
@@ -74,13 +74,7 @@ def measured_peaks(device: Any, dtype: str = "float32", cache: str = "") -> Meas
     known_by = [device.device_kind, _processor(device), str(_threads(device)), jax.__version__]
     key = "|".join([*known_by, dtype, _METHOD])
     path = None if cache == "none" else Path(cache or DEFAULT_CACHE).expanduser()
-    known = _read(path).get(key)
-    old = None
-    if known is not None:
-        try:
-            old = MeasuredPeaks(**known)
-        except TypeError:
-            old = None  # another version wrote it
+    old = _read(path).get(key)
     if old is not None and old.is_steady:
         return old
     new = _measure(device, dtype, key)
@@ -150,25 +144,18 @@ def _processor(device: Any) -> str:
     return ""
 
 
-def _read(path: Path | None) -> dict[str, Any]:
+def _read(path: Path | None) -> dict[str, MeasuredPeaks]:
     if path is None:
         return {}
     try:
-        known = json.loads(path.read_text())
+        return records.read_json(path, dict[str, MeasuredPeaks])
     except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
+        return {}  # none was measured, the file is damaged, or another version wrote it
 
 
 def _write(path: Path | None, key: str, peaks: MeasuredPeaks) -> None:
     if path is None:
         return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**_read(path), key: peaks.to_json()}, indent=1)
-        # Whole or not at all: other processes may write it at the same time.
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
-    except OSError:
-        return  # a disk that cannot be written costs a measurement the next time
+    kept = {**_read(path), key: peaks}
+    with contextlib.suppress(RunError):  # costs a measurement the next time
+        records.write_json(path, records.plain(kept), indent=1)

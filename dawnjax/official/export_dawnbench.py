@@ -7,12 +7,11 @@ Source: the entries repository stanford-futuredata/dawn-bench-entries (commit fb
 the fields and names, tests/test_submissions.py for what it accepts.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.official import dawnbench
 from dawnjax.official.exported_run import (
@@ -21,10 +20,8 @@ from dawnjax.official.exported_run import (
     checked_name,
     metrics_of,
     naming_faults,
-    write_folder,
 )
 from dawnjax.official.outcome import printable
-from dawnjax.runs.directory import read_plain
 from dawnjax.tasks.metric import KNOWN_METRICS
 
 # The task of a published set, and the metrics that its table has.
@@ -74,7 +71,6 @@ def export(
     def write(folder: Path) -> None:
         for index, entry in enumerate(entries):
             stem = entry.place / (name if len(entries) == 1 else f"{name}_{index}")
-            (folder / entry.place).mkdir(parents=True, exist_ok=True)
             description = {
                 "version": dawnbench.VERSION,
                 "author": printable(author, 200),
@@ -83,13 +79,12 @@ def export(
                 "hardware": printable(hardware or entry.hardware, 200),
                 **entry.measured,
             }
-            text = json.dumps(description, indent=4, allow_nan=False) + "\n"
-            (folder / f"{stem}.json").write_text(text)
+            records.write_json(folder / f"{stem}.json", description, indent=4)
             if entry.table:
-                (folder / f"{stem}.tsv").write_text(entry.table)
+                records.write(folder / f"{stem}.tsv", entry.table)
             paths.append(out / f"{stem}.json")
 
-    write_folder(out, write)
+    records.write_folder(out, write)
     return paths
 
 
@@ -190,46 +185,77 @@ def _training_entry(run: ExportedRun) -> _Entry:
     )
 
 
+class _Device(TypedDict):
+    used: int
+    kind: str
+    processor: str
+
+
+class _Latency(TypedDict):
+    mean: float
+    p50: float | None
+    p99: float | None
+
+
+class _Measurement(TypedDict):
+    """The fields of a file of `dawnjax infer` that an entry needs."""
+
+    data: Any
+    device: _Device
+    versions: dict[str, str]
+    latency_seconds: _Latency
+    cost_of_10000_usd: float | None
+    price_per_hour_usd: float | None
+    quality: dict[str, Any]
+    reached: bool | None
+    metrics: list[dict[str, Any]]
+    experiment: str
+    model: str
+    compute_dtype: str
+    examples: int
+    timed: str
+    date: str
+
+
 def _inference_entry(file: Path) -> _Entry:
     try:
-        record = bounded.load_json(read_plain(file))
-        data, device, versions = record["data"], record["device"], record["versions"]
-        latency, cost = record["latency_seconds"], record["cost_of_10000_usd"]
-        quality, whole = record["quality"], record["reached"] is not None
-        hardware = f"{device['used']} x {device['kind']} ({device['processor']})"
-        misc = {
-            "experiment": printable(str(record["experiment"]), 80),
-            dawnbench.OUR_DATA: str(data.get("benchmark") if isinstance(data, dict) else ""),
-            "computeDtype": printable(str(record["compute_dtype"]), 20),
-            "examples": int(record["examples"]),
-            **{
-                f"{name}LatencyMilliseconds": 1000 * latency[name]
-                for name in ("p50", "p99")
-                if latency[name] is not None
-            },
-            "timed": printable(str(record["timed"]), 200),
-        }
-        mean, price = latency["mean"], record["price_per_hour_usd"]
-        declarations = record.get("metrics", [])
-        model, date = str(record["model"]), str(record["date"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file} is nothing that `dawnjax infer` wrote ({error!r})") from None
+        record = records.decode(records.read_plain(file), _Measurement, others=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} is nothing that `dawnjax infer` wrote ({error})") from None
+    data, device, versions = record["data"], record["device"], record["versions"]
+    latency, price = record["latency_seconds"], record["price_per_hour_usd"]
+    cost = record["cost_of_10000_usd"]
+    misc = {
+        "experiment": printable(record["experiment"], 80),
+        dawnbench.OUR_DATA: str(data.get("benchmark") if isinstance(data, dict) else ""),
+        "computeDtype": printable(record["compute_dtype"], 20),
+        "examples": record["examples"],
+        **{
+            f"{name}LatencyMilliseconds": 1000 * value
+            for name, value in (("p50", latency["p50"]), ("p99", latency["p99"]))
+            if value is not None
+        },
+        "timed": printable(record["timed"], 200),
+    }
     task, columns = _task_of(data, file)
-    if not whole:
+    if record["reached"] is None:
         raise ConfigError(
             f"{file}: not the whole evaluation split was answered, so that its quality is not known"
         )
-    values = _values(quality, _scales(task, columns, declarations, file), file)
+    values = _values(record["quality"], _scales(task, columns, record["metrics"], file), file)
     _check_threshold(values[task.metric], task, file)
     parts = [f"{name} {versions[name]}" for name in ("jax", "flax") if name in versions]
     framework = f"DawnJAX {versions.get('dawnjax', '')} ({', '.join(parts)})"
     return _Entry(
         place=Path(task.name) / "inference",
-        description={"framework": printable(framework, 120), "model": printable(model, 80)},
-        hardware=hardware,
+        description={
+            "framework": printable(framework, 120),
+            "model": printable(record["model"], 80),
+        },
+        hardware=f"{device['used']} x {device['kind']} ({device['processor']})",
         measured={
-            "timestamp": date,
-            "latency": 1000 * mean,
+            "timestamp": record["date"],
+            "latency": 1000 * latency["mean"],
             **values,
             **({} if cost is None else {"cost": cost / dawnbench.INFERENCE_EXAMPLES}),
             **({} if price is None else {"costPerHour": price}),

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.official.exported_run import (
     ExportedRun,
@@ -22,7 +23,6 @@ from dawnjax.official.exported_run import (
     checked_name,
     metrics_of,
     naming_faults,
-    write_folder,
 )
 from dawnjax.official.outcome import printable
 from dawnjax.runs.log import Event
@@ -90,14 +90,11 @@ def export(
     place = Path("results") / system / benchmark
 
     def write(folder: Path) -> None:
-        (folder / place).mkdir(parents=True)
-        (folder / "systems").mkdir()
-        text = json.dumps(description, indent=4, allow_nan=False) + "\n"
-        (folder / "systems" / f"{system}.json").write_text(text)
+        records.write_json(folder / "systems" / f"{system}.json", description, indent=4)
         for number, lines in enumerate(logs):
-            (folder / place / f"result_{number}.txt").write_text("\n".join(lines) + "\n")
+            records.write(folder / place / f"result_{number}.txt", "\n".join(lines) + "\n")
 
-    write_folder(out, write)
+    records.write_folder(out, write)
     return [out / place / f"result_{number}.txt" for number in range(len(logs))]
 
 

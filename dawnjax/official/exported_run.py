@@ -8,9 +8,7 @@ import contextlib
 import dataclasses
 import datetime
 import re
-import secrets
-import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -185,29 +183,3 @@ def checked_name(flag: str, value: str) -> str:
             "with a letter or digit and have at most 80 of them: it names a file or folder"
         )
     return value
-
-
-def write_folder(out: Path, write: Callable[[Path], None]) -> None:
-    """Writes a new folder whole or not at all.
-
-    Args:
-      out: The folder; it must not exist or be empty.
-      write: Writes into the folder that it is given.
-
-    Raises:
-      ConfigError: The folder holds something.
-      RunError: It cannot be written.
-    """
-    try:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise ConfigError(f"--out={out} exists and is not empty; choose a new folder")
-        out.absolute().parent.mkdir(parents=True, exist_ok=True)
-        partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
-        try:
-            partial.mkdir()
-            write(partial)
-            partial.replace(out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        raise RunError(f"cannot write {out}: {error.strerror}") from None

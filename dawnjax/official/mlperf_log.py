@@ -20,9 +20,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dawnjax.bounded import count_marks
 from dawnjax.official.outcome import Refused, printable
 from dawnjax.official.text import finite
+from dawnjax.records import count_marks
 
 MARKER = b":::MLP"
 

@@ -6,8 +6,8 @@ import math
 import re
 from typing import Any
 
-from dawnjax.bounded import BoundError, check_depth, check_json
 from dawnjax.official.outcome import Refused, printable
+from dawnjax.records import BoundError, check_depth, check_json
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 MAX_MARKS = 200_000

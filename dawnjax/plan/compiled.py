@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.plan import compilers, extract
+from dawnjax.plan import compilers
 from dawnjax.plan.extract import Extract
 from dawnjax.plan.targets import Target
 
@@ -69,24 +70,15 @@ class Programs:
 
 
 def programs_from_json(fields: Mapping[str, Any]) -> Programs:
-    """The programs that `worker.py` answered."""
-    stages = tuple(
-        Stage(
-            steps=stage["steps"],
-            examples_per_step=stage["examples_per_step"],
-            train=extract.from_json(stage["train"]),
-        )
-        for stage in fields["stages"]
-    )
-    return Programs(
-        stages=stages,
-        evaluate=extract.from_json(fields["evaluate"]),
-        eval_batches=fields["eval_batches"],
-        train_examples=fields["train_examples"],
-        model_flops_per_example=fields["model_flops_per_example"],
-        parameters=fields["parameters"],
-        data_note=fields["data_note"],
-    )
+    """The programs that `worker.py` answered.
+
+    Raises:
+      FieldError: A field is missing or of another type, or there is no stage.
+    """
+    programs = records.convert(fields, Programs, others=True)
+    if not programs.stages:
+        raise records.FieldError("it has no stages")
+    return programs
 
 
 def compiled(argv: Sequence[str], identity: str, target: Target) -> Programs:
@@ -107,20 +99,19 @@ def answer_of(argv: Sequence[str], identity: str, target: Target) -> dict[str, A
     """As `compiled`, in the JSON values of `worker.compile_programs`."""
     file = Path(CACHE_DIR).expanduser() / f"{_key(identity, target)}.json"
     try:
-        answer = json.loads(file.read_text())
+        answer = records.read_json(file, dict[str, Any])
         programs_from_json(answer)
         return answer
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # none is kept, or it is damaged
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        print(f"{file} is damaged ({error}): the programs are compiled again", file=sys.stderr)
     answer = _answer(argv, target)
     if "reason" in answer:
         raise RunError(answer["reason"])
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(answer))
-        part.replace(file)
-    except OSError as error:
+        records.write_json(file, answer, indent=None)
+    except RunError as error:
         print(f"compiled programs are not kept: {error}", file=sys.stderr)
     return answer
 
@@ -140,7 +131,7 @@ def _answer(argv: Sequence[str], target: Target) -> dict[str, Any]:
         return {"reason": f"the compiler was stopped after {COMPILE_SECONDS} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode == 0 and lines:
-        return json.loads(lines[-1])
+        return records.load_json(lines[-1])
     said = [line for line in done.stderr.splitlines() if line.strip()]
     status = f"the compiler's process ended with status {done.returncode}"
     return {"reason": f"{status}: {said[-1][:300]}" if said else status}

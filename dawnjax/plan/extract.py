@@ -7,17 +7,15 @@ It is a few kilobytes where the program's text has megabytes.
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import NamedTuple
 
 from dawnjax.profile.hlo import Program
 
 BINS_PER_OCTAVE = 4
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Work:
-    """The ops of one kind and intensity, on one device.
+class Work(NamedTuple):
+    """The ops of one kind and intensity, on one device; a row of a file.
 
     Attributes:
       dtype: Of the products' operands, as XLA names it; empty for ops without products.
@@ -32,9 +30,8 @@ class Work:
     runs: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Exchange:
-    """The collectives of one kind, on one device.
+class Exchange(NamedTuple):
+    """The collectives of one kind, on one device; a row of a file.
 
     Attributes:
       kind: As XLA names it, such as `all-reduce`.
@@ -49,7 +46,7 @@ class Exchange:
     group_size: int
     num_bytes: float
     runs: int
-    group_stride: int = 1
+    group_stride: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,34 +72,6 @@ class Extract:
     def num_bytes(self) -> float:
         """Bytes that all ops read and write."""
         return sum(work.num_bytes for work in self.work)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; `from_json` reads them."""
-        return {
-            "work": [list(dataclasses.astuple(work)) for work in self.work],
-            "exchanges": [list(dataclasses.astuple(exchange)) for exchange in self.exchanges],
-            "memory_bytes": self.memory_bytes,
-        }
-
-
-def from_json(fields: Mapping[str, Any]) -> Extract:
-    """The extract that `Extract.to_json` described.
-
-    Raises:
-      KeyError, TypeError, ValueError: It is none.
-    """
-    work = (dict(zip(_names(Work), row, strict=True)) for row in fields["work"])
-    # Rows from before there was a stride are of one group of all devices.
-    exchanges = (dict(zip(_names(Exchange), row, strict=False)) for row in fields["exchanges"])
-    return Extract(
-        work=tuple(Work(**row) for row in work),
-        exchanges=tuple(Exchange(**row) for row in exchanges),
-        memory_bytes=int(fields["memory_bytes"]),
-    )
-
-
-def _names(cls: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(cls)]
 
 
 def extract_of(program: Program, memory_bytes: int) -> Extract:

@@ -8,10 +8,11 @@ difference is part of the error that `dawnjax plan --validate` shows.
 
 import dataclasses
 import functools
-import json
 import math
 from pathlib import Path
+from typing import Any
 
+from dawnjax import records
 from dawnjax.machine import data_tables
 from dawnjax.plan.compiled import Programs, programs_from_json
 from dawnjax.plan.targets import Target, parse_target
@@ -114,5 +115,5 @@ def _number(text: str) -> float | None:
 @functools.cache
 def observed_programs() -> dict[str, Programs]:
     """The programs of each observation, by its name."""
-    answers = json.loads(EXTRACTS.read_text())["programs"]
+    answers = records.read_json(EXTRACTS, dict[str, Any])["programs"]
     return {name: programs_from_json(answer) for name, answer in answers.items()}

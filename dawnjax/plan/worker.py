@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan.compilers import described_devices
 from dawnjax.plan.extract import extract_of
@@ -20,7 +21,7 @@ from dawnjax.plan.targets import Target, parse_target
 
 def main() -> int:
     """Answers the request; a failure of the compiler is an answer too."""
-    request = json.load(sys.stdin)
+    request = records.load_json(sys.stdin.read())
     try:
         answer = compile_programs(request["argv"], parse_target(request["target"]))
     except (ConfigError, RunError) as error:
@@ -175,7 +176,7 @@ def _extract(program: Any, rounds: int) -> dict[str, Any]:
     peak = memory.argument_size_in_bytes + memory.output_size_in_bytes
     peak += memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
     peak -= memory.alias_size_in_bytes
-    return extract_of(analyze(program.as_text() or "", rounds), peak).to_json()
+    return records.plain(extract_of(analyze(program.as_text() or "", rounds), peak))
 
 
 if __name__ == "__main__":

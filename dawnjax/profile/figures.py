@@ -4,10 +4,12 @@ Figures are SVG and the same for the same profile: no date, no random names.
 """
 
 import csv
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.profile.communication import device_time
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.roofline import OpTime, largest_losses, peak_use_cdf, throughput_cdf
@@ -83,15 +85,15 @@ def _loss_table(profiles: Sequence[HostProfile]) -> list[list[str]]:
 
 def write_csv(profile: HostProfile, folder: Path) -> list[Path]:
     """Writes parts, communication by layer, ops and distributions as CSV; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
 
     def write(name: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows([[_cell(value) for value in row] for row in rows])
+        records.write(folder / name, text.getvalue())
         written.append(folder / name)
-        with written[-1].open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(head)
-            writer.writerows([[_cell(value) for value in row] for row in rows])
 
     if profile.attribution is not None:
         devices = profile.attribution.devices
@@ -126,7 +128,6 @@ def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
     matplotlib.use("svg")
     from matplotlib.figure import Figure
 
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     with matplotlib.rc_context({"svg.hashsalt": "dawnjax", "font.size": 9}):
         for name, draw in (
@@ -138,7 +139,9 @@ def write_figures(profile: HostProfile, folder: Path) -> list[Path]:
             figure = Figure(figsize=(8, 3.5), layout="constrained")
             if draw(figure, profile):
                 path = folder / f"{name}.svg"
-                figure.savefig(path, metadata={"Date": None})
+                drawn = io.BytesIO()
+                figure.savefig(drawn, format="svg", metadata={"Date": None})
+                records.write(path, drawn.getvalue())
                 written.append(path)
     return written
 

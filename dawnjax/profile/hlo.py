@@ -11,7 +11,6 @@ once, where it starts.
 
 import dataclasses
 import functools
-import json
 import math
 import re
 from collections.abc import Collection
@@ -486,7 +485,7 @@ def _custom_call_flops(instruction: Instruction, operands: list[Instruction]) ->
         return _Flops(flops, 0, lhs.dtype, 1)
     dims = re.search(r'"lhs_contracting_dimensions":(\[[^\]]*\])', instruction.attributes)
     if target.startswith(_MATMUL_CALLS) and dims:
-        return _product(instruction, lhs, [int(dim) for dim in json.loads(dims[1])])
+        return _product(instruction, lhs, _dims(dims[1]))
     return _Flops()
 
 
@@ -591,4 +590,4 @@ def _literal(computation: Computation, instruction: Instruction) -> int | None:
 
 
 def _dims(text: str) -> list[int]:
-    return [int(dim) for dim in text.strip("{}").split(",") if dim]
+    return [int(dim) for dim in re.findall(r"\d+", text)]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import STEADY_SPREAD, find_device
 from dawnjax.profile import roofline, utilization
@@ -511,10 +511,10 @@ def read_profile(folder: Path) -> HostProfile:
       ConfigError: The folder holds none.
     """
     try:
-        data = bounded.read_plain(folder / CAPTURE_FILE, LARGEST_CAPTURE_BYTES)
-        capture = bounded.load_json(data)
-        with bounded.open_plain(folder / PROGRAM_FILE) as file:
-            program = analyze(bounded.gunzip(file, LARGEST_PROGRAM_BYTES).decode())
+        data = records.read_plain(folder / CAPTURE_FILE, LARGEST_CAPTURE_BYTES)
+        capture = records.load_json(data)
+        with records.open_plain(folder / PROGRAM_FILE) as file:
+            program = analyze(records.gunzip(file, LARGEST_PROGRAM_BYTES).decode())
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ConfigError(f"{folder} holds no whole profile: {error}") from None
     return build_profile(folder, capture, program)

@@ -12,11 +12,12 @@ import dataclasses
 import gzip
 import json
 import statistics
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.errors import RunError
 
 MOST_BYTES = 2**30
@@ -26,6 +27,10 @@ _NOISE = ("ThreadpoolListener", "end: ", "PythonRefManager")
 _COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ncclDevKernel")
 _HOST_STRIDE = 10_000
 """Between the process numbers of two hosts in the file: a host has a few, one a device."""
+
+
+class _Events(TypedDict):
+    traceEvents: list[Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +85,7 @@ def write(timeline: Timeline, file: Path) -> None:
       RunError: It cannot be written.
     """
     text = json.dumps({"displayTimeUnit": "ms", "traceEvents": timeline.events}).encode()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_name(f".{file.name}.part")
-        part.write_bytes(gzip.compress(text, 6, mtime=0) if file.suffix == ".gz" else text)
-        part.replace(file)
-    except OSError as error:
-        raise RunError(f"cannot write {file}: {error.strerror or error}") from None
+    records.write(file, gzip.compress(text, 6, mtime=0) if file.suffix == ".gz" else text)
 
 
 def _read(folder: Path) -> list[dict[str, Any]]:
@@ -95,12 +94,10 @@ def _read(folder: Path) -> list[dict[str, Any]]:
     if not files:
         raise RunError(f"{folder} holds no *.trace.json.gz: this window was not traced to its end")
     try:
-        with bounded.open_plain(files[-1]) as file:
-            record = bounded.load_json(bounded.gunzip(file, MOST_BYTES), MOST_MARKS)
-        events = record["traceEvents"]
-        if not isinstance(events, list):
-            raise ValueError("traceEvents is no list")
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        with records.open_plain(files[-1]) as file:
+            text = records.gunzip(file, MOST_BYTES)
+        events = records.decode(text, _Events, MOST_MARKS, others=True)["traceEvents"]
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         why = " ".join(str(error).split())[:200]
         raise RunError(f"{files[-1]}: it is no trace ({why})") from None
     return [event for event in events if _is_kept(event)]

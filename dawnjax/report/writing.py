@@ -1,13 +1,11 @@
 """The files of a report: each whole or not at all, and nothing outside the directory."""
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from dawnjax.errors import ConfigError, RunError
+from dawnjax import records
+from dawnjax.errors import ConfigError
 from dawnjax.report.page import Report
 
 PAGE = "index.html"
@@ -32,16 +30,12 @@ def write(report: Report, directory: Path) -> list[Path]:
     if tables.is_symlink() or (tables.exists() and not tables.is_dir()):
         raise ConfigError(f"{tables} is no directory of its own; choose another --out")
     written = []
-    try:
-        tables.mkdir(parents=True, exist_ok=True)
-        for name, text in _files(report):
-            file = directory / name
-            if file.is_dir():
-                raise ConfigError(f"{file} is a directory; choose another --out")
-            _write_whole(file, text.encode("utf-8", errors="backslashreplace"))
-            written.append(file)
-    except OSError as error:
-        raise RunError(f"cannot write {error.filename or directory}: {error.strerror}") from None
+    for name, text in _files(report):
+        file = directory / name
+        if file.is_dir():
+            raise ConfigError(f"{file} is a directory; choose another --out")
+        records.write(file, text)
+        written.append(file)
     return written
 
 
@@ -54,23 +48,3 @@ def _files(report: Report) -> Iterator[tuple[str, str]]:
 
 def _json(value: object) -> str:
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
-
-
-def _write_whole(file: Path, data: bytes) -> None:
-    # The new name cannot be a link; renaming replaces a link itself and not its target.
-    handle, partial = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=file.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

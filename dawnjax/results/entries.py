@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.results.trial_summary import Summary, summarize_trials
 
@@ -206,7 +206,7 @@ class Entry:
         """Makes an entry of plain JSON values.
 
         Raises:
-          RunError: A field is missing, unknown or of another schema.
+          RunError: A field is missing, unknown, of another type or of another schema.
         """
         if value.get("schema_version") != SCHEMA_VERSION:
             raise RunError(
@@ -214,17 +214,12 @@ class Entry:
                 f"{SCHEMA_VERSION}: import the results again"
             )
         try:
-            fields = dict(value)
-            fields["target"] = Target(**value["target"])
-            fields["trials"] = tuple(_trial(trial) for trial in value["trials"])
-            if value["summary"] is not None:
-                fields["summary"] = Summary(**value["summary"])
-            if value["inference"] is not None:
-                fields["inference"] = Inference(**value["inference"])
-            fields["warnings"] = tuple(value["warnings"])
-            return cls(**fields)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"not an entry: {error}") from error
+            return records.convert(value, cls)
+        except records.FieldError as error:
+            source = str(value.get("source"))[:200]
+            raise RunError(
+                f"the entry {source!r} is damaged: {error}; correct it or leave the entry out"
+            ) from None
 
 
 def reaches(value: float, threshold: float, direction: str = "at_least") -> bool:
@@ -298,18 +293,8 @@ def write_entries(path: Path, entries: Iterable[Entry]) -> None:
     Raises:
       RunError: The file cannot be written.
     """
-    partial = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with partial.open("w", encoding="utf-8") as file:
-                for entry in entries:
-                    file.write(json.dumps(entry.to_json(), allow_nan=False) + "\n")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)  # gone where it was put into place
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from error
+    lines = (json.dumps(entry.to_json(), allow_nan=False) + "\n" for entry in entries)
+    records.write(path, "".join(lines))
 
 
 def read_entries(path: Path) -> Iterator[Entry]:
@@ -320,20 +305,20 @@ def read_entries(path: Path) -> Iterator[Entry]:
     """
     marks = 0
     try:
-        for number, line in enumerate(bounded.lines(path, _MOST_BYTES, _MOST_LINE_BYTES), start=1):
-            marks += bounded.count_marks(line)
+        for number, line in enumerate(records.lines(path, _MOST_BYTES, _MOST_LINE_BYTES), start=1):
+            marks += records.count_marks(line)
             if marks > _MOST_MARKS:
                 raise RunError(f"{path}:{number}: its entries so far have too many values to read")
             if line.strip():
                 yield _entry(line, f"{path}:{number}")
-    except (OSError, bounded.BoundError) as error:
+    except (OSError, records.BoundError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"cannot read {path}: {reason}") from error
 
 
 def _entry(line: bytes, where: str) -> Entry:
     try:
-        value = bounded.load_json(line)
+        value = records.load_json(line)
     except ValueError as error:
         raise RunError(f"{where} is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -342,8 +327,3 @@ def _entry(line: bytes, where: str) -> Entry:
         return Entry.from_json(value)
     except RunError as error:
         raise RunError(f"{where}: {error}") from error
-
-
-def _trial(value: dict[str, Any]) -> Trial:
-    evaluations = tuple(Evaluation(**evaluation) for evaluation in value["evaluations"])
-    return Trial(**{**value, "evaluations": evaluations})

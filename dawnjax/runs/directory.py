@@ -1,20 +1,17 @@
 """The directory of a run: its record, log, checkpoints, scalars and result."""
 
-import contextlib
 import dataclasses
 import hashlib
 import io
-import json
-import os
 import re
 import secrets
 import time
 import tokenize
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-from dawnjax import bounded
-from dawnjax.errors import ConfigError, RunError
+from dawnjax import records
+from dawnjax.errors import ConfigError
 from dawnjax.runs.log import SCHEMA_VERSION
 
 
@@ -70,26 +67,12 @@ RECORD_FILE = (
 def is_record_file(path: Path) -> bool:
     """Tells whether `dawnjax record` wrote a file; no other command reads one."""
     try:
-        with bounded.open_plain(path) as file:  # archives of results may be large
+        with records.open_plain(path) as file:  # archives of results may be large
             if file.read(1) != b"{":
                 return False
-        return bounded.load_json(read_plain(path)).get("record_type") == RECORD_TYPE
-    except (OSError, ValueError, AttributeError):
+        return records.read_json(path, dict[str, Any]).get("record_type") == RECORD_TYPE
+    except (OSError, ValueError):
         return False
-
-
-LARGEST_BYTES = 16 * 2**20
-"""Of a JSON file in a run directory, beside its log."""
-
-
-def read_plain(path: Path) -> bytes:
-    """Reads a JSON file of a run directory.
-
-    Raises:
-      BoundError: It is too large, or no plain file.
-      OSError: It cannot be read.
-    """
-    return bounded.read_plain(path, LARGEST_BYTES)
 
 
 def new_run_id(experiment_name: str, seed: int) -> str:
@@ -125,14 +108,11 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
                 raise ConfigError(f"{path} is no directory; choose another --run_dir")
         return None
     try:
-        record = bounded.load_json(read_plain(file))
-        if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
+        record = records.read_json(file, dict[str, Any])
+        if record.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"schema_version is not {SCHEMA_VERSION}")
-        for name, kind in _RECORD_FIELDS.items():
-            if type(record.get(name)) is not kind:
-                raise ValueError(f"{name} is no {_KINDS[kind]}" if name in record else f"no {name}")
-        if record.get("source") is not None and not _is_source(record["source"]):
-            raise ValueError("source is no name, text and sha256 of a file")
+        # The values as they stand are handed on: their hash is in the log, unknown fields too.
+        records.convert(record, _Record, others=True)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"cannot read {file} ({error}); restore it or choose another --run_dir"
@@ -140,15 +120,24 @@ def read_record(directory: RunDirectory) -> dict[str, Any] | None:
     return record
 
 
-_KINDS = {str: "text", int: "whole number", dict: "object"}
-_RECORD_FIELDS = {
-    "run_id": str,
-    "experiment": dict,
-    "seed": int,
-    "identity": str,
-    "identity_fields": dict,
-}
-"""What every `experiment.json` has, and of which kind."""
+class _Source(TypedDict):
+    """The file of an experiment, as `source_of` reads it."""
+
+    name: str
+    sha256: str
+    text: str
+
+
+class _Record(TypedDict):
+    """The fields that every `experiment.json` has, and the file's where it came from one."""
+
+    run_id: str
+    experiment: dict[str, Any]
+    seed: int
+    identity: str
+    identity_fields: dict[str, Any]
+    source: NotRequired[_Source | None]
+
 
 LARGEST_SOURCE_BYTES = 10**6
 """Of the text of an experiment's file, which every run keeps."""
@@ -214,11 +203,6 @@ def refuse_unusable_path(path: Path) -> None:
         )
 
 
-def _is_source(value: Any) -> bool:
-    names = ("name", "sha256", "text")
-    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in names)
-
-
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
     """Refuses a run directory that belongs to another experiment or seed.
 
@@ -262,26 +246,3 @@ def flatten(fields: Any, prefix: str = "") -> dict[str, Any]:
     for name, value in items:
         flat |= flatten(value, f"{prefix}.{name}" if prefix else str(name))
     return flat
-
-
-def write_json(file: Path, value: Any) -> None:
-    """Writes a file whole or not at all: a reader sees the old content or the new.
-
-    Raises:
-      RunError: It cannot be written; what was there stays.
-    """
-    # Pods that share a disk may all be process 1, so the name is drawn.
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w") as stream:
-            json.dump(value, stream, indent=2, allow_nan=False)
-            stream.write("\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-    except (OSError, ValueError) as error:  # a forged log may hold a NaN
-        with contextlib.suppress(OSError):  # nor can it be where there is no such folder
-            temporary.unlink()
-        reason = getattr(error, "strerror", None) or error
-        raise RunError(f"cannot write {file}: {reason}; what was there stays") from None

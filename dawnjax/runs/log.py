@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.past import CONDENSED, LOST, RECOVERED, Event, with_past
@@ -107,8 +107,7 @@ class RunLog:
         self._lock = threading.Lock()
         self._fd = -1
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._fd = records.open_append(path)
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             size = os.fstat(self._fd).st_size
             self._at_line_start = size == 0 or os.pread(self._fd, 1, size - 1) == b"\n"
@@ -247,7 +246,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     if tail != b',"crc32":"%08x"}' % zlib.crc32(body):
         return None
     try:
-        record = bounded.load_json(body + b"}", with_nan=True)
+        record = records.load_json(body + b"}", with_nan=True)
     except ValueError:
         return None
     return record if _is_event(record) else None
@@ -278,7 +277,7 @@ def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
     lines: list[Line] = []
     num_damaged = kept_marks = passing_marks = last = 0
     try:
-        for number, line in enumerate(bounded.lines(path, MOST_BYTES, MOST_LINE_BYTES), start=1):
+        for number, line in enumerate(records.lines(path, MOST_BYTES, MOST_LINE_BYTES), start=1):
             event = decode_line(line.rstrip(b"\n"))
             if event is None and not line.strip():
                 continue
@@ -286,13 +285,13 @@ def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
             if event is None:
                 num_damaged += 1
                 if num_damaged > MOST_DAMAGED_LINES:
-                    raise bounded.BoundError(f"{MOST_DAMAGED_LINES:,} lines or more are damaged")
+                    raise records.BoundError(f"{MOST_DAMAGED_LINES:,} lines or more are damaged")
             elif event["event"] in CONDENSED:
-                passing_marks += bounded.count_marks(line)
+                passing_marks += records.count_marks(line)
             else:
-                kept_marks += bounded.count_marks(line)
+                kept_marks += records.count_marks(line)
             if kept_marks > MOST_MARKS:
-                raise bounded.BoundError(f"its first {number:,} lines have more than is read")
+                raise records.BoundError(f"its first {number:,} lines have more than is read")
             if passing_marks > MOST_MARKS and event is not None:
                 # More than a day of heartbeats: the lines so far become few events.
                 ordered, wrong = in_sequence(lines, last)
@@ -303,7 +302,7 @@ def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
                 lines, passing_marks = [], 0
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
-    except bounded.BoundError as error:
+    except records.BoundError as error:
         raise RunError(f"cannot read {path}: {error}") from None
     ordered, wrong = in_sequence(lines, last)
     events, faults = events + ordered, faults + wrong

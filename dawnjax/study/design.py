@@ -4,18 +4,19 @@ import contextlib
 import dataclasses
 import fcntl
 import itertools
-import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.limits import Limit, OneOrMore
+from dawnjax.limits import Limit, OneOrMore, check_fields
 
 MOST_TRIALS = 10_000
 
@@ -69,7 +70,8 @@ class Study:
     flags: _Names = ()
 
 
-class Arm(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Arm:
     """One recipe, or one system, of a study.
 
     Attributes:
@@ -230,6 +232,14 @@ def _factor(techniques: Sequence[Technique]) -> Iterator[Arm]:
         yield Arm("whole recipe")
 
 
+class StudyRecord(TypedDict):
+    """The content of `study.json`: enough to read the study without its experiment's code."""
+
+    schema_version: Literal[1]
+    study: Study
+    arms: tuple[Arm, ...]
+
+
 class StudyFolder:
     """The folder of a study: `study.json`, `result.json`, and the trials' run directories."""
 
@@ -239,24 +249,31 @@ class StudyFolder:
         self.path = path
         self.file = path / "study.json"
 
-    def read(self) -> dict[str, Any] | None:
-        """Reads `study.json`; None where there is none.
+    def read(self) -> StudyRecord | None:
+        """Read `study.json`; None where there is none.
 
         Raises:
-          ConfigError: The file cannot be read, or is no study's.
+          OSError, ValueError: The file cannot be read, or is no study's.
         """
-        if not self.file.exists():
-            return None
         try:
-            record = json.loads(self.file.read_text())
-            if not isinstance(record, dict) or not isinstance(record.get("study"), dict):
-                raise ValueError("it holds no study")
-            known = {field.name for field in dataclasses.fields(Study)}
-            if not set(record["study"]) <= known:
-                raise ValueError("it has fields that no study has")
-        except (OSError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{self.file}: {error}; restore it or choose another --out") from None
+            record = records.read_json(self.file, StudyRecord)
+        except FileNotFoundError:
+            return None
+        check_fields(record["study"])
+        if len({arm.folder for arm in record["arms"]}) < max(1, len(record["arms"])):
+            raise ValueError("its arms have no names of their own")
+        if len(record["arms"]) * record["study"].seeds > MOST_TRIALS:
+            raise ValueError(f"its arms and seeds pass {MOST_TRIALS:,} trials")
         return record
+
+    def write(self, study: Study, arms: tuple[Arm, ...]) -> None:
+        """Write `study.json`.
+
+        Raises:
+          RunError: It cannot be written.
+        """
+        record = StudyRecord(schema_version=1, study=study, arms=arms)
+        records.write_json(self.file, records.plain(record), durable=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -265,32 +282,37 @@ class StudyFolder:
         Raises:
           RunError: Another process runs it.
         """
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"another process runs the study in {self.path}") from None
+        fd = records.open_append(self.path / ".lock")
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise RunError(f"another process runs the study in {self.path}") from None
+        try:
             yield
+        finally:
+            os.close(fd)
 
-    def refuse_other(self, fields: dict[str, Any]) -> None:
-        """Refuses to mix two studies; more seeds are the same study.
-
-        Args:
-          fields: The study that is asked for, as JSON.
+    def refuse_other(self, study: Study) -> None:
+        """Refuse to mix two studies; more seeds are the same study.
 
         Raises:
           ConfigError: The folder holds a study with another field, or something else.
         """
-        record = self.read()
+        try:
+            record = self.read()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self.file}: {error}; restore it or choose another --out") from None
         if record is None:
             if self.path.exists() and not self.path.is_dir():
                 raise ConfigError(f"--out={self.path} is no folder")
             if self.path.is_dir() and any(self.path.iterdir()):
                 raise ConfigError(f"--out={self.path} holds something that is no study")
             return
-        for name, value in fields.items():
-            if name != "seeds" and record["study"].get(name) != value:
+        for field in dataclasses.fields(Study):
+            there, here = (getattr(one, field.name) for one in (record["study"], study))
+            if field.name != "seeds" and there != here:
                 raise ConfigError(
-                    f"{self.file} is of a study with {name}={record['study'].get(name)!r}, not "
-                    f"{value!r}; choose another --out"
+                    f"{self.file} is of a study with {field.name}={there!r}, not {here!r}; choose "
+                    "another --out"
                 )

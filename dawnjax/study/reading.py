@@ -1,16 +1,13 @@
 """Reading a study: its design from `study.json`, its trials from their logs. Loads no JAX."""
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dawnjax.analysis import our_runs
 from dawnjax.analysis.our_runs import OurRun
 from dawnjax.analysis.stability import expected_time_rows
-from dawnjax.errors import ConfigError, RunError
-from dawnjax.limits import check_fields
+from dawnjax.errors import RunError
 from dawnjax.runs.directory import RunDirectory
 from dawnjax.runs.logged_run import FINAL_STATUSES
 from dawnjax.study.design import Arm, Study, StudyFolder, Trial
@@ -47,13 +44,8 @@ def row_of(run: OurRun) -> tuple[float, float] | None:
     return None if rows is None else (float(rows[0, 0]), float(rows[0, 1]))
 
 
-def record_of(study: dict[str, Any], arms: tuple[Arm, ...]) -> dict[str, Any]:
-    """What `study.json` holds: enough to read the study without its experiment's code."""
-    return {"schema_version": 1, "study": study, "arms": [arm._asdict() for arm in arms]}
-
-
 def read_study(path: Path) -> tuple[Study, tuple[Arm, ...]] | None:
-    """Reads a study's folder; None where there is no `study.json`.
+    """Read a study's folder; None where there is no `study.json`.
 
     Raises:
       RunError: The file is damaged.
@@ -61,22 +53,6 @@ def read_study(path: Path) -> tuple[Study, tuple[Arm, ...]] | None:
     folder = StudyFolder(path)
     try:
         record = folder.read()
-        if record is None:
-            return None
-        values = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in record["study"].items()
-        }
-        study = dataclasses.replace(Study(), **values)
-        check_fields(study)
-        arms = tuple(
-            Arm(str(arm["name"]), tuple(map(str, arm["flags"])), int(arm["devices"]))
-            for arm in record["arms"]
-        )
-        if not arms or len({arm.folder for arm in arms}) < len(arms):
-            raise ValueError("its arms have no names of their own")
-    except KeyError as error:
-        raise RunError(f"{folder.file} is damaged: it has no {error}") from None
-    except (ConfigError, TypeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"{folder.file} is damaged: {error}") from None
-    return study, arms
+    return None if record is None else (record["study"], record["arms"])

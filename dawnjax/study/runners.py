@@ -5,7 +5,6 @@ or of an Indexed Job. The machines share the study's folder; the command without
 makes the result.
 """
 
-import json
 import re
 import shlex
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 
 COORDINATOR_PORT = 8476
@@ -176,5 +176,5 @@ def _pod(argv: Sequence[str], settings: Mapping[str, str], trial: str) -> dict[s
 def write_manifest(manifest: dict[str, Any], out: Path) -> Path:
     """Writes the manifest, as JSON, which `kubectl apply -f` takes; returns its path."""
     path = out / "kubernetes.json"
-    path.write_text(json.dumps(manifest, indent=1) + "\n")
+    records.write_json(path, manifest, indent=1)
     return path

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dawnjax import records
 from dawnjax.errors import ConfigError, ExitStatus
 
 NEEDED = ("cluster", "tpu-type", "docker-image", "storage")
@@ -72,6 +73,6 @@ def xpk_script(argv: Sequence[str], trials: int, settings: Mapping[str, str]) ->
 def write_script(script: str, out: Path) -> Path:
     """Writes the script into a study's folder; returns its path."""
     path = out / "xpk.sh"
-    path.write_text(script)
+    records.write(path, script)
     path.chmod(0o755)
     return path

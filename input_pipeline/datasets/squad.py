@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.published import NO_FINGERPRINT
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
@@ -259,7 +259,7 @@ def _read_texts(directory: pathlib.Path, selection: Selection) -> EvaluatedTexts
     manifest = KIND.read(directory)
     content = manifest.content(directory, TEXTS_FILE)
     try:
-        texts = bounded.load_json(content, 10 * bounded.MOST_MARKS)
+        texts = records.load_json(content, 10 * records.MOST_MARKS)
     except ValueError:
         raise DataError(f"{directory / TEXTS_FILE}: damaged (no JSON)") from None
     encoded = _encoded(directory, manifest)

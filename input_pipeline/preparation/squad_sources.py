@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.squad import (
     KIND,
     TEXTS_FILE,
@@ -132,12 +132,12 @@ def _load(path: pathlib.Path) -> Any:
     if not content.strip():
         raise DataError(f"{path}: is empty")
     try:
-        return bounded.load_json(content, _MOST_MARKS)
+        return records.load_json(content, _MOST_MARKS)
     except UnicodeDecodeError:
         raise DataError(f"{path}: is not UTF-8") from None
     except json.JSONDecodeError as error:
         raise DataError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
-    except bounded.BoundError as error:
+    except records.BoundError as error:
         raise DataError(f"{path}: {error}") from None
 
 

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.token_shards import shard_of
 from dawnjax.input_pipeline.preparation.request import Flag, FlagError, Preparation, Request
-from dawnjax.input_pipeline.preparation.writing import named_write_errors
 from dawnjax.input_pipeline.reading import text_files, token_words
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.vocabulary import END, Vocabulary, train_vocabulary
@@ -117,14 +117,10 @@ def _write_all(directory: pathlib.Path, files: dict[str, bytes], *, overwrite: b
         path = directory / name
         if path.exists() and path.read_bytes() != files.get(name) and not overwrite:
             raise DataError(f"{path}: holds other content; give --overwrite to replace it")
-    with named_write_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in known - set(files):
-            (directory / name).unlink(missing_ok=True)
-        for name, content in files.items():
-            unfinished = directory / f"{name}.unfinished"
-            unfinished.write_bytes(content)
-            unfinished.rename(directory / name)
+    for name in known - set(files):
+        (directory / name).unlink(missing_ok=True)
+    for name, content in files.items():
+        records.write(directory / name, content)
 
 
 PREPARATION = Preparation(

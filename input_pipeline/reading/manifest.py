@@ -23,10 +23,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
-import msgspec
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 SCHEMA_VERSION = 1
@@ -133,7 +132,7 @@ class Manifest(Generic[Facts]):
 
     def to_json(self) -> bytes:
         """Text of `dataset.json`, which carries a hash of itself."""
-        body = msgspec.to_builtins(self)
+        body = records.plain(self)
         return (json.dumps({**body, "sha256": _hash_of(body)}, indent=1) + "\n").encode()
 
     def _verified(self, directory: pathlib.Path, name: str) -> np.ndarray:
@@ -198,7 +197,7 @@ class Kind(Generic[Facts]):
         """
         path = directory / FILE
         try:
-            body = bounded.load_json(bounded.read_plain(path, MOST_BYTES))
+            body = records.load_json(records.read_plain(path, MOST_BYTES))
         except FileNotFoundError:
             if self.is_begun(directory):
                 raise DataError(
@@ -212,7 +211,7 @@ class Kind(Generic[Facts]):
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from None
         except ValueError as error:
-            reason = str(error) if isinstance(error, bounded.BoundError) else "no JSON"
+            reason = str(error) if isinstance(error, records.BoundError) else "no JSON"
             raise DataError(f"{path}: damaged ({reason}); {_AGAIN}") from None
         manifest = self._decode(path, body)
         for name, file in manifest.files.items():
@@ -250,8 +249,8 @@ class Kind(Generic[Facts]):
         if body.pop("sha256") != _hash_of(body):
             raise DataError(f"{path}: damaged (its hash does not fit); {_AGAIN}")
         try:
-            manifest = msgspec.convert(body, Manifest[self.facts])
-        except msgspec.ValidationError as error:
+            manifest = records.convert(body, Manifest[self.facts])
+        except records.FieldError as error:
             raise DataError(f"{path}: damaged ({error}); {_AGAIN}") from None
         # A manifest may come from a stranger, who can make its hash fit.
         missing = set(self.files) - manifest.files.keys()

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.reading import tfds_directory
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
@@ -190,8 +190,8 @@ def list_folder(
 
     def read(index: int) -> tuple[bytes, str]:
         try:
-            return bounded.read_plain(files[index], LARGEST_BYTES), f"{files[index]}:"
-        except bounded.BoundError as error:
+            return records.read_plain(files[index], LARGEST_BYTES), f"{files[index]}:"
+        except records.BoundError as error:
             raise DataError(f"{files[index]}: {error}") from None
         except OSError as error:
             raise DataError(f"{files[index]}: cannot be read ({error.strerror})") from None

@@ -6,7 +6,7 @@ import lzma
 import pathlib
 import zlib
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 MAX_EXPANSION = 20
@@ -34,7 +34,7 @@ def read_bytes(path: pathlib.Path, most_bytes: int) -> bytes:
       DataError: It is missing, damaged, too large, or unpacks to far more than a text does.
     """
     try:
-        content = bounded.read_plain(path, most_bytes)
+        content = records.read_plain(path, most_bytes)
         most = min(most_bytes, LARGEST_SMALL_TEXT + MAX_EXPANSION * len(content))
         if content.startswith(_GZIP):
             content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(most + 1)
@@ -45,7 +45,7 @@ def read_bytes(path: pathlib.Path, most_bytes: int) -> bytes:
                 raise EOFError
         else:
             most = most_bytes
-    except bounded.BoundError as error:
+    except records.BoundError as error:
         raise DataError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise MissingDataError(f"{path}: no such file") from None

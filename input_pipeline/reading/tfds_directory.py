@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 INFO_FILE = "dataset_info.json"
@@ -44,7 +44,7 @@ def read_info(version: pathlib.Path) -> dict[str, Any]:
     """
     path = version / INFO_FILE
     try:
-        info = bounded.load_json(bounded.read_plain(path, MOST_INFO_BYTES))
+        info = records.load_json(records.read_plain(path, MOST_INFO_BYTES))
         file_format, _ = info.get("fileFormat", "tfrecord"), info["name"]
         num_examples(info)
     except OSError as error:

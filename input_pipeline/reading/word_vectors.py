@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dawnjax import bounded
+from dawnjax import records
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 MOST_BYTES = 16 * 2**30
@@ -37,7 +37,7 @@ def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, 
     found: dict[bytes, np.ndarray] = {}
     width = 0
     try:
-        for number, line in enumerate(bounded.lines(path, MOST_BYTES, _MOST_LINE_BYTES), 1):
+        for number, line in enumerate(records.lines(path, MOST_BYTES, _MOST_LINE_BYTES), 1):
             count = line.count(b" ")
             width = width or count
             if count != width or not count:
@@ -53,7 +53,7 @@ def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, 
         raise MissingDataError(
             f"data.word_vectors: {path}: no such file; name a file of vectors in GloVe's text form"
         ) from None
-    except bounded.BoundError as error:
+    except records.BoundError as error:
         raise DataError(f"{path}: {error}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
