@@ -23,14 +23,11 @@ _PIECE_BYTES = 2**16
 
 
 def documents_of(path: pathlib.Path, separation: str) -> list[str]:
-    """The documents of a text, plain or as .gz.
+    """Documents of a text, plain or packed.
 
     Args:
       path: The file.
       separation: `none` makes one document of it; `blank_lines` divides it at one or more of them.
-
-    Raises:
-      DataError: It cannot be read, is empty or too long, or is not UTF-8.
     """
     text = text_files.read_text(path, MOST_BYTES)
     if not text:
@@ -44,23 +41,14 @@ def documents_of(path: pathlib.Path, separation: str) -> list[str]:
 
 
 def byte_tokens(documents: list[str]) -> np.ndarray:
-    """Each document's bytes after the separator: uint16 [tokens]."""
+    """Bytes of each document after the separator: uint16 [tokens]."""
     separator = np.array([token_words.BYTES.separator], np.uint16)
     parts = [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in documents]
     return np.concatenate([array for part in parts for array in (separator, part)])
 
 
 def encoded_tokens(documents: list[str], vocabulary: Vocabulary, where: str) -> np.ndarray:
-    """Each document's tokens after the separator: uint16 [tokens].
-
-    Args:
-      documents: The texts.
-      vocabulary: Their vocabulary.
-      where: The text's name in errors.
-
-    Raises:
-      DataError: The tokens stand for another number of bytes than the text has.
-    """
+    """Tokens of each document after the separator: uint16 [tokens]."""
     num_bytes = np.array(vocabulary.bytes_of_token())
     rows = []
     for number, text in enumerate(documents, 1):

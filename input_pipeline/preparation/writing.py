@@ -39,9 +39,6 @@ def write_files(
 
     Returns:
       The manifest, and "unchanged" where the directory held the same content, intact.
-
-    Raises:
-      DataError: The directory holds something else, or cannot be written.
     """
     refuse_strangers(directory)
     wanted = kind.make(kind.name, facts, contents)
@@ -83,9 +80,6 @@ def held(
 
     Returns:
       The manifest of the same content; None where it is to be written.
-
-    Raises:
-      DataError: The directory holds other or damaged content that must stay.
     """
     if not (directory / manifests.FILE).exists():
         return None

@@ -97,11 +97,7 @@ class Manifest(Generic[Facts]):
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def content(self, directory: pathlib.Path, name: str) -> bytes:
-        """Content of a file, verified.
-
-        Raises:
-          DataError: It is missing, truncated or damaged.
-        """
+        """Content of a file, verified."""
         return self._verified(directory, name).tobytes()
 
     def array(self, directory: pathlib.Path, name: str, *, verified: bool = True) -> np.ndarray:
@@ -112,9 +108,6 @@ class Manifest(Generic[Facts]):
           name: The file.
           verified: Whether every byte is compared with its checksum (0.07 s for 180 MB on two
             cores), or size and header alone.
-
-        Raises:
-          DataError: It is missing, truncated or damaged.
         """
         if verified:
             self._verified(directory, name)
@@ -190,10 +183,6 @@ class Kind(Generic[Facts]):
         Args:
           directory: The prepared directory.
           command: Flags of `dawnjax prepare` that make it, for the message where nothing is there.
-
-        Raises:
-          DataError: Missing, half-converted, damaged or of another kind; one line that names the
-            file.
         """
         path = directory / FILE
         try:
