@@ -47,7 +47,7 @@ class Execution:
 
 @functools.cache
 def say_once(text: str) -> None:
-    """Logs a warning, the first time that it is said: of a layer that has its plain form here."""
+    """Log a warning, the first time that it is said: of a layer that has its plain form here."""
     logging.getLogger("dawnjax").warning("%s", text)
 
 

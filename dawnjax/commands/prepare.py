@@ -58,7 +58,7 @@ changes nothing.
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit status."""
+    """Run the command; returns its exit status."""
     preparation = PREPARATIONS.get(_dataset_in(argv))
     shown = [preparation] if preparation else list(PREPARATIONS.values())
     flag_values = _flags(preparation, is_help="--help" in argv or "-h" in argv)
@@ -97,7 +97,7 @@ def main(argv: list[str]) -> int:
 
 
 def _dataset_in(argv: list[str]) -> str:
-    """The dataset that a command line names, read before its flags are known."""
+    """Dataset that a command line names, read before its flags are known."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string("dataset", "", "", flag_values=flag_values)
     flag_values.set_gnu_getopt(True)
@@ -109,7 +109,7 @@ def _dataset_in(argv: list[str]) -> str:
 
 
 def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValues:
-    """The common flags and the dataset's; those of others too where they are to be refused."""
+    """Common flags and the dataset's; those of others too where they are to be refused."""
     flag_values = flags.FlagValues()
     flags.DEFINE_string(
         "dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.", flag_values=flag_values
@@ -140,7 +140,7 @@ def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValue
 
 
 def _unknown(name: str | None) -> ConfigError:
-    """The error for a dataset that is not prepared here."""
+    """Error for a dataset that is not prepared here."""
     known = f"known: {', '.join(PREPARATIONS)}"
     if not name:
         return ConfigError(f"--dataset is missing; {known}")
@@ -162,7 +162,7 @@ def _refuse_flags_of_others(flag_values: flags.FlagValues, preparation: Preparat
 
 
 def _interrupted(error: KeyboardInterrupt) -> ExitStatus:
-    """Says so in one line, without the complaint of an archive that was open."""
+    """Say so in one line, without the complaint of an archive that was open."""
     show, sys.unraisablehook = sys.unraisablehook, lambda _: None
     traceback.clear_frames(error.__traceback__)  # deletes it, which fails
     sys.unraisablehook = show

@@ -54,7 +54,7 @@ class Arrays:
         )
 
     def spec(self) -> Any:
-        """Counts and shapes: an `ArraysSpec`, or what a subclass makes of its arrays."""
+        """Count and shapes: an `ArraysSpec`, or what a subclass makes of its arrays."""
         return _described(self)[0]
 
     def load(self, split: Split) -> Examples:

@@ -48,7 +48,7 @@ class Cifar10:
     kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes; reads metadata only.
+        """Count and shapes; reads metadata only.
 
         Raises:
           DataError: Missing, half-converted, of another dataset, or with metadata damaged.
@@ -82,7 +82,7 @@ class Cifar10:
         return class_subset.subset_spec(spec, self.kept_classes, facts.class_counts, "CIFAR-10")
 
     def published_spec(self) -> DatasetSpec:
-        """Counts and shapes of the published set, without its files."""
+        """Count and shapes of the published set, without its files."""
         return published.images_spec(published.CIFAR10, IMAGE_SHAPE, MEAN, STD)
 
     def load(self, split: Split) -> dict[str, np.ndarray]:

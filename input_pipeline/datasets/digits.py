@@ -58,7 +58,7 @@ class Digits:
     kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes; constants, nothing is read where all classes are kept.
+        """Count and shapes; constants, nothing is read where all classes are kept.
 
         Raises:
           ValueError: The seed lies outside 0 to 2**32 - 1, or the classes are none.

@@ -84,7 +84,7 @@ class MovieLens:
     data_dir: str = ""
 
     def spec(self) -> InteractionsSpec:
-        """Counts and shapes; reads the manifest and the files' sizes only.
+        """Count and shapes; reads the manifest and the files' sizes only.
 
         Raises:
           DataError: Missing or damaged.
@@ -119,7 +119,7 @@ class MovieLens:
         )
 
     def published_spec(self) -> InteractionsSpec:
-        """Counts and shapes of the published set, without its files.
+        """Count and shapes of the published set, without its files.
 
         Raises:
           MissingDataError: `corpus` is none that is known, or its negatives are in a file.

@@ -57,7 +57,7 @@ class TextFacts:
     eval_text_md5: tuple[str, ...]
 
     def summary(self) -> str:
-        """Counts and padding, in words."""
+        """Count and padding, in words."""
         rows = self.num_train_examples
         padding = [
             1 - self.num_source_tokens / (rows * self.source_length),
@@ -106,7 +106,7 @@ class ParallelText:
     data_dir: str = ""
 
     def spec(self) -> TextSpec:
-        """Counts and shapes; reads the manifest and the files' sizes only.
+        """Count and shapes; reads the manifest and the files' sizes only.
 
         Raises:
           DataError: Missing or damaged.
@@ -159,7 +159,7 @@ class ParallelText:
         return pair_lengths(arrays["source_segments"], arrays["target_segments"])
 
     def vocabulary(self) -> vocabulary.Vocabulary:
-        """The vocabulary, verified."""
+        """Vocabulary, verified."""
         return _read_vocabulary(self._directory())
 
     def references(self) -> tuple[str, ...]:

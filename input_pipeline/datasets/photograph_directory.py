@@ -66,7 +66,7 @@ class PhotographDirectory:
     def spec(
         self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
     ) -> DatasetSpec:
-        """Counts and shapes; reads metadata only: of image folders, names and sizes.
+        """Count and shapes; reads metadata only: of image folders, names and sizes.
 
         Args:
           mean: Per channel; None takes what was measured at preparation, or else 0.5.

@@ -127,7 +127,7 @@ class Squad:
     data_dir: str = ""
 
     def spec(self) -> QuestionsSpec:
-        """Counts and shapes; reads the vectors too, so that a wrong line ends a run early.
+        """Count and shapes; reads the vectors too, so that a wrong line ends a run early.
 
         Raises:
           DataError: A file is missing or damaged.
@@ -146,7 +146,7 @@ class Squad:
         )
 
     def published_spec(self) -> QuestionsSpec:
-        """Counts and shapes of SQuAD v1.1 with the default lengths, without its files.
+        """Count and shapes of SQuAD v1.1 with the default lengths, without its files.
 
         The width of vectors is that of the file's name, as in `glove.6B.100d.txt`.
 

@@ -54,7 +54,7 @@ class Synthetic:
     seed: int = 0
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes.
+        """Count and shapes.
 
         Raises:
           ValueError: A count below its least value, or a negative seed.

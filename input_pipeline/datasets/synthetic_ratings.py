@@ -40,7 +40,7 @@ class SyntheticRatings:
     seed: int = 0
 
     def spec(self) -> InteractionsSpec:
-        """Counts and shapes.
+        """Count and shapes.
 
         Raises:
           ValueError: Too many or too few ratings for a user, or a negative seed.

@@ -41,7 +41,7 @@ class SyntheticTokens:
     seed: NonNegative[int] = 0
 
     def spec(self) -> TokenSpec:
-        """Counts and shapes; raises ValueError for less than a row to train on."""
+        """Count and shapes; raises ValueError for less than a row to train on."""
         if self.num_train_tokens < self.sequence_length:
             raise ValueError(
                 f"data.num_train_tokens={self.num_train_tokens} must be data.sequence_length="

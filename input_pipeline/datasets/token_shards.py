@@ -110,7 +110,7 @@ class TokenShards:
     data_dir: str = ""
 
     def spec(self) -> TokenSpec:
-        """Counts and shapes; reads each file's header and parts of it."""
+        """Count and shapes; reads each file's header and parts of it."""
         words = self._words()
         digest = hashlib.sha256(repr((words, self.max_eval_tokens)).encode())
         train, evaluated = (self._stream(split) for split in ("train", "eval"))

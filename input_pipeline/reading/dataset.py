@@ -93,7 +93,7 @@ class Dataset(Protocol):
     TAG: ClassVar[str]
 
     def spec(self) -> DataSpec:
-        """Counts and shapes.
+        """Count and shapes.
 
         Raises:
           DataError: The data are missing, or their description is damaged.

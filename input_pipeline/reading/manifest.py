@@ -171,7 +171,7 @@ class Kind(Generic[Facts]):
     algorithm: Algorithm = "sha256"
 
     def is_begun(self, directory: pathlib.Path) -> bool:
-        """Says whether a directory holds such data, finished or not, or a manifest of others."""
+        """Say whether a directory holds such data, finished or not, or a manifest of others."""
         names = (FILE, UNFINISHED_FILE, *self.files)
         return any((directory / name).exists() for name in names)
 

@@ -272,7 +272,7 @@ class Selection:
         fingerprint: str,
         declaration: Declaration | None,
     ) -> QuestionsSpec:
-        """Counts and shapes of the questions that are taken; raises ValueError for none."""
+        """Count and shapes of the questions that are taken; raises ValueError for none."""
         train, evaluated = self.rows(encoded, "train"), self.rows(encoded, "eval")
         if not len(train):
             raise ValueError(
