@@ -187,9 +187,7 @@ _RECORD_NET = Flagship(
     pytorch=False,
     variants=(
         "base",
-        "normalization_kernels",
         "convolutions_in_graphs",
-        "kernels_in_one_graph",
         "no_triton_gemm",
         "latency_hiding",
     ),
@@ -353,11 +351,6 @@ VARIANTS = {
     "latency_hiding": Variant(xla_flags="--xla_gpu_enable_latency_hiding_scheduler=true"),
     "no_command_buffers": Variant(xla_flags="--xla_gpu_enable_command_buffer="),
     "convolutions_in_graphs": Variant(xla_flags="--xla_gpu_enable_command_buffer=+CONVOLUTION"),
-    "normalization_kernels": Variant(execution=(("normalization", "kernels"),)),
-    "kernels_in_one_graph": Variant(
-        execution=(("normalization", "kernels"),),
-        xla_flags="--xla_gpu_enable_command_buffer=+CONVOLUTION",
-    ),
     "no_triton_gemm": Variant(xla_flags="--xla_gpu_enable_triton_gemm=false"),
     "autotune_all": Variant(xla_flags="--xla_gpu_exhaustive_tiling_search=true"),
 }

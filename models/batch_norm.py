@@ -9,7 +9,7 @@ from flax import nnx
 from jax import lax
 
 from dawnjax.models.activations import Activation, activate, value_and_slope
-from dawnjax.models.execution import Execution, say_once
+from dawnjax.models.execution import Execution
 from dawnjax.models.pooling import halve
 
 _JOINED: tuple[Activation, ...] = ("relu", "silu")
@@ -17,7 +17,6 @@ _JOINED: tuple[Activation, ...] = ("relu", "silu")
 
 A GELU's is too much for the kernel of a sum, so XLA would write it in float32 before each of the
 two: 0.58 GB for the record net's first normalization, against 0.46 with the GELU kept apart.
-Kernels (`normalization_kernels`) move 0.29 GB.
 """
 
 
@@ -51,14 +50,14 @@ class BatchNorm(nnx.Module):
         scale: float | None = 1.0,
         execution: Execution,
     ):
-        """Makes scale, bias and running statistics.
+        """Make scale, bias and running statistics.
 
         Args:
           num_channels: Length of the last axis.
           momentum: The fraction of the running statistics that a step keeps (PyTorch's `momentum`
             is one minus this).
           epsilon: Added to the variance.
-          scale: What the learned factor of each channel starts at; None for no factor.
+          scale: Start of the learned factor of each channel; None for no factor.
           execution: Decides the group size.
 
         Raises:
@@ -86,7 +85,7 @@ class BatchNorm(nnx.Module):
         activation: Activation | None = None,
         halves: bool = False,
     ) -> jax.Array:
-        """Normalizes over all axes but the last.
+        """Normalize over all axes but the last.
 
         Args:
           inputs: [batch, ..., channels]; the statistics are computed in float32.
@@ -101,8 +100,7 @@ class BatchNorm(nnx.Module):
         Raises:
           ValueError: The batch does not divide into groups.
         """
-        by_kernels = train and has_kernels(inputs.shape, activation, halves, self.execution)
-        if halves and not by_kernels:
+        if halves:
             inputs = halve(inputs, self.execution)
         bias = self.bias[...]
         scale = jnp.ones_like(bias) if self.scale is None else self.scale[...]
@@ -114,74 +112,31 @@ class BatchNorm(nnx.Module):
             return outputs if activation is None else activate(outputs, activation, self.execution)
         origin = lax.stop_gradient(self.mean[...])
         joined = activation if self.execution.platform == "gpu" and activation in _JOINED else None
-        groups = self._in_groups(inputs, by_kernels)
-        if by_kernels:
-            joined = activation
-            outputs, moments = _normalize_by_kernels(
-                groups,
-                scale,
-                bias,
-                origin,
-                self.epsilon,
-                self.execution,
-                activation,
-                (inputs.shape[1], inputs.shape[2]) if halves else None,
-            )
-            outputs = outputs.reshape(len(inputs), *outputs.shape[2:])
-        else:
-            moments = group_moments(lax.stop_gradient(groups), origin, self.execution)
-            outputs = _normalize_groups(
-                groups, moments, scale, bias, self.epsilon, self.execution, joined
-            ).reshape(inputs.shape)
+        groups = self._in_groups(inputs)
+        moments = group_moments(lax.stop_gradient(groups), origin, self.execution)
+        outputs = _normalize_groups(
+            groups, moments, scale, bias, self.epsilon, self.execution, joined
+        ).reshape(inputs.shape)
         for running, of_groups in ((self.mean, moments.mean), (self.var, moments.var)):
             running.set_value(self.momentum * running[...] + (1 - self.momentum) * of_groups)
         if activation is None or activation == joined:
             return outputs
         return activate(outputs, activation, self.execution)
 
-    def _in_groups(self, inputs: jax.Array, keeps_axes: bool) -> jax.Array:
+    def _in_groups(self, inputs: jax.Array) -> jax.Array:
         """[batch, ..., channels] to [groups, ..., channels] or [groups, group, ..., channels]."""
         batch, group = inputs.shape[0], self.execution.batch_norm_group_size
         if batch % group:
             raise ValueError(
                 f"a batch of {batch} examples does not divide into BatchNorm groups of {group}"
             )
-        if keeps_axes or self.execution.platform == "cpu" or batch == group:
+        if self.execution.platform == "cpu" or batch == group:
             return inputs.reshape(batch // group, group, *inputs.shape[1:])
         return inputs.reshape(batch // group, -1, inputs.shape[-1])
 
 
-def has_kernels(
-    shape: tuple[int, ...], activation: Activation | None, halves: bool, execution: Execution
-) -> bool:
-    """Whether a normalization is asked to be made by kernels, needs them and can have them.
-
-    Of what is asked for, XLA makes as few passes where nothing is pooled and the activation is one
-    of `_JOINED`. What cannot be is said once.
-
-    Args:
-      shape: Of the inputs.
-      activation: What follows; None for nothing.
-      halves: Whether 2x2 windows are pooled first.
-      execution: Says what is asked for, platform and devices.
-    """
-    is_asked_for = execution.normalization == "kernels" and not execution.is_plain
-    if not is_asked_for or not (halves or activation not in (*_JOINED, None)):
-        return False
-    obstacles = {
-        f"no kernels on a {execution.platform}": execution.platform != "gpu",
-        f"kernels for one device, not for {execution.batch_shards}": execution.batch_shards > 1,
-        f"no kernels for {shape[-1]} channels, only for multiples of 16": shape[-1] % 16,
-    }
-    for obstacle, is_here in obstacles.items():
-        if is_here:
-            say_once(f"batch normalization is left to XLA: there are {obstacle}")
-            return False
-    return True
-
-
 def group_moments(inputs: jax.Array, origin: jax.Array, execution: Execution) -> Moments:
-    """Computes the moments of each group in one pass over the data.
+    """Compute the moments of each group in one pass over the data.
 
     They are E[x - o] + o and E[(x - o)^2] - E[x - o]^2. With an origin o near the mean nothing
     cancels in the difference, however far the mean is from 0.
@@ -192,23 +147,9 @@ def group_moments(inputs: jax.Array, origin: jax.Array, execution: Execution) ->
       execution: Says the platform.
     """
     centred = inputs.astype(jnp.float32) - origin
-    sums = _sum(centred, execution), _sum(jnp.square(centred), execution)
-    return _moments_of_sums(*sums, origin, centred[0, ..., 0].size)
-
-
-def _moments_of_sums(
-    total: jax.Array, squares: jax.Array, origin: jax.Array, count: int
-) -> Moments:
-    mean, square = total / count, squares / count
+    count = centred[0, ..., 0].size
+    mean, square = _sum(centred, execution) / count, _sum(jnp.square(centred), execution) / count
     return Moments(mean + origin, jnp.maximum(square - jnp.square(mean), 0.0))
-
-
-def _factor_and_offset(
-    moments: Moments, scale: jax.Array, bias: jax.Array, epsilon: float
-) -> tuple[jax.Array, jax.Array]:
-    """Factor and offset of the whole normalization, float32 [groups, channels] each."""
-    factor = scale * lax.rsqrt(moments.var + epsilon)
-    return factor, bias - moments.mean * factor
 
 
 def _normalize(
@@ -220,21 +161,9 @@ def _normalize(
     execution: Execution,
     activation: Activation | None,
 ) -> jax.Array:
-    """Normalizes each group by its own mean and variance, then scales and shifts.
+    """Normalize each group [groups, group, ..., channels], then scale and shift.
 
     The gradient of the inputs includes their effect on the moments, whose own gradient is 0.
-
-    Args:
-      inputs: [groups, group, ..., channels].
-      moments: Of the inputs.
-      scale: float32 [channels].
-      bias: float32 [channels].
-      epsilon: Added to the variance.
-      execution: Says the platform.
-      activation: Applied to the results; None for nothing.
-
-    Returns:
-      Same shape and dtype.
     """
     return _normalize_forward(inputs, moments, scale, bias, epsilon, execution, activation)[0]
 
@@ -247,7 +176,8 @@ def _normalize_forward(inputs, moments, scale, bias, epsilon, execution, activat
 
 
 def _normalized(inputs, moments, scale, bias, epsilon, execution):
-    channels = _computed_once(_factor_and_offset(moments, scale, bias, epsilon), execution)
+    factor = scale * lax.rsqrt(moments.var + epsilon)
+    channels = _computed_once((factor, bias - moments.mean * factor), execution)
     return _scale_and_shift(inputs, *(_of_groups(values, inputs) for values in channels))
 
 
@@ -287,7 +217,7 @@ def _gradients_of_sums(
     epsilon: float,
     count: int,
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array, jax.Array]:
-    """What the two sums of a gradient say of the gradients of inputs, scale and bias.
+    """Gradients of inputs, scale and bias from the two sums of the results' gradient.
 
     Args:
       gradient_sum: float32 [groups, channels], of the gradient of the results.
@@ -312,7 +242,7 @@ def _gradients_of_sums(
 def _sums(
     gradient: jax.Array, centred: jax.Array, execution: Execution
 ) -> tuple[jax.Array, jax.Array]:
-    """Sums of a gradient, and of its product with the centred inputs, [groups, channels] each."""
+    """Sum of a gradient, and of its product with the centred inputs, [groups, channels] each."""
     if execution.platform != "gpu":
         return _sum(gradient, execution), _sum(gradient * centred, execution)
     # One reduction: for two, XLA on a GPU would write the gradient first and read it twice.
@@ -322,7 +252,7 @@ def _sums(
 
 
 def _sum(values: jax.Array, execution: Execution) -> jax.Array:
-    """Sums float32 [groups, ..., channels] to [groups, channels].
+    """Sum float32 [groups, ..., channels] to [groups, channels].
 
     On a CPU each example is a product with ones: XLA's sums over all but a short last axis take
     longer there, on one core.
@@ -344,76 +274,6 @@ _normalize_groups = jax.custom_vjp(_normalize, nondiff_argnums=(4, 5, 6))
 _normalize_groups.defvjp(_normalize_forward, _normalize_backward)
 
 
-def _by_kernels(
-    inputs: jax.Array,
-    scale: jax.Array,
-    bias: jax.Array,
-    origin: jax.Array,
-    epsilon: float,
-    execution: Execution,
-    activation: Activation | None,
-    halved: tuple[int, int] | None,
-) -> tuple[jax.Array, Moments]:
-    """As `halve`, `group_moments`, `_normalize` and the activation, in as few passes as they need.
-
-    For the gradient only the inputs are kept, or their maxima with a byte each for the place.
-
-    Args:
-      inputs: [groups, group, ..., channels].
-      scale: float32 [channels].
-      bias: float32 [channels].
-      origin: float32 [channels], which the moments are summed about.
-      epsilon: Added to the variance.
-      execution: Says the platform.
-      activation: Applied to the results; None for nothing.
-      halved: Height and width of images whose 2x2 windows are pooled first; None without pooling.
-
-    Returns:
-      The results, and the moments, whose gradient is 0.
-    """
-    results, _ = _by_kernels_forward(
-        inputs, scale, bias, origin, epsilon, execution, activation, halved
-    )
-    return results
-
-
-def _by_kernels_forward(inputs, scale, bias, origin, epsilon, execution, activation, halved):
-    places = None
-    if halved:
-        from dawnjax.models import normalization_kernels  # Pallas takes a while to import
-
-        inputs, places, total, squares = normalization_kernels.halve_and_sum(inputs, origin)
-        moments = _moments_of_sums(total, squares, origin, inputs[0, ..., 0].size)
-    else:
-        moments = group_moments(inputs, origin, execution)
-    outputs = _normalized(inputs, moments, scale, bias, epsilon, execution)
-    if activation is not None:
-        outputs = activate(outputs, activation, execution)
-    return (outputs, moments), (inputs, places, moments, scale, bias)
-
-
-def _by_kernels_backward(epsilon, execution, activation, halved, residuals, cotangents):
-    from dawnjax.models import normalization_kernels
-
-    del execution
-    inputs, places, moments, scale, bias = residuals
-    cotangent, _ = cotangents
-    factor, offset = _factor_and_offset(moments, scale, bias, epsilon)
-    normalization = normalization_kernels.Normalization(factor, offset, moments.mean)
-    sums = normalization_kernels.gradient_sums(inputs, cotangent, normalization, activation)
-    count = inputs[0, ..., 0].size
-    channels, *of_params = _gradients_of_sums(*sums, moments, scale, epsilon, count)
-    combination = normalization_kernels.Combination(*channels)
-    gradient = normalization_kernels.input_gradient(
-        inputs, cotangent, normalization, combination, activation, halved, places
-    )
-    return gradient, *of_params, jnp.zeros_like(scale)
-
-
-_normalize_by_kernels = jax.custom_vjp(_by_kernels, nondiff_argnums=(4, 5, 6, 7))
-_normalize_by_kernels.defvjp(_by_kernels_forward, _by_kernels_backward)
-
-
 def _summed_axes(inputs: jax.Array) -> tuple[int, ...]:
     return tuple(range(1, inputs.ndim - 1))
 
@@ -428,5 +288,5 @@ def _scale_and_shift(inputs: jax.Array, factor: jax.Array, offset: jax.Array) ->
 
 
 def _computed_once(channels: tuple[jax.Array, ...], execution: Execution) -> tuple[jax.Array, ...]:
-    """Keeps XLA on a CPU from computing a channel's values again for each element."""
+    """Keep XLA on a CPU from computing a channel's values again for each element."""
     return lax.optimization_barrier(channels) if execution.platform == "cpu" else channels

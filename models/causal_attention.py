@@ -69,7 +69,7 @@ def causal_attention(
 def visible(
     documents: jax.Array | None, start: int, end: int, first: int, last: int, window: int
 ) -> jax.Array:
-    """Which keys `first` to `last` the queries `start` to `end` see: bool [batch or 1, q, k]."""
+    """Mask of the keys `first` to `last` that queries `start` to `end` see: [batch or 1, q, k]."""
     distance = jnp.arange(start, end)[:, None] - jnp.arange(first, last)
     mask = ((distance >= 0) & (distance < window))[None]
     if documents is not None:

@@ -11,7 +11,6 @@ from jax.sharding import NamedSharding
 from dawnjax.models.dtypes import ComputeDtype
 
 Attention = Literal["products", "fused"]
-Normalization = Literal["fusions", "kernels"]
 Platform = Literal["cpu", "gpu", "tpu"]
 
 
@@ -35,8 +34,6 @@ class Execution:
         can be counted: no zeros are added to kernels or channels.
       attention: Scores, softmax and sum as separate products, or as one call that a GPU gives to
         cuDNN, where attention weights have no dropout and `fused_attention` takes the shapes.
-      normalization: Batch normalization in training as XLA fuses it, or by kernels where one GPU
-        makes fewer passes with them (`batch_norm.has_kernels`).
     """
 
     platform: Platform
@@ -46,12 +43,11 @@ class Execution:
     placement: NamedSharding | None = None
     is_plain: bool = False
     attention: Attention = "products"
-    normalization: Normalization = "fusions"
 
 
 @functools.cache
 def say_once(text: str) -> None:
-    """Logs a warning, the first time that it is said: of a layer that has its plain form here."""
+    """Log a warning, the first time that it is said: of a layer that has its plain form here."""
     logging.getLogger("dawnjax").warning("%s", text)
 
 

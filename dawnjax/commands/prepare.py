@@ -108,7 +108,7 @@ def _dataset_in(argv: list[str]) -> str:
 
 
 def _flags(preparation: Preparation | None, *, is_help: bool) -> flags.FlagValues:
-    """The common flags and the dataset's; those of others too where they are to be refused."""
+    """Common flags and the dataset's; those of others too where they are to be refused."""
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.")
@@ -148,7 +148,7 @@ def _refuse_flags_of_others(flag_values: flags.FlagValues, preparation: Preparat
 
 
 def _interrupted(error: KeyboardInterrupt) -> ExitStatus:
-    """Says so in one line, without the complaint of an archive that was open."""
+    """Say so in one line, without the complaint of an archive that was open."""
     show, sys.unraisablehook = sys.unraisablehook, lambda _: None
     traceback.clear_frames(error.__traceback__)  # deletes it, which fails
     sys.unraisablehook = show

@@ -54,15 +54,11 @@ class Arrays:
         )
 
     def spec(self) -> Any:
-        """Counts and shapes: an `ArraysSpec`, or what a subclass makes of its arrays.
-
-        Raises:
-          DataError: `arrays` failed, or returned something else than equally long arrays.
-        """
+        """Count and shapes: an `ArraysSpec`, or what a subclass makes of its arrays."""
         return _described(self)[0]
 
     def load(self, split: Split) -> Examples:
-        """The arrays of a split; integers of 64 bits become int32.
+        """Arrays of a split; integers of 64 bits become int32.
 
         Raises:
           DataError: As `spec`, or `arrays` does not return the same again.
@@ -76,7 +72,7 @@ class Arrays:
         return examples
 
     def describe(self, splits: dict[Split, Examples], fingerprint: str) -> DataSpec:
-        """The specification of both splits; raises DataError where a task could not use them."""
+        """Specification of both splits; raises DataError where a task could not use them."""
         shapes = {
             split: {name: (array.shape[1:], array.dtype.name) for name, array in examples.items()}
             for split, examples in splits.items()
@@ -102,16 +98,15 @@ class ImageArrays(Arrays):
     TAG: ClassVar[str] = "image_arrays"
 
     def classes(self) -> tuple[str, ...]:
-        """The name of each class, a label being a position in it; a subclass may have real ones."""
+        """Name of each class, a label being a position in it; a subclass may have real ones."""
         return tuple(str(label) for label in range(self.spec().num_classes))
 
     def load(self, split: Split) -> Examples:
-        """The images uint8 [N, height, width, channels] and labels int32 [N] of a split."""
+        """Images uint8 [N, height, width, channels] and labels int32 [N] of a split."""
         examples = super().load(split)
         return {"image": examples["image"], "label": examples["label"].astype(np.int32)}
 
     def describe(self, splits: dict[Split, Examples], fingerprint: str) -> DatasetSpec:
-        """The specification of the images of both splits."""
         has_names = type(self).classes is not ImageArrays.classes
         num_classes = len(self.classes()) if has_names else 2**31
         for split, examples in splits.items():
@@ -145,7 +140,7 @@ class ImageArrays(Arrays):
 
 @functools.lru_cache(maxsize=4)
 def _described(data: Arrays) -> tuple[DataSpec, dict[Split, str]]:
-    """The specification, and the hash of each split."""
+    """Specification, and the hash of each split."""
     splits: dict[Split, Examples] = {split: _read(data, split) for split in ("train", "eval")}
     digests: dict[Split, str] = {split: _digest(examples) for split, examples in splits.items()}
     fingerprint = hashlib.sha256("".join(digests.values()).encode()).hexdigest()[:16]
@@ -153,7 +148,7 @@ def _described(data: Arrays) -> tuple[DataSpec, dict[Split, str]]:
 
 
 def _read(data: Arrays, split: Split) -> Examples:
-    """Calls the person's code for a split, and checks what comes back."""
+    """Call the person's code for a split, and check what comes back."""
     where = f"{type(data).__name__}.arrays({split!r})"
     try:
         returned = data.arrays(split)

@@ -48,7 +48,7 @@ class Cifar10:
     kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes; reads metadata only.
+        """Count and shapes; reads metadata only.
 
         Raises:
           DataError: Missing, half-converted, of another dataset, or with metadata damaged.
@@ -82,17 +82,14 @@ class Cifar10:
         return class_subset.subset_spec(spec, self.kept_classes, facts.class_counts, "CIFAR-10")
 
     def published_spec(self) -> DatasetSpec:
-        """Counts and shapes of the published set, without its files."""
+        """Count and shapes of the published set, without its files."""
         return published.images_spec(published.CIFAR10, IMAGE_SHAPE, MEAN, STD)
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """The images uint8 [N, 32, 32, 3] and labels int32 [N] of one split, verified.
+        """Images uint8 [N, 32, 32, 3] and labels int32 [N] of one split, verified.
 
         A prepared directory is memory-mapped and checked in about 0.1 s; a TFDS directory is
         decoded, which takes some seconds.
-
-        Raises:
-          DataError: Missing or damaged; one line that names the file.
         """
         arrays = self._load(split)
         return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays
@@ -106,7 +103,7 @@ class Cifar10:
         return {"image": images, "label": labels.astype(np.int32)}
 
     def classes(self) -> tuple[str, ...]:
-        """The name of each class; a label is a position in it."""
+        """Name of each class; a label is a position in it."""
         return tuple(CLASSES[label] for label in self.kept_classes) or CLASSES
 
     def _directory(self) -> pathlib.Path:

@@ -19,20 +19,12 @@ _RECORDS_AT_ONCE = 1000
 
 
 def find_version(directory: pathlib.Path) -> pathlib.Path | None:
-    """The directory of the newest version, or None where TFDS has no CIFAR-10.
-
-    Args:
-      directory: A TFDS data directory (with `cifar10/<version>/`), its `cifar10`, or a version.
-    """
+    """Directory of the newest version; None where TFDS has no CIFAR-10."""
     return tfds_directory.find_version(directory, "cifar10")
 
 
 def read_counts(version_directory: pathlib.Path) -> tuple[dict[Split, int], str]:
-    """Number of examples of each split, and the metadata's fingerprint of 16 hex digits.
-
-    Raises:
-      DataError: Damaged metadata, another dataset, another file format, or TFDS is not installed.
-    """
+    """Number of examples of each split, and the metadata's fingerprint of 16 hex digits."""
     path = version_directory / tfds_directory.INFO_FILE
     info = tfds_directory.read_info(version_directory)
     if info["name"] != "cifar10":
@@ -50,15 +42,12 @@ def read_split(
     split: Split,
     progress: Callable[[int], None] = lambda count: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Decodes the images uint8 [N, 32, 32, 3] and labels int64 [N] of one split, checked.
+    """Decode the images uint8 [N, 32, 32, 3] and labels int64 [N] of one split, checked.
 
     Args:
       version_directory: What `find_version` returned.
       split: Which split.
       progress: Called with the number of examples read since its last call.
-
-    Raises:
-      DataError: Damaged, not CIFAR-10, or TFDS is not installed.
     """
     count = read_counts(version_directory)[0][split]
     name = _SPLITS[split]

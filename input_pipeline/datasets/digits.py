@@ -58,7 +58,7 @@ class Digits:
     kept_classes: tuple[int, ...] = ()
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes; constants, nothing is read where all classes are kept.
+        """Count and shapes; constants, nothing is read where all classes are kept.
 
         Raises:
           ValueError: The seed lies outside 0 to 2**32 - 1, or the classes are none.
@@ -86,13 +86,10 @@ class Digits:
         return class_subset.subset_spec(spec, self.kept_classes, counts, "scikit-learn's digits")
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """The images uint8 [N, 8, 8, 1] and labels int32 [N] of one split.
+        """Images uint8 [N, 8, 8, 1] and labels int32 [N] of one split.
 
         Levels 0 to 16 become pixels 0 to 255 by pixel = (255 * level + 8) // 16, which is 255 / 16
         times the level, rounded half up. No two levels share a pixel, so no information is lost.
-
-        Raises:
-          DataError: scikit-learn's file is missing or not the one known.
         """
         arrays = self._load(split)
         return class_subset.subset(arrays, self.kept_classes) if self.kept_classes else arrays
@@ -106,13 +103,12 @@ class Digits:
         return {"image": images[rows].reshape(-1, *IMAGE_SHAPE), "label": labels[rows]}
 
     def classes(self) -> tuple[str, ...]:
-        """The name of each class; a label is a position in it."""
         return tuple(str(digit) for digit in self.kept_classes or range(NUM_CLASSES))
 
 
 @functools.cache
 def _read_table() -> np.ndarray:
-    """Reads uint8 [1797, 65], read only: 64 levels from 0 to 16, row by row, and the label."""
+    """Table uint8 [1797, 65], read only: 64 levels from 0 to 16, row by row, and the label."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         raise DataError("digits come with scikit-learn, which is not installed: pip install it")
@@ -132,7 +128,7 @@ def _read_table() -> np.ndarray:
 def stratified_split(
     labels: np.ndarray, num_first: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Splits examples in two so that each class has its share of both parts.
+    """Split examples in two so that each class has its share of both parts.
 
     They are the rows of scikit-learn's `train_test_split(train_size=num_first, stratify=labels,
     random_state=seed)`, whose second part is all the rest. The random draws come from
@@ -162,7 +158,7 @@ def stratified_split(
 def _proportional_counts(
     class_sizes: np.ndarray, total: int, random: np.random.RandomState
 ) -> np.ndarray:
-    """Shares `total` among classes by size: largest remainders first, equal ones at random."""
+    """Share `total` among classes by size: largest remainders first, equal ones at random."""
     exact = class_sizes / class_sizes.sum() * total
     counts = np.floor(exact).astype(np.int64)
     remainders = exact - counts

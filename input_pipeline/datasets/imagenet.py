@@ -52,23 +52,18 @@ class ImageNet:
     image_side: int = SIDE
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes; raises what `PhotographDirectory.spec` does."""
         return self._directory().spec(MEAN, STD)
 
     def published_spec(self) -> DatasetSpec:
-        """Counts and shapes of the published set, without its files."""
+        """Count and shapes of the published set, without its files."""
         shape = (self.image_side, self.image_side, 3)
         return published.images_spec(published.IMAGENET, shape, MEAN, STD)
 
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
-        """The images uint8 [N, side, side, 3] and labels int32 [N] of one split.
-
-        `PhotographDirectory.load` says what is verified, and what it raises.
-        """
+        """Images uint8 [N, side, side, 3] and labels int32 [N], as `PhotographDirectory.load`."""
         return self._directory().load(split)
 
     def classes(self) -> tuple[str, ...]:
-        """The name of each class; a label is a position in it."""
         return self._directory().classes()
 
     def _directory(self) -> PhotographDirectory:

@@ -47,18 +47,15 @@ class Images:
     image_side: int = 0
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes; raises what `PhotographDirectory.spec` does."""
         return self._directory().spec()
 
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
-        """The images uint8 [N, height, width, channels] and labels int32 [N] of one split.
-
-        `PhotographDirectory.load` says what is verified, and what it raises.
+        """Images uint8 [N, height, width, channels] and labels int32 [N], as
+        `PhotographDirectory.load`.
         """
         return self._directory().load(split)
 
     def classes(self) -> tuple[str, ...]:
-        """The name of each class; a label is a position in it."""
         return self._directory().classes()
 
     def _directory(self) -> PhotographDirectory:
@@ -78,7 +75,7 @@ class Images:
 
 
 def reason_against(name: str) -> str:
-    """Says why a name cannot be given to images; empty where it can."""
+    """Say why a name cannot be given to images; empty where it can."""
     if name in TAKEN:
         return "is the name of another dataset; choose one of your own"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):

@@ -84,7 +84,7 @@ class MovieLens:
     data_dir: str = ""
 
     def spec(self) -> InteractionsSpec:
-        """Counts and shapes; reads `dataset.json` and the files' sizes only.
+        """Count and shapes; reads the manifest and the files' sizes only.
 
         Raises:
           DataError: Missing or damaged.
@@ -119,7 +119,7 @@ class MovieLens:
         )
 
     def published_spec(self) -> InteractionsSpec:
-        """Counts and shapes of the published set, without its files.
+        """Count and shapes of the published set, without its files.
 
         Raises:
           MissingDataError: `corpus` is none that is known, or its negatives are in a file.
@@ -132,11 +132,7 @@ class MovieLens:
         return _spec(facts, self.num_eval_negatives, NO_FINGERPRINT, None)
 
     def load(self, split: Split) -> dict[str, Any]:
-        """The arrays of a split, as `interactions` says.
-
-        Raises:
-          DataError: A file that is missing, damaged or other than its description.
-        """
+        """Arrays of a split, as `interactions` has them."""
         directory = self._directory()
         manifest = KIND.read(directory)
         facts = manifest.facts

@@ -57,7 +57,7 @@ class TextFacts:
     eval_text_md5: tuple[str, ...]
 
     def summary(self) -> str:
-        """What was prepared, in words."""
+        """Count and padding, in words."""
         rows = self.num_train_examples
         padding = [
             1 - self.num_source_tokens / (rows * self.source_length),
@@ -106,7 +106,7 @@ class ParallelText:
     data_dir: str = ""
 
     def spec(self) -> TextSpec:
-        """Counts and shapes; reads `dataset.json` and the files' sizes only.
+        """Count and shapes; reads the manifest and the files' sizes only.
 
         Raises:
           DataError: Missing or damaged.
@@ -127,7 +127,7 @@ class ParallelText:
         return spec
 
     def published_spec(self) -> TextSpec:
-        """Counts and shapes that the published corpus has about, without its files.
+        """About the counts and shapes of the published corpus, without its files.
 
         Raises:
           MissingDataError: No counts are known of this corpus.
@@ -135,11 +135,7 @@ class ParallelText:
         return published.text_spec(self.corpus, self.vocabulary_size, self.row_length)
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """The verified arrays of a split, memory-mapped and read only.
-
-        Raises:
-          DataError: A file that is missing, damaged, or holds a token out of range.
-        """
+        """Arrays of a split, verified, memory-mapped and read only."""
         directory, manifest = self._directory(), self._manifest()
         spec = spec_of(manifest)
         arrays = {}
@@ -158,28 +154,16 @@ class ParallelText:
         return arrays
 
     def train_pair_lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Counts the tokens of every training pair, source and target, int64 [pairs] each.
-
-        Raises:
-          DataError: As `load`.
-        """
+        """Tokens of every training pair, source and target, int64 [pairs] each."""
         arrays = self.load("train")
         return pair_lengths(arrays["source_segments"], arrays["target_segments"])
 
     def vocabulary(self) -> vocabulary.Vocabulary:
-        """The vocabulary, verified.
-
-        Raises:
-          DataError: It is missing or damaged.
-        """
+        """Vocabulary, verified."""
         return _read_vocabulary(self._directory())
 
     def references(self) -> tuple[str, ...]:
-        """The target sentences to evaluate, in the order of the split.
-
-        Raises:
-          DataError: They are missing or damaged.
-        """
+        """Target sentences to evaluate, in the order of the split."""
         return _read_references(self._directory())
 
     def _directory(self) -> pathlib.Path:
@@ -197,7 +181,7 @@ class ParallelText:
 def pair_lengths(
     source_segments: np.ndarray, target_segments: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts the tokens of every pair of packed rows, source and target, int64 [pairs] each.
+    """Tokens of every pair of packed rows, source and target, int64 [pairs] each.
 
     Args:
       source_segments: int [rows, length], the pair of each token, from 1; 0 for padding.
@@ -213,7 +197,6 @@ def pair_lengths(
 
 
 def spec_of(manifest: Manifest[TextFacts]) -> TextSpec:
-    """Counts and shapes that a manifest holds."""
     facts = manifest.facts
     names = [field.name for field in dataclasses.fields(TextSpec) if hasattr(facts, field.name)]
     return TextSpec(

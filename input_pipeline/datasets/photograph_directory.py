@@ -26,7 +26,7 @@ data belongs on a run's clock, and refuses another listing."""
 
 
 def _facts(source: Source) -> ImageFacts:
-    """What is known of a listed source; labels that are read on demand are not counted."""
+    """Facts of a listed source; labels that are read on demand are not counted."""
     counted: dict[Split, tuple[int, ...]] = {
         split: class_counts(part.labels, len(source.classes))
         for split, part in source.splits.items()
@@ -46,11 +46,11 @@ class PhotographDirectory:
     Attributes:
       path: The directory.
       dataset: Name that it must have been prepared under.
-      title: What the data are called in messages.
-      command: The flags of `dawnjax prepare` that make it.
-      tfds_name: The name that TensorFlow Datasets has for it.
+      title: Name of the data in messages.
+      command: Flags of `dawnjax prepare` that make it.
+      tfds_name: Its name in TensorFlow Datasets.
       side: Height and width of the images in pixels; None takes those of the prepared ones.
-      sides: The values that `side` may have.
+      sides: Values that `side` may have.
       published: The published set that they may be; None where they claim to be none.
     """
 
@@ -66,7 +66,7 @@ class PhotographDirectory:
     def spec(
         self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
     ) -> DatasetSpec:
-        """Counts and shapes; reads metadata only: of image folders, names and sizes.
+        """Count and shapes; reads metadata only: of image folders, names and sizes.
 
         Args:
           mean: Per channel; None takes what was measured at preparation, or else 0.5.
@@ -105,7 +105,7 @@ class PhotographDirectory:
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
-        """The images uint8 [N, height, width, channels] and labels int32 [N] of one split.
+        """Images uint8 [N, height, width, channels] and labels int32 [N] of one split.
 
         Prepared images are memory-mapped. Labels are verified, and so are images of up to 2 GiB. Of
         more, only size and header are compared: to read the whole of ImageNet takes minutes.
@@ -128,13 +128,12 @@ class PhotographDirectory:
         return {"image": images, "label": photographs.labels}
 
     def classes(self) -> tuple[str, ...]:
-        """The name of each class; a label is a position in it."""
+        """Name of each class; a label is a position in it."""
         if self._is_prepared():
             return self._manifest().facts.classes
         return self._open_source(()).classes
 
     def _square(self) -> tuple[int, int, int]:
-        """The shape that photographs are decoded to."""
         if self.side is None:
             raise ValueError(
                 f"data.image_side is missing: the photographs in {self.path} may have any size; "
@@ -146,7 +145,7 @@ class PhotographDirectory:
         return open_source(self.path, self.title, self.tfds_name, splits)
 
     def _is_prepared(self) -> bool:
-        """Says whether the directory is prepared; one that holds nothing known is refused."""
+        """Say whether the directory is prepared; refuse one that holds nothing known."""
         if image_set.KIND.is_begun(self.path):
             return True
         if (self.path / "train").is_dir():

@@ -89,7 +89,7 @@ def images_spec(
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> DatasetSpec:
-    """The specification of a published set whose files need not be here."""
+    """Specification of a published set whose files need not be here."""
     return DatasetSpec(
         num_train_examples=published.num_examples["train"],
         num_eval_examples=published.num_examples["eval"],
@@ -102,7 +102,7 @@ def images_spec(
 
 
 def declare_images(published: PublishedImages, facts: ImageFacts) -> Declaration:
-    """Compares a dataset of images with a published set."""
+    """Compare a dataset of images with a published set."""
     difference = _difference(published, facts)
     if difference:
         counts = facts.num_examples
@@ -120,7 +120,7 @@ def declare_images(published: PublishedImages, facts: ImageFacts) -> Declaration
 
 
 def _difference(published: PublishedImages, facts: ImageFacts) -> str:
-    """The first difference in words; empty where there is none."""
+    """First difference in words; empty where there is none."""
     name = published.benchmark
     for split, words in _SPLIT_WORDS.items():
         here, there = facts.num_examples[split], published.num_examples[split]

@@ -127,7 +127,7 @@ class Squad:
     data_dir: str = ""
 
     def spec(self) -> QuestionsSpec:
-        """Counts and shapes; reads the vectors too, so that a wrong line ends a run early.
+        """Count and shapes; reads the vectors too, so that a wrong line ends a run early.
 
         Raises:
           DataError: A file is missing or damaged.
@@ -146,7 +146,7 @@ class Squad:
         )
 
     def published_spec(self) -> QuestionsSpec:
-        """Counts and shapes of SQuAD v1.1 with the default lengths, without its files.
+        """Count and shapes of SQuAD v1.1 with the default lengths, without its files.
 
         The width of vectors is that of the file's name, as in `glove.6B.100d.txt`.
 
@@ -172,11 +172,7 @@ class Squad:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        """The arrays of a split, as `questions` says.
-
-        Raises:
-          DataError: A file is missing or damaged.
-        """
+        """Arrays of a split, as `questions` has them."""
         directory, manifest = self._manifest()
         encoded, vectors = _encoded(directory, manifest), self._vectors(directory, manifest)
         width = 0 if vectors is None else vectors.shape[1]
@@ -184,20 +180,12 @@ class Squad:
         return self._selection.arrays(encoded, split, vectors, spec)
 
     def evaluated_texts(self) -> EvaluatedTexts:
-        """Passages and reference answers of the split to evaluate, in its order.
-
-        Raises:
-          DataError: They are missing or damaged.
-        """
+        """Passages and reference answers of the split to evaluate, in its order."""
         directory, _ = self._manifest()
         return _read_texts(directory, self._selection)
 
     def train_lengths(self) -> Lengths:
-        """How long the questions to train on are.
-
-        Raises:
-          DataError: A file is missing or damaged.
-        """
+        """Lengths of the questions to train on."""
         return self._selection.lengths(_encoded(*self._manifest()))
 
     @property
@@ -273,7 +261,7 @@ def texts_of(
     encoded: Encoded,
     selection: Selection,
 ) -> EvaluatedTexts:
-    """The texts of the questions that are evaluated.
+    """Texts of the questions that are evaluated.
 
     Args:
       contexts: All passages.

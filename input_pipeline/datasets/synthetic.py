@@ -54,7 +54,7 @@ class Synthetic:
     seed: int = 0
 
     def spec(self) -> DatasetSpec:
-        """Counts and shapes.
+        """Count and shapes.
 
         Raises:
           ValueError: A count below its least value, or a negative seed.
@@ -76,7 +76,7 @@ class Synthetic:
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """Makes the images uint8 [N, height, width, channels] and labels int32 [N] of one split."""
+        """Images uint8 [N, height, width, channels] and labels int32 [N] of one split."""
         spec = self.spec()
         height, width, channels = spec.image_shape
         patterns = _random_bytes(
@@ -95,7 +95,6 @@ class Synthetic:
         return {"image": images, "label": labels}
 
     def classes(self) -> tuple[str, ...]:
-        """The name of each class: its number."""
         return tuple(str(number) for number in range(self.num_classes))
 
 

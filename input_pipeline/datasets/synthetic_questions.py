@@ -56,13 +56,11 @@ class SyntheticQuestions:
     seed: Annotated[int, Limit(lambda value: 0 <= value < 2**62, "lie in 0 to 2**62 - 1")] = 0
 
     def spec(self) -> QuestionsSpec:
-        """Counts and shapes."""
         fingerprint = hashlib.sha256(repr(self).encode()).hexdigest()[:16]
         declaration = Declaration(name="questions made from a seed")
         return _SELECTION.spec(self._encoded()[0], self.vector_width, fingerprint, declaration)
 
     def load(self, split: Split) -> dict[str, Any]:
-        """The arrays of a split, as `questions` says."""
         encoded, types = self._encoded()
         vectors = None
         if self.vector_width:
@@ -74,7 +72,6 @@ class SyntheticQuestions:
         return selection.arrays(encoded, split, vectors, spec)
 
     def evaluated_texts(self) -> EvaluatedTexts:
-        """Passages and reference answers of the split to evaluate."""
         passages = _passages(self.num_eval_examples, 2 * self.seed + 1)
         asked = passages.questions
         answers = [[text for _, text in question.answers] for question in asked]
@@ -82,7 +79,6 @@ class SyntheticQuestions:
         return texts_of(passages.contexts, texts, answers, self._encoded()[0], _SELECTION)
 
     def train_lengths(self) -> Lengths:
-        """How long the questions to train on are."""
         return _SELECTION.lengths(self._encoded()[0])
 
     def _encoded(self) -> tuple[Encoded, list[str]]:

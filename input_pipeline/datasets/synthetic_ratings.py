@@ -40,7 +40,7 @@ class SyntheticRatings:
     seed: int = 0
 
     def spec(self) -> InteractionsSpec:
-        """Counts and shapes.
+        """Count and shapes.
 
         Raises:
           ValueError: Too many or too few ratings for a user, or a negative seed.
@@ -63,7 +63,6 @@ class SyntheticRatings:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        """The arrays of a split, as `interactions` says."""
         users, count = np.arange(self.num_users)[:, None], self.ratings_per_user
         raw = np.random.Philox(key=np.array([self.seed, 2**63], np.uint64)).random_raw(
             self.num_users * count

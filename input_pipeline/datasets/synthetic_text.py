@@ -27,23 +27,19 @@ _STREAMS: dict[Split, int] = {"train": 2**63, "eval": 2**63 + 1}
 
 
 class Words:
-    """A vocabulary in which the word of token 7 is `w7`."""
+    """Vocabulary in which the word of token 7 is `w7`."""
 
     def __init__(self, size: int):
         self.size = size
 
     def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
-        """The tokens of each sentence, uint16, `END` last; a word that is none is `UNKNOWN`."""
+        """Tokens of each sentence, uint16, `END` last; a word that is none is `UNKNOWN`."""
         known = {f"w{token}": token for token in range(FIRST_WORD, self.size)}
         rows = [[known.get(word, UNKNOWN) for word in text.split()] for text in sentences]
         return [np.array([*row, END], np.uint16) for row in rows]
 
     def decode(self, tokens: np.ndarray) -> list[str]:
-        """The text of each row up to its end; what is no word is left out.
-
-        Args:
-          tokens: int [sentences, length].
-        """
+        """Text of each row of int [sentences, length] up to its end, without unknown words."""
         rows = [row[: row.index(END)] if END in row else row for row in tokens.tolist()]
         return [" ".join(f"w{token}" for token in row if token >= FIRST_WORD) for row in rows]
 
@@ -73,7 +69,6 @@ class SyntheticText:
     seed: Annotated[int, Limit(lambda value: value >= 0, "be 0 or more")] = 0
 
     def spec(self) -> TextSpec:
-        """Counts and shapes."""
         longest = self.most_words + 1
         return TextSpec(
             num_train_examples=self.num_train_examples,
@@ -90,7 +85,6 @@ class SyntheticText:
         )
 
     def load(self, split: Split) -> dict[str, np.ndarray]:
-        """The arrays of a split, as `TextSpec` says."""
         if split == "eval":
             return self._sentences(split, self.num_eval_examples)
         pairs = self._sentences(split, self.num_train_examples * self.pairs_per_row)
@@ -106,16 +100,15 @@ class SyntheticText:
         return arrays
 
     def train_pair_lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Counts the tokens of every training pair, source and target, int64 [pairs] each."""
+        """Tokens of every training pair, source and target, int64 [pairs] each."""
         arrays = self.load("train")
         return pair_lengths(arrays["source_segments"], arrays["target_segments"])
 
     def vocabulary(self) -> Words:
-        """The vocabulary."""
         return Words(self.vocabulary_size)
 
     def references(self) -> tuple[str, ...]:
-        """The target sentences to evaluate, in the order of the split."""
+        """Target sentences to evaluate, in the order of the split."""
         return tuple(self.vocabulary().decode(self.load("eval")["target"]))
 
     def _sentences(self, split: Split, count: int) -> dict[str, np.ndarray]:

@@ -41,11 +41,7 @@ class SyntheticTokens:
     seed: NonNegative[int] = 0
 
     def spec(self) -> TokenSpec:
-        """Counts and shapes.
-
-        Raises:
-          ValueError: Less than a row to train on.
-        """
+        """Count and shapes; raises ValueError for less than a row to train on."""
         if self.num_train_tokens < self.sequence_length:
             raise ValueError(
                 f"data.num_train_tokens={self.num_train_tokens} must be data.sequence_length="
@@ -61,7 +57,6 @@ class SyntheticTokens:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        """The arrays of a split, as `token_shards` says."""
         count = 1 + (self.num_train_tokens if split == "train" else self.num_eval_tokens)
         key = np.array([self.seed, 2**63 + (split == "eval")], np.uint64)
         steps = 1 + np.random.Philox(key=key).random_raw(count) % np.uint64(3)

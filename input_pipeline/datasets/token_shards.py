@@ -110,12 +110,7 @@ class TokenShards:
     data_dir: str = ""
 
     def spec(self) -> TokenSpec:
-        """Counts and shapes; reads each file's header and parts of it.
-
-        Raises:
-          DataError: A file is missing, truncated or of another form, or holds a token outside the
-            vocabulary.
-        """
+        """Count and shapes; reads each file's header and parts of it."""
         words = self._words()
         digest = hashlib.sha256(repr((words, self.max_eval_tokens)).encode())
         train, evaluated = (self._stream(split) for split in ("train", "eval"))
@@ -131,7 +126,7 @@ class TokenShards:
         )
 
     def published_spec(self) -> TokenSpec:
-        """The specification of FineWeb's 10 billion tokens, which need not be here.
+        """Specification of FineWeb's 10 billion tokens, which need not be here.
 
         Source: KellerJordan/modded-nanogpt, `data/cached_fineweb10B.py`: 103 shards of 100 million
         tokens to train on, and one to evaluate.
@@ -154,7 +149,7 @@ class TokenShards:
         )
 
     def load(self, split: Split) -> dict[str, Any]:
-        """The arrays of a split, mapped into memory.
+        """Arrays of a split, mapped into memory.
 
         Raises:
           DataError: A file is missing, truncated or of another form. A row that holds a token
@@ -189,7 +184,7 @@ class TokenShards:
 
 
 class Shard:
-    """A file of tokens whose header and size were checked."""
+    """File of tokens whose header and size were checked."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
@@ -215,11 +210,9 @@ class Shard:
             )
 
     def check_and_hash(self, words: Words, digest: Any) -> None:
-        """Checks that tokens are of the vocabulary, and adds them to a hash; `TokenShards` says how
-        many of them.
+        """Refuse tokens outside the vocabulary, and add the tokens to a hash.
 
-        Raises:
-          DataError: One is not.
+        `TokenShards` says how many of them are read.
         """
         tokens = self.tokens()
         digest.update(str(tokens.size).encode())
@@ -235,16 +228,7 @@ class Shard:
             digest.update(part.tobytes())
 
     def check(self, part: np.ndarray, start: int, words: Words) -> None:
-        """Refuses tokens outside the vocabulary.
-
-        Args:
-          part: Some of the tokens.
-          start: The place of their first.
-          words: The vocabulary.
-
-        Raises:
-          DataError: Names the first of them.
-        """
+        """Refuse a part of the tokens, which begins at `start`, outside the vocabulary."""
         if part.size and part.max() >= words.size:
             at = int(np.argmax(part >= words.size))
             raise DataError(
@@ -253,7 +237,7 @@ class Shard:
             )
 
     def tokens(self) -> np.ndarray:
-        """The tokens: uint16 [num_tokens], mapped."""
+        """Tokens, uint16 [num_tokens], mapped."""
         if not self.num_tokens:
             return np.zeros(0, "<u2")
         return np.memmap(self.path, "<u2", "r", HEADER_BYTES, (self.num_tokens,))
@@ -290,7 +274,7 @@ def token_spec(
     fingerprint: str,
     declaration: Declaration,
 ) -> TokenSpec:
-    """The specification of two streams, cut to rows."""
+    """Specification of two streams, cut to rows."""
     return TokenSpec(
         num_train_examples=(num_train_tokens - 1) // sequence_length,
         num_eval_examples=-(-(num_eval_tokens - 1) // sequence_length),
@@ -307,13 +291,13 @@ def token_spec(
 def rows_of(
     stream: Any, num_tokens: int, length: int, separator: int, split: Split
 ) -> dict[str, Any]:
-    """The arrays of a split.
+    """Arrays of a split.
 
     Args:
       stream: Tokens, which a slice reads.
       num_tokens: How many there are.
       length: Tokens that a row predicts.
-      separator: What fills the last row to evaluate.
+      separator: Fills the last row to evaluate.
       split: Which split.
     """
     num_targets = num_tokens - 1
@@ -331,11 +315,7 @@ def rows_of(
 
 
 def shard_of(tokens: np.ndarray) -> bytes:
-    """The content of a shard.
-
-    Args:
-      tokens: Integers below 2**16 [tokens].
-    """
+    """Content of a shard that holds integers below 2**16 [tokens]."""
     header = np.zeros(HEADER_BYTES // 4, "<i4")
     header[:3] = MAGIC, VERSION, len(tokens)
     return header.tobytes() + tokens.astype("<u2").tobytes()

@@ -40,12 +40,12 @@ _MAGIC: tuple[tuple[bytes, int, Kind], ...] = (
 
 _READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, tarfile.TarError)
 _READ_ERRORS += (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
-"""What Python's readers of archives raise on damaged ones."""
+"""Raised by Python's readers of archives on damaged ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a source may expand to: far more than any dataset here, far less than memory and disk.
+    """Limits of a source: far more than any dataset here, far less than memory and disk.
 
     Attributes:
       num_members: Files and folders.
@@ -82,21 +82,13 @@ class Member:
     read_unnamed: Callable[[], bytes]
 
     def read(self) -> bytes:
-        """Reads the bytes; to be called before the next member is asked for.
-
-        Raises:
-          DataError: Damaged or too large.
-        """
+        """Read the bytes, before the next member is asked for; raises DataError for damage."""
         with _damage_named(self.source):
             return self.read_unnamed()
 
 
 def kind_of(path: pathlib.Path) -> Kind:
-    """Tells what a source is by its content, whatever its name says.
-
-    Raises:
-      DataError: It does not exist, cannot be read, or is none of the known kinds.
-    """
+    """Kind of a source by its content, whatever its name says."""
     try:
         if path.is_dir():
             return "folder"
@@ -113,11 +105,7 @@ def kind_of(path: pathlib.Path) -> Kind:
 
 
 def members(path: pathlib.Path, limits: Limits = LIMITS) -> Iterator[Member]:
-    """Walks through the files of an archive in its order, or of a folder in sorted order.
-
-    Raises:
-      DataError: Damaged, hostile or too large; one line that names the source and the member.
-    """
+    """Walk through the files of an archive in its order, or of a folder in sorted order."""
     kind = kind_of(path)
     walk = {"folder": _folder_members, "zip": _zip_members}.get(kind, _tar_members)
     seen: set[str] = set()
@@ -252,7 +240,7 @@ _OPENERS: dict[Kind, Callable[[IO[bytes]], _Stream]] = {
 
 
 class _Bounded:
-    """A stream that fails beyond a number of bytes, and knows whether a tar in it is whole."""
+    """Stream that fails beyond a number of bytes, and knows whether a tar in it is whole."""
 
     def __init__(self, stream: _Stream, path: pathlib.Path, limit: int) -> None:
         self._stream = stream
@@ -270,7 +258,7 @@ class _Bounded:
         return data
 
     def finish(self) -> None:
-        """Reads to the end, where the checksum of the compressed stream is, and the tar's end mark.
+        """Read to the end, where the checksum of the compressed stream is, and the tar's end mark.
 
         A tar file that was cut between two members shows it in nothing but the missing mark.
         """
@@ -281,7 +269,7 @@ class _Bounded:
 
 
 class _Budget:
-    """What is left of the limits of one source."""
+    """Rest of the limits of one source."""
 
     def __init__(self, path: pathlib.Path, limits: Limits) -> None:
         self._path = path
@@ -310,7 +298,7 @@ class _Budget:
 
 
 def _safe_name(path: pathlib.Path, name: str) -> str:
-    """A member's name without a leading `./`; a name that leads out of the archive is refused."""
+    """Member's name without a leading `./`; refuse one that leads out of the archive."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\\" in name or name[1:2] == ":":
         raise DataError(f"{path}: the member name {shown(name)} leads out of the archive")
@@ -318,5 +306,5 @@ def _safe_name(path: pathlib.Path, name: str) -> str:
 
 
 def shown(name: str) -> str:
-    """A name as one short printable line."""
+    """Name as one short printable line."""
     return repr(name if len(name) <= 100 else name[:97] + "...")

@@ -53,7 +53,7 @@ _FORM_NAMES: dict[Form, str] = {
 
 
 def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> Examples:
-    """Reads all examples of a source, checked.
+    """Read all examples of a source, checked.
 
     Args:
       path: A folder or an archive in one of the forms above.
@@ -62,9 +62,6 @@ def read_source(path: pathlib.Path, progress: Progress = lambda count: None) -> 
     Returns:
       The examples, in the order of the batches (original versions), of class and file name (image
       files) or as stored (arrays, TFDS).
-
-    Raises:
-      DataError: Not found, in no known form, damaged, hostile, or not CIFAR-10.
     """
     kind = archives.kind_of(path)
     if kind == "folder":
@@ -100,7 +97,7 @@ def _examples(splits: Splits, source: dict[str, str]) -> Examples:
 
 
 def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Member]]:
-    """The form of a source and its files of that form; other files are passed over."""
+    """Form of a source and its files of that form; other files are passed over."""
 
     def known() -> Iterator[tuple[Form, archives.Member]]:
         for member in archives.members(path):
@@ -129,7 +126,7 @@ def _members_of_one_form(path: pathlib.Path) -> tuple[Form, Iterator[archives.Me
 
 
 def _form_of(name: str) -> Form | None:
-    """The form that a file belongs to by its path; None for a file that is not needed."""
+    """Form that a file belongs to by its path; None for a file that is not needed."""
     parts = name.split("/")
     file = parts[-1]
     if file.startswith(".") or "__MACOSX" in parts:
@@ -180,7 +177,7 @@ def _read_batches(
 
 
 def _read_binary_batch(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """The pixels [n, 3072] and labels [n]: a record is a byte of label and the pixels."""
+    """Pixels [n, 3072] and labels [n]: a record is a byte of label and the pixels."""
     if len(content) % (1 + _PIXELS):
         raise DataError(f"is cut short: {len(content):,} bytes are no multiple of {1 + _PIXELS}")
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
@@ -255,7 +252,7 @@ def _read_arrays(
 
 
 def _read_npy(content: bytes) -> np.ndarray:
-    """The array in an .npy file; its size is compared with the file before it is made."""
+    """Array in an .npy file; its size is compared with the file before it is made."""
     file = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(file)
@@ -288,7 +285,7 @@ def _check_labels(labels: np.ndarray) -> None:
 
 @contextlib.contextmanager
 def _naming(member: archives.Member) -> Iterator[None]:
-    """Names the source and the member in a DataError about a member's content."""
+    """Name the source and the member in a DataError about a member's content."""
     try:
         yield
     except DataError as error:

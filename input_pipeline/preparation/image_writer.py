@@ -69,10 +69,6 @@ def write(
 
     Returns:
       The manifest, and "unchanged" where the directory held the same content, intact.
-
-    Raises:
-      DataError: `read_examples` raised it, the directory holds something else, another process
-        writes to it, or it cannot be written.
     """
     refuse_other_files(directory, overwrite)
     with only_writer(directory):

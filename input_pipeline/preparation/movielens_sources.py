@@ -1,6 +1,6 @@
 """Ratings in the forms of MovieLens, read, checked and written for `movielens.MovieLens`.
 
-The form is told by the first line:
+The first line decides the form:
 
     u.data         user TAB item TAB rating TAB time
     ratings.dat    user::item::rating::time
@@ -36,13 +36,13 @@ _HELD_OUT = re.compile(rb"\(?(\d+),(\d+)\)?")
 
 @dataclasses.dataclass(frozen=True)
 class Ratings:
-    """Ratings as they were read.
+    """Ratings as they were read, int64 [ratings] each; times are in seconds.
 
     Attributes:
-      path: Where.
-      user: int64 [ratings], as numbered there.
-      item: Likewise.
-      time: Likewise, in seconds.
+      path: The file.
+      user: Users, as numbered there.
+      item: Items, likewise.
+      time: Times, likewise.
       first_line: The line of the first rating, from 1.
     """
 
@@ -53,16 +53,11 @@ class Ratings:
     first_line: int
 
     def place(self, row: int) -> str:
-        """File and line of a rating."""
         return f"{self.path}:{self.first_line + row}"
 
 
 def read_ratings(path: pathlib.Path) -> Ratings:
-    """Reads ratings in any of the forms, plain or as .gz.
-
-    Raises:
-      DataError: It cannot be read, or a line is no rating with a time; names file and line.
-    """
+    """Read ratings in any of the forms, plain or packed."""
     text = text_files.read_bytes(path, MOST_BYTES)
     first_line = 1
     if text.startswith(_HEADER):
@@ -89,7 +84,7 @@ def read_ratings(path: pathlib.Path) -> Ratings:
 
 
 def _bad_line(path: pathlib.Path, text: bytes, separator: bytes, first_line: int) -> DataError:
-    """The error for the first line that is no rating."""
+    """Error for the first line that is no rating."""
     for number, line in enumerate(text.rstrip().split(b"\n"), first_line):
         where, fields = f"{path}:{number}", line.strip().split(separator)
         if len(fields) == 3:
@@ -127,11 +122,7 @@ class Interactions:
 
 
 def in_order(ratings: Ratings) -> Interactions:
-    """Numbers users and items from 0 and sorts the ratings.
-
-    Raises:
-      DataError: A user who rates an item twice, has one rating, or has rated every item.
-    """
+    """Number users and items from 0 and sort the ratings."""
     users, user = np.unique(ratings.user, return_inverse=True)
     items, item = np.unique(ratings.item, return_inverse=True)
     _refuse_twice(ratings, user, item)
@@ -162,16 +153,12 @@ def _refuse_twice(ratings: Ratings, user: np.ndarray, item: np.ndarray) -> None:
 
 
 def read_negatives(path: pathlib.Path, interactions: Interactions) -> np.ndarray:
-    """Reads a line for each user: `(user,item)`, then TAB and an item for each negative.
+    """Read a line for each user: `(user,item)`, then TAB and an item for each negative.
 
     It is the form of `test.negative` files of the paper's code, in the numbers of the ratings.
 
     Returns:
       int32 [users, n] items from 0.
-
-    Raises:
-      DataError: A line of another form, a pair that is not a user's last rating, or a negative that
-        the user rated, the held-out item among them; names file and line.
     """
     pairs, users, items = interactions.pairs, interactions.users, interactions.items
     last = pairs[np.append(pairs[1:, 0] != pairs[:-1, 0], True), 1]
@@ -229,9 +216,6 @@ def prepare(
       out: The directory.
       negatives: A file of fixed negatives.
       overwrite: Replace other content there.
-
-    Raises:
-      DataError: As the functions above, or a directory that holds something else.
     """
     refuse_strangers(out)
     interactions = in_order(read_ratings(source))

@@ -13,15 +13,12 @@ then those that fill the row."""
 
 
 def row_lengths(source_lengths: np.ndarray, target_lengths: np.ndarray, longer: int) -> tuple:
-    """A row's room on both sides, in proportion to the tokens that there are.
+    """Room of a row for source and for target tokens, in proportion to the tokens there are.
 
     Args:
       source_lengths: int [pairs].
       target_lengths: int [pairs].
       longer: The room of the side that has more tokens.
-
-    Returns:
-      Room for source and for target tokens.
     """
     ratio = int(source_lengths.sum()) / int(target_lengths.sum())
     if ratio <= 1:
@@ -32,7 +29,7 @@ def row_lengths(source_lengths: np.ndarray, target_lengths: np.ndarray, longer: 
 def pack(
     source_lengths: np.ndarray, target_lengths: np.ndarray, source_room: int, target_room: int
 ) -> list[list[int]]:
-    """Chooses the pairs of each row.
+    """Choose the pairs of each row.
 
     A row begins with the largest pair that is left. Then come pairs of the commonest lengths that
     keep both sides in balance. The last two are chosen together: they leave at most one token of
@@ -99,7 +96,7 @@ def pack(
 
 
 def _last_two(counts: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """How much each pair of lengths is wanted where a row has room for about two pairs more."""
+    """Wish for each pair of lengths where a row has room for about two pairs more."""
     there = counts > 0
     alone = np.where(there, size, -np.inf)
     if alone.max() >= size[-1, -1] - 0.02:  # one pair fills the row

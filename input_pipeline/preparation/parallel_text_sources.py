@@ -33,7 +33,7 @@ ROW_LENGTHS = (8, 510)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """What is prepared.
+    """Files and sizes of a corpus.
 
     Attributes:
       train_sources: Files of source sentences.
@@ -65,15 +65,7 @@ def prepare(
 ) -> tuple[Manifest[TextFacts], Outcome]:
     """Write the prepared form of a corpus, or find that it is there already.
 
-    Args:
-      corpus: The files and sizes.
-      out: The directory.
-      overwrite: Replace other content there.
-      say: Called with a line of progress.
-
-    Raises:
-      DataError: A file that cannot be read, sides of different length, or a directory that holds
-        something else.
+    `say` is called with a line of progress.
     """
     low, high = ROW_LENGTHS
     if not low <= corpus.row_length <= high:

@@ -12,7 +12,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TfdsPairs:
-    """Where the pairs are.
+    """Pairs of a dataset on disk.
 
     Attributes:
       directory: The directory of the dataset's configuration (`wmt14_translate/de-en`), or of one
@@ -28,11 +28,7 @@ class TfdsPairs:
     eval_split: str = ""
 
     def read(self, *splits: str) -> tuple[list[str], list[str]]:
-        """Reads the sentences, and their translations, of the first split that there is.
-
-        Raises:
-          DataError: Missing, damaged, or without these languages.
-        """
+        """Sentences, and their translations, of the first split that there is."""
         version = tfds_directory.find_version(self.directory)
         if version is None:
             raise MissingDataError(

@@ -51,7 +51,6 @@ def _squares(
     sides: range,
     known_set: published.PublishedImages | None,
 ) -> str:
-    """Prepares photographs as squares; returns what to print."""
     side = request.flags["image_side"]
     if side is not None and side not in sides:
         raise FlagError(f"--image_side={side} must lie in [{sides[0]}, {sides[-1]}]")
@@ -69,7 +68,7 @@ def _squares(
 
 
 def _read_npz(path: pathlib.Path) -> image_writer.Examples:
-    """The arrays `train_x`, `train_y`, `test_x`, `test_y` and perhaps `classes` of an .npz."""
+    """Read `train_x`, `train_y`, `test_x`, `test_y` and perhaps `classes` of an .npz."""
     needed = [f"{folder}_{part}" for folder in _FOLDERS.values() for part in ("x", "y")]
     arrays = read_npz(path, needed)
     pixels: dict[Split, np.ndarray] = {}
@@ -102,7 +101,7 @@ IMAGENET = Preparation(
     usage=("--from=PATH [--out=DIR] [--overwrite]\n[--image_side=PIXELS]",),
     takes="""PATH is a folder with train/<class>/* and val/<class>/* (JPEG or PNG), or a TensorFlow
 Datasets directory with ArrayRecord files. Each photograph becomes a square of 256 pixels, 197 KB,
-or of --image_side. Interrupted, it goes on where it was.""",
+or of --image_side. Interrupted, it resumes where it was.""",
     flags=(_SIDE_FLAG,),
     run=_prepare_imagenet,
 )

@@ -1,7 +1,7 @@
 """Photographs into the prepared form, one part after another, for data larger than memory.
 
 The arrays are written in place, in parts of `ROWS_AT_ONCE` images. After each part is on disk, a
-line of the journal says so; killed at any moment, a second call goes on behind the last line that
+line of the journal says so; killed at any moment, a second call resumes behind the last line that
 is whole, if the source still has the same names and sizes. Nothing reads the arrays before
 `dataset.json` is there, and that comes last.
 """
@@ -45,7 +45,7 @@ def write(
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda count: None,
 ) -> tuple[ImageManifest, Outcome]:
-    """Writes the prepared form of a source's photographs, or finds that it is there already.
+    """Write the prepared form of a source's photographs, or find that it is there already.
 
     Args:
       directory: Where to; made where it does not exist.
@@ -56,11 +56,7 @@ def write(
       progress: Called with the number of photographs done since the last call.
 
     Returns:
-      The description, and "unchanged" where the directory held the same source's, intact.
-
-    Raises:
-      DataError: A photograph cannot be decoded, the directory holds something else, another process
-        writes to it, or it cannot be written.
+      The manifest, and "unchanged" where the directory held the same source's, intact.
     """
     refuse_other_files(directory, overwrite)
     with only_writer(directory):
@@ -93,7 +89,7 @@ def write(
 
 
 def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict[Split, int]:
-    """Says how many rows of each split are on disk; makes the files where none are."""
+    """Count the rows of each split that are on disk; make the files where none are."""
     header = json.dumps({"listing": source.listing, "side": side})
     done: dict[Split, int] = {}
     for index, line in enumerate(_whole_lines(directory / JOURNAL_FILE)):
@@ -121,7 +117,7 @@ def _begin_or_resume(directory: pathlib.Path, source: Source, side: int) -> dict
 
 
 def _whole_lines(path: pathlib.Path) -> Iterator[str]:
-    """The whole lines of a journal; a kill can leave the last one torn."""
+    """Yield the whole lines of a journal; a kill can leave the last one torn."""
     if path.exists():
         for line in path.read_text(errors="replace").splitlines(keepends=True):
             if line.endswith("\n"):

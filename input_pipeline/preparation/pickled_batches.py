@@ -20,7 +20,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 
 @dataclasses.dataclass(eq=False)
 class _Described:
-    """An object that a pickle asked for: what it called, with which arguments and which state."""
+    """Object that a pickle asked for: its name, arguments and state."""
 
     called: str
     arguments: tuple[Any, ...]
@@ -121,11 +121,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def read_pickled_batch(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the pixels uint8 [n, row] and labels int64 [n] of a pickled batch.
-
-    Raises:
-      DataError: Damaged, or anything but a dictionary with `data` and `labels`.
-    """
+    """Read the pixels uint8 [n, row] and labels int64 [n] of a pickled batch."""
     if len(content) > MOST_BYTES:
         raise DataError(f"has {len(content):,} bytes; a batch has at most {MOST_BYTES:,}")
     try:
@@ -156,7 +152,7 @@ def _text(key: Any) -> Any:
 
 
 def _pixels(described: Any) -> np.ndarray:
-    """Makes the array that a pickle described, if it is two-dimensional uint8 in rows."""
+    """Make the array that a pickle described, if it is two-dimensional uint8 in rows."""
     wrong = DataError("has data that are no uint8 array [images, pixels]")
     match described:
         case _Described("array", _, (_, shape, dtype, fortran, content)):

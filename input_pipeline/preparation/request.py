@@ -29,7 +29,7 @@ class Flag:
 
 
 class Progress:
-    """Says on standard error, every other second, how many examples are read."""
+    """Line on standard error, every other second, with the number of examples read."""
 
     def __init__(self) -> None:
         self._started = self._last = time.perf_counter()
@@ -37,15 +37,12 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Time since the preparation began."""
         return time.perf_counter() - self._started
 
     def say(self, line: str) -> None:
-        """Prints a line."""
         print(line, file=sys.stderr, flush=True)
 
     def add(self, count: int) -> None:
-        """Counts images that were read."""
         self._count += count
         now = time.perf_counter()
         if now - self._last >= SECONDS_BETWEEN_LINES:
@@ -55,14 +52,14 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command line asks for.
+    """Values of a command line.
 
     Attributes:
       source: The value of `--from`; None where it was not given.
       out: The directory to write to; None where it was not given.
       overwrite: Replace other content in the directory, or write beside other files.
       flags: The values of the dataset's own flags, None where one was not given.
-      progress: What to tell while it lasts.
+      progress: Takes lines and counts while it lasts.
     """
 
     source: pathlib.Path | None
@@ -72,24 +69,24 @@ class Request:
     progress: Progress
 
     def required_source(self) -> pathlib.Path:
-        """The value of `--from`; raises FlagError where it was not given."""
+        """Value of `--from`; raises FlagError where it was not given."""
         if self.source is None:
             raise FlagError("--from is missing: the archive, folder or .npz to convert")
         return self.source
 
     def out_for(self, dataset: str) -> pathlib.Path:
-        """The directory to write to; without one, where the dataset is looked for."""
+        """Directory to write to; without one, where the dataset is looked for."""
         return self.out or directory_of(dataset)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """How one dataset is prepared.
+    """One dataset's way from its originals to disk.
 
     Attributes:
       name: Its name as `--dataset`.
-      usage: What follows `--dataset=NAME` on a command line; a text for each form.
-      takes: What it is prepared from, as lines of the help.
+      usage: Rest of a command line after `--dataset=NAME`; a text for each form.
+      takes: The originals that it is prepared from, as lines of the help.
       flags: The flags that it has besides `--dataset`, `--from`, `--out` and `--overwrite`.
       run: Prepares it; returns what to print. Raises FlagError, or DataError for the data.
     """
@@ -107,13 +104,9 @@ def report_images(
     prepared: tuple[ImageManifest, Outcome],
     published: PublishedImages | None = None,
 ) -> str:
-    """Says in one line which images a directory holds now.
+    """Name in one line the images that a directory holds now.
 
-    Args:
-      request: The request.
-      out: The directory.
-      prepared: Its description, and whether it was written now.
-      published: The published set that they may be; a second line says why they are not.
+    A second line says why they are not the published set that they may be.
     """
     manifest, outcome = prepared
     facts = manifest.facts
@@ -138,4 +131,4 @@ DONE: dict[Outcome, str] = {
     "written": "written",
     "unchanged": "holds this already, nothing written",
 }
-"""What a command says of an outcome."""
+"""Words for an outcome."""

@@ -40,12 +40,7 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def read_passages(path: pathlib.Path) -> Passages:
-    """Reads a file of questions, plain or as .xz or .gz; articles are sorted by their titles.
-
-    Raises:
-      DataError: It cannot be read, has another form, or an answer is not where it says; names
-        file, article and question.
-    """
+    """Read a file of questions, plain or packed; articles are sorted by their titles."""
     body = _load(path)
     articles = _field(body, "data", list, f"{path}")
     if not articles:
@@ -108,7 +103,7 @@ def _question(
 
 
 def _field(owner: Any, name: str, kind: type, where: str) -> Any:
-    """A field of a JSON object, of the wanted kind."""
+    """Field of a JSON object, of the wanted kind."""
     kinds = {list: "a list", str: "a text", int: "a whole number"}
     if not isinstance(owner, dict):
         raise DataError(f"{where}: is no object with a field {name!r}")
@@ -144,11 +139,7 @@ def _load(path: pathlib.Path) -> Any:
 def prepare(
     train: pathlib.Path, evaluated: pathlib.Path, out: pathlib.Path, *, overwrite: bool = False
 ) -> tuple[Manifest[QuestionFacts], Outcome]:
-    """Write the prepared form of two files, or find that it is there already.
-
-    Raises:
-      DataError: As `read_passages`, or a directory that holds something else.
-    """
+    """Write the prepared form of two files, or find that it is there already."""
     refuse_strangers(out)
     splits = {"train": read_passages(train), "eval": read_passages(evaluated)}
     arrays, types = encode(splits["train"], splits["eval"])

@@ -21,7 +21,7 @@ _CHUNK_BYTES = 2**18
 
 
 class TarMember(NamedTuple):
-    """A member of a tar stream.
+    """Member of a tar stream.
 
     Attributes:
       name: As it stands there.
@@ -37,7 +37,7 @@ class TarMember(NamedTuple):
 
 
 def tar_members(read: Callable[[int], bytes]) -> Iterator[TarMember]:
-    """Walks through a tar stream up to its end mark.
+    """Walk through a tar stream up to its end mark.
 
     Args:
       read: Reads at most a number of bytes of the stream; no bytes at its end.
@@ -57,11 +57,11 @@ def tar_members(read: Callable[[int], bytes]) -> Iterator[TarMember]:
             else:
                 (here if kind == b"x" else everywhere).update(_records(content))
             continue
-        told, here = {**everywhere, **here}, {}
-        name = told.get("path") or _name(header)
-        if "size" in told:
-            size = _decimal(told["size"])
-        is_sparse = any(key.startswith("GNU.sparse") for key in told)
+        stated, here = {**everywhere, **here}, {}
+        name = stated.get("path") or _name(header)
+        if "size" in stated:
+            size = _decimal(stated["size"])
+        is_sparse = any(key.startswith("GNU.sparse") for key in stated)
         if kind in (b"0", b"\0", b"7") and not is_sparse:
             # The first tars had no type for folders.
             sort = "folder" if name.endswith("/") else "file"
@@ -75,7 +75,7 @@ def tar_members(read: Callable[[int], bytes]) -> Iterator[TarMember]:
 
 
 class _Stream:
-    """A tar stream, and what is left of the member that it stands at."""
+    """Tar stream, and the rest of the member that it stands at."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
@@ -92,7 +92,7 @@ class _Stream:
         return b"".join(parts)
 
     def header(self) -> bytes | None:
-        """The next header; None at the end mark, or where the stream ends."""
+        """Next header; None at the end mark, or where the stream ends."""
         block = self._read(BLOCK)
         if not block:
             return None
@@ -112,12 +112,12 @@ class _Stream:
         self._left, self._padding = size, -size % BLOCK
 
     def content(self) -> bytes:
-        """The content of the member, once."""
+        """Content of the member, once."""
         data, self._left = self.exactly(self._left), 0
         return data
 
     def skip(self) -> None:
-        """Goes to the next header."""
+        """Advance to the next header."""
         count = self._left + self._padding
         while count:
             count -= len(self.exactly(min(count, _CHUNK_BYTES)))
@@ -136,7 +136,7 @@ def _extended(stream: _Stream, size: int) -> bytes:
 
 
 def _records(content: bytes) -> dict[str, str]:
-    """The records `LENGTH KEY=VALUE` of a pax header."""
+    """Records `LENGTH KEY=VALUE` of a pax header."""
     records, start = {}, 0
     while start < len(content) and content[start]:
         length, blank, _ = content[start : start + 12].partition(b" ")
@@ -167,7 +167,7 @@ def _decimal(digits: str) -> int:
 
 
 def _number(field: bytes) -> int:
-    """A number of a header: octal digits, or in base 256 where its first bit says so."""
+    """Number of a header: octal digits, or in base 256 where its first bit says so."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip()

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.datasets.token_shards import shard_of
 from dawnjax.input_pipeline.preparation.request import Flag, FlagError, Preparation, Request
-from dawnjax.input_pipeline.preparation.writing import named_write_errors
 from dawnjax.input_pipeline.reading import text_files, token_words
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.vocabulary import END, Vocabulary, train_vocabulary
@@ -23,14 +23,11 @@ _PIECE_BYTES = 2**16
 
 
 def documents_of(path: pathlib.Path, separation: str) -> list[str]:
-    """The documents of a text, plain or as .gz.
+    """Documents of a text, plain or packed.
 
     Args:
       path: The file.
       separation: `none` makes one document of it; `blank_lines` divides it at one or more of them.
-
-    Raises:
-      DataError: It cannot be read, is empty or too long, or is not UTF-8.
     """
     text = text_files.read_text(path, MOST_BYTES)
     if not text:
@@ -44,23 +41,14 @@ def documents_of(path: pathlib.Path, separation: str) -> list[str]:
 
 
 def byte_tokens(documents: list[str]) -> np.ndarray:
-    """Each document's bytes after the separator: uint16 [tokens]."""
+    """Bytes of each document after the separator: uint16 [tokens]."""
     separator = np.array([token_words.BYTES.separator], np.uint16)
     parts = [np.frombuffer(text.encode(), np.uint8).astype(np.uint16) for text in documents]
     return np.concatenate([array for part in parts for array in (separator, part)])
 
 
 def encoded_tokens(documents: list[str], vocabulary: Vocabulary, where: str) -> np.ndarray:
-    """Each document's tokens after the separator: uint16 [tokens].
-
-    Args:
-      documents: The texts.
-      vocabulary: Their vocabulary.
-      where: The text's name in errors.
-
-    Raises:
-      DataError: The tokens stand for another number of bytes than the text has.
-    """
+    """Tokens of each document after the separator: uint16 [tokens]."""
     num_bytes = np.array(vocabulary.bytes_of_token())
     rows = []
     for number, text in enumerate(documents, 1):
@@ -117,14 +105,10 @@ def _write_all(directory: pathlib.Path, files: dict[str, bytes], *, overwrite: b
         path = directory / name
         if path.exists() and path.read_bytes() != files.get(name) and not overwrite:
             raise DataError(f"{path}: holds other content; give --overwrite to replace it")
-    with named_write_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in known - set(files):
-            (directory / name).unlink(missing_ok=True)
-        for name, content in files.items():
-            unfinished = directory / f"{name}.unfinished"
-            unfinished.write_bytes(content)
-            unfinished.rename(directory / name)
+    for name in known - set(files):
+        (directory / name).unlink(missing_ok=True)
+    for name, content in files.items():
+        records.write(directory / name, content)
 
 
 PREPARATION = Preparation(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dawnjax import records
 from dawnjax.input_pipeline.reading import manifest as manifests
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.manifest import Facts, Kind, Manifest, blocks_of
@@ -38,9 +39,6 @@ def write_files(
 
     Returns:
       The manifest, and "unchanged" where the directory held the same content, intact.
-
-    Raises:
-      DataError: The directory holds something else, or cannot be written.
     """
     refuse_strangers(directory)
     wanted = kind.make(kind.name, facts, contents)
@@ -82,9 +80,6 @@ def held(
 
     Returns:
       The manifest of the same content; None where it is to be written.
-
-    Raises:
-      DataError: The directory holds other or damaged content that must stay.
     """
     if not (directory / manifests.FILE).exists():
         return None
@@ -113,15 +108,13 @@ def held(
 def write_manifest(directory: pathlib.Path, manifest: Manifest[Any]) -> None:
     """Write `dataset.json`, whole or not at all; the files must be on disk before."""
     path = directory / manifests.FILE
+    # Under a fixed name and not a drawn one, as other files are written: after a kill the next
+    # writer overwrites it, and there is one writer at a time.
     partial = path.with_name(f"{path.name}.partial")
     write_synced(partial, [manifest.to_json()])
     with named_write_errors(path):
         os.replace(partial, path)
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        records.sync_folder(directory)
 
 
 def write_synced(path: pathlib.Path, blocks: Iterable[bytes | memoryview]) -> None:

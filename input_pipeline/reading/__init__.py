@@ -1,1 +1,1 @@
-"""What a run reads: specifications, batches and the forms in which data lie on disk."""
+"""Data as a run reads them: specifications, batches and the forms in which data lie on disk."""

@@ -5,7 +5,7 @@ permutation_e[p % N] of epoch e = p // N, where N is the number of training exam
 counted from 0, holds positions s * B to (s + 1) * B - 1, where B is the global batch size. So
 nothing is dropped and nothing is padded: where B does not divide N, a batch has the end of one
 epoch and the start of the next, and any batch can be made from its step alone. A resumed run needs
-no more state than its step, and no process needs to ask another. A run whose batch changes goes on
+no more state than its step, and no process needs to ask another. A run whose batch changes stays
 in the same stream.
 """
 
@@ -18,7 +18,7 @@ from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 
 class BatchIndices(NamedTuple):
-    """The examples of consecutive steps.
+    """Examples of consecutive steps.
 
     Attributes:
       index: int32 [num_steps, batch_size], rows of the train split.
@@ -46,13 +46,7 @@ class ExampleOrder:
     """
 
     def __init__(self, *, seed: int, num_train_examples: int) -> None:
-        """Args:
-          seed: The trial's seed, 0 to 2**64 - 1.
-          num_train_examples: Examples in the train split, 1 to 2**31 - 1.
-
-        Raises:
-          ValueError: A value outside its range.
-        """
+        """Refuse a seed outside 0 to 2**64 - 1, or a count outside 1 to 2**31 - 1."""
         for name, value, limit in (
             ("seed", seed, 2**64 - 1),
             ("num_train_examples", num_train_examples, 2**31 - 1),
@@ -65,7 +59,7 @@ class ExampleOrder:
         self._permutations: dict[int, np.ndarray] = {}
 
     def steps(self, start: int, count: int, batch_size: int) -> BatchIndices:
-        """The examples of steps start to start + count - 1, all of one size, in any order of calls.
+        """Examples of steps start to start + count - 1, all of one size, in any order of calls.
 
         Args:
           start: First step, counted from 0.
@@ -78,7 +72,7 @@ class ExampleOrder:
         return self.batches(start * batch_size, count, batch_size)
 
     def batches(self, first_position: int, count: int, batch_size: int) -> BatchIndices:
-        """The examples of consecutive batches of any size; calls may come in any order.
+        """Examples of consecutive batches of any size; calls may come in any order.
 
         Args:
           first_position: Where in the stream of examples the first batch begins, from 0.
@@ -121,7 +115,7 @@ def host_batch(
     indices: BatchIndices,
     rows: slice | np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Gathers one process's part of batches on the host.
+    """Gather one process's part of batches on the host.
 
     It is for datasets that device memory cannot hold, and reads only the rows it returns, so the
     examples may be memory-mapped, or decoded on demand. `prefetch.Prefetch` gathers ahead of the
@@ -134,7 +128,7 @@ def host_batch(
 
     Returns:
       Each of the examples' arrays as [n, r, ...] in its own dtype, and `index` and `epoch`, int32
-      [n, r]. The parts of all processes, joined by rows, are what one process with all rows gets.
+      [n, r]. The parts of all processes, joined by rows, are one process's batch.
     """
     index, epoch = indices.index[:, rows], indices.epoch[:, rows]
     batch = {}

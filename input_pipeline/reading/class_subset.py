@@ -16,13 +16,13 @@ def subset_spec(
     class_counts: Mapping[Split, Sequence[int]],
     name: str,
 ) -> DatasetSpec:
-    """The specification of some classes.
+    """Specification of some classes.
 
     Args:
       spec: That of all classes.
       kept: Labels that are kept, in their new order.
       class_counts: Examples of each class, in each split.
-      name: What all classes are.
+      name: Name of the whole set.
 
     Raises:
       ValueError: A label is kept twice or is none, or only one is kept.
@@ -51,7 +51,7 @@ def subset_spec(
 
 
 def subset(arrays: Mapping[str, Any], kept: Sequence[int]) -> dict[str, np.ndarray]:
-    """The examples of some classes, in their order, labelled by their places in `kept`."""
+    """Examples of some classes, in their order, labelled by their places in `kept`."""
     labels = np.asarray(arrays["label"])
     places = np.full(max(int(labels.max()), *kept) + 1, -1, np.int32)
     places[list(kept)] = np.arange(len(kept))

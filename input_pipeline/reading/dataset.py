@@ -3,9 +3,11 @@
 A dataset is a frozen dataclass with a `TAG` and two methods (`Dataset`). `spec()` is called before
 a run's clock starts: it says how many examples there are and what they look like. `load(split)`
 reads them, verified, and belongs on the clock: it reads and computes anew whatever `spec` has read.
-A specification of any kind has what `DataSpec`
-lists. `DatasetSpec` describes labelled images, `TextSpec` parallel text, `ArraysSpec` arrays of any
-names; a task asks for the kind that it learns from.
+`DataSpec` lists the parts of any specification. `DatasetSpec` describes labelled images, `TextSpec`
+parallel text, `ArraysSpec` arrays of any names; a task asks for the kind that it learns from.
+
+All that reads or writes data here raises `DataError` where they are missing, damaged, hostile or of
+another form: one line that names the file.
 
 What an image dataset has besides:
 
@@ -37,13 +39,13 @@ class MissingDataError(DataError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What a dataset says that it holds, after it looked at itself.
+    """A dataset's own statement of its content, after it looked at itself.
 
     Attributes:
-      name: What it is, in words.
+      name: Its name, in words.
       benchmark: Name of the published set, such as `ImageNet`, if counts and fingerprint are that
         set's (`published.py`); empty for all other data.
-      evidence: What was compared; without a benchmark, why it is not the benchmark's data.
+      evidence: The parts that were compared, or why these are not the benchmark's data.
     """
 
     name: str
@@ -52,13 +54,13 @@ class Declaration:
 
 
 class DataSpec(Protocol):
-    """What the specification of any dataset has.
+    """Fields and methods of the specification of any dataset.
 
     Attributes:
       num_train_examples: Examples in the train split; an epoch is this many.
       num_eval_examples: Examples in the eval split.
-      fingerprint: Tells two contents of the same shape apart: equal for equal examples in equal
-        order, so that a run is not resumed on other data. 16 hex digits.
+      fingerprint: Equal for equal examples in equal order alone, so that a run is not resumed on
+        other data. 16 hex digits.
 
     A specification may have a `declaration` besides.
     """
@@ -82,7 +84,7 @@ class DataSpec(Protocol):
 
 
 class Dataset(Protocol):
-    """What any dataset has.
+    """Fields and methods of any dataset.
 
     Attributes:
       TAG: Its name in flags (`--data=TAG`) and in records.
@@ -91,7 +93,7 @@ class Dataset(Protocol):
     TAG: ClassVar[str]
 
     def spec(self) -> DataSpec:
-        """Counts and shapes.
+        """Count and shapes.
 
         Raises:
           DataError: The data are missing, or their description is damaged.
@@ -112,19 +114,16 @@ class Dataset(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """The counts and shapes of an image dataset, whose splits have two arrays:
+    """Counts and shapes of an image dataset, whose splits have two arrays:
 
         {"image": uint8 [num_examples, height, width, channels], "label": int32 [num_examples]}
 
     Attributes:
-      num_train_examples: As `DataSpec` says.
-      num_eval_examples: As `DataSpec` says.
       image_shape: (height, width, channels) in pixels; pixels are uint8.
       num_classes: Labels are 0 to num_classes - 1.
       mean: Per channel, of pixel / 255.
       std: Per channel, of pixel / 255. A normalized pixel is (pixel / 255 - mean) / std.
-      fingerprint: As `DataSpec` says.
-      declaration: What the images are; None leaves it to the dataset's tag.
+      declaration: Its statement of what the images are; None leaves it to the dataset's tag.
     """
 
     num_train_examples: int
@@ -137,18 +136,16 @@ class DatasetSpec:
     declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
-        """Shape and dtype of each array of one example."""
         del split  # both are alike
         return {"image": (self.image_shape, "uint8"), "label": ((), "int32")}
 
     def batch_elements(self, batch_size: int) -> int:
-        """Elements of a batch's images."""
         return batch_size * math.prod(self.image_shape)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSpec:
-    """The counts and shapes of prepared parallel text.
+    """Counts and shapes of prepared parallel text.
 
     A training example is a row that holds several sentence pairs, side by side; an example to
     evaluate is one pair. Tokens are uint16, 0 is padding, and each sentence ends with `end`.
@@ -168,8 +165,7 @@ class TextSpec:
       eval_target_length: The longest target sentence to evaluate, in tokens.
       vocabulary_size: Tokens of the joint vocabulary.
       end: The token that ends a sentence.
-      fingerprint: As `DataSpec` says; it covers vocabulary and references too.
-      declaration: What the text is; None leaves it to the dataset's tag.
+      fingerprint: It covers vocabulary and references too.
     """
 
     num_train_examples: int
@@ -185,7 +181,6 @@ class TextSpec:
     declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
-        """Shape and dtype of each array of one example."""
         if split == "eval":
             lengths = {"source": self.eval_source_length, "target": self.eval_target_length}
             return {name: ((length,), "uint16") for name, length in lengths.items()}
@@ -204,15 +199,7 @@ class TextSpec:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArraysSpec:
-    """The counts and shapes of arrays of any names, such as `arrays.Arrays` has them.
-
-    Attributes:
-      num_train_examples: As `DataSpec` says.
-      num_eval_examples: As `DataSpec` says.
-      train_shapes: Shape and dtype of each array of a training example.
-      eval_shapes: The same of an example to evaluate.
-      fingerprint: As `DataSpec` says.
-    """
+    """Counts and shapes of arrays of any names, such as `arrays.Arrays` has them."""
 
     num_train_examples: int
     num_eval_examples: int
@@ -221,11 +208,9 @@ class ArraysSpec:
     fingerprint: str
 
     def example_shapes(self, split: Split) -> Shapes:
-        """Shape and dtype of each array of one example."""
         return self.train_shapes if split == "train" else self.eval_shapes
 
     def batch_elements(self, batch_size: int) -> int:
-        """Elements of a batch's largest array."""
         shapes = [*self.train_shapes.values(), *self.eval_shapes.values()]
         return batch_size * max(math.prod(shape) for shape, _ in shapes)
 
@@ -241,16 +226,16 @@ def directory_of(dataset: str, data_dir: str = "") -> pathlib.Path:
 
 
 def declared(dataset: Any, spec: DataSpec) -> dict[str, Any]:
-    """What a run was trained on, as JSON values for its records.
+    """Statement of a run's data, as JSON values for its records.
 
     A class in a person's own file names no benchmark's data: its code decides what it returns.
     """
-    told = getattr(spec, "declaration", None) or Declaration(name=dataset.TAG.replace("_", " "))
-    if told.benchmark and type(dataset).__module__.split(".")[:2] != __name__.split(".")[:2]:
+    said = getattr(spec, "declaration", None) or Declaration(name=dataset.TAG.replace("_", " "))
+    if said.benchmark and type(dataset).__module__.split(".")[:2] != __name__.split(".")[:2]:
         evidence = "its dataset is a class of its own file, which no published set is compared with"
-        told = Declaration(name=told.name, evidence=evidence)
+        said = Declaration(name=said.name, evidence=evidence)
     return {
-        **dataclasses.asdict(told),
+        **dataclasses.asdict(said),
         "num_train_examples": spec.num_train_examples,
         "num_eval_examples": spec.num_eval_examples,
         "fingerprint": spec.fingerprint,

@@ -85,24 +85,20 @@ class ImageAugmentation:
     crop_max_aspect: OneOrMore[float] = 4 / 3
 
     def __post_init__(self) -> None:
-        """Refuses values out of range.
-
-        Raises:
-          LimitError: Names the field, its value and the limit.
-        """
+        """Refuse values out of range; the LimitError names the field, its value and the limit."""
         check_fields(self)
 
 
 def model_image_shape(
     config: ImageAugmentation, image_shape: tuple[int, int, int]
 ) -> tuple[int, int, int]:
-    """(height, width, channels) of what the model sees of images of `image_shape`."""
+    """(height, width, channels) of the images that the model sees, of images of `image_shape`."""
     side = config.crop_pixels
     return (side, side, image_shape[-1]) if side else image_shape
 
 
 def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
-    """Cuts out what an evaluation sees of images [batch, height, width, channels]: the middle.
+    """Middle of images [batch, height, width, channels], which an evaluation sees.
 
     Returns:
       [batch, crop_pixels, crop_pixels, channels] in the images' dtype, or in float32 where they are
@@ -123,15 +119,12 @@ def center_crop(config: ImageAugmentation, images: jax.Array) -> jax.Array:
 
 
 def normalize(images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...]) -> jax.Array:
-    """Computes (images / 255 - mean) / std.
+    """Compute (images / 255 - mean) / std: float32, of the same shape.
 
     Args:
       images: uint8 [batch, height, width, channels], or float32 with values up to 255.
       mean: Of each channel, as a fraction of 255.
       std: Of each channel, as a fraction of 255.
-
-    Returns:
-      float32, same shape.
     """
     scale = 1 / (255 * np.asarray(std, np.float64))
     offset = -np.asarray(mean, np.float64) / np.asarray(std, np.float64)
@@ -146,7 +139,7 @@ def augment(
     example_keys: jax.Array,
     epochs: jax.Array,
 ) -> jax.Array:
-    """Changes each image as its keys and epoch say.
+    """Change each image as its keys and epoch say.
 
     Args:
       config: What may change, and how far.
@@ -209,16 +202,13 @@ def augment(
 
 
 def views(kind: Views, images: jax.Array) -> list[tuple[float, jax.Array]]:
-    """The views of images whose logits are averaged, each with its weight.
+    """Views of images whose logits are averaged, each with its weight; the weights sum to 1.
 
     Args:
       kind: `none`, `flip` (the image and its mirror image), or `flip_and_translate`: both
         unmoved, with half of the weight, and both moved by one pixel to the lower right and to the
         upper left, with a quarter each, padded by reflection.
       images: [batch, height, width, channels].
-
-    Returns:
-      Pairs of a weight and images of the same shape; the weights sum to 1.
 
     Source: Jordan 2024 (arXiv 2404.00498), section 3.5.
     """
@@ -238,7 +228,7 @@ def views(kind: Views, images: jax.Array) -> list[tuple[float, jax.Array]]:
 def _source_coordinates(
     config: ImageAugmentation, size: int, shift_draws: jax.Array, scale_draws: jax.Array
 ) -> jax.Array:
-    """Where along one axis each pixel of the result comes from: float32 [batch, size]."""
+    """Coordinate in the image of each pixel of the result along one axis: float32 [batch, size]."""
     limit = config.max_translation_pixels
     if config.subpixel_translation:
         shifts = (2 * shift_draws - 1) * limit
@@ -263,7 +253,7 @@ def _source_coordinates(
 def _crop_coordinates(
     config: ImageAugmentation, size: tuple[int, int], keys: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Where the pixels of a random rectangle, resized to a square, come from.
+    """Coordinates of the pixels of a random rectangle that is resized to a square.
 
     Returns:
       Row and column coordinates, float32 [batch, crop_pixels], and how many pixels of the image a
@@ -301,7 +291,6 @@ def _resizing_weights(coordinates: jax.Array, scales: jax.Array, size: int) -> j
 def fetch_pixels(
     images: jax.Array, rows: jax.Array, columns: jax.Array, padding: Padding
 ) -> jax.Array:
-    """The pixels at whole coordinates."""
     row_indices, column_indices = rows.astype(jnp.int32), columns.astype(jnp.int32)
     fetched = jax.vmap(
         lambda image, row, column: image.at[row[:, None], column[None, :]].get(mode="clip")
@@ -320,7 +309,7 @@ def _is_inside(coordinates: jax.Array, size: int) -> jax.Array:
 
 
 def interpolate(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.Array:
-    """The bilinear interpolation at any coordinates, as one product for each axis.
+    """Bilinear interpolation at any coordinates, as one product for each axis.
 
     Beyond the border all weights are 0; only the padding `zeros` has coordinates there.
     """
@@ -329,7 +318,7 @@ def interpolate(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.A
 
 
 def _weighted(images: jax.Array, row_weights: jax.Array, column_weights: jax.Array) -> jax.Array:
-    """Sums over rows and columns: weights [batch, out size, in size]."""
+    """Sum over rows and columns: weights [batch, out size, in size]."""
     # Pixels must come through as they are where the coordinates are whole.
     highest = lax.Precision.HIGHEST
     images = jnp.einsum("bij,bjkc->bikc", row_weights, images, precision=highest)
@@ -342,7 +331,7 @@ def _linear_weights(coordinates: jax.Array, size: int) -> jax.Array:
 
 
 def _is_cut(pixels: int, size: int, draws: jax.Array) -> jax.Array:
-    """Which positions along one axis a cutout covers: bool [batch, size]."""
+    """Mask of the positions along one axis that a cutout covers: bool [batch, size]."""
     first = jnp.floor(draws * size) - pixels // 2
     positions = jnp.arange(size)[None]
     return (positions >= first[:, None]) & (positions < first[:, None] + pixels)

@@ -29,12 +29,9 @@ _MOST_MARKERS = 100_000
 
 
 def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
-    """Decodes a JPEG or PNG file of a known size to RGB, uint8 [height, width, 3].
+    """Decode a JPEG or PNG file of a known size to RGB, uint8 [height, width, 3].
 
-    Args:
-      content: The whole file; grey and 16-bit images become 8-bit RGB, transparency is dropped.
-      height: What it must be, in pixels.
-      width: What it must be, in pixels.
+    Grey and 16-bit images become 8-bit RGB, and transparency is dropped.
 
     Raises:
       DataError: Another format, another size, cut short or damaged; the message names no file.
@@ -46,15 +43,11 @@ def decode_image(content: bytes, height: int, width: int) -> np.ndarray:
 
 
 def decode_square(content: bytes, side: int) -> np.ndarray:
-    """Decodes the middle square of an image of any size, resized: uint8 [side, side, 3].
+    """Decode the middle square of an image of any size, resized: uint8 [side, side, 3].
 
     That is the same as resizing the shorter side and cutting off what the longer one has more. An
-    image is averaged over areas where it shrinks and interpolated linearly where it grows.
-
-    Args:
-      content: The whole file; grey, CMYK and 16-bit images become 8-bit RGB, transparency and
-        orientation marks are dropped.
-      side: Height and width of the result, in pixels.
+    image is averaged over areas where it shrinks and interpolated linearly where it grows. Grey,
+    CMYK and 16-bit images become 8-bit RGB; transparency and orientation marks are dropped.
 
     Raises:
       DataError: Another format, too many pixels, cut short or damaged; the message names no file.
@@ -80,7 +73,7 @@ def decode_square(content: bytes, side: int) -> np.ndarray:
 
 
 def _reduction(content: bytes, least: int, side: int) -> int:
-    """The factor by which a JPEG's own transform may shrink it: twice the side must remain.
+    """Factor by which a JPEG's own transform may shrink it: twice the side must remain.
 
     Shrunk to less than that, photographs are sharper than averages over areas, by up to six of 255
     levels in the mean over one image of 300.
@@ -91,11 +84,7 @@ def _reduction(content: bytes, least: int, side: int) -> int:
 
 
 def image_size(content: bytes) -> tuple[int, int]:
-    """(height, width) of a JPEG or PNG file, whatever its name; it must have its end.
-
-    Raises:
-      DataError: Another format, cut short or damaged.
-    """
+    """(height, width) of a JPEG or PNG file, whatever its name; it must have its end."""
     if content.startswith(_PNG_START):
         return _png_size(content)
     if content.startswith(_JPEG_START):
@@ -104,7 +93,7 @@ def image_size(content: bytes) -> tuple[int, int]:
 
 
 def _decode(content: bytes, size: tuple[int, int], reduction: int = 1) -> np.ndarray:
-    """The image as OpenCV has it: blue, green, red; sides over `reduction`, rounded up."""
+    """Image as OpenCV has it: blue, green, red; sides over `reduction`, rounded up."""
     import cv2  # here because every command would pay for the import, and few decode
 
     reduced = {

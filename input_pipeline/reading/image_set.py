@@ -52,11 +52,7 @@ ImageManifest = Manifest[ImageFacts]
 
 
 def read(directory: pathlib.Path) -> ImageManifest:
-    """Read the manifest of prepared images, and compare its parts with each other.
-
-    Raises:
-      DataError: Missing, half-converted, damaged or of other data; one line that names the file.
-    """
+    """Read the manifest of prepared images, and compare its parts with each other."""
     manifest = KIND.read(directory)
     facts, forms = manifest.facts, {name: manifest.files[name].shape for name in FILES}
     for split in SPLITS:
@@ -104,9 +100,6 @@ def read_split(
 
     Returns:
       `image` uint8 [num_examples, height, width, channels] and `label` int32 [num_examples].
-
-    Raises:
-      DataError: A file that is missing, truncated, changed, or holds a label out of range.
     """
     name = f"{split}_images.npy"
     is_read = most_bytes is None or manifest.files[name].num_bytes <= most_bytes

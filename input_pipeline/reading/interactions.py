@@ -37,7 +37,7 @@ _USERS_AT_ONCE = 256
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InteractionsSpec:
-    """The counts and shapes of interactions.
+    """Counts and shapes of interactions.
 
     Attributes:
       num_train_examples: Ratings to train on; an epoch is this many.
@@ -45,8 +45,7 @@ class InteractionsSpec:
       num_users: Users, numbered from 0.
       num_items: Items, numbered from 0.
       num_eval_negatives: Items that a held-out one is ranked among, repetitions included.
-      fingerprint: As `DataSpec` says; it covers the negatives too.
-      declaration: What they are.
+      fingerprint: It covers the negatives too.
     """
 
     num_train_examples: int
@@ -58,7 +57,6 @@ class InteractionsSpec:
     declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
-        """Shape and dtype of each array of one example."""
         if split == "eval":
             return {"user": ((), "int32"), "items": ((1 + self.num_eval_negatives,), "int32")}
         words = (num_words(self.num_items),)
@@ -70,25 +68,21 @@ class InteractionsSpec:
 
 
 class RowsOfUsers(RowsOnDemand):
-    """The row of each rating's user, without a copy for each rating in memory."""
+    """Row of each rating's user, without a copy for each rating in memory."""
 
     def __init__(self, table: np.ndarray, users: np.ndarray):
-        """Args:
-        table: [users, ...], a row for each user.
-        users: int32 [ratings].
-        """
+        """Take a table [users, ...] with a row for each user, and int32 [ratings] users."""
         super().__init__(
             len(users), table.shape[1:], table.dtype.name, lambda row: table[users[row]]
         )
         self._table, self._users = table, users
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """The rows of some ratings; `rows` may have any shape."""
         return self._table[self._users[rows]]
 
 
 def num_words(num_items: int) -> int:
-    """Words of a user's bits."""
+    """Number of words that hold a user's bits."""
     return -(-num_items // WORD_BITS)
 
 
@@ -98,7 +92,7 @@ def split_of(
     split: Split,
     negatives: Callable[[np.ndarray], np.ndarray],
 ) -> dict[str, Any]:
-    """The arrays of a split.
+    """Arrays of a split.
 
     Args:
       pairs: int32 [ratings, 2], user and item, sorted by user and then by time; each user has two
@@ -117,7 +111,7 @@ def split_of(
 
 
 def rated(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
-    """A bit for each item that a user rated, and after the last item: uint32 [users, words].
+    """Bit for each item that a user rated, and after the last item: uint32 [users, words].
 
     Args:
       users: int32 [ratings], ascending, from 0, none left out.
@@ -135,12 +129,12 @@ def rated(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
 
 
 def is_rated(table: np.ndarray, users: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """Whether each pair's bit is set in a table of `rated`; arrays of one shape, or broadcast."""
+    """Say of each pair whether its bit is set in a table of `rated`; arrays broadcast."""
     return (table[users, items // WORD_BITS] >> (items % WORD_BITS).astype(np.uint32)) & 1 > 0
 
 
 def draw_negatives(pairs: np.ndarray, num_items: int, count: int, seed: int) -> np.ndarray:
-    """Items that each user never rated, evenly: int32 [users, count].
+    """Draw items that each user never rated, evenly: int32 [users, count].
 
     An item of a user's that was drawn before is replaced by -1. The numbers are the raw output of
     Philox, so they are the same under any version of NumPy.
@@ -156,7 +150,7 @@ def draw_negatives(pairs: np.ndarray, num_items: int, count: int, seed: int) -> 
     drawn = np.empty(len(table) * count, np.int32)
 
     def draw(places: np.ndarray) -> np.ndarray:
-        """Draws for some places; returns those where the user rated what was drawn."""
+        """Draw for some places; return those where the user rated what was drawn."""
         # The modulus prefers small items by less than one part in 10**14.
         items = (stream.random_raw(len(places)) % np.uint64(num_items)).astype(np.int32)
         drawn[places] = items
@@ -175,7 +169,7 @@ def draw_negatives(pairs: np.ndarray, num_items: int, count: int, seed: int) -> 
 
 
 def _mark_repeated(drawn: np.ndarray) -> None:
-    """Replaces an item that stands further left in its row by -1, in place."""
+    """Replace an item that stands further left in its row by -1, in place."""
     count = drawn.shape[1]
     # Sorted by item, then by place: NumPy sorts plain numbers much faster than it makes an order.
     keys = np.sort(drawn.astype(np.int64) * count + np.arange(count), axis=1)

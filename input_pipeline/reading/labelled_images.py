@@ -32,11 +32,11 @@ class LabelledImages:
     """A labelled set.
 
     Attributes:
-      kind: What it was read from, in words.
+      kind: Its source, in words.
       images: uint8 [n, height, width, channels].
       labels: int32 [n].
       classes: Name of each label; None where the source has numbers only.
-      fingerprint: Hash that tells two contents apart, 16 hex digits.
+      fingerprint: Hash of the content, 16 hex digits.
     """
 
     kind: str
@@ -47,16 +47,13 @@ class LabelledImages:
 
 
 def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool) -> LabelledImages:
-    """Reads a labelled set, labels checked.
+    """Read a labelled set, labels checked.
 
     Args:
       path: The directory or file.
-      image_shape: What its images must be, (height, width, channels).
+      image_shape: The shape that its images must have, (height, width, channels).
       resized: Whether files of images are of any size and become squares as `dawnjax prepare`
         makes them; otherwise, or where the shape is no square, they must have the shape.
-
-    Raises:
-      DataError: Missing, damaged, in no known form, or of another shape; one line.
     """
     height, width, channels = image_shape
 
@@ -95,15 +92,12 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
 def labels_of_run(
     path: pathlib.Path, labelled: LabelledImages, classes: Sequence[str]
 ) -> np.ndarray:
-    """Translates a set's labels into those of a run, int32 [n].
+    """Translate a set's labels into those of a run, int32 [n].
 
     Args:
       path: Where the set is from, for messages.
       labelled: The set; it may lack some of the run's classes, but have no class besides them.
       classes: Name of each of the run's labels.
-
-    Raises:
-      DataError: A class or label that the run does not know.
     """
     labels, names = labelled.labels, labelled.classes
     if names is None:
@@ -166,15 +160,7 @@ def _read_tfds(
 
 
 def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """All arrays of an .npz.
-
-    Args:
-      path: The file.
-      names: The arrays that it must have.
-
-    Raises:
-      DataError: It cannot be read, or lacks one of them.
-    """
+    """All arrays of an .npz; raises DataError where it cannot be read or lacks one of `names`."""
     arrays = dict(_loaded(path))
     missing = [name for name in names if name not in arrays]
     if missing:
@@ -183,7 +169,7 @@ def read_npz(path: pathlib.Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _loaded(path: pathlib.Path) -> Any:
-    """What NumPy loads from a file; all of an .npz."""
+    """Load a file with NumPy; all arrays of an .npz."""
     try:
         if path.suffix == ".npz":
             refuse_zip_bomb(path)

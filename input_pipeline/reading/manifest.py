@@ -23,7 +23,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
-import msgspec
 import numpy as np
 
 from dawnjax import records
@@ -98,11 +97,7 @@ class Manifest(Generic[Facts]):
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def content(self, directory: pathlib.Path, name: str) -> bytes:
-        """Content of a file, verified.
-
-        Raises:
-          DataError: It is missing, truncated or damaged.
-        """
+        """Content of a file, verified."""
         return self._verified(directory, name).tobytes()
 
     def array(self, directory: pathlib.Path, name: str, *, verified: bool = True) -> np.ndarray:
@@ -113,9 +108,6 @@ class Manifest(Generic[Facts]):
           name: The file.
           verified: Whether every byte is compared with its checksum (0.07 s for 180 MB on two
             cores), or size and header alone.
-
-        Raises:
-          DataError: It is missing, truncated or damaged.
         """
         if verified:
             self._verified(directory, name)
@@ -133,7 +125,7 @@ class Manifest(Generic[Facts]):
 
     def to_json(self) -> bytes:
         """Text of `dataset.json`, which carries a hash of itself."""
-        body = msgspec.to_builtins(self)
+        body = records.plain(self)
         return (json.dumps({**body, "sha256": _hash_of(body)}, indent=1) + "\n").encode()
 
     def _verified(self, directory: pathlib.Path, name: str) -> np.ndarray:
@@ -179,7 +171,7 @@ class Kind(Generic[Facts]):
     algorithm: Algorithm = "sha256"
 
     def is_begun(self, directory: pathlib.Path) -> bool:
-        """Says whether a directory holds such data, finished or not, or a manifest of others."""
+        """Say whether a directory holds such data, finished or not, or a manifest of others."""
         names = (FILE, UNFINISHED_FILE, *self.files)
         return any((directory / name).exists() for name in names)
 
@@ -191,10 +183,6 @@ class Kind(Generic[Facts]):
         Args:
           directory: The prepared directory.
           command: Flags of `dawnjax prepare` that make it, for the message where nothing is there.
-
-        Raises:
-          DataError: Missing, half-converted, damaged or of another kind; one line that names the
-            file.
         """
         path = directory / FILE
         try:
@@ -250,8 +238,8 @@ class Kind(Generic[Facts]):
         if body.pop("sha256") != _hash_of(body):
             raise DataError(f"{path}: damaged (its hash does not fit); {_AGAIN}")
         try:
-            manifest = msgspec.convert(body, Manifest[self.facts])
-        except msgspec.ValidationError as error:
+            manifest = records.convert(body, Manifest[self.facts])
+        except records.FieldError as error:
             raise DataError(f"{path}: damaged ({error}); {_AGAIN}") from None
         # A manifest may come from a stranger, who can make its hash fit.
         missing = set(self.files) - manifest.files.keys()

@@ -19,10 +19,7 @@ import numpy as np
 
 from dawnjax import records
 from dawnjax.input_pipeline.reading import tfds_directory
-from dawnjax.input_pipeline.reading.dataset import (
-    DataError,
-    Split,
-)
+from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.image_files import decode_square
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
@@ -37,7 +34,7 @@ _EVAL_FOLDERS = ("val", "validation", "eval", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Photographs:
-    """The photographs of one split.
+    """Photographs of one split.
 
     Attributes:
       labels: int32 [n], positions in the source's classes; some sources read them on demand.
@@ -50,11 +47,7 @@ class Photographs:
     listing: str = ""
 
     def decoded(self, index: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
-        """One photograph as `decode` makes it.
-
-        Raises:
-          DataError: It cannot be read or decoded; one line that names it.
-        """
+        """One photograph as `decode` makes it; a DataError names the file."""
         content, name = self.read(index)
         try:
             return decode(content)
@@ -62,7 +55,7 @@ class Photographs:
             raise DataError(f"{name} {error}") from None
 
     def square(self, index: int, side: int) -> np.ndarray:
-        """The middle of one photograph, uint8 [side, side, 3]; raises what `decoded` does."""
+        """Middle of one photograph, uint8 [side, side, 3]; raises what `decoded` does."""
         return self.decoded(index, lambda content: decode_square(content, side))
 
     def rows(
@@ -79,7 +72,7 @@ class Source:
     """A listed source.
 
     Attributes:
-      kind: What it is, in words.
+      kind: Its form, in words.
       classes: Name of each class; those of folders are sorted.
       splits: Its photographs.
       listing: Hash of all names and sizes: another one means other data.
@@ -97,16 +90,13 @@ def open_source(
     tfds_name: str = "*",
     splits: Sequence[Split] = ("train", "eval"),
 ) -> Source:
-    """Lists a source, without reading an image.
+    """List a source, without reading an image.
 
     Args:
       path: The folder.
-      title: What the data are called in messages.
-      tfds_name: The name that TensorFlow Datasets has for it.
-      splits: What to list.
-
-    Raises:
-      DataError: Not found, in no known form, or not whole.
+      title: Name of the data in messages.
+      tfds_name: Its name in TensorFlow Datasets.
+      splits: The splits to list.
     """
     if not path.is_dir():
         what = "is no folder" if path.exists() else "does not exist"
@@ -138,11 +128,7 @@ def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> So
 
 
 def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
-    """Names of the class folders in a folder, sorted.
-
-    Raises:
-      DataError: There are none.
-    """
+    """Names of the class folders in a folder, sorted; raises DataError for none."""
     entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
     classes = tuple(sorted(entry.name for entry in entries if entry.is_dir()))
     if not classes:
@@ -153,16 +139,13 @@ def class_folders(folder: pathlib.Path) -> tuple[str, ...]:
 def list_folder(
     folder: pathlib.Path, classes: Sequence[str], split: str, listing: Any
 ) -> Photographs:
-    """Lists the files in `folder/<class>/`, sorted.
+    """List the files in `folder/<class>/`, sorted.
 
     Args:
       folder: The folder of a split.
       classes: The classes that there may be.
-      split: The split's name, for the listing.
+      split: Name of the split, for the listing.
       listing: A hash that all names and sizes are added to.
-
-    Raises:
-      DataError: Something else lies there.
     """
     numbers = {name: number for number, name in enumerate(classes)}
     files: list[str] = []
@@ -213,14 +196,11 @@ def _open_tfds(version: pathlib.Path, wanted: Sequence[Split]) -> Source:
 def open_tfds_splits(
     version: pathlib.Path, names: dict[Split, str]
 ) -> tuple[tuple[str, ...], dict[Split, Photographs]]:
-    """The classes, and the photographs of some splits of a version that TFDS left.
+    """Classes, and photographs of some splits of a version that TFDS left.
 
     Args:
       version: The directory.
       names: TFDS's name of each split.
-
-    Raises:
-      DataError: Damaged, without labelled images, or TFDS is not installed.
     """
     builder = tfds_directory.open_version(version)
     features = builder.info.features
@@ -235,7 +215,7 @@ def open_tfds_splits(
 
 
 def _tfds_photographs(source: Any, where: str, num_classes: int) -> Photographs:
-    """The examples of a split; for a label a record is read, but no image decoded."""
+    """Examples of a split; for a label a record is read, but no image decoded."""
 
     def record(index: int, feature: str) -> Any:
         try:

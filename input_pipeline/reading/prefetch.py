@@ -30,10 +30,10 @@ class Prefetch(Generic[Item]):
     """
 
     def __init__(self, items: Iterable[Item], depth: int = 2) -> None:
-        """Starts the thread.
+        """Start the thread.
 
         Args:
-          items: What to iterate over; only the thread touches it from now on.
+          items: The items; only the thread touches them from now on.
           depth: Items made ahead of the consumer at most, the one under way included; 1 or more.
         """
         if depth < 1:
@@ -54,7 +54,7 @@ class Prefetch(Generic[Item]):
         return self
 
     def __next__(self) -> Item:
-        """The next item; an error of the iterable is raised here, after its last item."""
+        """Next item; an error of the iterable is raised here, after its last item."""
         with self._changed:
             if not self._ready and not self._made_all and not self._closed:
                 start = time.perf_counter()
@@ -70,7 +70,7 @@ class Prefetch(Generic[Item]):
         raise StopIteration
 
     def close(self) -> None:
-        """Ends the thread and drops what is ready; later `next` calls end the iteration."""
+        """End the thread and drop the ready items; later `next` calls end the iteration."""
         with self._changed:
             self._closed = True
             self._ready.clear()
@@ -103,7 +103,7 @@ class Prefetch(Generic[Item]):
             self._changed.notify_all()
 
     def _make_one(self, iterator: Iterator[Item]) -> bool:
-        """Moves one item from the iterator to the ready ones; says whether to go on."""
+        """Move one item from the iterator to the ready ones; False ends the thread."""
         with self._changed:
             # Room first: then never more than `depth` ready ones and the one under way exist.
             self._changed.wait_for(lambda: len(self._ready) < self._depth or self._closed)

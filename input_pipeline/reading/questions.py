@@ -43,7 +43,7 @@ class Question(NamedTuple):
       id: Its name in the file.
       passage: Position of its passage.
       article: Position of the passage's article.
-      text: What is asked.
+      text: The question itself.
       answers: Reference answers, one or more: first character in the passage, and text.
     """
 
@@ -56,13 +56,7 @@ class Question(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Passages:
-    """Passages and the questions about them.
-
-    Attributes:
-      num_articles: Articles that the passages are parts of.
-      contexts: The text of each passage.
-      questions: In the order of their articles.
-    """
+    """Passages of articles, and the questions about them in the order of the articles."""
 
     num_articles: int
     contexts: list[str]
@@ -71,7 +65,7 @@ class Passages:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionsSpec:
-    """The counts and shapes of questions.
+    """Counts and shapes of questions.
 
     Attributes:
       num_train_examples: Questions to train on; an epoch is this many.
@@ -81,8 +75,7 @@ class QuestionsSpec:
       eval_context_length: Tokens of a passage to evaluate.
       vocabulary_size: Rows of an embedding of words; 0 where words have vectors.
       vector_width: Values of a word's vector; 0 where there are none.
-      fingerprint: As `DataSpec` says; it covers vectors, texts and references too.
-      declaration: What they are.
+      fingerprint: It covers vectors, texts and references too.
     """
 
     num_train_examples: int
@@ -96,7 +89,6 @@ class QuestionsSpec:
     declaration: Declaration | None = dataclasses.field(default=None, compare=False)
 
     def example_shapes(self, split: Split) -> Shapes:
-        """Shape and dtype of each array of one example."""
         context = self.context_length if split == "train" else self.eval_context_length
         shapes: Shapes = {}
         for name, length in (("context", context), ("question", self.question_length)):
@@ -113,7 +105,7 @@ class QuestionsSpec:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluatedTexts:
-    """What an evaluation needs to tell how good spans are.
+    """Texts that an evaluation needs to score spans.
 
     Attributes:
       contexts: The text of each passage.
@@ -132,7 +124,7 @@ class EvaluatedTexts:
     references: tuple[tuple[str, ...], ...]
 
     def answer(self, question: int, start: int, end: int) -> str | None:
-        """The text from one token of a question's passage to another; None for no span."""
+        """Text from one token of a question's passage to another; None for no span."""
         if not 0 <= start <= end:
             return None
         passage = self.passage[question]
@@ -145,29 +137,30 @@ class LookedUp(RowsOnDemand):
     """Rows `values[table[index[row]]]`, without a copy for each question in memory."""
 
     def __init__(self, table: np.ndarray, index: np.ndarray, values: np.ndarray):
-        """Args:
-        table: int [passages or questions, length], types.
-        index: int [rows], the row of the table.
-        values: [types, ...], what stands for a type.
+        """Make no row yet.
+
+        Args:
+          table: int [passages or questions, length], types.
+          index: int [rows], the row of the table.
+          values: [types, ...], the values of each type.
         """
         shape = (*table.shape[1:], *values.shape[1:])
         super().__init__(len(index), shape, values.dtype.name, lambda row: self[np.array(row)])
         self._table, self._index, self._values = table, index, values
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Makes the rows at some positions, of any shape."""
         return self._values[self._table[self._index[rows]]]
 
 
 Encoded = dict[str, np.ndarray]
-"""What `encode` makes, by name."""
+"""Arrays that `encode` makes, by name."""
 
 
 def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
-    """Numbers the tokens of both splits.
+    """Number the tokens of both splits.
 
     Returns:
-      The types, in their order, and arrays:
+      Arrays by name:
         `ranks`: int32 [types], the place of a type's lower case among those of the training split,
           most frequent first; NO_RANK where it is not among them.
         `characters`: uint8 [types, WORD_LENGTH].
@@ -175,6 +168,7 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
         a row, with the end of each, int64, in `context_ends` and `question_ends`; `passage` and
         `article`, int32 [questions]; `spans`, int32 [questions, 2], tokens of the first answer;
         `offsets`, int32 [context tokens, 2].
+      And the types, in their order.
     """
     types: dict[str, int] = {}
     arrays: Encoded = {}
@@ -190,7 +184,7 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
 
 
 def _split(passages: Passages, types: dict[str, int]) -> Encoded:
-    """The arrays of a split; new types are added."""
+    """Arrays of a split; new types are added."""
     number = lambda word: types.setdefault(word, len(types) + 1)  # noqa: E731
     spans_of_contexts = [spans_of(context) for context in passages.contexts]
     contexts = [
@@ -261,7 +255,7 @@ class Selection:
     eval_articles: int = 0
 
     def rows(self, encoded: Encoded, split: Split) -> np.ndarray:
-        """The questions of a split that are taken, as positions, int64 [n]."""
+        """Positions of the questions of a split that are taken, int64 [n]."""
         articles = self.train_articles if split == "train" else self.eval_articles
         article = encoded[f"{split}_article"]
         taken = article < (articles or len(article) + 1)
@@ -278,11 +272,7 @@ class Selection:
         fingerprint: str,
         declaration: Declaration | None,
     ) -> QuestionsSpec:
-        """Counts and shapes of the questions that are taken.
-
-        Raises:
-          ValueError: No question is left to train on or to evaluate.
-        """
+        """Count and shapes of the questions that are taken; raises ValueError for none."""
         train, evaluated = self.rows(encoded, "train"), self.rows(encoded, "eval")
         if not len(train):
             raise ValueError(
@@ -306,14 +296,7 @@ class Selection:
     def arrays(
         self, encoded: Encoded, split: Split, vectors: np.ndarray | None, spec: QuestionsSpec
     ) -> dict[str, Any]:
-        """The arrays of a split.
-
-        Args:
-          encoded: What `encode` made.
-          split: Which split.
-          vectors: float16 [types, N]; None for rows of the vocabulary.
-          spec: What `spec` made.
-        """
+        """Arrays of a split; `vectors` float16 [types, N] stand for rows of the vocabulary."""
         rows = self.rows(encoded, split)
         known = encoded["ranks"] < self.vocabulary_size - NUM_SPECIAL
         words = np.where(known, encoded["ranks"], UNKNOWN - NUM_SPECIAL) + np.int32(NUM_SPECIAL)
@@ -336,7 +319,7 @@ class Selection:
         return arrays
 
     def lengths(self, encoded: Encoded) -> "Lengths":
-        """How long the questions to train on are."""
+        """Lengths of the questions to train on."""
         rows = self.rows(encoded, "train")
         contexts = _lengths(encoded["train_context_ends"])[encoded["train_passage"][rows]]
         questions = _lengths(encoded["train_question_ends"])[rows]
@@ -356,7 +339,7 @@ class Selection:
 
 
 class Lengths(NamedTuple):
-    """How long the examples of a split are, padding left out.
+    """Lengths of the examples of a split, padding left out.
 
     Attributes:
       contexts: int64 [questions], tokens of each question's passage.
@@ -374,7 +357,7 @@ def _lengths(ends: np.ndarray) -> np.ndarray:
 
 
 def _padded(tokens: np.ndarray, ends: np.ndarray, room: int) -> np.ndarray:
-    """Sequences that lie in a row, each in a row of its own: int32 [sequences, room]."""
+    """Put sequences that lie in one row into a row each: int32 [sequences, room]."""
     starts = ends - _lengths(ends)
     places = starts[:, None] + np.arange(room)
     real = places < ends[:, None]

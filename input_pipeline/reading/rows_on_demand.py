@@ -30,7 +30,7 @@ class RowsOnDemand:
         make_row: Callable[[int], np.ndarray | int],
         num_threads: int | None = None,
     ):
-        """Makes no row yet.
+        """Make no row yet.
 
         Args:
           num_rows: Number of rows.
@@ -49,13 +49,13 @@ class RowsOnDemand:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Makes rows; a row that is asked for several times, as padding is, is made once.
+        """Make rows; a row that is asked for several times, as padding is, is made once.
 
         Args:
           rows: Positions in an array of any shape, or a slice.
 
         Raises:
-          DataError: What `make_row` raised, of a row that could not be made; no more are begun.
+          DataError: As `make_row`, of a row that could not be made; no more are begun.
           IndexError: There is no such row.
         """
         index = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
@@ -88,7 +88,7 @@ class RowsOnDemand:
         return rows_made.reshape(*index.shape, *self.shape[1:])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Makes all rows; NumPy calls it where a whole array is needed."""
+        """Make all rows; NumPy calls it where a whole array is needed."""
         if copy is False:
             raise ValueError("rows that are made on demand are always a new array")
         return self[:].astype(dtype, copy=False) if dtype is not None else self[:]

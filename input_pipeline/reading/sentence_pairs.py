@@ -19,11 +19,7 @@ MOST_BYTES = 2**34
 
 
 def read_pairs(source: pathlib.Path, target: pathlib.Path) -> tuple[list[str], list[str]]:
-    """Reads the lines of two files, UTF-8 or gzip, of which the second translates the first.
-
-    Raises:
-      DataError: A file cannot be read, or they have different numbers of lines.
-    """
+    """Lines of two files, of which the second translates the first."""
     sides = _read_lines(source), _read_lines(target)
     if len(sides[0]) != len(sides[1]):
         raise DataError(
@@ -57,11 +53,7 @@ class EvaluatedText:
 def read_test_set(
     source: pathlib.Path, target: pathlib.Path, words: vocabulary.Vocabulary
 ) -> EvaluatedText:
-    """Reads two files of text as a split to evaluate, encoded by a vocabulary that there is.
-
-    Raises:
-      DataError: A file cannot be read, or they have different numbers of lines, or none.
-    """
+    """Read two files of text as a split to evaluate, encoded by a vocabulary that there is."""
     sources, targets = read_pairs(source, target)
     if not sources:
         raise DataError(f"{source}: no sentence pairs")

@@ -29,9 +29,6 @@ def read_bytes(path: pathlib.Path, most_bytes: int) -> bytes:
     Args:
       path: The file.
       most_bytes: The largest text, unpacked.
-
-    Raises:
-      DataError: It is missing, damaged, too large, or unpacks to far more than a text does.
     """
     try:
         content = records.read_plain(path, most_bytes)

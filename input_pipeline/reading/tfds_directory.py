@@ -19,7 +19,7 @@ MOST_INFO_BYTES = 16 * 2**20
 
 
 def find_version(directory: pathlib.Path, name: str = "*") -> pathlib.Path | None:
-    """The directory of the newest version of a dataset, or None where there is none.
+    """Directory of the newest version of a dataset; None where there is none.
 
     Args:
       directory: A TFDS data directory, the dataset's in it, its configuration's, or a version.
@@ -37,11 +37,7 @@ def _version_key(path: pathlib.Path) -> list[int]:
 
 
 def read_info(version: pathlib.Path) -> dict[str, Any]:
-    """Reads the metadata of a version: at least `name`, and `splits`, each with its `name`.
-
-    Raises:
-      DataError: Damaged, or in a format that only TensorFlow reads.
-    """
+    """Read the metadata of a version: at least `name`, and `splits`, each with its `name`."""
     path = version / INFO_FILE
     try:
         info = records.load_json(records.read_plain(path, MOST_INFO_BYTES))
@@ -66,7 +62,7 @@ def num_examples(info: dict[str, Any]) -> dict[str, int]:
 
 
 def first_split(version: pathlib.Path, names: Sequence[str]) -> str | None:
-    """The first of some splits that a version has; raises what `read_info` does."""
+    """First of some splits that a version has; raises what `read_info` does."""
     known = num_examples(read_info(version))
     return next((name for name in names if name in known), None)
 
@@ -79,11 +75,7 @@ def fingerprint(version: pathlib.Path, *more: str) -> str:
 
 
 def open_version(version: pathlib.Path) -> Any:
-    """Opens the builder of a version, whose `info` and `as_data_source` read it.
-
-    Raises:
-      DataError: TFDS is not installed, or it cannot read the directory.
-    """
+    """Open the builder of a version, whose `info` and `as_data_source` read it."""
     tfds = import_tfds(version)
     try:
         return tfds.builder_from_directory(str(version))
@@ -96,16 +88,13 @@ def open_version(version: pathlib.Path) -> Any:
 def open_split(
     version: pathlib.Path, builder: Any, split: str, undecoded: Sequence[str] = ()
 ) -> Any:
-    """Opens the examples of a split, to be read by position.
+    """Open the examples of a split, to be read by position.
 
     Args:
       version: The directory, for messages.
       builder: What `open_version` returned for it.
       split: TFDS's name of the split.
       undecoded: Features that are read as the bytes on disk.
-
-    Raises:
-      DataError: Files are missing or damaged, as far as that shows without reading them.
     """
     tfds = import_tfds(version)
     decoders = {name: tfds.decode.SkipDecoding() for name in undecoded}
@@ -120,11 +109,7 @@ def open_split(
 
 
 def import_tfds(version: pathlib.Path) -> Any:
-    """Imports the module, an optional dependency.
-
-    Raises:
-      DataError: It is not installed.
-    """
+    """Import the module, an optional dependency; raises DataError where it is missing."""
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -133,7 +118,7 @@ def import_tfds(version: pathlib.Path) -> Any:
 
 
 def not_installed(version: pathlib.Path, error: ImportError) -> DataError:
-    """The error that says what to install."""
+    """Error that names the packages to install."""
     return DataError(
         f"{version}: reading TensorFlow Datasets needs packages that are not installed ({error}): "
         "pip install 'dawnjax[tfds]'"
@@ -141,6 +126,6 @@ def not_installed(version: pathlib.Path, error: ImportError) -> DataError:
 
 
 def damaged(where: str, error: Exception) -> DataError:
-    """The one line for the many kinds of errors that ArrayRecord and TFDS raise."""
+    """One line for the many kinds of errors that ArrayRecord and TFDS raise."""
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     return DataError(f"{where}: damaged or cut short: {reason}")

@@ -1,4 +1,4 @@
-"""What the tokens of a shard stand for: their number, the separator, and the bytes of each.
+"""Meaning of the tokens of a shard: their number, the separator, and the bytes of each.
 
 A directory of shards may hold `vocabulary.json`, such as `{"separator": 1, "bytes_of_token":
 [0, 0, 1, ...]}`: the token that begins a document, and the bytes of text that each token stands
@@ -40,11 +40,7 @@ KNOWN_WORDS = {words.name: words for words in (BYTES, GPT2)}
 
 
 def read_words(directory: pathlib.Path) -> Words:
-    """The vocabulary of a directory.
-
-    Raises:
-      DataError: It is missing, or of another form.
-    """
+    """Read the vocabulary of a directory; raises DataError where it is missing or malformed."""
     path = directory / FILE
     try:
         fields = json.loads(path.read_bytes())
@@ -67,5 +63,4 @@ def read_words(directory: pathlib.Path) -> Words:
 
 
 def words_file(separator: int, bytes_of_token: list[int]) -> bytes:
-    """The content of the file."""
     return json.dumps({"separator": separator, "bytes_of_token": bytes_of_token}).encode()

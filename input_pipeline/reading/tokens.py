@@ -25,7 +25,7 @@ def spans_of(text: str) -> list[tuple[int, int]]:
 
 
 def covering(spans: list[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
-    """The first and the last of the tokens that hold the characters from `start` to `end` - 1.
+    """First and last of the tokens that hold the characters from `start` to `end` - 1.
 
     Where a cut falls inside a token, that token is taken whole.
 

@@ -27,7 +27,7 @@ LARGEST_SIZE = 2**16
 """Tokens are stored as uint16."""
 
 _BLANK = "\u2581"
-"""What SentencePiece writes for a blank."""
+"""SentencePiece's sign for a blank."""
 
 MOST_BYTES = 2**28
 """Of a model file; one of 65,536 tokens has 1.2 MB."""
@@ -37,18 +37,10 @@ MOST_TRAINING_SENTENCES = 2_000_000
 
 
 class Vocabulary:
-    """Text to tokens and back."""
+    """Encoder and decoder of text."""
 
     def __init__(self, model: bytes, where: str = "the vocabulary"):
-        """Reads a model.
-
-        Args:
-          model: The content of a SentencePiece model file.
-          where: Its name in errors.
-
-        Raises:
-          DataError: It is no model, or its first tokens are not those of this module.
-        """
+        """Read the content of a SentencePiece model file, which errors call `where`."""
         self._processor = _sentencepiece().SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
@@ -64,7 +56,6 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """Number of tokens."""
         return self._processor.GetPieceSize()
 
     def bytes_of_token(self) -> list[int]:
@@ -81,16 +72,12 @@ class Vocabulary:
         return [count(token) for token in range(self.size)]
 
     def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
-        """The tokens of each sentence, uint16, `END` last."""
+        """Tokens of each sentence, uint16, `END` last."""
         rows: Any = self._processor.Encode(list(sentences), add_eos=True, num_threads=1)
         return [np.array(row, np.uint16) for row in rows]
 
     def decode(self, tokens: np.ndarray) -> list[str]:
-        """The text of each row up to its end; padding and tokens after the end are left out.
-
-        Args:
-          tokens: int [sentences, length].
-        """
+        """Text of each row of int [sentences, length] up to its end, without padding."""
         texts = []
         for row in tokens.tolist():
             end = row.index(END) if END in row else len(row)
@@ -101,7 +88,7 @@ class Vocabulary:
 def train_vocabulary(
     sentences: Sequence[str], size: int, *, keeps_white_space: bool = False
 ) -> bytes:
-    """Trains a vocabulary on sentences, which may be of several languages.
+    """Train a vocabulary on sentences, which may be of several languages.
 
     Args:
       sentences: All training text.
@@ -111,9 +98,6 @@ def train_vocabulary(
 
     Returns:
       The content of a model file: the same bytes for the same sentences and library version.
-
-    Raises:
-      DataError: The size does not fit the text.
     """
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
         raise DataError(
@@ -147,7 +131,7 @@ def train_vocabulary(
 
 
 def _reason(message: str) -> str:
-    """What SentencePiece's trainer says of a size that does not fit, with the size that does.
+    """Reason of SentencePiece's trainer against a size, with the size that fits.
 
     Source: SentencePiece, src/trainer_interface.cc, whose two messages name the limits.
     """

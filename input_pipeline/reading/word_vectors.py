@@ -17,21 +17,13 @@ _FORM = "wanted `word v1 ... vN`, separated by single blanks"
 
 
 def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, int]:
-    """Reads the vectors of some words, and leaves out all others of the file.
+    """Read the vectors of some words, and leave out all others of the file.
 
     A word that the file does not have takes the vector of its lower case; without that it has
     zeros.
 
-    Args:
-      path: The file, UTF-8.
-      words: Words.
-
     Returns:
       float16 [words, N], and how many of the words have a vector.
-
-    Raises:
-      DataError: The file is missing, holds none of the words, or has a line of another form; names
-        the line.
     """
     wanted = {word.encode() for word in words} | {word.lower().encode() for word in words}
     found: dict[bytes, np.ndarray] = {}

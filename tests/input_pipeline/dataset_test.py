@@ -226,9 +226,9 @@ def test_description_of_a_later_program(directory: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "line"),
     [
-        (("facts", "classes"), [1, 2, 3], "Expected `str`, got `int` - at `$.facts.classes[0]`"),
+        (("facts", "classes"), [1, 2, 3], "facts.classes[0] is 1; it must be str"),
         (("facts", "classes"), ["cat"], "the facts of the train split contradict its files"),
-        (("facts", "num_examples", "eval"), "7", "Expected `int`, got `str`"),
+        (("facts", "num_examples", "eval"), "7", "num_examples[...]: Expected int, got str"),
         (("facts", "num_examples", "eval"), 8, "the facts of the eval split contradict its files"),
         (("facts", "name"), "pets", "facts.name"),
         (("files", "eval_labels.npy", "num_bytes"), -1, "files.eval_labels.npy"),

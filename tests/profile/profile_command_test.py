@@ -10,7 +10,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-
 from first_steps import train_text
 
 from dawnjax.__main__ import main
