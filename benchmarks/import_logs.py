@@ -5,7 +5,7 @@
 Both sides get the logs decompressed, in memory, in one process. Ours makes of every log its trial:
 every record with its value decoded, the clock, the evaluations, the epochs. The scan looks for the
 marker with one compiled expression in each line and does nothing with it. The figure is CPU seconds
-for all logs; rounds alternate, and the ratio is given with its bootstrap interval. The most memory
+for all logs; rounds alternate, and the ratio is given with its interval. The most memory
 that reading one log takes beyond the log itself is given too.
 """
 
@@ -52,10 +52,10 @@ def main() -> int:
         assert count == num_records
         return time.process_time() - started
 
-    result = harness.alternate(ours, scan, arguments.rounds).to_json()
+    rounds = harness.alternate(ours, scan, arguments.rounds, unit="CPU seconds for all logs")
     memory = max(map(_memory_beyond, logs))
     largest = max(map(len, logs))
-    low, high = result["ratio_interval_95"]
+    first, second = rounds.medians
     print(
         harness.table(
             [
@@ -64,23 +64,22 @@ def main() -> int:
                     str(len(logs)),
                     f"{num_bytes / 1e6:.1f}",
                     f"{num_records:,}",
-                    f"{result['first_median']:.3f}",
-                    f"{result['second_median']:.3f}",
-                    f"{result['ratio_median']:.2f}",
-                    f"{low:.2f} to {high:.2f}",
+                    f"{first:.3f}",
+                    f"{second:.3f}",
+                    f"{rounds.ratio.value:.2f}",
+                    rounds.ratio.ends_text(2),
                 ],
             ]
         )
     )
     print(f"the largest log has {largest:,} bytes; reading one log takes {memory:,} more at most")
     record = {
-        "unit": "CPU seconds for all logs",
         "logs": len(logs),
         "bytes": num_bytes,
         "records": num_records,
         "largest_log_bytes": largest,
         "most_memory_bytes_beyond_a_log": memory,
-        **result,
+        **rounds.to_json(),
     }
     print(harness.write("import_logs", record))
     return 0

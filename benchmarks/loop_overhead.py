@@ -74,7 +74,7 @@ def main() -> int:
 
 def measure(
     flags: list[str], calls: int, rounds: int, watchdog: Any
-) -> tuple[harness.Comparison, float]:
+) -> tuple[harness.Rounds, float]:
     """Measures one setting.
 
     Returns:

@@ -35,6 +35,7 @@ from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.programs import compile_training
 from dawnjax.run_record import open_run
 from dawnjax.runs.clock import RunClock
+from dawnjax.statistics import interval
 from dawnjax.train import CHECKED_CALLS, IN_FLIGHT, train_until
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
@@ -130,26 +131,22 @@ def main() -> int:
             )
             spans = _span_microseconds(bench.attempt)
     difference = np.subtract(loop.first, loop.second)
-    added = float(np.median(difference))
-    interval = harness.bootstrap_of_median(difference)
+    added = interval.mean(difference.tolist())
     sample = _sample_microseconds()
     with tempfile.TemporaryDirectory() as folder:
         window, trace_bytes, steps = _window_cost(watchdog, Path(folder))
-    low, high = window.interval()
     rows = [
-        ["quantity", "median", "95 % interval"],
-        ["loop on - off, CPU us a call", f"{added:.2f}", f"{interval[0]:.2f} to {interval[1]:.2f}"],
+        ["quantity", "mean", "95 % interval"],
+        ["loop on - off, CPU us a call", f"{added.value:.2f}", added.ends_text(2)],
         ["a call's spans alone, CPU us", f"{spans[0]:.2f}", f"{spans[1]:.2f} to {spans[2]:.2f}"],
         ["spans / shortest ResNet-50 step", f"{1e-6 * spans[0] / FLAGSHIP_STEP_SECONDS:.4%}", ""],
         ["sample of the host, CPU us a second", f"{sample:.0f}", ""],
-        ["traced step / untraced, wall", f"{window.ratio:.3f}", f"{low:.3f} to {high:.3f}"],
+        ["traced step / untraced, wall", f"{window.ratio.value:.3f}", window.ratio.ends_text()],
         ["trace, kB a step", f"{trace_bytes / steps / 1e3:.0f}", ""],
     ]
     print(harness.table(rows))
     record = {
         "loop": {"unit": "main-thread CPU microseconds a call", **loop.to_json()},
-        "added_microseconds_a_call": added,
-        "added_interval_95": interval,
         "spans_microseconds_a_call": spans,
         "flagship_step_seconds": FLAGSHIP_STEP_SECONDS,
         "sample_cpu_microseconds": sample,
@@ -160,7 +157,7 @@ def main() -> int:
     return processes.leave(0)
 
 
-def _window_cost(watchdog: Any, folder: Path) -> tuple[harness.Comparison, int, int]:
+def _window_cost(watchdog: Any, folder: Path) -> tuple[harness.Rounds, int, int]:
     """Measures wall seconds a step of digits, traced and not, and a trace's bytes and steps."""
     bench = Bench(SETTINGS["digits, as it runs"], watchdog, str(folder))
     state = bench.programs.initialize(bench.key)
