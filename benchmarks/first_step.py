@@ -61,7 +61,7 @@ def main() -> int:
             how = "_tiny" if arguments.tiny else ""
             results = harness.Results(f"first_step_{kind}{how}", is_tiny=arguments.tiny)
         comparisons = {
-            state: harness.Comparison(
+            state: harness.Rounds(
                 [first[state]["first_step_seconds"] for first, _ in rounds],
                 [second[state]["first_step_seconds"] for _, second in rounds],
                 "s",

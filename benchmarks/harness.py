@@ -1,9 +1,9 @@
-"""Two sides in turn, their ratio with its spread, and a record of the machine and every round.
+"""Two sides in turn, their ratio with its interval, and a record of the machine and every round.
 
-A comparison has three parts. `Comparison` holds the figures of both sides and its statistics,
-`alternate` measures them, and a check says that both did the same work: `same_losses` where two
-programs compute the same mathematics, `both_reached` where two recipes reach one quality. `Results`
-keeps every figure on disk as soon as it is there, so that a time limit costs the rest and no more.
+A benchmark has three parts. `Rounds` holds the figures of both sides, `alternate` measures them,
+and a check says that both did the same work: `same_losses` where two programs compute the same
+mathematics, `both_reached` where two recipes reach one quality. `Results` keeps every figure on
+disk as soon as it is there, so that a time limit costs the rest and no more.
 
 A side that needs a process of its own (another framework, other XLA flags) is a `Worker`: it is
 started and compiled once and then asked for one round at a time, so that the rounds of two
@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from dawnjax.runs import versions
+from dawnjax.statistics.interval import Interval, paired_ratio
 
 RESULTS = Path(__file__).parent / "results"
 RESULTS_VARIABLE = "DAWNJAX_BENCHMARK_RESULTS"
@@ -46,7 +47,7 @@ class SideFailed(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class Rounds:
     """Two sides, measured in pairs.
 
     Attributes:
@@ -71,93 +72,38 @@ class Comparison:
             if not (math.isfinite(figure) and figure > 0):
                 raise ValueError(f"a figure of {figure} has no ratio to another")
 
-    @property
-    def ratio(self) -> float:
-        """Median over the rounds of first / second."""
-        return float(np.median(np.divide(self.first, self.second)))
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> "Rounds":
+        """Rounds that a result file holds."""
+        return cls(facts["first"], facts["second"], facts.get("unit", ""))
 
-    def interval(self, level: float = 0.95, draws: int = 10_000) -> tuple[float, float]:
-        """The bootstrap interval of `ratio`: rounds are drawn again, as pairs."""
-        return bootstrap_of_median(np.divide(self.first, self.second), level, draws)
+    @property
+    def ratio(self) -> Interval:
+        """Geometric mean over the rounds of first / second, with the interval of the pairs."""
+        return paired_ratio(self.first, self.second)
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Median of each side."""
+        return float(np.median(self.first)), float(np.median(self.second))
 
     def to_json(self) -> dict[str, Any]:
-        """Every round, and the ratio with its interval."""
-        low, high = self.interval()
-        return {
-            "unit": self.unit,
-            "first": self.first,
-            "second": self.second,
-            "first_median": float(np.median(self.first)),
-            "second_median": float(np.median(self.second)),
-            "ratio_median": self.ratio,
-            "ratio_interval_95": [low, high],
-        }
+        """Every round; statistics are made of them when they are shown."""
+        return {"unit": self.unit, "first": self.first, "second": self.second}
 
     def row(self, name: str, digits: int = 3) -> list[str]:
-        """The row of a table under `HEAD`: both medians, the ratio and its interval."""
-        low, high = self.interval()
-        medians = [f"{np.median(side):.{digits}f}" for side in (self.first, self.second)]
+        """The row of a table under `head`: both medians, the ratio and its interval."""
         return [
             f"{name}, {self.unit}" if self.unit else name,
-            *medians,
-            f"{self.ratio:.3f}",
-            f"{low:.3f} to {high:.3f}",
+            *(f"{median:.{digits}f}" for median in self.medians),
+            f"{self.ratio.value:.3f}",
+            self.ratio.ends_text(),
         ]
 
 
 def head(first: str, second: str) -> list[str]:
-    """The head of a table of `Comparison.row`."""
+    """The head of a table of `Rounds.row`."""
     return ["", first, second, "ratio", "95 % interval"]
-
-
-def bootstrap_of_median(
-    values: Sequence[float] | np.ndarray, level: float = 0.95, draws: int = 10_000
-) -> tuple[float, float]:
-    """The percentile interval of the median of values that are drawn again."""
-    random = np.random.default_rng(0)
-    values = np.asarray(values, float)
-    medians = np.median(random.choice(values, (draws, len(values))), axis=1)
-    low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-@dataclasses.dataclass(frozen=True)
-class RatioOfMeans:
-    """Two sides whose rounds have nothing to do with each other, such as trials of seeds.
-
-    Attributes:
-      first: Figures of the first side.
-      second: Figures of the second; they may be more or fewer.
-    """
-
-    first: list[float]
-    second: list[float]
-
-    @property
-    def ratio(self) -> float:
-        """Mean of the first / mean of the second."""
-        return float(np.mean(self.first) / np.mean(self.second))
-
-    def interval(self, level: float = 0.95, draws: int = 10_000) -> tuple[float, float]:
-        """The bootstrap interval of `ratio`: each side is drawn again by itself."""
-        random = np.random.default_rng(0)
-        first, second = (
-            random.choice(np.asarray(side, float), (draws, len(side))).mean(1)
-            for side in (self.first, self.second)
-        )
-        low, high = np.quantile(first / second, [(1 - level) / 2, (1 + level) / 2])
-        return float(low), float(high)
-
-    def to_json(self) -> dict[str, Any]:
-        """Both means, the ratio and its interval."""
-        return {
-            "first_mean": float(np.mean(self.first)),
-            "second_mean": float(np.mean(self.second)),
-            "first_rounds": len(self.first),
-            "second_rounds": len(self.second),
-            "ratio_of_means": self.ratio,
-            "ratio_interval_95": list(self.interval()),
-        }
 
 
 def alternate(
@@ -166,7 +112,7 @@ def alternate(
     rounds: int,
     warm_ups: int = 1,
     unit: str = "",
-) -> Comparison:
+) -> Rounds:
     """Measures two sides in turn, so that a machine that changes speed changes it for both.
 
     Args:
@@ -183,7 +129,7 @@ def alternate(
             figure = run()
             if number >= 0:
                 figures[side].append(figure)
-    return Comparison(*figures, unit)
+    return Rounds(*figures, unit)
 
 
 def same_losses(
@@ -389,7 +335,7 @@ def fastest(
                 worker.close()
                 continue
             tried[name] |= {"against": holder, **duel.to_json()}
-            is_faster = duel.ratio < 1
+            is_faster = duel.ratio.value < 1
             (held if is_faster else worker).close()
             best = (name, worker) if is_faster else best
         if best is None:

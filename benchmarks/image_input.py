@@ -3,7 +3,7 @@
     python -m benchmarks image_input --archive=imagenet_sample_300.tar
 
 Rates are of CPU time of one thread, with OpenCV held to one thread too; files are read before.
-Rounds alternate; the ratio to Pillow is given with its bootstrap interval.
+Rounds alternate; the ratio to Pillow is given with its interval.
 
 - decode: a JPEG file to the middle square of 256 pixels, all that the host does for an image that
   is not prepared, against Pillow doing what torchvision's Resize(256) and CenterCrop(256) do with

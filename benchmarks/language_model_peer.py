@@ -26,6 +26,7 @@ import numpy as np
 
 from benchmarks import harness, record, step_settings
 from dawnjax.input_pipeline.datasets.token_shards import HEADER_BYTES, MAGIC, VERSION
+from dawnjax.statistics.verdict import ratio_of_means
 
 DIFFERENCES = (
     "same tokens a step and class of model size; configurations differ in: layers and extra "
@@ -93,11 +94,9 @@ def main() -> int:
     if "failed" in peer:
         print(f"{peer['script']}: {peer['failed']}")
     else:
-        ratio = harness.RatioOfMeans(ours, peer["seconds_a_step"]).to_json()
-        results.add(comparison=ratio)
-        low, high = ratio["ratio_interval_95"]
+        ratio = ratio_of_means(peer["seconds_a_step"], ours)
         print(f"{peer['script']}: {np.mean(peer['seconds_a_step']):.4f} s a step")
-        print(f"ours / its: {ratio['ratio_of_means']:.3f} ({low:.3f} to {high:.3f})")
+        print(f"ours / its: {ratio.text()}")
         print(DIFFERENCES)
     print(results.path)
     return 1 if "failed" in peer else 0

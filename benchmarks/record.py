@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
+from benchmarks.compared import beside_peer, recorded
 
 ARITHMETIC_SECONDS = 0.34
 """The multiply-adds of `cifar10_record` at 790 TFLOP/s, the bfloat16 rate of a large product on an
@@ -77,9 +78,7 @@ def main() -> int:
     if arguments.trials > half:
         ours.append(run_ours(arguments, half, arguments.trials - half))
         results.add(dawnjax=ours)
-    compared = compare(ours, peers)
-    results.add(comparisons=compared)
-    print(harness.table(rows_of(ours, peers, compared)))
+    print(harness.table(rows_of(ours, peers)))
     print(said_of_limits(ours, arguments.experiment, arguments.tiny))
     print(results.path)
     return 0 if any("seeds" in part for part in ours) else 1
@@ -210,44 +209,18 @@ def write_for_peer(data: Path, out: Path) -> None:
         torch.save(content, out / name)
 
 
-def compare(ours: list[dict[str, Any]], peers: dict[str, Any]) -> dict[str, Any]:
-    """Compares mean times by their ratio and mean accuracies by their difference, for each peer."""
-    seeds = [seed for part in ours for seed in part.get("seeds", [])]
-    compared = {}
-    for name, peer in peers.items():
-        if not seeds or not peer["runs"]:
-            continue
-        times = [seed["time_seconds"] for seed in seeds]
-        ratio = harness.RatioOfMeans(times, [run["time_seconds"] for run in peer["runs"]])
-        our_accuracies = np.array([seed["metrics"]["top_1_accuracy"] for seed in seeds])
-        their = np.array([run["top_1_accuracy"] for run in peer["runs"]])
-        error = float(
-            np.sqrt(our_accuracies.var() / len(our_accuracies) + their.var() / len(their))
-        )
-        compared[name] = {
-            **ratio.to_json(),
-            "accuracy_difference": float(our_accuracies.mean() - their.mean()),
-            "accuracy_difference_standard_error": error,
-        }
-    return compared
-
-
-def rows_of(
-    ours: list[dict[str, Any]], peers: dict[str, Any], compared: dict[str, Any]
-) -> list[list[str]]:
+def rows_of(ours: list[dict[str, Any]], peers: dict[str, Any]) -> list[list[str]]:
     """The table: each side's runs, mean time and accuracy, and our ratio to it."""
     head = ["", "runs", "mean s", "std s", "mean top-1", "std", "ours / its s", "95 % interval"]
     rows = [head]
-    seeds = [seed for part in ours for seed in part.get("seeds", [])]
-    our_figures = [(seed["time_seconds"], seed["metrics"]["top_1_accuracy"]) for seed in seeds]
+    our_figures = list(zip(*recorded(ours), strict=True))
     rows.append([*_row("DawnJAX, record mode", our_figures), "", ""])
     for name, peer in peers.items():
         figures = [(run["time_seconds"], run["top_1_accuracy"]) for run in peer["runs"]]
-        ratio = compared.get(name)
+        compared = beside_peer(ours, peer)
         tail = ["", ""]
-        if ratio is not None:
-            low, high = ratio["ratio_interval_95"]
-            tail = [f"{ratio['ratio_of_means']:.3f}", f"{low:.3f} to {high:.3f}"]
+        if compared is not None:
+            tail = [f"{compared[0].value:.3f}", compared[0].ends_text()]
         rows.append([*_row(name, figures), *tail])
     return rows
 

@@ -54,7 +54,7 @@ def main() -> int:
     rows = [harness.head("second run, s", "first run, s")]
     second_runs: dict[str, Any] = {"experiment": arguments.experiment, "rounds": runs}
     for quantity in ("compile_seconds", "process_seconds"):
-        comparison = harness.Comparison(
+        comparison = harness.Rounds(
             [run["second"][quantity] for run in runs], [run["first"][quantity] for run in runs]
         )
         rows.append(comparison.row(quantity.replace("_", " ")))

@@ -196,7 +196,7 @@ def _measure(
 
 
 def _checked(
-    ours: dict[str, Any], theirs: dict[str, Any], comparison: harness.Comparison
+    ours: dict[str, Any], theirs: dict[str, Any], comparison: harness.Rounds
 ) -> dict[str, Any]:
     if ours["batch"] != theirs["batch"]:
         # Throughputs of two batch sizes; the same network, checked at one of them.
@@ -223,16 +223,19 @@ def _row(name: str, measured: dict[str, Any], flagship: step_settings.Flagship) 
         return [name, (measured.get("failed") or measured["not_run"])[:60], "", "", "", ""]
     against = measured.get("against_pytorch", {})
     compared = against or measured.get("against_first", {})
-    ratio = against.get("ratio_median")
-    low, high = against.get("ratio_interval_95", (None, None))
+    ratio = harness.Rounds.of(against).ratio if "first" in against else None
     share = measured["share_of_limit"]
     return [
         name,
         f"{measured['units_per_second']:,.0f}",
         "-" if measured["mfu"] is None else f"{measured['mfu']:.3f}",
         "-" if share is None else f"{share:.3f}",
-        "not the same" if "not_the_same" in compared else "-" if ratio is None else f"{ratio:.3f}",
-        "-" if low is None else f"{low:.3f} to {high:.3f}",
+        "not the same"
+        if "not_the_same" in compared
+        else "-"
+        if ratio is None
+        else f"{ratio.value:.3f}",
+        "-" if ratio is None else ratio.ends_text(),
     ]
 
 

@@ -41,7 +41,7 @@ def main() -> int:
             pairs.append((results["study"], results["single"]))
             print(seed, *(result.time_to_accuracy_seconds for result in pairs[-1]), flush=True)
         differing = [first.seed for first, second in pairs if not same(first, second)]
-        steps = harness.Comparison(
+        steps = harness.Rounds(
             [1000 * first.train_seconds / first.steps for first, _ in pairs],
             [1000 * second.train_seconds / second.steps for _, second in pairs],
             "ms a step",

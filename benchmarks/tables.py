@@ -129,7 +129,7 @@ TABLES = {
         ("record_*.json",),
         each(
             f"program | {_WHERE} | runs | seconds | top-1 accuracy | compilation, s | "
-            "ours / its time (95 %) | our accuracy less its (error)",
+            "ours / its time (95 %) | our accuracy less its (95 %)",
             record_mode,
         ),
     ),
@@ -152,13 +152,16 @@ TABLES = {
     ),
     "study_stopping": Table(
         ("study_stopping.json",),
-        each("CV | chance to reach | arms | way | told apart | trials of each arm", study_stopping),
+        each(
+            "CV | chance to reach | arms | way | found different (95 %) | trials of each arm",
+            study_stopping,
+        ),
     ),
     "loop_overhead": Table(
         ("loop_overhead*.json",), each(f"a call of | {_COMPARED}", loop_overhead)
     ),
     "profile_cost": Table(
-        ("profile_cost.json",), each("quantity | value | 95 % | rounds", profile_cost)
+        ("profile_cost.json",), each("quantity | value | 95 % interval | rounds", profile_cost)
     ),
     "image_input": Table(("image_input.json",), each(f"work | {_COMPARED}", image_input)),
     "import_logs": Table(("import_logs.json",), each(f"work | {_COMPARED}", import_logs)),

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness, pytorch_settings, seeds
+from benchmarks.compared import trial_ratios
 
 SCREENING_SEED = 1_000_000
 """The first seed of the trials that choose how PyTorch runs."""
@@ -100,16 +101,13 @@ def main() -> int:
         "pytorch_settings": settings,
         "tried": tried,
         **{side: _summary(trials) for side, trials in sides.items()},
-        "ratios": ratios_of(sides),
     }
     rows = [["quantity", "DawnJAX", "PyTorch", "ratio of means", "95 % interval"]]
-    for name, ratio in record["ratios"].items():
-        low, high = ratio["interval_95"]
-        rows.append(
-            [name, f"{ratio['dawnjax_mean']:.4f}", f"{ratio['pytorch_mean']:.4f}"]
-            + [f"{ratio['ratio']:.3f}", f"{low:.3f} to {high:.3f}"]
-        )
-    if record["ratios"]:
+    ratios = trial_ratios(sides["dawnjax"], sides["pytorch"])
+    for name, (ours, theirs, ratio) in ratios.items():
+        cells = [f"{ours:.4f}", f"{theirs:.4f}", f"{ratio.value:.3f}", ratio.ends_text()]
+        rows.append([name, *cells])
+    if ratios:
         print(harness.table(rows))
     else:
         print("no ratios: a trial did not reach the target")
@@ -159,31 +157,6 @@ def _summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
         "num_reached": sum(trial["reached"] for trial in trials),
         "trials": trials,
     }
-
-
-def ratios_of(sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """DawnJAX / PyTorch, of means: the seeds of the sides have nothing to do with each other.
-
-    There is none where a trial did not reach: what it spent is no time to accuracy.
-    """
-    if not all(trial["reached"] for trials in sides.values() for trial in trials):
-        return {}
-    ratios = {}
-    for name, of_trial in (
-        ("time to accuracy, s", lambda trial: trial["time_to_accuracy_seconds"]),
-        ("total with compilation, s", lambda trial: trial["total_seconds_to_accuracy"]),
-        ("train seconds an epoch", lambda trial: trial["train_seconds"] / trial["epochs"]),
-        ("epochs", lambda trial: trial["epochs"]),
-    ):
-        values = {side: [of_trial(trial) for trial in trials] for side, trials in sides.items()}
-        comparison = harness.RatioOfMeans(values["dawnjax"], values["pytorch"])
-        ratios[name] = {
-            "dawnjax_mean": float(np.mean(values["dawnjax"])),
-            "pytorch_mean": float(np.mean(values["pytorch"])),
-            "ratio": comparison.ratio,
-            "interval_95": list(comparison.interval()),
-        }
-    return ratios
 
 
 def _line(trial: dict[str, Any]) -> str:

@@ -1,10 +1,11 @@
 """What a cell says: hardware, versions, means and intervals."""
 
-import math
 import statistics
 from collections.abc import Callable, Iterator
 
+from benchmarks.harness import Rounds
 from benchmarks.result_tables.result_files import Record
+from dawnjax.statistics import interval as statistic_interval
 
 
 def machine(name: str, record: Record) -> str:
@@ -63,24 +64,33 @@ def present(rows: list[Record], field: str) -> list[float]:
 
 
 def mean_with_interval(values: list[float]) -> str:
-    """A mean with the 95 % t interval of it, in percent."""
-    if len(values) < 3:
-        return f"{100 * statistics.fmean(values):.1f} %"
-    from scipy.stats import t
+    """A mean with its 95 % interval in percent, or with the range of fewer than five values."""
+    return percent_points(statistic_interval.mean(values))
 
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    half = float(t.ppf(0.975, len(values) - 1)) * error
-    return f"{100 * statistics.fmean(values):.1f} % (± {100 * half:.1f})"
+
+def percent_points(estimate: statistic_interval.Interval) -> str:
+    """An estimate and its ends in percent; of an interval half its width."""
+    value = f"{100 * estimate.value:.1f} %"
+    if estimate.low is None or estimate.high is None:
+        return value
+    if estimate.level is None:
+        low, high = 100 * estimate.low, 100 * estimate.high
+        return f"{value} ({estimate.ends}: {low:.1f} to {high:.1f})"
+    return f"{value} (± {50 * (estimate.high - estimate.low):.1f})"
+
+
+def ratio_of_rounds(facts: Record, digits: int = 3) -> str:
+    """The ratio of two sides that were measured in turn, with its interval."""
+    return Rounds.of(facts).ratio.text(digits)
 
 
 def compared_row(name: str, record: Record, what: str, facts: Record, digits: int) -> list[str]:
     """The row of a comparison: both medians and their ratio."""
-    places = 0 if facts["ratio_median"] >= 100 else 3
-    medians = [f"{facts[field]:,.{digits}f}" for field in ("first_median", "second_median")]
-    ends = interval(*facts["ratio_interval_95"], digits=places)
-    ratio = f"{facts['ratio_median']:.{places}f} ({ends})"
+    rounds = Rounds.of(facts)
+    medians = [f"{median:,.{digits}f}" for median in rounds.medians]
+    ratio = rounds.ratio.text(0 if rounds.ratio.value >= 100 else 3)
     where = [machine(name, record), when(record, "jax")]
-    return [what, *where, str(len(facts["first"])), *medians, ratio]
+    return [what, *where, str(len(rounds.first)), *medians, ratio]
 
 
 def notes(kind: str) -> Callable[[str, Record], Iterator[list[str]]]:

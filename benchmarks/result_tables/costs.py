@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 
+from benchmarks.harness import Rounds
 from benchmarks.result_tables.cells import compared_row, interval, machine, when
 from benchmarks.result_tables.result_files import Record
+from dawnjax.statistics.interval import mean
 
 
 def loop_overhead(name: str, record: Record) -> Iterator[list[str]]:
     """A row for each of the two settings."""
     for setting, facts in record.items():
-        if isinstance(facts, dict) and "ratio_median" in facts:
+        if isinstance(facts, dict) and "first" in facts:
             yield compared_row(name, record, setting, facts, 0)
 
 
@@ -47,14 +49,15 @@ def profile_cost(name: str, record: Record) -> Iterator[list[str]]:
     loop, window = record["loop"], record["window"]
     middle, *ends = record["spans_microseconds_a_call"]
     sample, trace = record["sample_cpu_microseconds"], record["trace_bytes_a_step"]
-    added = f"{record['added_microseconds_a_call']:.0f}"
+    pairs = zip(loop["first"], loop["second"], strict=True)
+    added = mean([first - second for first, second in pairs])
     yield ["hardware; date", f"{machine(name, record)}; {when(record, 'jax')}"]
-    yield ["spans of a call, CPU us", f"{middle:.2f}", interval(*ends, digits=2)]
+    spread = f"95 % of repetitions: {interval(*ends, digits=2)}"
+    yield ["spans of a call, CPU us", f"{middle:.2f}", spread]
     yield ["a sample of the host, one a second, CPU us", f"{sample:.0f}"]
-    ends = interval(*record["added_interval_95"], digits=0)
     what = "a call of the loop with both, less one without, CPU us"
-    yield [what, added, ends, str(len(loop["first"]))]
-    ends = interval(*window["ratio_interval_95"], digits=2)
+    yield [what, f"{added.value:.0f}", added.ends_text(0), str(added.trials)]
+    ratio = Rounds.of(window).ratio
     what = "time of a traced step / of one that is not"
-    yield [what, f"{window['ratio_median']:.2f}", ends, str(len(window["first"]))]
+    yield [what, f"{ratio.value:.2f}", ratio.ends_text(2), str(ratio.trials)]
     yield ["trace of a step, kB", f"{trace / 1e3:.0f}"]

@@ -2,15 +2,17 @@
 
 import dataclasses
 import json
-import statistics
 from collections.abc import Callable
 
+from benchmarks.compared import beside_peer, trial_ratios
+from benchmarks.harness import Rounds
 from benchmarks.result_tables import result_files
-from benchmarks.result_tables.cells import interval, machine, when
+from benchmarks.result_tables.cells import machine, when
 from benchmarks.result_tables.result_files import Record, Rows
 from benchmarks.result_tables.steps import pytorch_settings
+from dawnjax.statistics.interval import Interval, mean
 
-MISSED = "**missed**"
+MET, MISSED, UNDECIDED = "met", "**missed**", "undecided"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,22 +20,19 @@ class Figure:
     """A measured value that a goal is about.
 
     Attributes:
-      value: The value.
+      estimate: The value with its interval, or with the range of few rounds.
       runs: How many rounds or trials it is from.
-      interval: Its 95 % interval, or None where it has none.
       against: What it is compared with.
     """
 
-    value: float
+    estimate: Interval
     runs: str
-    interval: tuple[float, float] | None = None
     against: str = ""
 
     def __str__(self) -> str:
-        """The value and its interval, with the digits that the value needs."""
-        digits = 0 if self.value >= 1000 else 3 if self.value >= 0.01 else 4
-        ends = f" ({interval(*self.interval, digits)})" if self.interval else ""
-        return f"{self.value:,.{digits}f}{ends}"
+        """The value and its ends, with the digits that the value needs."""
+        value = self.estimate.value
+        return self.estimate.text(0 if value >= 1000 else 3 if value >= 0.01 else 4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +54,19 @@ class Goal:
     most: float | None = None
 
     def state(self, figure: Figure) -> str:
-        """`met` or `missed`, and whether the interval holds the limit."""
+        """`met` or `missed` where the whole interval is on one side of the limit.
+
+        Else `undecided`: the interval holds the limit, or there are too few rounds for one.
+        """
         limit = self.most if self.least is None else self.least
+        estimate = figure.estimate
         assert limit is not None
-        is_met = figure.value <= limit if self.least is None else figure.value >= limit
-        is_open = figure.interval and figure.interval[0] <= limit <= figure.interval[1]
-        return ("met" if is_met else MISSED) + (", limit in the interval" if is_open else "")
+        if estimate.level is None or estimate.low is None or estimate.high is None:
+            return UNDECIDED
+        if estimate.low < limit < estimate.high:
+            return UNDECIDED
+        is_below = estimate.high <= limit
+        return MET if is_below == (self.least is None) else MISSED
 
     def needed(self) -> str:
         """The limit, with the side on which the figure must lie."""
@@ -68,29 +74,30 @@ class Goal:
         return f"{side} {limit:,g}"
 
 
-def _comparison(record: Record, *path: str) -> tuple[Record, str]:
-    """A comparison that lies at `path`, and how many rounds it has."""
-    for key in path:
-        record = record[key]
-    return record, f"{len(record['first'])} rounds"
+def _rounds(facts: Record) -> tuple[Rounds, str]:
+    """Rounds of a comparison, and how many they are."""
+    rounds = Rounds.of(facts)
+    return rounds, f"{len(rounds.first)} rounds"
 
 
 def _ratio(field: str, against: str) -> Callable[[Record], Figure]:
     """Our figure over that of another library."""
 
     def figure(record: Record) -> Figure:
-        facts, rounds = _comparison(record, field)
-        return Figure(facts["ratio_median"], rounds, facts["ratio_interval_95"], against)
+        rounds, runs = _rounds(record[field])
+        return Figure(rounds.ratio, runs, against)
 
     return figure
 
 
-def _median(*path: str) -> Callable[[Record], Figure]:
-    """Our median of a comparison."""
+def _ours(*path: str) -> Callable[[Record], Figure]:
+    """Our mean of a comparison."""
 
     def figure(record: Record) -> Figure:
-        facts, rounds = _comparison(record, *path)
-        return Figure(facts["first_median"], rounds)
+        for key in path:
+            record = record[key]
+        rounds, runs = _rounds(record)
+        return Figure(mean(rounds.first), runs)
 
     return figure
 
@@ -99,59 +106,60 @@ def _step_speed(record: Record) -> Figure:
     """Our throughput over PyTorch's; on a CPU of the faster of our two ways to hold memory."""
     against = f"PyTorch, {pytorch_settings(record)}"
     if "network" in record:  # an older file, with times in place of throughputs
-        facts, rounds = _comparison(record, "float32")
-        low, high = facts["ratio_interval_95"]
-        return Figure(1 / facts["ratio_median"], rounds, (1 / high, 1 / low), against)
+        rounds, runs = _rounds(record["float32"])
+        return Figure(Rounds(rounds.second, rounds.first).ratio, runs, against)
     ours = max(
         (record["variants"].get(way, {}) for way in ("base", "memory_kept")),
         key=lambda way: way.get("units_per_second", 0.0),
     )
-    facts, rounds = _comparison(ours, "against_pytorch")
-    return Figure(facts["ratio_median"], rounds, facts["ratio_interval_95"], against)
+    rounds, runs = _rounds(ours["against_pytorch"])
+    return Figure(rounds.ratio, runs, against)
 
 
 def _step(field: str) -> Callable[[Record], Figure]:
-    """A figure of our step alone."""
+    """A figure of our step alone, which is in proportion to its throughput."""
 
     def figure(record: Record) -> Figure:
         facts = record["variants"]["base"]
-        return Figure(facts[field], f"{len(facts['rounds'])} rounds")
+        scale = facts[field] / facts["units_per_second"]
+        return Figure(mean(facts["rounds"]).scaled(scale), f"{len(facts['rounds'])} rounds")
 
     return figure
 
 
-def _peer(record: Record) -> tuple[Record, str, str]:
-    """The comparison of record mode with the peer of its job, how many runs, and the peer."""
-    ((peer, facts),) = record["comparisons"].items()
-    return facts, f"{facts['first_rounds']} and {facts['second_rounds']} runs", f"`{peer}.py`"
+def _peer(record: Record) -> tuple[tuple[Interval, Interval], str, str]:
+    """Record mode beside the one peer of its job that has runs."""
+    [peer] = (peer for peer in record["peers"].values() if peer["runs"])
+    compared = beside_peer(record["dawnjax"], peer)
+    assert compared is not None
+    ours = sum(len(part.get("seeds", [])) for part in record["dawnjax"])
+    return compared, f"{ours} and {len(peer['runs'])} runs", f"`{peer['script']}`"
 
 
 def _record_time(record: Record) -> Figure:
     """Our mean time over the peer's."""
-    facts, runs, peer = _peer(record)
-    return Figure(facts["ratio_of_means"], runs, facts["ratio_interval_95"], peer)
+    (ratio, _), runs, peer = _peer(record)
+    return Figure(ratio, runs, peer)
 
 
 def _record_accuracy(record: Record) -> Figure:
-    """Our mean accuracy less the peer's, and 1.96 standard errors to either side."""
-    facts, runs, peer = _peer(record)
-    mean, error = facts["accuracy_difference"], 1.96 * facts["accuracy_difference_standard_error"]
-    return Figure(mean, runs, (mean - error, mean + error), peer)
+    """Our mean accuracy less the peer's."""
+    (_, difference), runs, peer = _peer(record)
+    return Figure(difference, runs, peer)
 
 
 def _trial_time(record: Record) -> Figure:
     """Our mean time to accuracy over PyTorch's."""
-    ratio = record["ratios"]["time to accuracy, s"]
+    ratios = trial_ratios(record["dawnjax"]["trials"], record["pytorch"]["trials"])
+    *_, ratio = ratios["time to accuracy, s"]
     runs = f"{record['dawnjax']['num_trials']} and {record['pytorch']['num_trials']} trials"
-    return Figure(
-        ratio["ratio"], runs, ratio["interval_95"], f"PyTorch, {pytorch_settings(record)}"
-    )
+    return Figure(ratio, runs, f"PyTorch, {pytorch_settings(record)}")
 
 
 def _input_wait(record: Record) -> Figure:
     """The mean share of time that a paced consumer waited."""
     fractions = record["paced"]["input_wait_fractions"]
-    return Figure(statistics.fmean(fractions), f"{len(fractions)} rounds")
+    return Figure(mean(fractions), f"{len(fractions)} rounds")
 
 
 _SPEEDRUN = "record_cifar10_nvidia_h200_beside_speedrun.json"
@@ -161,8 +169,8 @@ _AMOEBANET = "steps_amoebanet_d_nvidia_h200.json"
 _TRANSFORMER = "steps_transformer_big_nvidia_h200.json"
 _TEXT = "steps_multi30k_transformer"
 _RESIZED = _ratio("decode_for_training", "Pillow's RandomResizedCrop")
-_HELP = _median("commands", "dawnjax --help")
-_ANALYSIS = _median("commands", "import dawnjax.analysis")
+_HELP = _ours("commands", "dawnjax --help")
+_ANALYSIS = _ours("commands", "import dawnjax.analysis")
 GOALS = (
     Goal("CIFAR-10 in record mode: our time / the best peer's", _SPEEDRUN, _record_time, most=0.5),
     Goal("the same / that of the recipe's own program", _AIRBENCH, _record_time, most=0.5),
@@ -220,7 +228,7 @@ GOALS = (
         least=1.6,
     ),
     Goal("the same to what a training step needs", "image_input.json", _RESIZED, least=1.6),
-    Goal("prepared squares a second and core", "image_input.json", _median("feed"), least=14000),
+    Goal("prepared squares a second and core", "image_input.json", _ours("feed"), least=14000),
     Goal("input wait of a consumer of 12,000 images/s", "image_input.json", _input_wait, most=0.01),
     Goal("`dawnjax --help`, s", "start_up.json", _HELP, most=0.3),
     Goal("`import dawnjax.analysis`, s", "start_up.json", _ANALYSIS, most=0.5),
@@ -228,7 +236,7 @@ GOALS = (
 
 
 def goals(_: list[tuple[str, Record]]) -> Rows:
-    """Each goal with each figure that there is, met or missed."""
+    """Each goal with each figure that there is: met, missed or undecided."""
     head = "goal | needed | measured (95 %) | state | against | runs | hardware | date; versions"
     rows: Rows = [list(head.split(" | "))]
     for goal in GOALS:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from benchmarks.result_tables.cells import earlier, interval, machine, when
+from benchmarks.harness import Rounds
+from benchmarks.result_tables.cells import earlier, interval, machine, ratio_of_rounds, when
 from benchmarks.result_tables.result_files import Record
 
 NOT_ITS_BEST = "not its best settings"
@@ -36,9 +37,7 @@ def pytorch_ways(name: str, record: Record) -> Iterator[list[str]]:
         elif "seconds_an_epoch" in facts:
             cells.append(f"{facts['seconds_an_epoch']:.3f} s an epoch")
         elif "against" in facts:
-            low, high = facts["ratio_interval_95"]
-            ratio = f"{facts['ratio_median']:.3f} ({interval(low, high)})"
-            cells.append(f"{ratio} of the time of: {facts['against']}")
+            cells.append(f"{ratio_of_rounds(facts)} of the time of: {facts['against']}")
         else:
             cells.append("the first")
         is_fastest = way == pytorch_settings(record)
@@ -50,17 +49,17 @@ def steps(name: str, record: Record) -> Iterator[list[str]]:
     """Each variant of a step, also one that failed or was not run."""
     where = [machine(name, record), when(record, "jax", "torch")]
     if "network" in record:
-        times = record["float32"]
-        low, high = record["float32"]["ratio_interval_95"]
+        times = Rounds.of(record["float32"])
+        # The file holds times, and the table says how many times as fast we are.
+        speed = Rounds(times.second, times.first).ratio
         yield [
             f"`{record['network']}` network, {record['batch_size']:,} images, float32, "
             f"{record.get('dawnjax', {}).get('fastest', 'memory kept where large')}",
             pytorch_settings(record),
             *where,
-            str(len(times["first"])),
-            f"{times['first_median']:,.1f} ms",
-            f"{times['second_median']:,.1f} ms",
-            f"{1 / times['ratio_median']:.3f} ({interval(1 / high, 1 / low)})",
+            str(speed.trials),
+            *(f"{median:,.1f} ms" for median in times.medians),
+            speed.text(),
         ]
         return
     for variant, facts in record["variants"].items():
@@ -72,10 +71,7 @@ def steps(name: str, record: Record) -> Iterator[list[str]]:
         pytorch, against = record.get("pytorch", {}), facts.get("against_pytorch", {})
         label = ("" if variant == "base" else f", {variant}") + earlier(name)
         examples = "images" if record["unit"] == "images" else "rows"
-        ratio = ""
-        if "ratio_median" in against:
-            low, high = against["ratio_interval_95"]
-            ratio = f"{against['ratio_median']:.3f} ({interval(low, high)})"
+        ratio = ratio_of_rounds(against) if "first" in against else ""
         yield [
             f"`{facts['model']}`{label}, {facts['batch']} {examples}, {facts['dtype']}",
             pytorch.get("failed") or pytorch_settings(record),
@@ -83,7 +79,7 @@ def steps(name: str, record: Record) -> Iterator[list[str]]:
             str(len(facts["rounds"])),
             f"{facts['units_per_second']:,.0f} {record['unit']}/s "
             f"({interval(min(facts['rounds']), max(facts['rounds']), 0)})",
-            f"{against['second_median']:,.0f} {record['unit']}/s" if ratio else "",
+            f"{Rounds.of(against).medians[1]:,.0f} {record['unit']}/s" if ratio else "",
             ratio or against.get("not_the_same", ""),
             "" if facts["mfu"] is None else f"{facts['mfu']:.3f}",
         ]

@@ -3,8 +3,10 @@
 import statistics
 from collections.abc import Iterator
 
+from benchmarks.harness import Rounds
 from benchmarks.result_tables.cells import interval, machine, mean_with_interval, when
 from benchmarks.result_tables.result_files import Record
+from dawnjax.statistics.proportions import wilson
 
 
 def evaluation_negatives(name: str, record: Record) -> Iterator[list[str]]:
@@ -37,22 +39,22 @@ def evaluation_negatives(name: str, record: Record) -> Iterator[list[str]]:
 
 
 def study_stopping(_: str, record: Record) -> Iterator[list[str]]:
-    """Each case and way of looking: what was told apart, and after how many trials."""
+    """Each case and way of looking: studies that found a difference, and after how many trials."""
     for row in record["rows"]:
-        share = f"{100 * row['told_apart']:.1f} % (± {100 * row['half_interval_95']:.1f})"
+        share = wilson(row["found_different"], record["studies"])
+        ends = f"{100 * (share.low or 0):.1f} to {100 * (share.high or 0):.1f}"
         truth = "equal" if row["ratio"] == 1 else f"B takes {row['ratio']:g} of A's time"
-        cells = [f"{row['cv']:g}", f"{row['reach']:g}", truth, row["way"], share]
-        yield [*cells, f"{row['trials_mean']:g} of {record['seeds']}"]
+        cells = [f"{row['cv']:g}", f"{row['reach']:g}", truth, row["way"]]
+        trials = f"{row['trials_mean']:g} of {record['seeds']}"
+        yield [*cells, f"{100 * share.value:.1f} % ({ends})", trials]
 
 
 def study_trials(name: str, record: Record) -> Iterator[list[str]]:
     """A step in a study and alone, and how long all trials took."""
     where = [machine(name, record), when(record, "jax"), str(record["trials"])]
-    steps = record["step_milliseconds"]
-    low, high = steps["ratio_interval_95"]
-    ratio = f"{steps['ratio_median']:.3f} ({interval(low, high)})"
-    sides = [f"{steps[side]:.2f} ms" for side in ("first_median", "second_median")]
-    yield [*where, "a step", *sides, ratio]
+    steps = Rounds.of(record["step_milliseconds"])
+    sides = [f"{median:.2f} ms" for median in steps.medians]
+    yield [*where, "a step", *sides, steps.ratio.text()]
     study, loop = record["study_seconds"], record["loop_seconds"]
     yield ["", "", "", "all trials", f"{study:.1f} s", f"{loop:.1f} s", f"{study / loop:.3f}"]
 

@@ -3,7 +3,8 @@
 import statistics
 from collections.abc import Iterator
 
-from benchmarks.result_tables.cells import earlier, interval, machine, present, spread, when
+from benchmarks.compared import beside_peer, recorded, trial_ratios
+from benchmarks.result_tables.cells import earlier, machine, present, spread, when
 from benchmarks.result_tables.result_files import Record, Rows
 
 
@@ -60,19 +61,20 @@ def against_pytorch(name: str, record: Record) -> Iterator[list[str]]:
     sides = ("dawnjax", "pytorch")
     reached = [f"{record[side]['num_reached']} of {record[side]['num_trials']}" for side in sides]
     where = [machine(name, record), when(record, "jax", "torch"), " and ".join(reached)]
-    if not record["ratios"]:
+    ratios = trial_ratios(*(record[side]["trials"] for side in sides))
+    if not ratios:
         yield [*where, "no ratio: a trial did not reach"]
     leaves_jax_out = all("recipe_import_seconds" in t for t in record["pytorch"]["trials"])
-    for quantity, ratio in record["ratios"].items():
+    for quantity, (ours, theirs, ratio) in ratios.items():
         if quantity.startswith("total") and not leaves_jax_out:
             continue  # PyTorch's total held our imports, which flattered us
         yield [
             *where,
             quantity,
-            f"{ratio['dawnjax_mean']:.3f}",
-            f"{ratio['pytorch_mean']:.3f}",
-            f"{ratio['ratio']:.3f}",
-            interval(*ratio["interval_95"]),
+            f"{ours:.3f}",
+            f"{theirs:.3f}",
+            f"{ratio.value:.3f}",
+            ratio.ends_text(),
         ]
         where = [""] * 3
 
@@ -80,7 +82,6 @@ def against_pytorch(name: str, record: Record) -> Iterator[list[str]]:
 def record_mode(name: str, record: Record) -> Iterator[list[str]]:
     """Our seeds, then each peer of the same job."""
     parts = record.get("dawnjax", [record])
-    seeds = [seed for part in parts for seed in part.get("seeds", [])]
     failed = "".join(f"; {part['failed']}" for part in parts if "failed" in part)
     experiment = next((part["experiment"]["name"] for part in parts if "experiment" in part), name)
     where = [machine(name, record), when(record, "jax", "torch")]
@@ -89,18 +90,16 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
         for part in parts
         if "compile_seconds" in part
     )
-    accuracies = [seed["metrics"]["top_1_accuracy"] for seed in seeds]
-    times = [seed["time_seconds"] for seed in seeds]
+    times, accuracies = recorded(parts)
     program = f"`{experiment}`{earlier(name)}{failed}"
     figures = [spread(times, 4), spread(accuracies, 4), compilation]
-    yield [program, *where, str(len(seeds)), *figures]
+    yield [program, *where, str(len(times)), *figures]
     for peer in record.get("peers", {}).values():
-        compared = record.get("comparisons", {}).get(peer["script"].removesuffix(".py"), {})
+        compared = beside_peer(parts, peer)
         ratio, difference = "", ""
         if compared:
-            ratio = f"{compared['ratio_of_means']:.3f} ({interval(*compared['ratio_interval_95'])})"
-            error = compared["accuracy_difference_standard_error"]
-            difference = f"{compared['accuracy_difference']:+.4f} ({error:.4f})"
+            ratio = compared[0].text()
+            difference = f"{compared[1].value:+.4f} ({compared[1].ends_text(4)})"
         failed = f": {peer['failed']}" if "failed" in peer else ""
         yield [
             f"`{peer['script']}`{failed}",

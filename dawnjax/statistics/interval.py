@@ -112,6 +112,8 @@ def mean(values: Sequence[float]) -> Interval:
     """
     figures, count = _figures(values), len(values)
     centre = float(figures.mean())
+    if count < 2:
+        return Interval(centre, None, None, None, count)
     if count < FEWEST_TRIALS:
         return Interval(centre, float(figures.min()), float(figures.max()), None, count)
     half = t_quantile(count - 1, CONFIDENCE) * float(figures.std(ddof=1)) / math.sqrt(count)
@@ -122,6 +124,8 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Interval:
     """Mean of the first less that of the second, with Welch's interval or the range of few."""
     sides = _figures(first), _figures(second)
     centre, count = float(sides[0].mean() - sides[1].mean()), min(map(len, sides))
+    if count < 2:
+        return Interval(centre, None, None, None, count)
     if count < FEWEST_TRIALS:
         low, high = sides[0].min() - sides[1].max(), sides[0].max() - sides[1].min()
         return Interval(centre, float(low), float(high), None, count)
@@ -140,12 +144,12 @@ def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
     Raises:
       ValueError: There is no pair, or a figure that is not above 0.
     """
-    logarithms = np.log(_figures(first)) - np.log(_figures(second))
-    if not np.isfinite(logarithms).all():
+    sides = _figures(first), _figures(second)
+    if not all((side > 0).all() and np.isfinite(side).all() for side in sides):
         raise ValueError("a figure of a pair is not above 0")
+    logarithms = np.log(sides[0]) - np.log(sides[1])
     of_logarithm = mean(logarithms.tolist())
-    assert of_logarithm.low is not None and of_logarithm.high is not None
-    ends = (math.exp(end) for end in (of_logarithm.low, of_logarithm.high))
+    ends = (None if end is None else math.exp(end) for end in (of_logarithm.low, of_logarithm.high))
     return Interval(math.exp(of_logarithm.value), *ends, of_logarithm.level, len(logarithms))
 
 

@@ -245,7 +245,7 @@ class _Contrast:
         value, few = math.exp(self.distance), min(map(len, self.sides))
         if self.lacks:
             ends: tuple[float | None, float | None] = (None, None)
-            if not any(side.has_failures for side in self.sides):
+            if few > 1 and not any(side.has_failures for side in self.sides):
                 a, b = (side.amounts for side in self.sides)
                 ends = float(b.min() / a.max()), float(b.max() / a.min())
             return Interval(value, *ends, None, few)

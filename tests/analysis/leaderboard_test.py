@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from made_entries import entry_of, make_entry, make_trial, official_entries, official_list
 from official_figures import dawnbench_rows
@@ -48,12 +49,12 @@ def test_by_time():
     assert table.column("remark") == ["", "", "", "not reached"]
 
 
-def test_ranks_that_are_not_told_apart_are_spans():
+def test_ranks_that_are_not_certain_are_spans():
     def ours(source, mean, count, price=36.0):
         times = [mean * (1 + 0.01 * (-1) ** n) for n in range(count)]
         return entry_of(times, source=source, suite="dawnjax", cost_per_hour_usd=price)
 
-    # Three trials cannot be told from ten, though their mean is less; ten and ten can.
+    # Three trials decide nothing beside ten, though their mean is less; ten and ten do.
     entries = [ours("few", 0.482, 3), ours("ten", 0.589, 10), ours("slow", 1.0, 10, 1.0)]
     table = leaderboard(entries, "ImageNet")
     columns = ("source", "rank", "rank_from", "rank_to")
@@ -64,7 +65,8 @@ def test_ranks_that_are_not_told_apart_are_spans():
     ]
     assert RULE in table.notes
     few, ten, _ = table.records()
-    assert (few["seconds_low"], few["seconds_high"]) == (None, None)
+    assert few["seconds_ends"] == "range of 3" and ten["seconds_ends"] == "95 %"
+    assert (few["seconds_low"], few["seconds_high"]) == (0.482 * 0.99, 0.482 * 1.01)
     assert 0.583 < ten["seconds_low"] < 0.589 < ten["seconds_high"] < 0.595
     by_cost = leaderboard(entries, "ImageNet", by="cost")
     assert [[row[name] for name in columns] for row in by_cost.records()] == [
@@ -72,10 +74,28 @@ def test_ranks_that_are_not_told_apart_are_spans():
         ["few", 2, 1, 3],
         ["ten", 3, 2, 3],
     ]
-    # What a failure costs is not told by trials that all reached: only then is there no interval.
-    failing = entry_of([1.0] * 9 + [None], total=5.0, source="f", suite="dawnjax")
-    (row,) = leaderboard([failing], "ImageNet").records()
-    assert row["seconds"] == pytest.approx(14 / 9) and row["seconds_low"] < 14 / 9
+    # Ten trials with a failure say too little of what failures cost, and twenty enough.
+    for trials in (10, 20):
+        failing = entry_of([1.0] * (trials - 1) + [None], total=5.0, source="f", suite="dawnjax")
+        (row,) = leaderboard([failing], "ImageNet").records()
+        assert row["seconds"] == pytest.approx((trials + 4) / (trials - 1))
+        if trials == 10:
+            assert row["seconds_low"] is None and row["seconds_ends"] is None
+        else:
+            assert row["seconds_low"] < row["seconds"] < row["seconds_high"]
+
+
+def test_the_ranks_of_a_board_hold_together():
+    random = np.random.default_rng(0)
+    certain = 0
+    for _ in range(60):
+        entries = [
+            entry_of(random.lognormal(0, 0.07, 5).tolist(), source=str(n), suite="dawnjax")
+            for n in range(8)
+        ]
+        rows = leaderboard(entries, "ImageNet").records()
+        certain += any((row["rank_from"], row["rank_to"]) != (1, 8) for row in rows)
+    assert certain / 60 <= 0.05 + 0.085  # three standard errors
 
 
 def test_by_cost_with_a_cut_off():

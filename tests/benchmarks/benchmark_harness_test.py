@@ -10,36 +10,29 @@ import pytest
 from benchmarks import harness
 
 
-def test_the_ratio_is_the_median_of_the_rounds_ratios():
-    comparison = harness.Comparison([2.0, 9.0, 4.0], [1.0, 3.0, 8.0])
-    # 2, 3 and 0.5; the ratio of the medians would be 4 / 3.
-    assert comparison.ratio == 2.0
+def test_the_ratio_is_the_geometric_mean_of_the_rounds_ratios():
+    rounds = harness.Rounds([2.0, 9.0, 4.0], [1.0, 3.0, 4.5])
+    # 2, 3 and 8 / 9; of three rounds the ends are their range.
+    assert rounds.ratio.value == pytest.approx((2 * 3 * 8 / 9) ** (1 / 3))
+    assert rounds.ratio.ends == "range of 3"
+    assert (rounds.ratio.low, rounds.ratio.high) == pytest.approx((8 / 9, 3))
+    assert rounds.row("x")[1:] == ["4.000", "3.000", "1.747", "range of 3: 0.889 to 3.000"]
 
 
-def test_the_interval_is_that_of_the_exact_bootstrap_distribution():
-    comparison = harness.Comparison([1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 5)
-    # The median of five draws is at most the k-th of five values where three or more draws are:
-    # P(Bin(5, k / 5) >= 3) = 0.058, 0.317, 0.683, 0.942, 1 for k = 1 ... 5.
-    # So 0.025 lies at the first value, 0.975 at the last, 0.1 at the second and 0.9 at the fourth.
-    assert comparison.interval(0.95) == (1.0, 5.0)
-    assert comparison.interval(0.80) == (2.0, 4.0)
-    # 0.35 and 0.65 lie at the third.
-    assert comparison.interval(0.30) == (3.0, 3.0)
+def test_the_interval_is_students_of_the_pairs_logarithms():
+    rounds = harness.Rounds([np.exp(x) for x in (1.0, 2.0, 3.0, 4.0, 5.0)], [1.0] * 5)
+    # Deviation sqrt(2.5), error sqrt(0.5); t of 4 degrees of freedom is 2.776 at 97.5 %.
+    assert rounds.ratio.value == pytest.approx(np.exp(3))
+    assert rounds.ratio.low == pytest.approx(np.exp(3 - 2.7764 * np.sqrt(0.5)), rel=1e-4)
+    assert rounds.ratio.high == pytest.approx(np.exp(3 + 2.7764 * np.sqrt(0.5)), rel=1e-4)
 
 
-def test_pairs_are_drawn_as_pairs():
-    # Both sides change speed together: each round's ratio is 2, and so is every redrawn median.
-    comparison = harness.Comparison([2.0, 20.0, 200.0], [1.0, 10.0, 100.0])
-    assert comparison.interval() == (2.0, 2.0)
-    assert comparison.row("x") == ["x", "20.000", "10.000", "2.000", "2.000 to 2.000"]
-
-
-def test_independent_sides_have_the_ratio_of_their_means():
-    ratio = harness.RatioOfMeans([1.0, 3.0], [4.0])
-    assert ratio.ratio == 0.5
-    # Two draws of 1 and 3 have mean 1, 2, 3 with chances 1/4, 1/2, 1/4; divided by 4.
-    assert ratio.interval(0.95) == (0.25, 0.75)
-    assert ratio.interval(0.40) == (0.5, 0.5)
+def test_pairs_are_compared_as_pairs():
+    # Both sides change speed together: each round's ratio is 2, and so are both ends.
+    rounds = harness.Rounds([2.0, 20.0, 200.0, 2.0, 2.0], [1.0, 10.0, 100.0, 1.0, 1.0])
+    assert rounds.row("x") == ["x", "2.000", "1.000", "2.000", "2.000 to 2.000"]
+    facts = rounds.to_json()
+    assert set(facts) == {"unit", "first", "second"} and harness.Rounds.of(facts) == rounds
 
 
 @pytest.mark.parametrize(
@@ -47,7 +40,7 @@ def test_independent_sides_have_the_ratio_of_their_means():
 )
 def test_figures_without_a_ratio_are_refused(first, second):
     with pytest.raises(ValueError, match="pairs|ratio"):
-        harness.Comparison(first, second)
+        harness.Rounds(first, second)
 
 
 def test_sides_alternate_and_warm_ups_do_not_count():
@@ -142,8 +135,9 @@ def test_the_fastest_way_is_kept_and_the_others_end():
     )
     with best:
         assert name == "fast" and best.round() == {"seconds": 1}
-    assert tried["fast"]["ratio_median"] == 1 / 3 and tried["fast"]["against"] == "slow"
-    assert tried["between"]["ratio_median"] == 2 and tried["between"]["against"] == "fast"
+    for way, ratio, against in (("fast", 1 / 3, "slow"), ("between", 2, "fast")):
+        assert harness.Rounds.of(tried[way]).ratio.value == pytest.approx(ratio)
+        assert tried[way]["against"] == against
     assert "no device" in tried["without a device"]["failed"]
     assert "broke" in tried["breaks"]["failed"]
     assert all(side.process.returncode is not None for side in started.values())

@@ -16,11 +16,11 @@ import pytest
 from quick_compilation import QUICK
 
 from benchmarks import (
+    compared,
     harness,
     language_model_peer,
     pytorch_settings,
     record,
-    time_to_accuracy,
 )
 from dawnjax.config.run_options import MeshShape
 from dawnjax.machine.mesh import make_mesh
@@ -107,10 +107,13 @@ def test_record_mode_against_a_peers_script(tmp_path):
         {"top_1_accuracy": 0.4, "time_seconds": 0.25},
         {"top_1_accuracy": 0.5, "time_seconds": 0.35},
     ]
-    compared = written["comparisons"]["peer"]
-    assert compared["second_mean"] == pytest.approx(0.3)
+    both = compared.beside_peer(written["dawnjax"], written["peers"]["peer"])
+    assert both is not None
+    our_seconds = [part["seeds"][0]["time_seconds"] for part in (first, second)]
+    assert both[0].value == pytest.approx(np.mean(our_seconds) / 0.3)
     our_accuracies = [part["seeds"][0]["metrics"]["top_1_accuracy"] for part in (first, second)]
-    assert compared["accuracy_difference"] == pytest.approx(np.mean(our_accuracies) - 0.45)
+    assert both[1].value == pytest.approx(np.mean(our_accuracies) - 0.45)
+    assert "range of 2: " in done.stdout
 
 
 def test_a_peer_that_fails_is_told_with_its_words(tmp_path):
@@ -147,7 +150,7 @@ def test_the_language_model_beside_a_peers_steps(tmp_path):
     assert done.returncode == 0, done.stderr
     written = json.loads((tmp_path / "gpt2_peer_cpu_tiny.json").read_text())
     assert written["peer"]["seconds_a_step"] == pytest.approx([0.25] * 3, abs=1e-3)
-    assert written["comparison"]["second_mean"] == pytest.approx(0.25, abs=1e-3)
+    assert "ours / its: " in done.stdout and "range of 2: " in done.stdout
     assert (written["tokens_a_step"], written["dawnjax"]["units_a_step"]) == (256, 256)
     assert len(written["dawnjax_seconds_a_step"]) == 2
     assert "configurations differ in" in written["differences"]
@@ -229,11 +232,12 @@ def test_there_is_no_ratio_where_a_trial_did_not_reach():
         }
 
     pytorch = [trial(True, 2.0), trial(True, 4.0)]
-    ratios_of = time_to_accuracy.ratios_of
-    ratios = ratios_of({"dawnjax": [trial(True, 1.0), trial(True, 2.0)], "pytorch": pytorch})
-    assert ratios["time to accuracy, s"]["ratio"] == 0.5
-    assert ratios["train seconds an epoch"]["pytorch_mean"] == 0.75
-    assert not ratios_of({"dawnjax": [trial(True, 1.0), trial(False, 9.0)], "pytorch": pytorch})
+    ratios = compared.trial_ratios([trial(True, 1.0), trial(True, 2.0)], pytorch)
+    ours, theirs, ratio = ratios["time to accuracy, s"]
+    assert (ours, theirs, ratio.value) == (1.5, 3.0, pytest.approx(0.5))
+    assert (ratio.ends, ratio.low, ratio.high) == ("range of 2", 0.25, 1.0)
+    assert ratios["train seconds an epoch"][1] == 0.75
+    assert not compared.trial_ratios([trial(True, 1.0), trial(False, 9.0)], pytorch)
 
 
 @pytest.mark.parity

@@ -155,19 +155,6 @@ def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
         assert state_of(run) == before
 
 
-def test_the_interval_is_the_published_one():
-    # Newcombe 1998, table II, method 10: 56 of 70 against 48 of 80.
-    low, high = generalization.difference_interval(56, 70, 48, 80)
-    assert (low, high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
-    # And 9 of 10 against 3 of 10; 0 of 10 against 0 of 10, where the normal one has no width.
-    assert generalization.difference_interval(9, 10, 3, 10) == pytest.approx(
-        (0.1705, 0.8090), abs=5e-5
-    )
-    assert generalization.difference_interval(0, 10, 0, 10) == pytest.approx(
-        (-0.2775, 0.2775), abs=5e-5
-    )
-
-
 @pytest.fixture(scope="module")
 def text_run(tmp_path_factory, compile_cache) -> tuple[Path, Path]:
     """A translator after some steps, and the folder of its text."""

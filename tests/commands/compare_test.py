@@ -45,7 +45,19 @@ def test_the_gates_status(folders, capsys):
     assert main(["compare", f"{a}/0", f"{b}/0", "--fail_if_slower_by=0.05"]) == 7
     text = capsys.readouterr().out
     assert "1 and 1 trials; a verdict needs 5 of each" in text
-    assert "about 4 more trials each may decide" in text
+    assert "no verdict without 4 more trials of each, the fewest that it takes" in text
+    assert (
+        "judging again is a second look, with" in text and "false verdicts on equal sides" in text
+    )
+
+
+def test_a_side_that_never_reaches_fails_the_gate(folders, capsys):
+    for seed in range(5):
+        write_run(folders / "never" / str(seed), seed=seed, seconds=None)
+    a, never = f"{folders}/a", f"{folders}/never"
+    assert main(["compare", a, never, "--fail_if_slower_by=0.05"]) == 6
+    assert "verdict: only_first_reached: 0 of 5 trials of B reached" in capsys.readouterr().out
+    assert main(["compare", never, a, "--fail_if_slower_by=0.05"]) == 0
 
 
 def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path, capsys):

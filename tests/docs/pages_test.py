@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import tables
 from benchmarks.result_tables import goals, result_files
+from dawnjax.statistics.interval import Interval
 
 TOP = Path(__file__).resolve().parents[2]
 TOP_PAGES = [TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
@@ -85,28 +86,34 @@ def test_a_table_says_what_failed(tmp_path, monkeypatch):
 
 def test_a_goal_is_missed_where_a_side_failed(tmp_path, monkeypatch):
     facts = {"date": "2026-01-02", "processor": "Some", "cores": 2, "versions": {}}
-    record = {"environment": facts, "pytorch_mode": "eager", "ratios": {}}
+    sides = {side: {"trials": [{"reached": False}]} for side in ("dawnjax", "pytorch")}
+    record = {"environment": facts, "pytorch_mode": "eager", **sides}
     (tmp_path / "digits_pytorch.json").write_text(json.dumps(record))
     monkeypatch.setattr(result_files, "RESULTS", tmp_path)
     (row,) = tables.TABLES["goals"].text().splitlines()[2:]
     assert "| at most 0.67 | none: a side failed | **missed** |" in row
 
 
-def test_a_goal_is_met_or_missed_by_its_figure():
-    def figure(value, interval=None):
-        return goals.Figure(value, "5 rounds", interval)
+def test_a_goal_is_met_or_missed_by_the_interval_of_its_figure():
+    def figure(value, low=None, high=None, level: float | None = 0.95):
+        return goals.Figure(Interval(value, low, high, level, 3), "5 rounds")
 
     speed = goals.Goal("speed", "some.json", lambda record: figure(record["speed"]), least=1.4)
     assert speed.needed() == "at least 1.4"
-    assert speed.state(figure(1.39)) == "**missed**"
-    assert speed.state(figure(1.4)) == "met"
-    assert speed.state(figure(1.38, (1.3, 1.5))) == "**missed**, limit in the interval"
-    assert speed.state(figure(2.0, (1.9, 2.1))) == "met"
+    assert speed.state(figure(1.38, 1.37, 1.39)) == "**missed**"
+    assert speed.state(figure(1.5, 1.4, 1.6)) == "met"
+    assert speed.state(figure(1.38, 1.3, 1.5)) == "undecided"
+    assert speed.state(figure(2.0, 1.9, 2.1)) == "met"
+    # Three rounds decide nothing, however far their range is from the limit.
+    assert speed.state(figure(2.0, 1.9, 2.1, None)) == "undecided"
+    assert speed.state(figure(2.0, level=None)) == "undecided"
     share = goals.Goal("share", "some.json", speed.figure, most=0.67)
     assert share.needed() == "at most 0.67"
-    assert share.state(figure(0.655, (0.57, 0.76))) == "met, limit in the interval"
-    assert share.state(figure(1.0502, (1.0489, 1.0516))) == "**missed**"
-    assert str(figure(1.0502, (1.0489, 1.0516))) == "1.050 (1.049 to 1.052)"
+    assert share.state(figure(0.655, 0.57, 0.76)) == "undecided"
+    assert share.state(figure(0.6, 0.57, 0.67)) == "met"
+    assert share.state(figure(1.0502, 1.0489, 1.0516)) == "**missed**"
+    assert str(figure(1.0502, 1.0489, 1.0516)) == "1.050 (1.049 to 1.052)"
+    assert str(figure(1.0502, 1.0, 1.1, None)) == "1.050 (range of 3: 1.000 to 1.100)"
 
 
 def test_an_unknown_table_is_named():

@@ -190,27 +190,30 @@ def test_a_board_shows_intervals_and_the_places_that_an_entry_might_have():
         ("2", "1\N{EN DASH}2"),
         ("3", "2\N{EN DASH}3"),
     ]
-    assert rows[0][2].small == "" and re.fullmatch(r"0?\.?58\d.* to .*59\d.*", rows[1][2].small)
+    assert rows[0][2].small == "range of 3: 480\xa0ms to 483\xa0ms"
+    assert re.fullmatch(r"0?\.?58\d.* to .*59\d.*", rows[1][2].small)
     section = boards.leaderboards_section([board])
     assert section is not None and RULE in section.lead
     single = [dataclasses.replace(e, trials=e.trials[:1]) for e in entries[:2]]
     view = boards.board_view(boards.boards(single)[0])
     assert all(row[0].small == "" for row in view.rows)
-    assert any("No two of these entries are told apart" in note for note in view.notes)
+    assert any("No rank is certain here" in note for note in view.notes)
 
 
-def test_few_trials_are_too_few_to_tell():
+def test_few_trials_have_a_range_and_no_verdict():
     slow, fast = entry("slow", [200.0, 210.0, 220.0]), entry("fast", [100.0, 101.0, 102.0])
     made = contents.make(inputs.Inputs((slow, fast)))
     (compared,) = next(table for table in made.tables if table.name == "comparisons").records()
-    assert compared["distinct"] is None and compared["expected_ratio_low"] is None
+    assert compared["verdict"] == "undecided" and compared["ratio_ends"] == "range of 3"
     read = Page(made.html)
-    (row,) = (row for row in read.rows if any("too few trials to tell" in cell for cell in row))
-    assert any("no interval" in cell for cell in row)
-    assert "too few trials to tell: 3 and 3, an interval needs 5 of each" in made.html
+    (row,) = (row for row in read.rows if any(cell.startswith("undecided") for cell in row))
+    assert any("range of 3: " in cell for cell in row)
+    assert "3 and 3 trials; a verdict needs 5 of each" in made.html
+    assert "no verdict without 2 more trials of each, the fewest that it takes" in made.html
     stability = [row for row in read.rows if len(row) > 5 and "slow" in row[0] and "3" in row[1]]
-    # The mean, the CV and the expected time.
-    assert any(sum("no interval" in cell for cell in row) == 3 for row in stability)
+    # The mean has the range of its trials; an expected time of trials that all reached has none.
+    assert any(sum("no interval" in cell for cell in row) == 1 for row in stability)
+    assert any(sum("range of 3: " in cell for cell in row) == 1 for row in stability)
 
 
 def test_text_of_results_is_escaped_everywhere():

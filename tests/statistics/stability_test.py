@@ -69,6 +69,18 @@ def test_wilson_against_published_intervals():
         proportions.wilson(3, 2)
 
 
+def test_the_difference_of_proportions_against_published_intervals():
+    # Newcombe 1998, table II, method 10: 56 of 70 against 48 of 80; 9 of 10 against 3 of 10; and 0
+    # of 10 against 0 of 10, where the normal one has no width.
+    for counts, ends in (
+        ((56, 70, 48, 80), (0.0524, 0.3339)),
+        ((9, 10, 3, 10), (0.1705, 0.8090)),
+        ((0, 10, 0, 10), (-0.2775, 0.2775)),
+    ):
+        estimate = proportions.difference(*counts)
+        assert (estimate.low, estimate.high) == pytest.approx(ends, abs=5e-5)
+
+
 def test_fishers_test_against_published_and_scipys_values():
     # Fisher's tea: 4 of 4 cups right by chance once in 70, and once all wrong.
     assert proportions.fisher(4, 4, 0, 4) == pytest.approx(2 / 70)

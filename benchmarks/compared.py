@@ -1,0 +1,60 @@
+"""Ratios and differences of two sides' trials, made from the trials whenever they are shown.
+
+Result files hold trials and rounds and no statistic of them, so that every table has the intervals
+of `dawnjax.statistics`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dawnjax.statistics import interval
+from dawnjax.statistics.interval import Interval
+from dawnjax.statistics.verdict import ratio_of_means
+
+Trial = dict[str, Any]
+
+QUANTITIES: dict[str, Callable[[Trial], float]] = {
+    "time to accuracy, s": lambda trial: trial["time_to_accuracy_seconds"],
+    "total with compilation, s": lambda trial: trial["total_seconds_to_accuracy"],
+    "train seconds an epoch": lambda trial: trial["train_seconds"] / trial["epochs"],
+    "epochs": lambda trial: trial["epochs"],
+}
+
+
+def trial_ratios(
+    ours: Sequence[Trial], theirs: Sequence[Trial]
+) -> dict[str, tuple[float, float, Interval]]:
+    """Our mean, their mean, and ours over theirs, of each quantity.
+
+    The seeds of the sides have nothing to do with each other. There is no ratio where a trial did
+    not reach: what it spent is no time to accuracy.
+    """
+    if not all(trial["reached"] for trial in (*ours, *theirs)):
+        return {}
+    ratios = {}
+    for name, of_trial in QUANTITIES.items():
+        sides = [[float(of_trial(trial)) for trial in side] for side in (ours, theirs)]
+        means = (float(np.mean(side)) for side in sides)
+        ratios[name] = (*means, ratio_of_means(sides[1], sides[0]))
+    return ratios
+
+
+def recorded(parts: Sequence[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """Seconds and accuracies of our seeds in record mode."""
+    seeds = [seed for part in parts for seed in part.get("seeds", [])]
+    accuracies = [seed["metrics"]["top_1_accuracy"] for seed in seeds]
+    return [seed["time_seconds"] for seed in seeds], accuracies
+
+
+def beside_peer(
+    parts: Sequence[dict[str, Any]], peer: dict[str, Any]
+) -> tuple[Interval, Interval] | None:
+    """Our time over a peer's, and our accuracy less its; None where a side has no run."""
+    times, accuracies = recorded(parts)
+    if not times or not peer["runs"]:
+        return None
+    ratio = ratio_of_means([run["time_seconds"] for run in peer["runs"]], times)
+    their = [run["top_1_accuracy"] for run in peer["runs"]]
+    return ratio, interval.difference(accuracies, their)

@@ -1,0 +1,73 @@
+"""One answer to one question: the command, the page, a study and a benchmark's table agree."""
+
+import json
+
+import pytest
+from made_runs import write_run
+
+from benchmarks.result_tables.trials import against_pytorch
+from dawnjax.__main__ import main
+from dawnjax.config.config_json import to_json
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.study.design import Study, arms_of, trials_of
+from dawnjax.study.reading import record_of
+
+FIRST = (20.0, 20.0, 25.0, 30.0, 25.0)
+SECONDS = {
+    "faster": (10.0, 10.0, 15.0, 10.0, 15.0),
+    "undecided": (20.0, 20.0, 25.0, 25.0, 25.0),
+    "few": (10.0, 10.0, 15.0),
+}
+
+
+def benchmarks_row(first: tuple[float, ...], second: tuple[float, ...]) -> list[str]:
+    """The row of the table of trials whose second side is PyTorch's."""
+
+    def trial(seconds):
+        times = {"time_to_accuracy_seconds": seconds, "total_seconds_to_accuracy": seconds}
+        return {"reached": True, "train_seconds": seconds, "epochs": 1.0, **times}
+
+    environment = {"processor": "Some", "cores": 2, "versions": {}, "date": "2026-01-02"}
+    sides = {"dawnjax": second, "pytorch": first}
+    record = {
+        side: {"num_reached": len(times), "num_trials": len(times), "trials": [*map(trial, times)]}
+        for side, times in sides.items()
+    }
+    return next(against_pytorch("some", {"environment": environment, **record}))
+
+
+@pytest.mark.parametrize("case", SECONDS)
+def test_compare_report_study_and_benchmark_give_one_verdict(case, tmp_path, capsys):
+    second = SECONDS[case]
+    first = FIRST[: len(second)]
+    out = tmp_path / "study"
+    study = Study(experiment="digits", kind="grid", axes=("num_epochs=3,4",), seeds=len(first))
+    arms = arms_of(study, (), load_experiment("digits"))
+    for trial in trials_of(study, arms):
+        times = first if trial.arm == arms[0] else second
+        identity = trial.arm.name
+        write_run(
+            trial.directory(out), seed=trial.seed, seconds=times[trial.seed], identity=identity
+        )
+    (out / "study.json").write_text(json.dumps(record_of(to_json(study), arms)))
+
+    sides = [str(out / "trials" / arm.folder) for arm in arms]
+    assert main(["compare", *sides, "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)["verdict"]
+    assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
+    tables = tmp_path / "page" / "tables"
+    [reported] = json.loads((tables / "comparisons.json").read_text())["rows"]
+    [_, arm] = json.loads((tables / "study_1.json").read_text())["rows"]
+    *_, ratio, ends = benchmarks_row(first, second)
+
+    assert compared["word"] == ("faster" if case == "faster" else "undecided")
+    assert compared["ratio"] == pytest.approx(sum(second) / sum(first))
+    names = ("ratio", "ratio_low", "ratio_high", "ratio_ends", "verdict", "why")
+    answer = [compared[name] for name in ("ratio", "low", "high", "ends", "word", "why")]
+    for row in (reported, arm):
+        for name, value in zip(names, answer, strict=True):
+            assert row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
+    assert compared["ends"] == ("range of 3" if case == "few" else "95 %")
+    before = "range of 3: " if case == "few" else ""
+    assert ratio == f"{compared['ratio']:.3f}"
+    assert ends == f"{before}{compared['low']:.3f} to {compared['high']:.3f}"
