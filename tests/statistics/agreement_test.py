@@ -7,10 +7,8 @@ from made_runs import write_run
 
 from benchmarks.result_tables.trials import against_pytorch
 from dawnjax.__main__ import main
-from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.study.design import Study, arms_of, trials_of
-from dawnjax.study.reading import record_of
+from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 
 FIRST = (20.0, 20.0, 25.0, 30.0, 25.0)
 SECONDS = {
@@ -49,7 +47,7 @@ def test_compare_report_study_and_benchmark_give_one_verdict(case, tmp_path, cap
         write_run(
             trial.directory(out), seed=trial.seed, seconds=times[trial.seed], identity=identity
         )
-    (out / "study.json").write_text(json.dumps(record_of(to_json(study), arms)))
+    StudyFolder(out).write(study, arms, [])
 
     sides = [str(out / "trials" / arm.folder) for arm in arms]
     assert main(["compare", *sides, "--json"]) == 0
