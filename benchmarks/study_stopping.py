@@ -3,8 +3,8 @@
     python -m benchmarks study_stopping --studies=2000
 
 Each simulated study has two arms with lognormal times of a given CV, and a chance that a trial does
-not reach its target. It is judged in four ways: once at its end, at four looks by the level of a
-single look, at four looks by the bounds of `dawnjax.statistics.looks`, and as a study of 5 trials
+not reach its target. It is judged in four ways: once at its end, at four looks each as if it
+were the end, at four looks by the bounds of `dawnjax.statistics.looks`, and as a study of 5 trials
 that is extended to 10, 20 and 40 while it is undecided. Of equal arms the share that is found
 different is the rate of false verdicts; of unequal arms it is the power. The trials that a study
 took are those of an arm when the study ended.

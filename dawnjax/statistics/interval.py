@@ -53,8 +53,8 @@ class Interval:
 
     def scaled(self, factor: float) -> "Interval":
         """The same in another unit; `factor` is above 0."""
-        ends = (None if end is None else end * factor for end in (self.low, self.high))
-        return Interval(self.value * factor, *ends, self.level, self.trials)
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Interval(self.value * factor, low, high, self.level, self.trials)
 
     def text(self, digits: int = 3) -> str:
         """Value and ends: `0.822 (0.738 to 1.017)`, `0.822 (range of 3: 0.738 to 1.017)`."""
