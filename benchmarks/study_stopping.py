@@ -88,7 +88,7 @@ def _study(
         if p_different(*sides) <= alpha:
             # A difference within the margin is an equivalence, at the looks that may find one.
             may_be_equivalent = count == at[-1] or len(set(levels)) == 1
-            word = judge(*sides, alpha=alpha, may_be_equivalent=may_be_equivalent).word
+            word = judge(sides[0], sides[1], alpha=alpha, may_be_equivalent=may_be_equivalent).word
             return word in DIFFERENT, count
     return False, at[-1]
 
