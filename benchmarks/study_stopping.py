@@ -3,8 +3,8 @@
     python -m benchmarks study_stopping --studies=2000
 
 Each simulated study has two arms with lognormal times of a given CV, and a chance that a trial does
-not reach its target. It is judged in four ways: once at its end, at four looks by the level of a
-single look, at four looks by the bounds of `dawnjax.statistics.looks`, and as a study of 5 trials
+not reach its target. It is judged in four ways: once at its end, at four looks each as if it
+were the end, at four looks by the bounds of `dawnjax.statistics.looks`, and as a study of 5 trials
 that is extended to 10, 20 and 40 while it is undecided. Of equal arms the share that is found
 different is the rate of false verdicts; of unequal arms it is the power. The trials that a study
 took are those of an arm when the study ended.
@@ -88,7 +88,7 @@ def _study(
         if p_different(*sides) <= alpha:
             # A difference within the margin is an equivalence, at the looks that may find one.
             may_be_equivalent = count == at[-1] or len(set(levels)) == 1
-            word = judge(*sides, alpha=alpha, may_be_equivalent=may_be_equivalent).word
+            word = judge(sides[0], sides[1], alpha=alpha, may_be_equivalent=may_be_equivalent).word
             return word in DIFFERENT, count
     return False, at[-1]
 

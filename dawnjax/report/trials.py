@@ -117,7 +117,7 @@ def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any])
     mean = summary.mean_seconds or 0.0
     low, high = record["mean_seconds_low"], record["mean_seconds_high"]
     # A bar is an interval and no range: dots show the range.
-    ends = record["mean_seconds_ends"] == "95 %" and low is not None and high is not None
+    ends = record["mean_seconds_ends"] == "95 %"
     fraction = f"{summary.reached}/{summary.trials}"
     cv = words.percent(summary.cv or 0.0)
     times = [t.time_to_accuracy_seconds for t in entry.trials]
@@ -126,8 +126,8 @@ def _strip(entry: Entry, name: str, summary: Summary, record: Mapping[str, Any])
         label=name,
         group=scope(entry.suite, entry.round, entry.benchmark),
         values=tuple(difference for _, difference in differences),
-        low=low / mean - 1 if ends else None,
-        high=high / mean - 1 if ends else None,
+        low=low / mean - 1 if ends and low else None,
+        high=high / mean - 1 if ends and high else None,
         mean=0.0,
         note=f"{cv} · {fraction}",
         told=tuple(

@@ -132,7 +132,7 @@ def trials_needed(
         return None
     if not total:
         return FEWEST_TRIALS
-    share = sum(variance**2 for variance in variances) / total**2
+    share = sum((variance / total) ** 2 for variance in variances)
     # The number for variances that are known, and thus too small: the search begins there.
     number = max(FEWEST_TRIALS, math.ceil(total * (quantiles / distance) ** 2))
     while True:

@@ -14,6 +14,8 @@ ALPHA = 0.05
 
 CONFIDENCE = 1 - ALPHA
 
+Figures = Sequence[float] | np.ndarray
+
 FEWEST_TRIALS = 5
 """Of each side: fewer say too little of their own variance, and have a range in place of an
 interval."""
@@ -53,8 +55,8 @@ class Interval:
 
     def scaled(self, factor: float) -> "Interval":
         """The same in another unit; `factor` is above 0."""
-        ends = (None if end is None else end * factor for end in (self.low, self.high))
-        return Interval(self.value * factor, *ends, self.level, self.trials)
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Interval(self.value * factor, low, high, self.level, self.trials)
 
     def text(self, digits: int = 3) -> str:
         """Value and ends: `0.822 (0.738 to 1.017)`, `0.822 (range of 3: 0.738 to 1.017)`."""
@@ -104,7 +106,7 @@ def freedom_of(variances: tuple[float, float], sizes: tuple[int, int]) -> float:
     return total**2 / parts
 
 
-def mean(values: Sequence[float]) -> Interval:
+def mean(values: Figures) -> Interval:
     """Mean of one sample with its t interval, or with the range of fewer than `FEWEST_TRIALS`.
 
     Raises:
@@ -120,7 +122,7 @@ def mean(values: Sequence[float]) -> Interval:
     return Interval(centre, centre - half, centre + half, CONFIDENCE, count)
 
 
-def difference(first: Sequence[float], second: Sequence[float]) -> Interval:
+def difference(first: Figures, second: Figures) -> Interval:
     """Mean of the first less that of the second, with Welch's interval or the range of few."""
     sides = _figures(first), _figures(second)
     centre, count = float(sides[0].mean() - sides[1].mean()), min(map(len, sides))
@@ -135,7 +137,7 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Interval:
     return Interval(centre, centre - half, centre + half, CONFIDENCE, count)
 
 
-def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
+def paired_ratio(first: Figures, second: Figures) -> Interval:
     """Geometric mean of first / second over pairs, with the t interval of its logarithm.
 
     Pairs are rounds in which both sides were measured in turn, so that a machine that changes its
@@ -149,11 +151,14 @@ def paired_ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
         raise ValueError("a figure of a pair is not above 0")
     logarithms = np.log(sides[0]) - np.log(sides[1])
     of_logarithm = mean(logarithms.tolist())
-    ends = (None if end is None else math.exp(end) for end in (of_logarithm.low, of_logarithm.high))
-    return Interval(math.exp(of_logarithm.value), *ends, of_logarithm.level, len(logarithms))
+    low, high = (
+        None if end is None else math.exp(end) for end in (of_logarithm.low, of_logarithm.high)
+    )
+    value = math.exp(of_logarithm.value)
+    return Interval(value, low, high, of_logarithm.level, len(logarithms))
 
 
-def _figures(values: Sequence[float]) -> np.ndarray:
+def _figures(values: Figures) -> np.ndarray:
     if not len(values):
         raise ValueError("no figure, so no interval")
     return np.asarray(values, np.float64)

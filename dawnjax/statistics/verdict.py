@@ -18,6 +18,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from dawnjax.statistics import interval
 from dawnjax.statistics.further import Advice, advise
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval, percent
@@ -173,9 +175,8 @@ def ratio_of_means(first: Sequence[float], second: Sequence[float]) -> Interval:
     Raises:
       ValueError: A side has no figure.
     """
-    sides = [Sample.of(side) for side in (first, second)]
-    assert sides[0] is not None and sides[1] is not None  # every figure is known
-    ratio = _contrast(*sides).ratio(ALPHA)
+    sides = (np.asarray(side, np.float64) for side in (first, second))
+    ratio = _contrast(*(Sample(side, np.ones(len(side), bool)) for side in sides)).ratio(ALPHA)
     if ratio is None:
         raise ValueError("a side has no figure above 0, so there is no ratio")
     return ratio

@@ -19,7 +19,8 @@ def drawn(random, cv, size):
 
 
 def judged(first, second):
-    return judge(*(Sample(times, np.ones(len(times), bool)) for times in (first, second)))
+    sides = [Sample(times, np.ones(len(times), bool)) for times in (first, second)]
+    return judge(sides[0], sides[1])
 
 
 @pytest.mark.parametrize(("trials", "cv"), [(5, 0.07), (10, 0.07), (5, 0.04), (10, 0.1)])
