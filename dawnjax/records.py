@@ -175,7 +175,7 @@ def read_json(path: str | os.PathLike[str], kind: type[Kind], most_bytes: int = 
     return decode(read_plain(path, most_bytes), kind)
 
 
-def convert(value: Any, kind: type[Kind], *, others: bool = False) -> Kind:
+def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False) -> Kind:
     """Make a value of the given type from plain JSON values.
 
     Types are exact: a whole number is no text, `1.0` no whole number, `true` no number.
@@ -183,6 +183,7 @@ def convert(value: Any, kind: type[Kind], *, others: bool = False) -> Kind:
     Args:
       value: The values.
       kind: The type.
+      at: The path of the value in its file, for the message.
       others: Whether fields that the type does not have may be there; they are dropped.
 
     Raises:
@@ -191,7 +192,7 @@ def convert(value: Any, kind: type[Kind], *, others: bool = False) -> Kind:
     try:
         made = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise FieldError(_in_words(error, value)) from None
+        raise FieldError(_in_words(error, value, at)) from None
     # msgspec drops what a dataclass does not know, such as the misspelt name of an optional field.
     unknown = "" if others else _unknown_field(value, msgspec.to_builtins(made))
     if unknown:
@@ -209,20 +210,20 @@ _WORDS = {
 }
 
 
-def _in_words(error: msgspec.ValidationError, value: Any) -> str:
+def _in_words(error: msgspec.ValidationError, value: Any, at: str) -> str:
     """The line of a wrong field: its path, its value where it is short, and what is expected."""
-    reason, _, path = str(error).replace("`", "").partition(" - at $")
-    path = path.removeprefix(".")
+    reason, _, within = str(error).replace("`", "").partition(" - at $")
+    path = (at + within).removeprefix(".")
     if missing := re.fullmatch(r"Object missing required field (\w+)", reason):
         return f"{path}.{missing[1]} is missing".removeprefix(".")
     wanted = re.fullmatch(r"Expected (.*), got \w+", reason)
-    if not path or wanted is None or "[...]" in path:  # msgspec does not name a dict's key
+    if wanted is None or "[...]" in within:  # msgspec does not name the key of a dict
         return f"{path}: {reason}" if path else reason
     with contextlib.suppress(LookupError, TypeError):
-        for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+        for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", within):
             value = value[int(index) if index else name]
         kinds = " or ".join(_WORDS.get(kind, kind) for kind in wanted[1].split(" | "))
-        return f"{path} is {repr(value)[:60]}; it must be {kinds}"
+        return f"{path or 'it'} is {repr(value)[:60]}; it must be {kinds}"
     return f"{path}: {reason}"
 
 

@@ -13,6 +13,7 @@ import jax
 from dawnjax import capture
 from dawnjax.config.run_options import ProfileOptions
 from dawnjax.profile import figures
+from dawnjax.profile.communication import COMMUNICATION_FIELDS
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.utilization import CALL_SPAN, INPUT_SPAN
 from dawnjax.profile.xplane import TraceError
@@ -21,16 +22,6 @@ from dawnjax.train_step import Recipe
 
 Function = Callable[..., Any]
 
-COMMUNICATION_FIELDS = (
-    "seconds_per_step",
-    "exposed_seconds_per_step",
-    "fraction",
-    "exposed_fraction",
-    "skew_fraction",
-    "bytes_per_step",
-    "method",
-    "ablation_exposed_fraction",
-)
 UTILIZATION_FIELDS = (
     "mfu",
     "hfu",
@@ -173,7 +164,10 @@ class RunProfile:
             why = self._why_none or "no step was profiled"
             communication, utilization = (
                 {**dict.fromkeys(names), "reasons": dict.fromkeys(names, why)}
-                for names in (COMMUNICATION_FIELDS, UTILIZATION_FIELDS)
+                for names in (
+                    (*COMMUNICATION_FIELDS, "method", "ablation_exposed_fraction"),
+                    UTILIZATION_FIELDS,
+                )
             )
         else:
             communication = self.latest.communication_json()

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
 from dawnjax.runs import summary
@@ -167,7 +168,7 @@ def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[
     """
     try:
         return declared_metrics(declarations)
-    except (TypeError, AttributeError) as error:
+    except records.FieldError as error:
         raise ConfigError(f"{source}: its metrics are not declared as Metric is: {error}") from None
 
 

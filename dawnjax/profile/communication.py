@@ -27,6 +27,17 @@ from dawnjax.profile.trace import (
 
 PICOSECONDS = 10**12
 
+COMMUNICATION_FIELDS = (
+    "seconds_per_step",
+    "exposed_seconds_per_step",
+    "fraction",
+    "exposed_fraction",
+    "skew_fraction",
+    "exposed_skew_fraction",
+    "bytes_per_step",
+)
+"""Fields of a host in a result that its trace gives; null without one."""
+
 Shortest = dict[str, list[int]]
 """For each collective, the shortest duration of its first, second, ... run on any device."""
 

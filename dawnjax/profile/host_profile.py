@@ -7,17 +7,16 @@ later, or on another machine, gives the same figures.
 import dataclasses
 import functools
 import statistics
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import STEADY_SPREAD, find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.captured_trace import load_trace
 from dawnjax.profile.communication import (
+    COMMUNICATION_FIELDS,
     Communication,
     device_waits,
     measure_communication,
@@ -26,11 +25,7 @@ from dawnjax.profile.hlo import analyze
 from dawnjax.profile.program import Program
 from dawnjax.profile.straggler import NO_TRACE, Straggler, find_straggler
 from dawnjax.profile.trace import Interval, Trace
-from dawnjax.profile.windows import CAPTURE_FILE, PROGRAM_FILE
-
-LARGEST_PROGRAM_BYTES = 2**28
-LARGEST_CAPTURE_BYTES = 2**26
-"""Of the two files; a program of ResNet-50 has some MB."""
+from dawnjax.profile.windows import read_files
 
 AGREEMENT_POINTS = 5.0
 """Points of step time by which the two methods may differ before the result says so."""
@@ -40,16 +35,6 @@ LAYERS_IN_RESULT = 20
 
 
 _MEASURED_HERE = "measured on this machine"
-
-_COMMUNICATION_FIELDS = (
-    "seconds_per_step",
-    "exposed_seconds_per_step",
-    "fraction",
-    "exposed_fraction",
-    "skew_fraction",
-    "exposed_skew_fraction",
-    "bytes_per_step",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,8 +226,8 @@ class HostProfile:
         """The field `communication` of a host in a result."""
         reasons: dict[str, str] = {}
         if self.measured is None:
-            fields: dict[str, Any] = dict.fromkeys(_COMMUNICATION_FIELDS)
-            reasons |= dict.fromkeys(_COMMUNICATION_FIELDS, self.failure)
+            fields: dict[str, Any] = dict.fromkeys(COMMUNICATION_FIELDS)
+            reasons |= dict.fromkeys(COMMUNICATION_FIELDS, self.failure)
         else:
             fields = self.measured.to_json()
             # The rest stands in layers.csv.
@@ -371,12 +356,10 @@ def read_profile(folder: Path) -> HostProfile:
     Raises:
       ConfigError: The folder holds none.
     """
+    capture, text = read_files(folder)
     try:
-        data = records.read_plain(folder / CAPTURE_FILE, LARGEST_CAPTURE_BYTES)
-        capture = records.load_json(data)
-        with records.open_plain(folder / PROGRAM_FILE) as file:
-            program = analyze(records.gunzip(file, LARGEST_PROGRAM_BYTES).decode())
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+        program = analyze(text)
+    except ValueError as error:
         raise ConfigError(f"{folder} holds no whole profile: {error}") from None
     return build_profile(folder, capture, program)
 

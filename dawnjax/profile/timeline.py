@@ -19,12 +19,13 @@ from typing import Any, TypedDict
 
 from dawnjax import records
 from dawnjax.errors import RunError
+from dawnjax.profile.program import COLLECTIVES
 
 MOST_BYTES = 2**30
 MOST_MARKS = 10**8
 _WINDOW = "dawnjax.window"
 _NOISE = ("ThreadpoolListener", "end: ", "PythonRefManager")
-_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ncclDevKernel")
+_COLLECTIVES = (*COLLECTIVES, "ncclDevKernel")
 _HOST_STRIDE = 10_000
 """Between the process numbers of two hosts in the file: a host has a few, one a device."""
 

@@ -23,7 +23,7 @@ import threading
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from dawnjax import records
 from dawnjax.errors import RunError
@@ -312,12 +312,19 @@ def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
                 f"{path} is a log of schema {event['schema_version']!r} and this version reads "
                 f"{SCHEMA_VERSION}: read it with the version of dawnjax that wrote it"
             )
-        if event.get("history"):
-            raise RunError(
-                f"{path} replaces a lost log in the form of an earlier version: read it with the "
-                "version of dawnjax that wrote it"
-            )
     return events, faults
+
+
+class _Moment(TypedDict):
+    """The fields of every event, and those that code counts with where an event has them."""
+
+    event: str
+    attempt: int
+    t: float
+    sequence: NotRequired[int]
+    step: NotRequired[int]
+    steps: NotRequired[int]
+    status: NotRequired[str]
 
 
 def _is_event(record: Any) -> bool:
@@ -328,17 +335,11 @@ def _is_event(record: Any) -> bool:
 
 
 def is_moment(record: Any) -> bool:
-    """Tells whether a value is an event of an attempt at a time, with numbers for its steps."""
-    return (
-        isinstance(record, dict)
-        and isinstance(record.get("event"), str)
-        and record["event"] in EVENTS
-        and isinstance(record.get("attempt"), int)
-        and isinstance(record.get("t"), int | float)
-        and isinstance(record.get("sequence", 0), int)
-        and all(isinstance(record.get(name, 0), int) for name in ("step", "steps"))
-        and isinstance(record.get("status", ""), str)
-    )
+    """Whether a value is an event of an attempt at a time, with numbers for its steps."""
+    try:
+        return records.convert(record, _Moment, others=True)["event"] in EVENTS
+    except records.FieldError:
+        return False
 
 
 def _finite(value: Any) -> Any:
