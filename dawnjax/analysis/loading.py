@@ -258,10 +258,7 @@ def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _is_same(first: Trial, second: Trial) -> bool:
-    """Whether two trials are one run; a file of an older version does not name its runs."""
-    if first.run_id and second.run_id:
-        return first.run_id == second.run_id
-    return bool(first.evaluations) and first.evaluations == second.evaluations
+    return first.run_id != "" and first.run_id == second.run_id
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:

@@ -54,7 +54,7 @@ def _config(cls: type, value: Any, classes: Mapping[str, Sequence[type]], at: st
     hints = typing.get_type_hints(cls, include_extras=True)
     fields = {field.name for field in dataclasses.fields(cls)}
     try:
-        given = records.convert(value, dict[str, Any], at=at)
+        given = dict(records.convert(value, dict[str, Any], at=at))
         given.pop("tag", None)
         unknown = next((name for name in given if name not in fields), None)
         if unknown is not None:
@@ -85,12 +85,12 @@ def _leaf(hint: Any, value: Any, classes: Sequence[type], at: str) -> Any:
         return _config(chosen, value, {}, at)
     if dataclasses.is_dataclass(hint):
         return _config(typing.cast(type, hint), value, {}, at)
-    if variants and value is not None:
-        return _config(variants[0], value, {}, at)
     inner = typing.get_args(hint)[:1] if typing.get_origin(hint) is tuple else ()
     if inner and dataclasses.is_dataclass(inner[0]):
         items = records.convert(value, list[Any], at=at)
         return tuple(_leaf(inner[0], item, (), f"{at}[{n}]") for n, item in enumerate(items))
+    if variants and value is not None:
+        return _config(variants[0], value, {}, at)
     return records.convert(value, hint, at=at)
 
 

@@ -132,8 +132,7 @@ def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
     names = " or ".join(wanted)
     if not isinstance(told, dict) or not told:
         raise ConfigError(
-            f"{source}: what its data are is not said (an earlier version wrote it), so it is no "
-            f"result on {names}; run it again"
+            f"{source}: what its data are is not said, so it is no result on {names}; run it again"
         )
     name, benchmark = (str(told.get(key) or "") for key in ("name", "benchmark"))
     if benchmark not in wanted:

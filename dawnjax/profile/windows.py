@@ -40,7 +40,7 @@ class _Capture(TypedDict):
     model_flops_reason: str
     executed_dtype: str
     measured_peaks: _Peaks | None
-    in_run: bool
+    in_run: NotRequired[bool]
     real_step_seconds: NotRequired[list[float]]
     slowest_twin_step_seconds: NotRequired[list[float]]
     traced_slowest_twin_step_seconds: NotRequired[float | None]

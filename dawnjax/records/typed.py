@@ -57,6 +57,8 @@ def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False)
         made = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise FieldError(_in_words(error, value, kind, at)) from None
+    except UnicodeEncodeError:  # a name or a choice with half of a surrogate pair
+        raise FieldError(f"{at or 'a field'} has a text that is no UTF-8") from None
     # msgspec drops what a dataclass does not know, such as the misspelt name of an optional field.
     unknown = "" if others else _unknown_field(value, msgspec.to_builtins(made))
     if unknown:
