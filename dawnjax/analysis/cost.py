@@ -17,7 +17,7 @@ UNITS = ("host", "accelerator")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Price:
-    """What one host or accelerator cost an hour, on a day, and who says so.
+    """Price of a host or accelerator for an hour, on a day, with its source.
 
     Attributes:
       name: As it stands in an entry's hardware or system, such as `p3.16xlarge`.

@@ -1,4 +1,4 @@
-"""How many entries there are of each processor class and framework (arXiv 1806.01427, Table 1)."""
+"""Counts of entries by processor class and framework (arXiv 1806.01427, Table 1)."""
 
 import csv
 import dataclasses

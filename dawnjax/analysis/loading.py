@@ -40,12 +40,7 @@ class Entries(tuple[Entry, ...]):
     problems: tuple[str, ...]
 
     def __new__(cls, entries: Iterable[Entry], problems: Iterable[str] = ()) -> "Entries":
-        """Makes a sequence of entries.
-
-        Args:
-          entries: In any order.
-          problems: What could not be read.
-        """
+        """Makes a sequence of entries."""
         made = super().__new__(cls, entries)
         made.problems = tuple(problems)
         return made
@@ -159,9 +154,6 @@ def load(*paths: str | Path) -> Entries:
 
 def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
     """Reads the entries that `load` reads, and our runs beside them; issues no warning.
-
-    Args:
-      *paths: As in `load`.
 
     Raises:
       ConfigError: As `load` does.

@@ -78,7 +78,7 @@ class OurRun(NamedTuple):
 
     @property
     def system(self) -> str:
-        """How many of which hardware, on how many hosts."""
+        """Number and kind of the devices, and the hosts."""
         hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
         return f"{self.result.num_devices} x {self.hardware}{hosts}"
 

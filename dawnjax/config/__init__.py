@@ -1,1 +1,1 @@
-"""What a command line asks for: experiments and run options as typed fields, a flag each."""
+"""Experiments and run options as typed fields, with a flag for each."""

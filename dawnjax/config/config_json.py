@@ -39,11 +39,6 @@ def identity_of(fields: dict[str, Any]) -> str:
 def from_json(cls: type, value: Any, classes: Mapping[str, Sequence[type]] | None = None) -> Any:
     """The config that `to_json` was given.
 
-    Args:
-      cls: A config class.
-      value: What `to_json` gave for an instance of it.
-      classes: Classes of an experiment's own file, by field.
-
     Raises:
       ConfigError: A field is unknown, missing or of another kind; another version wrote it.
     """

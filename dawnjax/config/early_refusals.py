@@ -81,7 +81,7 @@ def _hints_of(name: str, classes: Sequence[type]) -> list[Any]:
 
 
 def _error_of(flag: str, argument: str, hint: Any) -> ConfigError | None:
-    """What is wrong with a flag for a field of a type; None if nothing is."""
+    """The fault of a flag for a field of a type; None if it has none."""
     values = flags.FlagValues()
     plain = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
     try:

@@ -33,7 +33,7 @@ from dawnjax.text import without_secrets
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command line asks for.
+    """The experiment, options and seed that a command line asks for.
 
     Attributes:
       experiment: The experiment with its overrides.

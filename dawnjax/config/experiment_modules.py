@@ -59,9 +59,6 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
 def load_techniques(name: str) -> tuple[Technique, ...]:
     """Loads the techniques that an experiment's module declares; none where it declares none.
 
-    Args:
-      name: Name or path of the experiment.
-
     Raises:
       ConfigError: There is none of that name, or what it declares are no techniques.
     """

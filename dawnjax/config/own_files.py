@@ -45,9 +45,6 @@ def module_of_file(path: Path) -> types.ModuleType:
 def own_code(what: str) -> Iterator[None]:
     """Runs code that may call a class of a user's file; its errors become one line.
 
-    Args:
-      what: What is called, such as `the task's loss`.
-
     Raises:
       ConfigError: The code failed; says where in the file, as far as that is known.
     """

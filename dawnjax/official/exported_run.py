@@ -121,11 +121,6 @@ def read_run(path: Path) -> ExportedRun:
 def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
     """The published set that the data of a run or measurement are.
 
-    Args:
-      told: What the log or file says of its data, as `input_pipeline.dataset.declared` makes it.
-      wanted: The sets that a benchmark takes.
-      source: Where it stands, for messages.
-
     Raises:
       ConfigError: It does not say, or they are no data of the benchmark's.
     """

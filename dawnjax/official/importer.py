@@ -27,9 +27,6 @@ _LIMITS = {".json": sources.DESCRIPTION_BYTES, ".tsv": sources.TABLE_BYTES}
 def import_results(paths: Sequence[Path]) -> Imported:
     """Reads the entries of folders, archives and single files.
 
-    Args:
-      paths: What to read.
-
     Raises:
       ConfigError: A path cannot be read at all.
       RunError: All evaluations together are too many.

@@ -50,7 +50,7 @@ _DESCRIPTIONS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialLog:
-    """What a log says of its trial. Times are seconds.
+    """The trial of a log. Times are seconds.
 
     Attributes:
       version: The kind of lines: `v0.5`, `v0.6` or `v0.7+`.

@@ -1,4 +1,4 @@
-"""How long the devices of a host communicate, how much of it nothing hides, and who waited.
+"""Communication of a host's devices: its length, the part that nothing hides, and who waited.
 
 Definitions, all a step and for one host:
   communication: length of the union of the collectives' intervals on a device.
@@ -137,13 +137,7 @@ def _waits(
 def device_time(
     events: Sequence[Event], window: Interval, shortest: Mapping[str, Sequence[int]]
 ) -> DeviceTime:
-    """Splits a device's time in a stretch.
-
-    Args:
-      events: The device's events.
-      window: The stretch.
-      shortest: The shortest durations over all devices of the run.
-    """
+    """Split a device's time in a stretch; `shortest` is over all devices of the run."""
 
     def inside(intervals: Iterable[Interval]) -> list[Interval]:
         return intersect(union(intervals), [window])

@@ -32,7 +32,7 @@ _COLORS = {
 
 
 def tables(profiles: Sequence[HostProfile]) -> str:
-    """What a person wants to know first, as aligned text."""
+    """The first figures that a person asks for, as aligned text."""
     parts = (_host_table(profiles), _kind_table(profiles), _loss_table(profiles))
     return "\n\n".join(_aligned(rows) for rows in parts if len(rows) > 1)
 

@@ -1,4 +1,4 @@
-"""What a captured profile says of one host: communication, utilization, roofline. Needs no JAX.
+"""A captured profile of one host: communication, utilization, roofline. Needs no JAX.
 
 A capture is a folder with the trace, the compiled program and `capture.json`. Reading it again
 later, or on another machine, gives the same figures.
@@ -39,7 +39,7 @@ _MEASURED_HERE = "measured on this machine"
 
 @dataclasses.dataclass(frozen=True)
 class HostProfile:
-    """What the profile says of one host.
+    """The profile of one host.
 
     Attributes:
       folder: Where the profile lies.
@@ -97,7 +97,7 @@ class HostProfile:
 
     @property
     def ablation_exposed_fraction(self) -> float | None:
-        """What the real step takes longer than the slowest twin, as a fraction of the real step."""
+        """Excess of the real step over the slowest twin, as a fraction of the real step."""
         pairs = [(real - twin) / real for real, twin in self._pairs]
         return round(statistics.median(pairs), 6) if pairs else None
 
@@ -365,13 +365,7 @@ def read_profile(folder: Path) -> HostProfile:
 
 
 def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> HostProfile:
-    """Builds the profile of a capture; a trace that cannot be read is a reason in it.
-
-    Args:
-      folder: Where the trace lies.
-      capture: The contents of `capture.json`.
-      program: The compiled program.
-    """
+    """Builds the profile of a capture; a trace that cannot be read is a reason in it."""
     try:
         trace, window = load_trace(folder, capture)
     except (RunError, OSError) as error:

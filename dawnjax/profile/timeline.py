@@ -53,9 +53,6 @@ class Timeline:
 def merged(folders: Sequence[Path]) -> Timeline:
     """Merges the traces of one window.
 
-    Args:
-      folders: The window's folder of each process, in their order.
-
     Raises:
       RunError: A trace is missing or damaged; names the file.
     """
@@ -116,7 +113,7 @@ def _is_kept(event: Any) -> bool:
 def _offset(
     first: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]
 ) -> tuple[float, float | None]:
-    """How far the second host's trace is to be moved, and how sure that is."""
+    """Offset of the second host's trace in microseconds, and its spread."""
     ends = [_collective_ends(events) for events in (first, other)]
     differences = [
         one - two

@@ -82,7 +82,7 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """What ran on the devices of one process.
+    """Events on the devices of one process.
 
     Attributes:
       platform: `cpu`, `gpu` or `tpu`.
@@ -140,7 +140,7 @@ def read_trace(path: Path) -> Trace:
     """Reads a trace file.
 
     Raises:
-      TraceError: It is empty, torn or too large, or no op in it can be told; one line.
+      TraceError: It is empty, torn or too large, or no op in it has a name; one line.
     """
     devices: dict[int, list[Event]] = {}
     spans: list[Span] = []

@@ -2,7 +2,7 @@
 
 Each process of a run appends to its own file, `log/process_00000.jsonl`, one JSON object a line.
 An attempt is one process lifetime; attempts of one trial follow each other in one file. A line ends
-with the CRC-32 of what is before it, so that a torn or damaged line is told from a whole one. The
+with the CRC-32 of what is before it, so that a reader sees whether a line is torn or damaged. The
 file is only ever appended to; of a line that a full disk cuts short, the start is cut off again.
 
 Every event has:
@@ -179,7 +179,7 @@ class RunLog:
         try:
             os.ftruncate(self._fd, os.fstat(self._fd).st_size - num_bytes)
         except OSError:
-            return 0  # the next line ends it, and it is told as damaged
+            return 0  # the next line ends it, and readers see it as damaged
         return num_bytes
 
     def sync(self) -> None:
@@ -254,9 +254,6 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 
 def read_events(path: Path) -> tuple[list[Event], list[LineFault]]:
     """Reads a log.
-
-    Args:
-      path: The log file.
 
     Returns:
       The events in the order written, each once, with the past that a checkpoint held where the log

@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 class LineFault(NamedTuple):
-    """What is wrong at a line of a log.
+    """A fault at a line of a log.
 
     Attributes:
       line: Its number in the file, from 1.

@@ -1,4 +1,4 @@
-"""What a trial took of time and money until its training ended, whether it reached or not."""
+"""Time and cost of a trial until its training ended, whether it reached or not."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from dawnjax.runs.past import Event
 
 
 class Spent(NamedTuple):
-    """What a trial took, reached or not; an entry's expected time and cost are made of it.
+    """Time and cost of a trial, reached or not; an entry's expected ones are made of it.
 
     Attributes:
       seconds: On the run's clock until the training ended: the end of the last step or evaluation,

@@ -129,7 +129,7 @@ class Trackers:
 
     @contextlib.contextmanager
     def _noting(self, name: str, open_now: dict[str, Tracker]) -> Any:
-        """Gives a tracker up at its first error, whatever it raises: it is another's code."""
+        """Drop a tracker at its first error, whatever it raises: it is another's code."""
         try:
             yield
         except BaseException as error:
