@@ -162,7 +162,6 @@ def _names(name: str, text: str) -> bool:
 
 
 def price_table() -> Table:
-    """Table of the listed prices."""
     return Table(
         name="prices",
         title="Prices",

@@ -55,7 +55,6 @@ class Counts:
 
 
 def count(entries: Iterable[Entry]) -> Counts:
-    """Counts entries by processor class and framework family."""
     return _counts((entry.processor_class, entry.framework_family) for entry in entries)
 
 

@@ -229,7 +229,6 @@ def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]
 
 
 def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
-    """Adds a warning to entries that share trials."""
     warned = list(entries)
     for place, entry in enumerate(entries):
         for second in entries:

@@ -31,7 +31,6 @@ def is_bucket(directory: str) -> bool:
 
 
 def folder_at(directory: str) -> "epath.Path":
-    """The folder of checkpoints at a local path or a URL."""
     from etils import epath
 
     if not is_bucket(directory):

@@ -269,7 +269,6 @@ class Checkpoints:
         return content
 
     def _arrays_of(self, content: dict[str, Any], wanted: dict[str, Any]) -> dict[str, jax.Array]:
-        """The wanted arrays of a checkpoint, by path."""
         path = self._directory / str(content["step"])
         try:
             arrays = self._read(path, wanted)

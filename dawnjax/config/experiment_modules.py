@@ -21,7 +21,6 @@ from dawnjax.runs.directory import flatten, names_a_file
 
 
 def experiment_names() -> list[str]:
-    """The names of the built-in experiments, sorted."""
     package = importlib.import_module("dawnjax.experiments")
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 

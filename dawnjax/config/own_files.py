@@ -93,7 +93,6 @@ def check_classes(experiment: Any) -> None:
 
 
 def classes_of(*experiments: Any) -> dict[str, list[type]]:
-    """The classes that experiments chose, by field."""
     return {field: [type(getattr(e, field)) for e in experiments] for field in CHOSEN}
 
 

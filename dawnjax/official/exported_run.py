@@ -43,17 +43,14 @@ class ExportedRun:
 
     @property
     def experiment(self) -> dict[str, Any]:
-        """The experiment, as JSON."""
         return self.of("experiment")[-1]["experiment"]
 
     @property
     def num_train_examples(self) -> int:
-        """Examples in an epoch."""
         return self.of("experiment")[-1]["num_train_examples"]
 
     @property
     def num_eval_examples(self) -> int:
-        """Examples that are evaluated, each time."""
         return self.of("experiment")[-1]["num_eval_examples"]
 
     @property
@@ -78,7 +75,6 @@ class ExportedRun:
         return printable(f"DawnJAX {versions.get('dawnjax', '')} ({', '.join(parts)})".strip(), 120)
 
     def of(self, name: str) -> list[Event]:
-        """Events of one name."""
         return [event for event in self.events if event["event"] == name]
 
 

@@ -254,7 +254,6 @@ class Source:
             self._reject(folder, refused)
 
     def _system(self, context: str) -> mlperf.System:
-        """Reads the machine of a folder of logs from the descriptions around it."""
         warnings: list[str] = []
         above = posixpath.dirname(context)
         system_name, top = posixpath.basename(above), posixpath.dirname(posixpath.dirname(above))

@@ -32,7 +32,6 @@ def _targets() -> tuple[dict[str, str], ...]:
 
 
 def is_known(benchmark: str) -> bool:
-    """Whether a round has such a benchmark."""
     return benchmark in _benchmarks()
 
 

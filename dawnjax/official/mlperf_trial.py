@@ -318,7 +318,6 @@ def _evaluations(
 
 
 def _labelled(record: Record) -> tuple[float | None, float | None]:
-    """Epoch label and the value of an evaluation."""
     value, epoch = record.value, None
     if isinstance(value, dict) and "value" in value:
         epoch, value = finite(value.get("epoch")), value["value"]

@@ -103,7 +103,6 @@ def shortest_runs(trace: Trace) -> Shortest:
 
 
 def merge_shortest(parts: Sequence[Mapping[str, Sequence[int]]]) -> Shortest:
-    """The shortest durations over several devices or hosts."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {
         name: [
@@ -181,8 +180,6 @@ class Communication:
     by_layer: dict[str, dict[str, float | None]]
 
     def to_json(self) -> dict[str, Any]:
-        """The fields of a result, with the fractions of the step."""
-
         def fraction(seconds: float) -> float:
             return round(seconds / self.step_seconds, 6)
 

@@ -66,7 +66,6 @@ class HostProfile:
 
     @property
     def num_steps(self) -> int:
-        """Steps in the traced window."""
         first, last = self.capture["steps"]
         return last - first
 
@@ -223,7 +222,6 @@ class HostProfile:
         return roofline.op_times(self.trace, self.num_steps, self.program, peak, bandwidth)
 
     def communication_json(self) -> dict[str, Any]:
-        """The field `communication` of a host in a result."""
         reasons: dict[str, str] = {}
         if self.measured is None:
             fields: dict[str, Any] = dict.fromkeys(COMMUNICATION_FIELDS)

@@ -110,7 +110,6 @@ class Program:
 
     @property
     def product_flops(self) -> int:
-        """FLOPs of matrix products and convolutions in one call."""
         return sum(op.product_flops * op.runs for op in self.ops.values())
 
     @property

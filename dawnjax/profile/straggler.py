@@ -25,7 +25,6 @@ class Straggler:
     fraction: float
 
     def line(self) -> str:
-        """One line for a person."""
         return (
             f"host {self.process_index} holds the others up: each waits "
             f"{1000 * self.cost_seconds_per_step:.3g} ms a step for it, {self.fraction:.0%} of the "
@@ -33,7 +32,6 @@ class Straggler:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
         return dataclasses.asdict(self)
 
 

@@ -115,7 +115,6 @@ class Trace:
         return dataclasses.replace(self, devices={n: e for n, e in devices.items() if e})
 
     def between(self, start: int, end: int) -> "Trace":
-        """Keeps what began in a stretch of time."""
         devices = {
             number: [event for event in events if start <= event.start < end]
             for number, events in self.devices.items()

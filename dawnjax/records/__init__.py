@@ -18,26 +18,3 @@ from dawnjax.records.reading import (
 )
 from dawnjax.records.typed import FieldError, convert, decode, plain, read_json
 from dawnjax.records.writing import open_append, sync_folder, write, write_folder, write_json
-
-__all__ = [
-    "MOST_MARKS",
-    "BoundError",
-    "FieldError",
-    "check_depth",
-    "check_json",
-    "convert",
-    "count_marks",
-    "decode",
-    "gunzip",
-    "lines",
-    "load_json",
-    "open_append",
-    "open_plain",
-    "plain",
-    "read_json",
-    "read_plain",
-    "sync_folder",
-    "write",
-    "write_folder",
-    "write_json",
-]

@@ -198,7 +198,6 @@ class Entry:
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod

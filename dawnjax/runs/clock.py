@@ -27,7 +27,6 @@ class RunClock:
         self._start = dawnjax.program_start
 
     def now(self) -> float:
-        """Seconds since the program started."""
         return time.perf_counter() - self._start
 
     def moment(self) -> dict[str, Any]:

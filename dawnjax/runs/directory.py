@@ -47,7 +47,6 @@ class RunDirectory:
 
     @property
     def tensorboard(self) -> Path:
-        """The scalars for TensorBoard."""
         return self.path / "tensorboard"
 
 
@@ -166,7 +165,6 @@ def source_of(file: Path) -> dict[str, str]:
 
 
 def hash_of(text: str) -> str:
-    """SHA-256 of a text as UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -78,7 +78,6 @@ MOST_DAMAGED_LINES = 100_000
 
 
 def log_path(run_dir: Path, process_index: int) -> Path:
-    """Path of the log file of a process."""
     return run_dir / "log" / f"process_{process_index:05d}.jsonl"
 
 

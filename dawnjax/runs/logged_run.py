@@ -124,7 +124,6 @@ class LoggedRun:
 
     @property
     def events(self) -> list[Event]:
-        """The events of the attempts, in the order written."""
         return [event for attempt in self.attempts for event in attempt.events]
 
     @property
@@ -229,7 +228,6 @@ class LoggedRun:
         return before + moment["t"]
 
     def phase_seconds(self) -> dict[str, float]:
-        """Seconds of each phase, of all attempts."""
         parts = [attempt.phase_seconds() for attempt in self.attempts]
         return {name: sum(part[name] for part in parts) for name in PHASES}
 
@@ -266,12 +264,10 @@ class LoggedRun:
 
 
 def events_of(events: Sequence[Event], name: str) -> list[Event]:
-    """The events of one name."""
     return [event for event in events if event["event"] == name]
 
 
 def last_event(events: Sequence[Event], name: str) -> Event | None:
-    """The last event of one name, if there is one."""
     return next((event for event in reversed(events) if event["event"] == name), None)
 
 

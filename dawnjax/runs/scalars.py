@@ -28,7 +28,6 @@ class ScalarWriter:
             self._give_up(error)
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
-        """Adds scalars at a step."""
         if self._writer is None:
             return
         from tensorboardX.proto import event_pb2

@@ -44,7 +44,6 @@ class LineFault(NamedTuple):
         return self.kind == "torn"
 
     def __str__(self) -> str:
-        """Names the line and what is wrong."""
         return f"line {self.line} is {self.kind}"
 
 

@@ -26,7 +26,6 @@ class Spent(NamedTuple):
 
 
 def spent(events: Sequence[Event]) -> Spent:
-    """Computes what a run took until its training ended."""
     run = LoggedRun.from_events(events)
     end = _training_end(run)
     seconds = run.run_seconds(end)
@@ -36,7 +35,6 @@ def spent(events: Sequence[Event]) -> Spent:
 
 
 def _training_end(run: LoggedRun) -> Event:
-    """The moment at which training ended."""
     last = run.attempts[-1]
     trained = [e for e in run.events if e["event"] in ("train", "evaluation", "diverged")]
     end = last_event(last.events, "attempt_end")

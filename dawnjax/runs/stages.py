@@ -51,7 +51,6 @@ class Span:
     global_batch_size: int
 
     def examples_before(self, step: int) -> int:
-        """Examples seen in the run after `step` steps, if the stage did not end."""
         return self.first_example + (step - self.first_step) * self.global_batch_size
 
     @property
@@ -85,7 +84,6 @@ def make_spans(
 
 
 def examples_before(spans: Sequence[Span], step: int) -> int:
-    """Examples seen after `step` steps."""
     return span_of_next(spans, step).examples_before(step)
 
 

@@ -169,7 +169,6 @@ class RunResult:
         return self.epochs_to_target is not None and self.epochs > self.epochs_to_target
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON values."""
         return dataclasses.asdict(self)
 
 
