@@ -47,7 +47,7 @@ class _Capture(TypedDict):
     twin_reason: NotRequired[str]
     shortest_runs: dict[str, list[int]]
     neighbours: NotRequired[list[list[tuple[int, int]]]]
-    least_wait_seconds_per_step: float | None
+    least_wait_seconds_per_step: NotRequired[float | None]
 
 
 def read_files(folder: Path) -> tuple[dict[str, Any], str]:
