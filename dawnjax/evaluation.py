@@ -13,6 +13,7 @@ from dawnjax.input_pipeline.reading.prefetch import Prefetch
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.machine.mesh import batch_sharding, local_rows, place, place_local, replicated
 from dawnjax.programs import EvaluationPrograms
+from dawnjax.results import entries
 from dawnjax.train_step import Recipe, TrainState, evaluated_params
 
 
@@ -107,10 +108,8 @@ def evaluate(
 
 
 def reaches(targets: tuple[Target, ...], metrics: dict[str, Any]) -> bool:
-    """Whether metrics reach every target: compared as float32, and equal is reached."""
-    for target in targets:
-        metric, value = np.float32(metrics[target.metric]), np.float32(target.value)
-        held = metric >= value if target.direction == "at_least" else metric <= value
-        if not held:
-            return False
-    return True
+    """Tells whether metrics reach every target: compared as float32, and equal is reached."""
+    return all(
+        entries.reaches(metrics[target.metric], target.value, target.direction)
+        for target in targets
+    )

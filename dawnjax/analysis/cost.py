@@ -17,7 +17,7 @@ UNITS = ("host", "accelerator")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Price:
-    """What one host or accelerator cost an hour, on a day, and who says so.
+    """Price of a host or accelerator for an hour, on a day, with its source.
 
     Attributes:
       name: As it stands in an entry's hardware or system, such as `p3.16xlarge`.
@@ -162,7 +162,6 @@ def _names(name: str, text: str) -> bool:
 
 
 def price_table() -> Table:
-    """Table of the listed prices."""
     return Table(
         name="prices",
         title="Prices",

@@ -1,4 +1,4 @@
-"""How many entries there are of each processor class and framework (arXiv 1806.01427, Table 1)."""
+"""Counts of entries by processor class and framework (arXiv 1806.01427, Table 1)."""
 
 import csv
 import dataclasses
@@ -55,7 +55,6 @@ class Counts:
 
 
 def count(entries: Iterable[Entry]) -> Counts:
-    """Counts entries by processor class and framework family."""
     return _counts((entry.processor_class, entry.framework_family) for entry in entries)
 
 

@@ -40,12 +40,7 @@ class Entries(tuple[Entry, ...]):
     problems: tuple[str, ...]
 
     def __new__(cls, entries: Iterable[Entry], problems: Iterable[str] = ()) -> "Entries":
-        """Makes a sequence of entries.
-
-        Args:
-          entries: In any order.
-          problems: What could not be read.
-        """
+        """Makes a sequence of entries."""
         made = super().__new__(cls, entries)
         made.problems = tuple(problems)
         return made
@@ -160,9 +155,6 @@ def load(*paths: str | Path) -> Entries:
 def load_with_runs(*paths: str | Path) -> tuple[Entries, list[our_run.OurRun]]:
     """Reads the entries that `load` reads, and our runs beside them; issues no warning.
 
-    Args:
-      *paths: As in `load`.
-
     Raises:
       ConfigError: As `load` does.
       RunError: As `load` does.
@@ -237,7 +229,6 @@ def _told_apart(entries: Sequence[Entry], origins: Sequence[str]) -> list[Entry]
 
 
 def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
-    """Adds a warning to entries that share trials."""
     warned = list(entries)
     for place, entry in enumerate(entries):
         for second in entries:
@@ -258,10 +249,7 @@ def _with_shared_trials(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _is_same(first: Trial, second: Trial) -> bool:
-    """Whether two trials are one run; a file of an older version does not name its runs."""
-    if first.run_id and second.run_id:
-        return first.run_id == second.run_id
-    return bool(first.evaluations) and first.evaluations == second.evaluations
+    return first.run_id != "" and first.run_id == second.run_id
 
 
 def _load_official(path: Path, entries: list[Entry], problems: list[str]) -> None:

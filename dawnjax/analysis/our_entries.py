@@ -22,7 +22,7 @@ _PROCESSOR_CLASSES = {"cpu": "CPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU", 
 def distinct(runs: Iterable[OurRun]) -> list[OurRun]:
     """Keeps one copy of each run, in the order given, with remarks on the copies left out.
 
-    Of two copies, the one whose log goes on where the other ends is kept.
+    Of two copies, the one with the longer log is kept.
     """
     kept: dict[str, OurRun] = {}
     for number, run in enumerate(runs):
@@ -126,7 +126,7 @@ def _entry(runs: Sequence[OurRun]) -> Entry:
 
 
 def data_name(result: RunResult) -> str:
-    """What a run was trained on, as its dataset declared it."""
+    """Name of a run's data, as its dataset declared it."""
     name = result.data.get("name") if isinstance(result.data, dict) else None
     return name if isinstance(name, str) and name else "data that the log does not name"
 
@@ -153,7 +153,7 @@ def _trial(run: OurRun, metric: str) -> Trial:
         reached=seconds is not None,
         time_to_accuracy_seconds=seconds,
         total_seconds=run.spent.seconds,
-        # Up to the target: training may go on after it.
+        # Up to the target: a run may train past it.
         epochs=result.epochs if result.epochs_to_target is None else result.epochs_to_target,
         status=result.status,
         seed=result.seed,
@@ -269,7 +269,7 @@ def _warnings(runs: Sequence[OurRun]) -> list[str]:
 
 
 def _unique_sources(entries: Sequence[Entry]) -> list[Entry]:
-    """Numbers entries whose words do not tell them apart."""
+    """Number the entries that share a source."""
     counts: dict[str, int] = {}
     unique = []
     for entry in entries:

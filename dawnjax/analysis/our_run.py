@@ -29,9 +29,6 @@ _NOT_TIMED = (
 """Run options, or groups of them, that change no time on the run's clock: names, deadlines, and
 what happens before the clock or after it."""
 
-_EARLIER_UNITS = {"parallel_text": "packed rows"}
-"""What an example was called in logs from before they said so, by the dataset's tag."""
-
 
 class OurRun(NamedTuple):
     """One run directory, read.
@@ -81,7 +78,7 @@ class OurRun(NamedTuple):
 
     @property
     def system(self) -> str:
-        """How many of which hardware, on how many hosts."""
+        """Number and kind of the devices, and the hosts."""
         hosts = f" on {self.num_hosts} hosts" if self.num_hosts > 1 else ""
         return f"{self.result.num_devices} x {self.hardware}{hosts}"
 
@@ -120,7 +117,7 @@ def run_of(name: str, events: Sequence[dict[str, Any]], line_faults: Sequence[Li
         num_hosts=newest.get("num_hosts", newest["num_processes"]),
         mesh=tuple(sorted(newest["mesh"].items())),
         model=tags["model"],
-        unit=result.example_unit or _EARLIER_UNITS.get(tags["data"], "examples"),
+        unit=result.example_unit or "examples",
         systems=len(systems),
         line_faults=tuple(line_faults),
         cores=cores[max(cores)] if cores else None,

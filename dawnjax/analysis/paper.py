@@ -106,7 +106,6 @@ def _percent(fraction: float | None) -> float | None:
 
 @functools.cache
 def _published(*tables: str) -> tuple[_Cell, ...]:
-    """Reads the published cells of tables of the paper."""
     cells = []
     for _, row in data_tables.rows(_FOLDER / "paper_cells.csv", ("table", "row", "cell", "source")):
         if row["table"] in tables:
@@ -165,7 +164,6 @@ def paper_tables(
 
 
 def errata(tables: Iterable[Table]) -> Table:
-    """Collects the cells of all tables that do not agree."""
     rows = [
         row
         for table in tables

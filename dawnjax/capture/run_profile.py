@@ -12,20 +12,11 @@ from dawnjax.capture.trace import finish_capture, trace_window
 from dawnjax.capture.traced_steps import Hooks, StoppedError, profile_run
 from dawnjax.config.run_options import ProfileOptions
 from dawnjax.profile import tables
+from dawnjax.profile.communication import COMMUNICATION_FIELDS
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.xplane import TraceError
 from dawnjax.stepper import Stepper
 
-COMMUNICATION_FIELDS = (
-    "seconds_per_step",
-    "exposed_seconds_per_step",
-    "fraction",
-    "exposed_fraction",
-    "skew_fraction",
-    "bytes_per_step",
-    "method",
-    "ablation_exposed_fraction",
-)
 UTILIZATION_FIELDS = (
     "mfu",
     "hfu",
@@ -148,7 +139,10 @@ class RunProfile:
             why = self._why_none or "no step was profiled"
             communication, utilization = (
                 {**dict.fromkeys(names), "reasons": dict.fromkeys(names, why)}
-                for names in (COMMUNICATION_FIELDS, UTILIZATION_FIELDS)
+                for names in (
+                    (*COMMUNICATION_FIELDS, "method", "ablation_exposed_fraction"),
+                    UTILIZATION_FIELDS,
+                )
             )
         else:
             communication = self.latest.communication_json()

@@ -1,1 +1,1 @@
-"""What is saved of a run, and whether it verifies."""
+"""Saved states of a run, which verify or are not used."""

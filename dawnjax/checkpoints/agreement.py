@@ -1,4 +1,4 @@
-"""How the processes of a run agree on a save, stage by stage, and on what process 0 chose.
+"""Agreement of the processes of a run: on each stage of a save, and on a choice of process 0.
 
 They talk through the coordination service, so that nothing here compiles or runs a program on the
 devices.

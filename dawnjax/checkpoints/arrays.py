@@ -43,7 +43,6 @@ def signature(leaf: Any) -> str:
 
 
 def from_signature(text: str, sharding: Any) -> jax.ShapeDtypeStruct:
-    """The array that `signature` described."""
     dtype, _, sizes = text.rstrip("]").partition("[")
     shape = tuple(int(size) for size in sizes.split(",") if size)
     return jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype), sharding=sharding)

@@ -26,12 +26,11 @@ _PACKAGES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs", "hf": "huggingface_hub"
 
 
 def is_bucket(directory: str) -> bool:
-    """Tells whether a directory is named by a URL."""
+    """Whether a directory is named by a URL."""
     return "://" in directory
 
 
 def folder_at(directory: str) -> "epath.Path":
-    """The folder of checkpoints at a local path or a URL."""
     from etils import epath
 
     if not is_bucket(directory):
@@ -60,12 +59,7 @@ def refuse_unwritable_bucket(directory: str) -> None:
 
 
 def reason_of(error: Exception, directory: str) -> str:
-    """Why a bucket cannot be used, in one line.
-
-    Args:
-      error: What the store's package raised.
-      directory: A URL in the bucket.
-    """
+    """Why a bucket cannot be used, in one line."""
     store, _, rest = directory.partition("://")
     bucket = rest.partition("/")[0]
     if isinstance(error, ImportError):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from dawnjax import records
 
@@ -148,10 +148,15 @@ def read_manifest(path: "epath.Path | Path", step: int) -> dict[str, Any]:
     if seal != (_SEAL % hashlib.blake2b(body, digest_size=32).hexdigest()).encode():
         raise DamageError(f"{MANIFEST} is damaged: its own hash differs")
     try:
-        content = records.load_json(data)
+        content = records.decode(data, dict[str, Any])
+        version = content.get("manifest_version")
+        if version != MANIFEST_VERSION:
+            raise DamageError(
+                f"{MANIFEST} has version {version!r}; this program reads version {MANIFEST_VERSION}"
+            )
+        records.convert(content, _Manifest)
     except ValueError as error:
         raise DamageError(f"{MANIFEST} is none that this program writes: {error}") from None
-    _check_form(content)
     if content["step"] != step:
         raise DamageError(f"{MANIFEST} is of step {content['step']}: the folder was renamed")
     return content
@@ -210,26 +215,18 @@ def verified_manifest(path: "epath.Path", step: int) -> dict[str, Any]:
     return content
 
 
-def _check_form(content: Any) -> None:
-    """Refuses a sealed manifest that no save of this program writes.
+class _File(TypedDict):
+    bytes: int
+    blake2b: str
 
-    Raises:
-      DamageError: It has another version, or a field is missing or of another kind.
-    """
-    version = content.get("manifest_version") if isinstance(content, dict) else None
-    if version != MANIFEST_VERSION:
-        raise DamageError(
-            f"{MANIFEST} has version {version!r}; this program reads version {MANIFEST_VERSION}"
-        )
-    kinds = {"step": int, "metadata": dict, "arrays": dict, "files": dict}
-    for name, kind in kinds.items():
-        if not isinstance(content.get(name), kind):
-            raise DamageError(f"{MANIFEST} has no {name} as a save writes it")
-    for name, file in content["files"].items():
-        if not isinstance(file, dict) or file.keys() != {"bytes", "blake2b"}:
-            raise DamageError(f"{MANIFEST} has no size and hash of {name[:100]!r}")
-    if not all(isinstance(array, str) for array in content["arrays"].values()):
-        raise DamageError(f"{MANIFEST} has an array without its dtype and shape")
+
+class _Manifest(TypedDict):
+    manifest_version: int
+    step: int
+    metadata: dict[str, Any]
+    arrays: dict[str, str]  # dtype and shape of each
+    files: dict[str, _File]
+    blake2b: str
 
 
 def delete(path: "epath.Path") -> None:

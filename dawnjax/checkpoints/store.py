@@ -120,7 +120,9 @@ class Checkpoints:
         self._before_manifest = before_manifest
         self._assent = Assent()
         self._thread: threading.Thread | None = None
-        self._failures: list[str] = []  # Of the thread that finishes a save; told by wait().
+        self._failures: list[
+            str
+        ] = []  # Found on the thread that finishes a save; wait() warns of them.
         # Steps that were saved or restored here, and that were seen to be damaged; every process
         # knows the same.
         self._whole: set[int] = set()
@@ -193,7 +195,7 @@ class Checkpoints:
         self._thread.start()
 
     def holds(self, step: int) -> bool:
-        """Tells whether a state was saved or restored here; waits for a save that goes on."""
+        """Whether a state was saved or restored here; waits for a save that is under way."""
         self.wait()
         return step in self._whole
 
@@ -206,9 +208,9 @@ class Checkpoints:
             self._warn(self._failures.pop(0))
 
     def shortfall(self) -> str:
-        """What failed saves leave undone, in one line; empty if the last save did not fail.
+        """One line about saves that failed since the last good one; empty if there are none.
 
-        Waits for a save that goes on.
+        Waits for a save that is under way.
         """
         self.wait()
         newest = max(self._whole, default=-1)
@@ -267,7 +269,6 @@ class Checkpoints:
         return content
 
     def _arrays_of(self, content: dict[str, Any], wanted: dict[str, Any]) -> dict[str, jax.Array]:
-        """The wanted arrays of a checkpoint, by path."""
         path = self._directory / str(content["step"])
         try:
             arrays = self._read(path, wanted)

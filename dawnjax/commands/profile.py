@@ -134,7 +134,7 @@ def write_timeline(run_dir: Path, window: str, file: str) -> int:
 
 def _window_line(window: str, profile: host_profile.HostProfile, others: list[str]) -> str:
     first, last = profile.capture["steps"]
-    where = "inside the run" if profile.capture["in_run"] else "none of the run's"
+    where = "inside the run" if profile.capture.get("in_run") else "none of the run's"
     line = f"window {window}: steps {first + 1} to {last}, {where}"
     if others:
         line += f"; not shown: {', '.join(others)} (--window=NAME shows one)"

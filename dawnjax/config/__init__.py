@@ -1,1 +1,1 @@
-"""The request of a command line: experiments and run options as typed fields, a flag each."""
+"""Experiments and run options as typed fields, with a flag for each."""

@@ -60,7 +60,6 @@ class Choice:
     field: str
 
     def load(self, tag: str) -> type:
-        """The class of a tag."""
         module, _, name = CHOICES[self.field][tag].rpartition(".")
         return getattr(importlib.import_module(f"dawnjax.{module}"), name)
 

@@ -16,13 +16,6 @@ def parse(
 ) -> list[str]:
     """Fills `flag_values` from flags, and returns the positional arguments.
 
-    Args:
-      command: The command's name, for messages.
-      flag_values: The command's own flags.
-      argv: Arguments without the program's and the command's names.
-      usage: For the help, one line, such as `dawnjax check RUN_DIR...`.
-      description: For the help, a few lines of prose.
-
     Raises:
       HelpRequested: `--help` or `-h` was given.
       ConfigError: An unknown flag (with what may have been meant) or a value of the wrong type.

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dawnjax import records
 from dawnjax.config.choices import CHOICES, choice_of
 from dawnjax.errors import ConfigError
 from dawnjax.text import without_secrets
@@ -38,52 +39,54 @@ def identity_of(fields: dict[str, Any]) -> str:
 def from_json(cls: type, value: Any, classes: Mapping[str, Sequence[type]] | None = None) -> Any:
     """The config that `to_json` was given.
 
-    Args:
-      cls: A config class.
-      value: What `to_json` gave for an instance of it.
-      classes: Classes of an experiment's own file, by field.
-
     Raises:
       ConfigError: A field is unknown, missing or of another kind; another version wrote it.
     """
-    fields = {field.name for field in dataclasses.fields(cls)}
-    unknown = [name for name in value if name not in fields and name != "tag"]
-    if unknown:
-        raise ConfigError(f"{cls.__name__} has no field {unknown[0]!r}; another version wrote it")
+    return _config(cls, value, classes or {}, "")
+
+
+def _config(cls: type, value: Any, classes: Mapping[str, Sequence[type]], at: str) -> Any:
     hints = typing.get_type_hints(cls, include_extras=True)
+    fields = {field.name for field in dataclasses.fields(cls)}
     try:
-        return cls(
-            **{
-                name: _leaf(hints[name], item, (classes or {}).get(name, ()))
-                for name, item in value.items()
-                if name != "tag"
-            }
-        )
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        given = dict(records.convert(value, dict[str, Any], at=at))
+        given.pop("tag", None)
+        unknown = next((name for name in given if name not in fields), None)
+        if unknown is not None:
+            raise ConfigError(f"{cls.__name__} has no field {unknown!r}; another version wrote it")
+        for name, item in given.items():
+            where = f"{at}.{name}" if at else name
+            given[name] = _leaf(hints[name], item, classes.get(name, ()), where)
+        return cls(**given)
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"cannot read {cls.__name__}: {error}") from None
 
 
-def _leaf(hint: Any, value: Any, classes: Sequence[type] = ()) -> Any:
-    own: dict[Any, type] = {getattr(cls, "TAG", None): cls for cls in classes}
+def _leaf(hint: Any, value: Any, classes: Sequence[type], at: str) -> Any:
     choice = choice_of(hint)
-    if choice is not None:
-        tags, tag = CHOICES[choice.field], value.get("tag")
-        _refuse_unknown(tag, [*own, *(other for other in tags if other not in own)])
-        return from_json(own[tag] if tag in own else choice.load(tag), value)
-    if typing.get_origin(hint) is typing.Annotated:
+    if typing.get_origin(hint) is typing.Annotated and choice is None:
         hint = typing.get_args(hint)[0]
+    own: dict[Any, type] = {getattr(cls, "TAG", None): cls for cls in classes}
     variants: list[Any] = [arg for arg in typing.get_args(hint) if dataclasses.is_dataclass(arg)]
+    if choice is not None or len(variants) > 1:
+        tag = records.convert(value, dict[str, Any], at=at).get("tag")
+        if choice is not None:
+            known = [*own, *(other for other in CHOICES[choice.field] if other not in own)]
+        else:
+            own = {**{variant.TAG: variant for variant in variants}, **own}
+            known = list(own)
+        _refuse_unknown(tag, known)
+        chosen = own[tag] if tag in own or choice is None else choice.load(tag)
+        return _config(chosen, value, {}, at)
     if dataclasses.is_dataclass(hint):
-        return from_json(typing.cast(type, hint), value)
-    if typing.get_origin(hint) is tuple:
-        return tuple(_leaf(typing.get_args(hint)[0], item) for item in value)
-    if len(variants) == 1 and isinstance(value, dict):
-        return from_json(variants[0], value)
-    if len(variants) > 1:
-        by_tag = {**{variant.TAG: variant for variant in variants}, **own}
-        _refuse_unknown(value.get("tag"), list(by_tag))
-        return from_json(by_tag[value["tag"]], value)
-    return value
+        return _config(typing.cast(type, hint), value, {}, at)
+    inner = typing.get_args(hint)[:1] if typing.get_origin(hint) is tuple else ()
+    if inner and dataclasses.is_dataclass(inner[0]):
+        items = records.convert(value, list[Any], at=at)
+        return tuple(_leaf(inner[0], item, (), f"{at}[{n}]") for n, item in enumerate(items))
+    if variants and value is not None:
+        return _config(variants[0], value, {}, at)
+    return records.convert(value, hint, at=at)
 
 
 def _refuse_unknown(tag: Any, known: list[str]) -> None:

@@ -32,7 +32,7 @@ from dawnjax.text import without_secrets
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """The experiment that a command line asks for, and how to run it.
+    """The experiment, options and seed that a command line asks for.
 
     Attributes:
       experiment: The experiment with its overrides.

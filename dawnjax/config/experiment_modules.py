@@ -21,7 +21,6 @@ from dawnjax.runs.directory import flatten, names_a_file
 
 
 def experiment_names() -> list[str]:
-    """The names of the built-in experiments, sorted."""
     package = importlib.import_module("dawnjax.experiments")
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 
@@ -59,9 +58,6 @@ def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
 
 def load_techniques(name: str) -> tuple[Technique, ...]:
     """Loads the techniques that an experiment's module declares; none where it declares none.
-
-    Args:
-      name: Name or path of the experiment.
 
     Raises:
       ConfigError: There is none of that name, or what it declares are no techniques.

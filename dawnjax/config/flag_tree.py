@@ -115,7 +115,6 @@ class FlagTree:
         return loaders[tag]()
 
     def define(self, flag_values: flags.FlagValues) -> None:
-        """Defines a flag for each leaf and each choice."""
         for flag, tags, current in self._tags.values():
             flags.DEFINE_enum(
                 flag, current, tags, "The variant; its fields follow.", flag_values=flag_values
@@ -126,7 +125,6 @@ class FlagTree:
             child.define(flag_values)
 
     def flag_names(self) -> list[str]:
-        """The names of all flags below."""
         names = [flag for flag, *_ in self._tags.values()]
         names += [flag for flag, *_ in self._leaves.values()]
         return names + [name for child in self._all_children() for name in child.flag_names()]

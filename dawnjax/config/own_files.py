@@ -45,9 +45,6 @@ def module_of_file(path: Path) -> types.ModuleType:
 def own_code(what: str) -> Iterator[None]:
     """Runs code that may call a class of a user's file; its errors become one line.
 
-    Args:
-      what: What is called, such as `the task's loss`.
-
     Raises:
       ConfigError: The code failed; says where in the file, as far as that is known.
     """
@@ -96,7 +93,6 @@ def check_classes(experiment: Any) -> None:
 
 
 def classes_of(*experiments: Any) -> dict[str, list[type]]:
-    """The classes that experiments chose, by field."""
     return {field: [type(getattr(e, field)) for e in experiments] for field in CHOSEN}
 
 

@@ -1,4 +1,4 @@
-"""How a machine runs an experiment: mesh, checkpoints, processes, deadlines, profiles.
+"""Run options: mesh, checkpoints, processes, deadlines, profiles.
 
 Nothing here is part of an experiment's identity: a run may be resumed with other options.
 """
@@ -46,7 +46,7 @@ class CheckpointOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
-    """Which profiles are taken, and how long they are.
+    """Profiles of the run.
 
     Attributes:
       after_run: Take a profile when the run has ended: outside the time to accuracy, as its own
@@ -86,7 +86,7 @@ class ProfileOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How this machine runs an experiment; no part of the experiment's identity.
+    """Options of a run on this machine; no part of the experiment's identity.
 
     Attributes:
       run_dir: Directory of the run's log, result and checkpoints; empty makes a new one under

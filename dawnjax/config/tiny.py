@@ -16,12 +16,6 @@ NUM_STEPS = 2
 
 
 def tiny_images(side: int = 32, channels: int = 3) -> Synthetic:
-    """Made-up images for two steps.
-
-    Args:
-      side: Height and width.
-      channels: Channels.
-    """
     return Synthetic(
         num_train_examples=NUM_STEPS * GLOBAL_BATCH_SIZE,
         num_eval_examples=20,  # no whole number of batches

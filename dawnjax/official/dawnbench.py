@@ -54,7 +54,6 @@ class Task:
 
     @property
     def target(self) -> Target:
-        """The target of an entry."""
         return Target(metric=self.metric, value=self.threshold, unit=self.unit)
 
 

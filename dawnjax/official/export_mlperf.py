@@ -155,7 +155,6 @@ def _check_clock(run: ExportedRun) -> None:
 
 
 def _end(run: ExportedRun) -> Event:
-    """Event at which the trial's clock stops."""
     reached = [event for event in run.of("evaluation") if event["reached"]]
     return reached[0] if reached else run.events[-1]
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.outcome import printable
 from dawnjax.runs import summary
@@ -42,17 +43,14 @@ class ExportedRun:
 
     @property
     def experiment(self) -> dict[str, Any]:
-        """The experiment, as JSON."""
         return self.of("experiment")[-1]["experiment"]
 
     @property
     def num_train_examples(self) -> int:
-        """Examples in an epoch."""
         return self.of("experiment")[-1]["num_train_examples"]
 
     @property
     def num_eval_examples(self) -> int:
-        """Examples that are evaluated, each time."""
         return self.of("experiment")[-1]["num_eval_examples"]
 
     @property
@@ -77,7 +75,6 @@ class ExportedRun:
         return printable(f"DawnJAX {versions.get('dawnjax', '')} ({', '.join(parts)})".strip(), 120)
 
     def of(self, name: str) -> list[Event]:
-        """Events of one name."""
         return [event for event in self.events if event["event"] == name]
 
 
@@ -120,19 +117,13 @@ def read_run(path: Path) -> ExportedRun:
 def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
     """The published set that the data of a run or measurement are.
 
-    Args:
-      told: What the log or file says of its data, as `dataset.declared` makes it.
-      wanted: The sets that a benchmark takes.
-      source: Where it stands, for messages.
-
     Raises:
       ConfigError: It does not say, or they are no data of the benchmark's.
     """
     names = " or ".join(wanted)
     if not isinstance(told, dict) or not told:
         raise ConfigError(
-            f"{source}: what its data are is not said (an earlier version wrote it), so it is no "
-            f"result on {names}; run it again"
+            f"{source}: what its data are is not said, so it is no result on {names}; run it again"
         )
     name, benchmark = (str(told.get(key) or "") for key in ("name", "benchmark"))
     if benchmark not in wanted:
@@ -167,7 +158,7 @@ def metrics_of(declarations: Sequence[dict[str, Any]], source: Path) -> Mapping[
     """
     try:
         return declared_metrics(declarations)
-    except (TypeError, AttributeError) as error:
+    except records.FieldError as error:
         raise ConfigError(f"{source}: its metrics are not declared as Metric is: {error}") from None
 
 

@@ -27,9 +27,6 @@ _LIMITS = {".json": sources.DESCRIPTION_BYTES, ".tsv": sources.TABLE_BYTES}
 def import_results(paths: Sequence[Path]) -> Imported:
     """Reads the entries of folders, archives and single files.
 
-    Args:
-      paths: What to read.
-
     Raises:
       ConfigError: A path cannot be read at all.
       RunError: All evaluations together are too many.
@@ -257,7 +254,6 @@ class Source:
             self._reject(folder, refused)
 
     def _system(self, context: str) -> mlperf.System:
-        """Reads the machine of a folder of logs from the descriptions around it."""
         warnings: list[str] = []
         above = posixpath.dirname(context)
         system_name, top = posixpath.basename(above), posixpath.dirname(posixpath.dirname(above))

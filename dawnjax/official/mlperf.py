@@ -34,7 +34,7 @@ _COCO_IMAGES = (117_266, 118_287)
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """What is known of the machine, from its description and the folders.
+    """The machine, from its description and the folders.
 
     Attributes:
       fields: The description as it stands; empty where there is none that can be read.
@@ -51,12 +51,6 @@ def read_entry(
     source: str, context: str, logs: list[tuple[str, TrialLog]], system: System
 ) -> Entry:
     """Makes the entry of a folder of logs.
-
-    Args:
-      source: The folder, relative to what is imported.
-      context: The same with the folders above.
-      logs: File and trial of each log, in the order of their numbers.
-      system: Its machine.
 
     Raises:
       Refused: The logs are of several benchmarks or versions.
@@ -273,7 +267,7 @@ def _hosts_of_job(
         return in_cluster
     reasons["num_hosts"] = (
         f"one server logs clearing its caches, and the description names {in_cluster} nodes: "
-        "whether the job ran on all is not told"
+        "it does not say whether the job ran on all"
     )
     return None
 

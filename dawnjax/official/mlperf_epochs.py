@@ -1,4 +1,4 @@
-"""How many epochs a log of MLPerf says were trained, by what is in the log itself.
+"""Epochs trained in a log of MLPerf, from the log alone.
 
 The labels have different origins, some logs print `train_epoch` once, some all of them at the end,
 some not for the first epoch. The rule is chosen by which labels are there and when they were
@@ -27,13 +27,7 @@ NONE = "none"
 def of_v05(
     by_key: dict[str, list[Record]], start: float, evaluations: list[Evaluation]
 ) -> tuple[float | None, str]:
-    """Counts the epochs of a v0.5 log, and names the rule; None and `none` if it does not tell.
-
-    Args:
-      by_key: The records by their tags.
-      start: The stamp of `run_start`.
-      evaluations: The evaluations, those without a time first.
-    """
+    """Counts the epochs of a v0.5 log, and names the rule; None and `none` if it does not tell."""
     records = [r for r in by_key.get("train_epoch", ()) if _label(r) is not None]
     labels = sorted({label for r in records if (label := _label(r)) is not None})
     evaluated = [e.epoch for e in evaluations if e.epoch is not None]

@@ -1,4 +1,4 @@
-"""What the rounds of MLPerf Training ask of each benchmark: quality, number of trials, drops.
+"""Rules of the rounds of MLPerf Training by benchmark: quality, number of trials, drops.
 
 v0.5 writes its targets into the logs; later rounds have them in their rules alone. The numbers are
 in `mlperf_benchmarks.csv` and `mlperf_targets.csv`. A benchmark without a target there asks for two
@@ -32,7 +32,6 @@ def _targets() -> tuple[dict[str, str], ...]:
 
 
 def is_known(benchmark: str) -> bool:
-    """Whether a round has such a benchmark."""
     return benchmark in _benchmarks()
 
 

@@ -50,7 +50,7 @@ _DESCRIPTIONS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialLog:
-    """What a log says of its trial. Times are seconds.
+    """The trial of a log. Times are seconds.
 
     Attributes:
       version: The kind of lines: `v0.5`, `v0.6` or `v0.7+`.
@@ -318,7 +318,6 @@ def _evaluations(
 
 
 def _labelled(record: Record) -> tuple[float | None, float | None]:
-    """Epoch label and the value of an evaluation."""
     value, epoch = record.value, None
     if isinstance(value, dict) and "value" in value:
         epoch, value = finite(value.get("epoch")), value["value"]

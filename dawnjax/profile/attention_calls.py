@@ -14,11 +14,6 @@ def attention_call_flops(config: str, channels: int, *, is_gradient: bool) -> in
     Of a causal mask and a window, pairs of a query and a key that it sees count. cuDNN computes
     those beside them in a block too.
 
-    Args:
-      config: The attributes of the call's instruction.
-      channels: Of a head.
-      is_gradient: Whether it is the gradient's call.
-
     Returns:
       0 where the configuration lacks the shape of the scores.
     """

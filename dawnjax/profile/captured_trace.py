@@ -41,12 +41,7 @@ def trace_part(folder: Path, capture: dict[str, Any]) -> dict[str, Any]:
 def busy_neighbours(
     start_unix_ns: int, machine_parts: Sequence[dict[str, Any]]
 ) -> list[list[Interval]]:
-    """Tells when devices of the machine's other processes computed, by a trace's own clock.
-
-    Args:
-      start_unix_ns: The trace's start.
-      machine_parts: What all processes of the machine told, this one too.
-    """
+    """Stretches in which devices of the machine's other processes computed, by a trace's clock."""
     return [
         [(start + shift, end + shift) for start, end in intervals]
         for part in machine_parts
@@ -65,6 +60,6 @@ def load_trace(folder: Path, capture: dict[str, Any]) -> tuple[Trace, Interval]:
     trace = trace.of_program(capture["module"])
     events = [event for events in trace.devices.values() for event in events]
     start = spans[-1].start if spans else min(event.start for event in events)
-    # A device may end a little after the host says that it has; the window then goes on.
+    # A device may end a little after the host says that it has; the window then ends later.
     end = max(event.end for event in events)
     return trace, (start, max(spans[-1].end, end) if spans else end)

@@ -1,4 +1,4 @@
-"""How long the devices of a host communicate, how much of it nothing hides, and who waited.
+"""Communication of a host's devices: its length, the part that nothing hides, and who waited.
 
 Definitions, all a step and for one host:
   communication: length of the union of the collectives' intervals on a device.
@@ -26,6 +26,17 @@ from dawnjax.profile.trace import (
 )
 
 PICOSECONDS = 10**12
+
+COMMUNICATION_FIELDS = (
+    "seconds_per_step",
+    "exposed_seconds_per_step",
+    "fraction",
+    "exposed_fraction",
+    "skew_fraction",
+    "exposed_skew_fraction",
+    "bytes_per_step",
+)
+"""Fields of a host in a result that its trace gives; null without one."""
 
 Shortest = dict[str, list[int]]
 """For each collective, the shortest duration of its first, second, ... run on any device."""
@@ -92,7 +103,6 @@ def shortest_runs(trace: Trace) -> Shortest:
 
 
 def merge_shortest(parts: Sequence[Mapping[str, Sequence[int]]]) -> Shortest:
-    """The shortest durations over several devices or hosts."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {
         name: [
@@ -126,13 +136,7 @@ def _waits(
 def device_time(
     events: Sequence[Event], window: Interval, shortest: Mapping[str, Sequence[int]]
 ) -> DeviceTime:
-    """Splits a device's time in a stretch.
-
-    Args:
-      events: The device's events.
-      window: The stretch.
-      shortest: The shortest durations over all devices of the run.
-    """
+    """Split a device's time in a stretch; `shortest` is over all devices of the run."""
 
     def inside(intervals: Iterable[Interval]) -> list[Interval]:
         return intersect(union(intervals), [window])
@@ -176,8 +180,6 @@ class Communication:
     by_layer: dict[str, dict[str, float | None]]
 
     def to_json(self) -> dict[str, Any]:
-        """The fields of a result, with the fractions of the step."""
-
         def fraction(seconds: float) -> float:
             return round(seconds / self.step_seconds, 6)
 

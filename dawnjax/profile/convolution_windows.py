@@ -74,24 +74,13 @@ def convolution_multiply_adds(
 
 @functools.cache
 def whole_window_taps(out_size: int, dim: WindowDim) -> int:
-    """Counts the pairs of result position and tap that meet an element of the image or its padding.
-
-    Args:
-      out_size: Positions of the result along the dimension.
-      dim: The window.
-    """
+    """Count the pairs of result position and tap that meet the image or its padding."""
     return int(_meets_an_element(_positions(out_size, dim), dim).sum())
 
 
 @functools.cache
 def valid_taps(out_size: int, in_size: int, dim: WindowDim) -> int:
-    """Counts the pairs of result position and tap that meet an element of the image.
-
-    Args:
-      out_size: Positions of the result along the dimension.
-      in_size: Elements of the image along the dimension, without padding and dilation.
-      dim: The window.
-    """
+    """Count the pairs of result position and tap that meet the image."""
     positions = _positions(out_size, dim)
     inside = (positions >= 0) & (positions <= (in_size - 1) * dim.lhs_dilation)
     return int((inside & _meets_an_element(positions, dim)).sum())

@@ -18,7 +18,7 @@ def group_size(text: str, num_devices: int) -> int:
     mesh = re.match(r"@?mesh\w*\[([^\]]*)\]\s*\{([^}]*)\}", text)
     if mesh:
         sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh[1])}
-        # A part of an axis is written 'x':(before)size.
+        # A sub-axis is printed as 'x':(2)4: size 4 after a prefix of size 2.
         total = 1
         for name, part in re.findall(r"'([^']*)'(?::\(\d+\)(\d+))?", mesh[2]):
             total *= int(part) if part else sizes.get(name, 1)
@@ -33,7 +33,7 @@ def group_size(text: str, num_devices: int) -> int:
 
 
 def group_stride(text: str) -> int:
-    """How far apart the devices of a collective's group are, on average and rounded down.
+    """Distance between neighbours in a collective's group: the mean, rounded down.
 
     Args:
       text: Its `replica_groups`, in any of the three ways of `group_size`; 1 where it lists none.

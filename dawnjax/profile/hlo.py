@@ -1,4 +1,4 @@
-"""What a compiled program computes, moves and sends: FLOPs, bytes and collectives of each op.
+"""Count of a compiled program: FLOPs, bytes and collectives of each op.
 
 Counting rules. FLOPs of matrix products and convolutions are 2 x multiply-adds of whole windows:
 positions of the padding count (hardware computes them; model FLOPs leave them out), the zeros that
@@ -353,7 +353,7 @@ def _product(instruction: Instruction, lhs: Shape, contracted: list[int]) -> _Fl
 
 
 def _passes(instruction: Instruction, dtype: str) -> int:
-    """How many bfloat16 products a TPU makes of one float32 product.
+    """Number of bfloat16 products that a TPU makes of one float32 product.
 
     Source: JAX, `jax.lax.Precision`: on TPU, DEFAULT is one pass of bfloat16, HIGH three, HIGHEST
     six.

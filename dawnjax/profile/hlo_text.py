@@ -50,7 +50,6 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """Elements."""
         return math.prod(self.dims)
 
     @property
@@ -87,7 +86,6 @@ class Instruction:
 
     @property
     def size(self) -> int:
-        """Elements of the result."""
         return sum(shape.size for shape in self.shapes)
 
     def attribute(self, name: str) -> str:
@@ -152,7 +150,6 @@ class Computation:
         return users
 
     def operands(self, instruction: Instruction) -> list[Instruction]:
-        """The instructions that an instruction reads, in order."""
         return [self.instructions[o] for o in instruction.operands if o in self.instructions]
 
 

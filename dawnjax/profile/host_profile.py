@@ -1,4 +1,4 @@
-"""What a captured profile says of one host: communication, utilization, roofline. Needs no JAX.
+"""A captured profile of one host: communication, utilization, roofline. Needs no JAX.
 
 A capture is a folder with the trace, the compiled program and `capture.json`. Reading it again
 later, or on another machine, gives the same figures.
@@ -7,17 +7,16 @@ later, or on another machine, gives the same figures.
 import dataclasses
 import functools
 import statistics
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hardware import STEADY_SPREAD, find_device
 from dawnjax.profile import roofline, utilization
 from dawnjax.profile.captured_trace import load_trace
 from dawnjax.profile.communication import (
+    COMMUNICATION_FIELDS,
     Communication,
     device_waits,
     measure_communication,
@@ -26,11 +25,7 @@ from dawnjax.profile.hlo import analyze
 from dawnjax.profile.program import Program
 from dawnjax.profile.straggler import NO_TRACE, Straggler, find_straggler
 from dawnjax.profile.trace import Interval, Trace
-from dawnjax.profile.windows import CAPTURE_FILE, PROGRAM_FILE
-
-LARGEST_PROGRAM_BYTES = 2**28
-LARGEST_CAPTURE_BYTES = 2**26
-"""Of the two files; a program of ResNet-50 has some MB."""
+from dawnjax.profile.windows import read_files
 
 AGREEMENT_POINTS = 5.0
 """Points of step time by which the two methods may differ before the result says so."""
@@ -41,20 +36,10 @@ LAYERS_IN_RESULT = 20
 
 _MEASURED_HERE = "measured on this machine"
 
-_COMMUNICATION_FIELDS = (
-    "seconds_per_step",
-    "exposed_seconds_per_step",
-    "fraction",
-    "exposed_fraction",
-    "skew_fraction",
-    "exposed_skew_fraction",
-    "bytes_per_step",
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class HostProfile:
-    """What the profile says of one host.
+    """The profile of one host.
 
     Attributes:
       folder: Where the profile lies.
@@ -81,7 +66,6 @@ class HostProfile:
 
     @property
     def num_steps(self) -> int:
-        """Steps in the traced window."""
         first, last = self.capture["steps"]
         return last - first
 
@@ -112,7 +96,7 @@ class HostProfile:
 
     @property
     def ablation_exposed_fraction(self) -> float | None:
-        """What the real step takes longer than the slowest twin, as a fraction of the real step."""
+        """Excess of the real step over the slowest twin, as a fraction of the real step."""
         pairs = [(real - twin) / real for real, twin in self._pairs]
         return round(statistics.median(pairs), 6) if pairs else None
 
@@ -242,11 +226,10 @@ class HostProfile:
         return roofline.to_json(self.ops, *self.op_peaks)
 
     def communication_json(self) -> dict[str, Any]:
-        """The field `communication` of a host in a result."""
         reasons: dict[str, str] = {}
         if self.measured is None:
-            fields: dict[str, Any] = dict.fromkeys(_COMMUNICATION_FIELDS)
-            reasons |= dict.fromkeys(_COMMUNICATION_FIELDS, self.failure)
+            fields: dict[str, Any] = dict.fromkeys(COMMUNICATION_FIELDS)
+            reasons |= dict.fromkeys(COMMUNICATION_FIELDS, self.failure)
         else:
             fields = self.measured.to_json()
             # The rest stands in layers.csv.
@@ -375,24 +358,16 @@ def read_profile(folder: Path) -> HostProfile:
     Raises:
       ConfigError: The folder holds none.
     """
+    capture, text = read_files(folder)
     try:
-        data = records.read_plain(folder / CAPTURE_FILE, LARGEST_CAPTURE_BYTES)
-        capture = records.load_json(data)
-        with records.open_plain(folder / PROGRAM_FILE) as file:
-            program = analyze(records.gunzip(file, LARGEST_PROGRAM_BYTES).decode())
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+        program = analyze(text)
+    except ValueError as error:
         raise ConfigError(f"{folder} holds no whole profile: {error}") from None
     return build_profile(folder, capture, program)
 
 
 def build_profile(folder: Path, capture: dict[str, Any], program: Program) -> HostProfile:
-    """Builds the profile of a capture; a trace that cannot be read is a reason in it.
-
-    Args:
-      folder: Where the trace lies.
-      capture: The contents of `capture.json`.
-      program: The compiled program.
-    """
+    """Builds the profile of a capture; a trace that cannot be read is a reason in it."""
     try:
         trace, window = load_trace(folder, capture)
     except (RunError, OSError) as error:

@@ -16,7 +16,7 @@ COLLECTIVES = (
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """What one op of a program costs, each time it runs.
+    """Cost of one op of a program, each time it runs.
 
     Attributes:
       name: The instruction's name, by which a trace names it.
@@ -96,9 +96,6 @@ class Program:
         A trace that lacks more than a tenth of the other ops does not name what ran, and says
         nothing about branches. One that ran in some of the traced steps counts in all; what a
         smaller branch does counts in none.
-
-        Args:
-          seen: Names of the ops in the trace.
         """
         always = self.ops.keys() - set().union(*self.branches.values())
         if len(always & set(seen)) < 0.9 * len(always):
@@ -113,7 +110,6 @@ class Program:
 
     @property
     def product_flops(self) -> int:
-        """FLOPs of matrix products and convolutions in one call."""
         return sum(op.product_flops * op.runs for op in self.ops.values())
 
     @property

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-NO_TRACE = "a host that the others wait for cannot be told: a host's trace is missing"
+NO_TRACE = "the host that the others wait for cannot be named: a host's trace is missing"
 
 STRAGGLER_FRACTION = 0.05
 """A host that costs the others less than this share of a step is no straggler."""
@@ -25,7 +25,6 @@ class Straggler:
     fraction: float
 
     def line(self) -> str:
-        """One line for a person."""
         return (
             f"host {self.process_index} holds the others up: each waits "
             f"{1000 * self.cost_seconds_per_step:.3g} ms a step for it, {self.fraction:.0%} of the "
@@ -33,18 +32,13 @@ class Straggler:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
         return dataclasses.asdict(self)
 
 
 def find_straggler(
     waits: Sequence[float | None], step_seconds: float
 ) -> tuple[Straggler | None, str]:
-    """Names the host that waits least, if all other hosts wait for it.
-
-    Args:
-      waits: Seconds a step that each host waits in collectives.
-      step_seconds: The traced step.
+    """Name the host that waits least, if all other hosts wait for it; times in seconds.
 
     Returns:
       The host and an empty reason; or None and why, which is empty where there is one host.

@@ -19,12 +19,13 @@ from typing import Any, TypedDict
 
 from dawnjax import records
 from dawnjax.errors import RunError
+from dawnjax.profile.program import COLLECTIVES
 
 MOST_BYTES = 2**30
 MOST_MARKS = 10**8
 _WINDOW = "dawnjax.window"
 _NOISE = ("ThreadpoolListener", "end: ", "PythonRefManager")
-_COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ncclDevKernel")
+_COLLECTIVES = (*COLLECTIVES, "ncclDevKernel")
 _HOST_STRIDE = 10_000
 """Between the process numbers of two hosts in the file: a host has a few, one a device."""
 
@@ -51,9 +52,6 @@ class Timeline:
 
 def merged(folders: Sequence[Path]) -> Timeline:
     """Merges the traces of one window.
-
-    Args:
-      folders: The window's folder of each process, in their order.
 
     Raises:
       RunError: A trace is missing or damaged; names the file.
@@ -115,7 +113,7 @@ def _is_kept(event: Any) -> bool:
 def _offset(
     first: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]
 ) -> tuple[float, float | None]:
-    """How far the second host's trace is to be moved, and how sure that is."""
+    """Offset of the second host's trace in microseconds, and its spread."""
     ends = [_collective_ends(events) for events in (first, other)]
     differences = [
         one - two

@@ -82,7 +82,7 @@ class Span(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """What ran on the devices of one process.
+    """Events on the devices of one process.
 
     Attributes:
       platform: `cpu`, `gpu` or `tpu`.
@@ -115,7 +115,6 @@ class Trace:
         return dataclasses.replace(self, devices={n: e for n, e in devices.items() if e})
 
     def between(self, start: int, end: int) -> "Trace":
-        """Keeps what began in a stretch of time."""
         devices = {
             number: [event for event in events if start <= event.start < end]
             for number, events in self.devices.items()
@@ -140,7 +139,7 @@ def read_trace(path: Path) -> Trace:
     """Reads a trace file.
 
     Raises:
-      TraceError: It is empty, torn or too large, or no op in it can be told; one line.
+      TraceError: It is empty, torn or too large, or no op in it has a name; one line.
     """
     devices: dict[int, list[Event]] = {}
     spans: list[Span] = []

@@ -1,4 +1,4 @@
-"""How well a host's devices are used, and where each part of a step went.
+"""Use of a host's devices, and the parts of a step.
 
 The parts of a step sum to it: computation, exposed communication (waiting for the slowest device,
 and the wire), waiting for input, waiting for the host to hand out work, waiting for a core where
@@ -43,7 +43,7 @@ _PLAIN_KERNELS = re.compile(r"simt|sgemm_\d+x\d+|dgemm|gemv|implicit_convolve_sg
 
 
 def is_tensor_core_kernel(kernel: str) -> bool:
-    """Tells from a CUDA kernel's name whether it multiplies on tensor cores.
+    """Whether a CUDA kernel multiplies on tensor cores, by its name.
 
     The names are those of cuBLAS, cuDNN and CUTLASS kernels: the shape of the matrix instruction
     (884 on Volta, 1688 and 16816 from Turing on), `xmma`, `tensorop`, and `nvjet` from Hopper on.

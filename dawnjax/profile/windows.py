@@ -1,13 +1,72 @@
 """The profiled windows of a run directory, and the files of each."""
 
 import math
+import zlib
 from pathlib import Path
+from typing import Any, NotRequired, TypedDict
 
+from dawnjax import records
 from dawnjax.errors import ConfigError
 
 PROGRAM_FILE = "train_program.txt.gz"
-
 CAPTURE_FILE = "capture.json"
+
+_MOST_PROGRAM_BYTES = 2**28
+_MOST_CAPTURE_BYTES = 2**26
+"""Of the two files; a program of ResNet-50 has some MB."""
+
+
+class _Peaks(TypedDict):
+    flops_per_second: float
+    bytes_per_second: float
+    spread: float
+
+
+class _Capture(TypedDict):
+    """The fields of `capture.json` that a profile reads; steps are `(first, last)`."""
+
+    process_index: int
+    platform: str
+    device_kind: str
+    num_devices: int
+    machine_devices: int
+    machine_processes: NotRequired[int]
+    machine_cores: int
+    module: str
+    steps: tuple[int, int]
+    stage: NotRequired[dict[str, Any] | None]
+    step_seconds: float
+    model_flops_per_step: float | None
+    model_flops_reason: str
+    executed_dtype: str
+    measured_peaks: _Peaks | None
+    in_run: NotRequired[bool]
+    real_step_seconds: NotRequired[list[float]]
+    slowest_twin_step_seconds: NotRequired[list[float]]
+    traced_slowest_twin_step_seconds: NotRequired[float | None]
+    twin_reason: NotRequired[str]
+    shortest_runs: dict[str, list[int]]
+    neighbours: NotRequired[list[list[tuple[int, int]]]]
+    least_wait_seconds_per_step: NotRequired[float | None]
+
+
+def read_files(folder: Path) -> tuple[dict[str, Any], str]:
+    """Read what a window's folder holds beside its trace: `capture.json` and the program's text.
+
+    Raises:
+      ConfigError: A file is missing or damaged.
+    """
+    try:
+        capture = records.read_json(folder / CAPTURE_FILE, dict[str, Any], _MOST_CAPTURE_BYTES)
+        typed = records.convert(capture, _Capture, others=True)
+        first, last = typed["steps"]
+        if not (first < last and typed["machine_devices"] > 0 < typed["step_seconds"]):
+            raise records.FieldError("its steps, devices or seconds are none of a profile")
+        with records.open_plain(folder / PROGRAM_FILE) as file:
+            text = records.gunzip(file, _MOST_PROGRAM_BYTES).decode()
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise ConfigError(f"{folder} holds no whole profile: {error}") from None
+    return capture, text
 
 
 def windows_of(run_dir: Path) -> dict[str, list[Path]]:

@@ -148,10 +148,6 @@ class Plane:
 def read_planes(path: Path, wanted: Callable[[str], bool]) -> Iterator[Plane]:
     """Reads the planes of a trace file whose names are wanted, one after the other.
 
-    Args:
-      path: An `.xplane.pb` file.
-      wanted: Told a plane's name.
-
     Raises:
       TraceError: The file is absent, empty, torn, too large, or no trace.
     """

@@ -112,7 +112,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inference:
-    """What an inference entry of DAWNBench measured; one example at a time.
+    """Measurements of an inference entry of DAWNBench; one example at a time.
 
     Attributes:
       latency_milliseconds: Mean latency of one example.
@@ -212,7 +212,6 @@ class Entry:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod

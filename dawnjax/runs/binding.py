@@ -27,10 +27,6 @@ def contradictions(record: dict[str, Any], log: Path) -> list[str]:
 
     The past that a checkpoint held is left out: another run directory may have had that run.
 
-    Args:
-      record: The content of `experiment.json`.
-      log: The log of a process.
-
     Raises:
       RunError: The log cannot be read.
     """
@@ -46,7 +42,7 @@ def contradictions(record: dict[str, Any], log: Path) -> list[str]:
 
 
 def is_changed(record: dict[str, Any], log: Path) -> bool:
-    """Tells whether `experiment.json` is not what an attempt of the log found or wrote.
+    """Whether `experiment.json` differs from the one that an attempt of the log found or wrote.
 
     Raises:
       RunError: The log cannot be read.

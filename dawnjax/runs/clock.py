@@ -27,7 +27,6 @@ class RunClock:
         self._start = dawnjax.program_start
 
     def now(self) -> float:
-        """Seconds since the program started."""
         return time.perf_counter() - self._start
 
     def moment(self) -> dict[str, Any]:
@@ -43,12 +42,7 @@ class Phases:
     """The phase that runs now; each change is reported."""
 
     def __init__(self, record: Callable[[Phase], None], first: Phase = "setup"):
-        """Starts in the first phase.
-
-        Args:
-          record: Called with each phase that begins.
-          first: The phase that the process began with.
-        """
+        """Starts in the first phase."""
         self._record = record
         self.current: Phase = first
         record(first)
@@ -64,7 +58,7 @@ class Phases:
             self.enter(before)
 
     def enter(self, name: Phase) -> None:
-        """Ends the running phase and begins another; the same one goes on."""
+        """End the running phase and begin another; the same phase is not begun anew."""
         if name != self.current:
             self.current = name
             self._record(name)

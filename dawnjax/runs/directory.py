@@ -27,12 +27,12 @@ class RunDirectory:
 
     @property
     def experiment_file(self) -> Path:
-        """What is run: written once, before anything else."""
+        """The experiment: written once, before anything else."""
         return self.path / "experiment.json"
 
     @property
     def result_file(self) -> Path:
-        """What came out: written at the end of each attempt."""
+        """The result: written at the end of each attempt."""
         return self.path / "result.json"
 
     @property
@@ -47,12 +47,11 @@ class RunDirectory:
 
     @property
     def tensorboard(self) -> Path:
-        """The scalars for TensorBoard."""
         return self.path / "tensorboard"
 
 
 def names_a_file(text: str) -> bool:
-    """Tells whether a name that a user chose is safe as the name of a file or folder."""
+    """Whether a name that a user chose is safe as the name of a file or folder."""
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", text) is not None
 
 
@@ -65,7 +64,7 @@ RECORD_FILE = (
 
 
 def is_record_file(path: Path) -> bool:
-    """Tells whether `dawnjax record` wrote a file; no other command reads one."""
+    """Whether `dawnjax record` wrote a file; no other command reads one."""
     try:
         with records.open_plain(path) as file:  # archives of results may be large
             if file.read(1) != b"{":
@@ -166,7 +165,6 @@ def source_of(file: Path) -> dict[str, str]:
 
 
 def hash_of(text: str) -> str:
-    """SHA-256 of a text as UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -205,11 +203,6 @@ def refuse_unusable_path(path: Path) -> None:
 
 def refuse_other_run(directory: RunDirectory, record: dict[str, Any], new: dict[str, Any]) -> None:
     """Refuses a run directory that belongs to another experiment or seed.
-
-    Args:
-      directory: The directory.
-      record: Its `experiment.json`.
-      new: The record of the run that is asked for.
 
     Raises:
       ConfigError: Names what differs.

@@ -2,7 +2,7 @@
 
 Each process of a run appends to its own file, `log/process_00000.jsonl`, one JSON object a line.
 An attempt is one process lifetime; attempts of one trial follow each other in one file. A line ends
-with the CRC-32 of what is before it, so that a torn or damaged line is told from a whole one. The
+with the CRC-32 of what is before it, so that a reader sees whether a line is torn or damaged. The
 file is only ever appended to; of a line that a full disk cuts short, the start is cut off again.
 
 Every event has:
@@ -23,7 +23,7 @@ import threading
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from dawnjax import records
 from dawnjax.errors import RunError
@@ -78,7 +78,6 @@ MOST_DAMAGED_LINES = 100_000
 
 
 def log_path(run_dir: Path, process_index: int) -> Path:
-    """Path of the log file of a process."""
     return run_dir / "log" / f"process_{process_index:05d}.jsonl"
 
 
@@ -179,7 +178,7 @@ class RunLog:
         try:
             os.ftruncate(self._fd, os.fstat(self._fd).st_size - num_bytes)
         except OSError:
-            return 0  # the next line ends it, and it is told as damaged
+            return 0  # the next line ends it, and readers see it as damaged
         return num_bytes
 
     def sync(self) -> None:
@@ -255,9 +254,6 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 def read_events(path: Path) -> tuple[list[Event], list[LineFault]]:
     """Reads a log.
 
-    Args:
-      path: The log file.
-
     Returns:
       The events in the order written, each once, with the past that a checkpoint held where the log
       had lost it and a `lost` event where lines are lost; and what is wrong with the lines. A torn
@@ -312,12 +308,19 @@ def _read_lines(path: Path) -> tuple[list[Event], list[LineFault]]:
                 f"{path} is a log of schema {event['schema_version']!r} and this version reads "
                 f"{SCHEMA_VERSION}: read it with the version of dawnjax that wrote it"
             )
-        if event.get("history"):
-            raise RunError(
-                f"{path} replaces a lost log in the form of an earlier version: read it with the "
-                "version of dawnjax that wrote it"
-            )
     return events, faults
+
+
+class _Moment(TypedDict):
+    """The fields of every event, and those that code counts with where an event has them."""
+
+    event: str
+    attempt: int
+    t: float
+    sequence: NotRequired[int]
+    step: NotRequired[int]
+    steps: NotRequired[int]
+    status: NotRequired[str]
 
 
 def _is_event(record: Any) -> bool:
@@ -328,17 +331,11 @@ def _is_event(record: Any) -> bool:
 
 
 def is_moment(record: Any) -> bool:
-    """Tells whether a value is an event of an attempt at a time, with numbers for its steps."""
-    return (
-        isinstance(record, dict)
-        and isinstance(record.get("event"), str)
-        and record["event"] in EVENTS
-        and isinstance(record.get("attempt"), int)
-        and isinstance(record.get("t"), int | float)
-        and isinstance(record.get("sequence", 0), int)
-        and all(isinstance(record.get(name, 0), int) for name in ("step", "steps"))
-        and isinstance(record.get("status", ""), str)
-    )
+    """Whether a value is an event of an attempt at a time, with numbers for its steps."""
+    try:
+        return records.convert(record, _Moment, others=True)["event"] in EVENTS
+    except records.FieldError:
+        return False
 
 
 def _finite(value: Any) -> Any:

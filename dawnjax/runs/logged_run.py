@@ -20,7 +20,7 @@ HEARTBEAT_SECONDS = 1.0
 """The time between two events of a living process, unless its disk or its cores are busy."""
 
 FINAL_STATUSES = ("reached", "not_reached", "diverged")
-"""The statuses of a trial that has ended: a further attempt has nothing to go on with."""
+"""The statuses of a trial that has ended: a further attempt has nothing to do."""
 
 NO_RUN_START = "the log lacks run_start"
 NOT_REACHED = "no evaluation reached the target"
@@ -79,7 +79,7 @@ class LoggedAttempt:
 
     @property
     def usd_per_hour(self) -> float | None:
-        """What all its hosts cost an hour; None without a price."""
+        """Price of all its hosts for an hour; None without a price."""
         record, devices = last_event(self.events, "experiment"), last_event(self.events, "devices")
         if record is None or devices is None:
             return None
@@ -89,7 +89,7 @@ class LoggedAttempt:
 
     @property
     def price_fault(self) -> str:
-        """What is wrong with its price; empty if nothing is, or if it has none."""
+        """Fault of its price; empty if it has none."""
         record = last_event(self.events, "experiment")
         price = None if record is None else record["run_options"].get("price_per_hour_usd")
         if price is None or _is_price(price):
@@ -124,7 +124,6 @@ class LoggedRun:
 
     @property
     def events(self) -> list[Event]:
-        """The events of the attempts, in the order written."""
         return [event for attempt in self.attempts for event in attempt.events]
 
     @property
@@ -229,7 +228,6 @@ class LoggedRun:
         return before + moment["t"]
 
     def phase_seconds(self) -> dict[str, float]:
-        """Seconds of each phase, of all attempts."""
         parts = [attempt.phase_seconds() for attempt in self.attempts]
         return {name: sum(part[name] for part in parts) for name in PHASES}
 
@@ -266,12 +264,10 @@ class LoggedRun:
 
 
 def events_of(events: Sequence[Event], name: str) -> list[Event]:
-    """The events of one name."""
     return [event for event in events if event["event"] == name]
 
 
 def last_event(events: Sequence[Event], name: str) -> Event | None:
-    """The last event of one name, if there is one."""
     return next((event for event in reversed(events) if event["event"] == name), None)
 
 

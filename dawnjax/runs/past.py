@@ -25,12 +25,7 @@ RECOVERED = "recovered"
 
 
 def lacks_some_of(past: Sequence[Event], events: Sequence[Event]) -> bool:
-    """Tells whether a log lost events that a checkpoint holds.
-
-    Args:
-      past: The events in the checkpoint, condensed.
-      events: The events of the log.
-    """
+    """Whether a log lost events that a checkpoint holds."""
     known = {_key(event) for event in events}
     if any(_key(event) not in known for event in past if event["event"] not in (*CONDENSED, LOST)):
         return True
@@ -45,9 +40,6 @@ def _count_lost(events: Sequence[Event]) -> int:
 
 def with_past(events: Sequence[Event]) -> list[Event]:
     """Puts each past that a `restored` event carries in its place and numbers the attempts anew.
-
-    Args:
-      events: The lines of a log, in the order written.
 
     Returns:
       The events by attempt. A `restored` event has `lost_log`, true if what the attempt before it
@@ -115,5 +107,5 @@ def _is_after(event: Event, sequence: int, t: float) -> bool:
 
 
 def _key(event: Event) -> tuple[str, float, str]:
-    """What tells an event from every other, of other attempts too."""
+    """A key that no other event has, of other attempts too."""
     return event["event"], event["t"], str(event.get("unix_seconds"))

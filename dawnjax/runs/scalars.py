@@ -15,7 +15,7 @@ class ScalarWriter:
 
         Args:
           directory: Where the file goes, beside those of earlier attempts; None writes nothing.
-          warn: Called once if the file can no longer be written; the run goes on without it.
+          warn: Called once if the file can no longer be written; the run continues without it.
         """
         self._writer = None
         self._warn = warn
@@ -28,7 +28,6 @@ class ScalarWriter:
             self._give_up(error)
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
-        """Adds scalars at a step."""
         if self._writer is None:
             return
         from tensorboardX.proto import event_pb2

@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 class LineFault(NamedTuple):
-    """What is wrong at a line of a log.
+    """A fault at a line of a log.
 
     Attributes:
       line: Its number in the file, from 1.
@@ -44,7 +44,6 @@ class LineFault(NamedTuple):
         return self.kind == "torn"
 
     def __str__(self) -> str:
-        """Names the line and what is wrong."""
         return f"line {self.line} is {self.kind}"
 
 

@@ -1,4 +1,4 @@
-"""What a trial took of time and money until its training ended, whether it reached or not."""
+"""Time and cost of a trial until its training ended, whether it reached or not."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from dawnjax.runs.past import Event
 
 
 class Spent(NamedTuple):
-    """What a trial took, reached or not; an entry's expected time and cost are made of it.
+    """Time and cost of a trial, reached or not; an entry's expected ones are made of it.
 
     Attributes:
       seconds: On the run's clock until the training ended: the end of the last step or evaluation,
@@ -26,7 +26,6 @@ class Spent(NamedTuple):
 
 
 def spent(events: Sequence[Event]) -> Spent:
-    """Computes what a run took until its training ended."""
     run = LoggedRun.from_events(events)
     end = _training_end(run)
     seconds = run.run_seconds(end)
@@ -36,7 +35,6 @@ def spent(events: Sequence[Event]) -> Spent:
 
 
 def _training_end(run: LoggedRun) -> Event:
-    """The moment at which training ended."""
     last = run.attempts[-1]
     trained = [e for e in run.events if e["event"] in ("train", "evaluation", "diverged")]
     end = last_event(last.events, "attempt_end")

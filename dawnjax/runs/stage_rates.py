@@ -1,4 +1,4 @@
-"""How fast each stage of a run was, from its log. Needs no JAX."""
+"""Speed of each stage of a run, from its log. Needs no JAX."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,11 +9,7 @@ from dawnjax.runs.stages import Span, make_spans
 
 
 def spans_of(record: dict[str, Any]) -> tuple[Span, ...]:
-    """The steps of each stage of a logged experiment; one stage where nothing changes.
-
-    Args:
-      record: The event `experiment`.
-    """
+    """The steps of each stage of a logged experiment; one stage where nothing changes."""
     if "spans" in record:
         fields = [field.name for field in dataclasses.fields(Span)]
         return tuple(Span(**{name: span[name] for name in fields}) for span in record["spans"])
@@ -27,7 +23,7 @@ def spans_of(record: dict[str, Any]) -> tuple[Span, ...]:
 
 
 def stage_rows(record: dict[str, Any], attempts: Sequence[Sequence[Event]]) -> list[dict[str, Any]]:
-    """What a result says of each stage; nothing where there is one.
+    """Rows of a result, one a stage; none where there is one stage.
 
     Args:
       record: The event `experiment`.

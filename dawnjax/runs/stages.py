@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stages:
-    """What changes in the course of a run; by default nothing does.
+    """Changes in the course of a run; none by default.
 
     The first stage is as the experiment says. Each boundary begins another, in which the batch has
     the size given here, and the task's own stages say what else changes. Each stage has a program
@@ -51,12 +51,11 @@ class Span:
     global_batch_size: int
 
     def examples_before(self, step: int) -> int:
-        """Examples seen in the run after `step` steps, were the stage to go on."""
         return self.first_example + (step - self.first_step) * self.global_batch_size
 
     @property
     def step_shift(self) -> float:
-        """What to add to a step to get where a run of this batch size alone would be."""
+        """Steps to add to a step for its place in a run of this batch size alone."""
         return self.first_example / self.global_batch_size - self.first_step
 
 
@@ -85,7 +84,6 @@ def make_spans(
 
 
 def examples_before(spans: Sequence[Span], step: int) -> int:
-    """Examples seen after `step` steps."""
     return span_of_next(spans, step).examples_before(step)
 
 

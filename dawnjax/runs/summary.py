@@ -169,7 +169,6 @@ class RunResult:
         return self.epochs_to_target is not None and self.epochs > self.epochs_to_target
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain JSON values."""
         return dataclasses.asdict(self)
 
 
@@ -191,9 +190,6 @@ _DAMAGED_TARGET = (
 
 def summarize(events: Sequence[Event]) -> RunResult:
     """Computes the result of a run from the events of process 0.
-
-    Args:
-      events: The events of all attempts, as `read_events` returns them.
 
     Raises:
       RunError: The log lacks what every run writes first.
@@ -327,10 +323,10 @@ FORGED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, R
 
 
 def refuse_forged(events: Sequence[Event], path: Path) -> None:
-    """Refuses to go on with a log of which no result could be made at the end.
+    """Refuse to resume a log of which no result could be made at the end.
 
     Args:
-      events: Its events; a log that ends before the run described itself is gone on with.
+      events: Its events; a log that ends before the run described itself may be resumed.
       path: The log, for the message.
 
     Raises:
@@ -381,7 +377,7 @@ def of_another_kind(error: Exception) -> str:
 
 
 def _newest_step(attempts: list[LoggedAttempt]) -> int:
-    """Step of the newest state: an attempt may go on from before the last one's end."""
+    """Step of the newest state: an attempt may resume from before the last one's end."""
     for attempt in reversed(attempts):
         for event in reversed(attempt.events):
             name, step = event["event"], event.get("step")

@@ -28,9 +28,7 @@ _PACKAGES = {"wandb": "wandb", "mlflow": "mlflow"}
 class Tracker(Protocol):
     """One tracker's run."""
 
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Adds scalars at a step."""
-        ...
+    def write(self, step: int, scalars: Mapping[str, float]) -> None: ...
 
     def close(self, summary: Mapping[str, Any]) -> None:
         """Adds what the run came to, and ends."""
@@ -89,7 +87,6 @@ class Trackers:
         self._tell()
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
-        """Hands scalars to the thread."""
         if self._thread is not None:
             self._items.put((step, dict(scalars)))
             self._tell()
@@ -129,7 +126,7 @@ class Trackers:
 
     @contextlib.contextmanager
     def _noting(self, name: str, open_now: dict[str, Tracker]) -> Any:
-        """Gives a tracker up at its first error, whatever it raises: it is another's code."""
+        """Drop a tracker at its first error, whatever it raises: it is another's code."""
         try:
             yield
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""What a reader of a run's numbers should know: logged warnings, and what the events show."""
+"""Warnings to a reader of a run's numbers: the logged ones, and those that the events show."""
 
 import itertools
 from collections.abc import Sequence

@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
+from dawnjax import records
+
 Direction = Literal["at_least", "at_most"]
 
 
@@ -94,12 +96,15 @@ def _is_number(value: Any) -> bool:
 
 
 def metric_from_json(fields: dict[str, Any]) -> Metric:
-    """The metric that `Metric.to_json` described."""
-    if not isinstance(fields, dict):
-        raise TypeError(f"a metric is declared by an object, not by a {type(fields).__name__}")
-    bounds: dict[str, Any] = {"least": -math.inf, "most": math.inf}
+    """The metric that `Metric.to_json` described.
+
+    Raises:
+      FieldError: A field is unknown, missing or of another kind.
+    """
+    fields = records.convert(fields, dict[str, Any])
+    bounds = {"least": -math.inf, "most": math.inf}  # JSON has no infinity: null stands for it
     given = {name: value for name, value in fields.items() if value is not None}
-    return Metric(**(bounds | given))
+    return records.convert(bounds | given, Metric)
 
 
 TOP_1_ACCURACY = Metric(
@@ -144,9 +149,7 @@ def declared_metrics(declarations: Iterable[dict[str, Any]]) -> Mapping[str, Met
     A log from before declarations were logged has none; its metrics are `KNOWN_METRICS`.
 
     Raises:
-      TypeError: A declaration has an unknown or missing field, or one of another kind.
+      FieldError: A declaration has an unknown or missing field, or one of another kind.
     """
-    if not isinstance(declarations, list | tuple):
-        raise TypeError(f"metrics are declared in a list, not in a {type(declarations).__name__}")
-    metrics = [metric_from_json(fields) for fields in declarations]
+    metrics = [metric_from_json(fields) for fields in records.convert(declarations, list[Any])]
     return {metric.name: metric for metric in metrics} or KNOWN_METRICS

@@ -179,7 +179,11 @@ def test_simulated_devices_are_no_accelerators(tmp_path):
 
 
 def test_rows_of_packed_text_are_not_called_examples(tmp_path):
-    (text,) = entries_of(write_run(tmp_path / "a", data="parallel_text"))
+    def change(event):
+        if event["event"] == "experiment":
+            event["example_unit"] = "packed rows"
+
+    (text,) = entries_of(rewrite(write_run(tmp_path / "a"), change))
     assert text.global_batch_unit == "packed rows"
     (images,) = entries_of(write_run(tmp_path / "b", data="cifar10"))
     assert images.global_batch_unit == "examples"
@@ -221,9 +225,9 @@ def test_a_metric_is_what_the_run_declares(tmp_path):
     [
         ([0.5, -0.1], {}, "mse is -0.1 at step 20, outside of 0 to inf"),
         ([1.5, 0.1], {"most": 1.0}, "mse is 1.5 at step 10, outside of 0 to 1"),
-        ([0.5, 0.1], {"direction": "lower"}, "direction='lower'; choose at_least or at_most"),
+        ([0.5, 0.1], {"direction": "lower"}, "direction is 'lower'; choose at_least or at_most"),
         ([0.5, 0.1], {"colour": "red"}, "of another kind .*colour"),
-        ([0.5, 0.1], {"title": ["MSE"]}, "title=.*a text is needed"),
+        ([0.5, 0.1], {"title": ["MSE"]}, r"title is \['MSE'\]; it must be text"),
     ],
 )
 def test_values_and_declarations_that_cannot_be_are_refused(tmp_path, values, declared, why):

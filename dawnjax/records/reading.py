@@ -1,0 +1,173 @@
+"""Bounded reading of files that strangers may have made.
+
+Only plain files are opened, because a pipe has no end. Their size is asked before they are read,
+and the values in a JSON text are counted in its bytes, because the 3 bytes `[],` become an object
+of 80.
+"""
+
+import gzip
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+DEEPEST = 60
+"""Lists and objects inside each other; no file of this project has 20."""
+
+MOST_MARKS = 1_000_000
+"""Commas, colons and brackets of one JSON text; each costs at most 100 bytes of memory."""
+
+MOST_DIGITS = 20
+"""Of a whole number in our own files; 64 bits have 20."""
+
+MOST_BYTES = 16 * 2**20
+"""Of a JSON file, where its reader names no other limit."""
+
+
+class BoundError(ValueError):
+    """A file is larger, deeper or of another kind than what is read; one line says which."""
+
+
+def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a plain file to read; a pipe is not waited for.
+
+    Raises:
+      BoundError: It is a folder, a pipe or a device.
+      OSError: It cannot be opened.
+    """
+    # O_NONBLOCK does not matter to a plain file; the open of a pipe would wait for its writer.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise BoundError("is no plain file")
+    return os.fdopen(fd, "rb")
+
+
+def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
+    """Read a plain file whole; nothing of one with more than `most_bytes`.
+
+    Raises:
+      BoundError: It is too large, or no plain file.
+      OSError: It cannot be read.
+    """
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = b"" if size > most_bytes else file.read(most_bytes + 1)
+    size = max(size, len(data))  # it may grow meanwhile, and /proc says 0
+    if size > most_bytes:
+        raise BoundError(f"has {size:,} bytes; at most {most_bytes:,} are read")
+    return data
+
+
+def lines(path: Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:
+    """Yield the lines of a plain file, each with its newline.
+
+    Raises:
+      BoundError: It is too large or no plain file, or a line is too long.
+      OSError: It cannot be read.
+    """
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most_bytes:
+            raise BoundError(f"has {size:,} bytes; at most {most_bytes:,} are read")
+        number = 0
+        while line := file.readline(most_line_bytes + 1):
+            number += 1
+            if len(line) > most_line_bytes:
+                raise BoundError(f"line {number} has more than {most_line_bytes:,} bytes")
+            yield line
+
+
+def gunzip(file: IO[bytes], most_bytes: int) -> bytes:
+    """Unpack a gzip file, from its start; never more than `most_bytes`.
+
+    Raises:
+      BoundError: It unpacks to more.
+      OSError, EOFError, zlib.error: It is damaged.
+    """
+    data = gzip.GzipFile(fileobj=file).read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise BoundError(f"unpacks to more than {most_bytes:,} bytes")
+    return data
+
+
+def count_marks(data: bytes) -> int:
+    """Number of commas, colons and opening brackets: no fewer than the values of a JSON text."""
+    return sum(map(data.count, (b",", b":", b"[", b"{")))
+
+
+def check_json(data: bytes, most_marks: int = MOST_MARKS) -> None:
+    """Refuse a JSON text of too many values, before they are made.
+
+    Raises:
+      BoundError: It has too many commas, colons and brackets.
+    """
+    marks = count_marks(data)
+    if marks > most_marks:
+        raise BoundError(f"has {marks:,} commas, colons and brackets; {most_marks:,} are read")
+
+
+def load_json(data: bytes | str, most_marks: int = MOST_MARKS, *, with_nan: bool = False) -> Any:
+    """Decode a JSON text of this project: UTF-8, finite numbers, of bounded size and depth.
+
+    Args:
+      data: The text.
+      most_marks: Commas, colons and brackets that it may have.
+      with_nan: Whether NaN and infinities pass, for a reader that says where they are.
+
+    Raises:
+      BoundError: It has more values, is deeper, or has a number that no file of ours has.
+      ValueError: It is no JSON.
+    """
+    data = data.encode(errors="surrogatepass") if isinstance(data, str) else data
+    check_json(data, most_marks)
+    try:
+        # Not by msgspec: names of files may hold lone surrogates, which it takes for a text's end.
+        value = (_WITH_NAN if with_nan else _STRICT).decode(data.decode())
+    except RecursionError:
+        raise BoundError(f"is nested more than {DEEPEST} deep") from None
+    if data.count(b"[") + data.count(b"{") > DEEPEST:
+        check_depth(value)
+    return value
+
+
+def check_depth(value: Any) -> None:
+    """Refuse a value that code which calls itself for its parts could not walk through.
+
+    Raises:
+      BoundError: Lists and objects are too deep inside each other.
+    """
+    layer = [value]
+    for _ in range(DEEPEST):
+        layer = [part for whole in layer for part in _parts(whole) if isinstance(part, dict | list)]
+        if not layer:
+            return
+    raise BoundError(f"is nested more than {DEEPEST} deep")
+
+
+def _parts(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise BoundError(f"has a whole number of {len(digits):,} digits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise BoundError(f"has the number {digits[:40]}, which is too large")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise BoundError(f"has {name}, which is no JSON")
+
+
+_STRICT = json.JSONDecoder(parse_int=_whole, parse_float=_finite, parse_constant=_no_constant)
+_WITH_NAN = json.JSONDecoder(parse_int=_whole)

@@ -1,0 +1,121 @@
+"""Typed decoding: plain JSON values as dataclasses, and one line for a field that is wrong."""
+
+import contextlib
+import os
+import re
+import typing
+from typing import Any, TypeVar
+
+import msgspec
+
+from dawnjax.records.reading import MOST_BYTES, MOST_MARKS, load_json, read_plain
+
+Kind = TypeVar("Kind")
+
+
+class FieldError(ValueError):
+    """A field is missing, unknown or of another type; one line names its path."""
+
+
+def decode(
+    data: bytes | str, kind: type[Kind], most_marks: int = MOST_MARKS, *, others: bool = False
+) -> Kind:
+    """Decode a JSON text into a dataclass, a named tuple or a container of them.
+
+    Raises:
+      BoundError, ValueError: As of `load_json`.
+      FieldError: As of `convert`.
+    """
+    return convert(load_json(data, most_marks), kind, others=others)
+
+
+def read_json(path: str | os.PathLike[str], kind: type[Kind], most_bytes: int = MOST_BYTES) -> Kind:
+    """Read and decode a JSON file.
+
+    Raises:
+      OSError: It cannot be read.
+      BoundError, ValueError, FieldError: As of `read_plain` and `decode`.
+    """
+    return decode(read_plain(path, most_bytes), kind)
+
+
+def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False) -> Kind:
+    """Make a value of the given type from plain JSON values.
+
+    Types are exact: a whole number is no text, `1.0` no whole number, `true` no number.
+
+    Args:
+      value: The values.
+      kind: The type.
+      at: The path of the value in its file, for the message.
+      others: Whether fields that the type does not have may be there; they are dropped.
+
+    Raises:
+      FieldError: A field is missing, unknown or of another type.
+    """
+    try:
+        made = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise FieldError(_in_words(error, value, kind, at)) from None
+    except UnicodeEncodeError:  # a name or a choice with half of a surrogate pair
+        raise FieldError(f"{at or 'a field'} has a text that is no UTF-8") from None
+    # msgspec drops what a dataclass does not know, such as the misspelt name of an optional field.
+    unknown = "" if others else _unknown_field(value, msgspec.to_builtins(made))
+    if unknown:
+        raise FieldError(f"{unknown[:200]} is no field of it")
+    return made
+
+
+_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def _in_words(error: msgspec.ValidationError, value: Any, kind: Any, at: str) -> str:
+    """The line of a wrong field: its path, its value where it is short, and what is expected."""
+    reason, _, within = str(error).replace("`", "").partition(" - at $")
+    path = (at + within).removeprefix(".")
+    if missing := re.fullmatch(r"Object missing required field (\w+)", reason):
+        return f"{path}.{missing[1]} is missing".removeprefix(".")
+    wanted = re.fullmatch(r"Expected (.*), got \w+|Invalid enum value .*", reason)
+    if wanted is None or "[...]" in within:  # msgspec does not name the key of a dict
+        return f"{path}: {reason}" if path else reason
+    steps = re.findall(r"([^.\[\]]+)|\[(\d+)\]", within)
+    for name, index in steps:
+        value = value[int(index) if index else name]
+    shown = f"{path or 'it'} is {repr(value)[:60]}"
+    if wanted[1] is not None:
+        kinds = " or ".join(_WORDS.get(word, word) for word in wanted[1].split(" | "))
+        return f"{shown}; it must be {kinds}"
+    with contextlib.suppress(LookupError, TypeError):  # a union, whose part msgspec does not name
+        for name, index in steps:
+            kind = typing.get_args(kind)[0] if index else typing.get_type_hints(kind)[name]
+        return f"{shown}; choose {' or '.join(map(str, typing.get_args(kind)))}"
+    return f"{path}: {reason}"
+
+
+def plain(value: Any) -> Any:
+    """Dicts, lists, texts and numbers of a dataclass, or of a container of them."""
+    return msgspec.to_builtins(value)
+
+
+def _unknown_field(given: Any, known: Any, path: str = "") -> str:
+    if isinstance(given, dict) and isinstance(known, dict):
+        for name in given:
+            where = f"{path}.{name}" if path else str(name)
+            if name not in known:
+                return where
+            if found := _unknown_field(given[name], known[name], where):
+                return found
+    elif isinstance(given, list) and isinstance(known, list | tuple):
+        for index, (left, right) in enumerate(zip(given, known, strict=False)):
+            if isinstance(left, dict | list) and (
+                found := _unknown_field(left, right, f"{path}[{index}]")
+            ):
+                return found
+    return ""

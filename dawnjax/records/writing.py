@@ -1,0 +1,136 @@
+"""Writing whole or not at all.
+
+A file is written under a drawn name beside its place and renamed. A reader sees the old content or
+the new, a failure leaves the old, and a link at the place is replaced and never followed: a
+stranger's folder cannot make us overwrite a file elsewhere.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dawnjax.errors import ConfigError, RunError
+
+
+def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
+    """Write a file whole or not at all, and the folders above it where they are absent.
+
+    Args:
+      path: The file; a link there is replaced, not followed.
+      content: Bytes, or a text to write as UTF-8 with the ends of lines as they are.
+      durable: Whether to wait until the file and its name are on disk.
+
+    Raises:
+      RunError: It cannot be written; what was there stays.
+    """
+    if isinstance(content, str):
+        content = content.encode(errors="backslashreplace")  # names of files may be no UTF-8
+    # Drawn, because several processes may write one file at a time, and shortened, because a name
+    # has at most 255 bytes.
+    partial = path.with_name(f".{path.name[:60]}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_special(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(partial, flags, 0o666), "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(partial, path)
+        if durable:
+            sync_folder(path.parent)
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(f"cannot write {path}: {reason}; what was there stays") from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()  # absent where it was renamed
+
+
+def write_json(path: Path, value: Any, *, durable: bool = False, indent: int | None = 2) -> None:
+    """Write a value as JSON, as `write` does.
+
+    Raises:
+      RunError: It cannot be written, or has a number that is not finite; what was there stays.
+    """
+    try:
+        text = json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError as error:  # a forged log may hold a NaN
+        raise RunError(f"cannot write {path}: {error}; what was there stays") from None
+    write(path, text + "\n", durable=durable)
+
+
+def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
+    """Write a new folder whole or not at all.
+
+    Args:
+      out: The folder; it must not exist or be empty.
+      fill: Writes into the folder that it is given.
+
+    Raises:
+      ConfigError: The folder holds something.
+      RunError: It cannot be written.
+    """
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise ConfigError(f"--out={out} exists and is not empty; choose a new folder")
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        partial = out.with_name(f".{out.name[:60]}.{secrets.token_hex(4)}.tmp")
+        try:
+            partial.mkdir()
+            fill(partial)
+            partial.replace(out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise RunError(f"cannot write {out}: {error.strerror}") from None
+
+
+def open_append(path: Path) -> int:
+    """Open a plain file to append and to read; it is made, with its folder, where it is absent.
+
+    Returns:
+      A file descriptor.
+
+    Raises:
+      OSError: It cannot be opened, or it is a link or no plain file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(path, flags, 0o644)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
+    return fd
+
+
+def sync_folder(path: str | os.PathLike[str]) -> None:
+    """Wait until the names in a folder are on disk.
+
+    Raises:
+      OSError: The disk failed.
+    """
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a mounted bucket has no such call
+            raise
+    finally:
+        os.close(fd)
+
+
+def _refuse_special(path: Path) -> None:
+    """Keep /dev/null and pipes from being replaced by a file."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise OSError(errno.EINVAL, "it is no plain file")

@@ -1,0 +1,124 @@
+"""The way in and out of our files: typed, bounded, whole or not at all, past no link."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from dawnjax import records
+from dawnjax.errors import ConfigError, RunError
+
+
+@dataclasses.dataclass(frozen=True)
+class Seat:
+    row: int
+    price: float | None = None
+    kind: Literal["aisle", "window"] = "aisle"
+
+
+@dataclasses.dataclass(frozen=True)
+class Hall:
+    name: str
+    seats: tuple[Seat, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"seats": []}', "name is missing"),
+        ('{"name": 3}', "name is 3; it must be text"),
+        ('{"name": "a", "seats": [{}]}', "seats[0].row is missing"),
+        (
+            '{"name": "a", "seats": [{"row": 1.0}]}',
+            "seats[0].row is 1.0; it must be a whole number",
+        ),
+        (
+            '{"name": "a", "seats": [{"row": true}]}',
+            "seats[0].row is True; it must be a whole number",
+        ),
+        (
+            '{"name": "a", "seats": [{"row": 1, "price": "x"}]}',
+            "seats[0].price is 'x'; it must be a number or null",
+        ),
+        (
+            '{"name": "a", "seats": [{"row": 1, "kind": "box"}]}',
+            "seats[0].kind is 'box'; choose aisle or window",
+        ),
+        ('{"name": "a", "seats": [{"row": 1, "rows": 2}]}', "seats[0].rows is no field of it"),
+        ('{"name": "a", "colour": 1}', "colour is no field of it"),
+        ("[]", "it is []; it must be an object"),
+    ],
+)
+def test_a_wrong_field_is_named_by_its_path(text, line):
+    with pytest.raises(records.FieldError) as refused:
+        records.decode(text, Hall)
+    assert str(refused.value) == line
+
+
+def test_a_file_becomes_what_wrote_it(tmp_path):
+    hall = Hall("Ωmega \udcff", (Seat(1), Seat(2, 3.5, "window")))
+    records.write_json(tmp_path / "a" / "hall.json", records.plain(hall), durable=True)
+    assert records.read_json(tmp_path / "a" / "hall.json", Hall) == hall
+    assert os.listdir(tmp_path / "a") == ["hall.json"]
+
+
+def test_text_with_half_of_a_surrogate_pair_is_refused_where_a_choice_is_due():
+    with pytest.raises(records.FieldError):
+        records.decode('{"row": 1, "kind": "\\ud800"}', Seat)
+
+
+@pytest.mark.parametrize(
+    "text", ["NaN", "1e999", "1" * 21, "[" * 61 + "]" * 61, "[" + "1," * 2**20]
+)
+def test_numbers_and_depths_of_no_file_of_ours_are_refused(text):
+    with pytest.raises(records.BoundError):
+        records.load_json(text)
+
+
+def test_a_link_is_replaced_and_its_target_stays(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("table.csv", "log"):
+        (tmp_path / name).symlink_to(victim)
+    records.write(tmp_path / "table.csv", "1,2\r\n")
+    assert (tmp_path / "table.csv").read_bytes() == b"1,2\r\n"
+    assert not (tmp_path / "table.csv").is_symlink()
+    with pytest.raises(OSError):
+        records.open_append(tmp_path / "log")
+    assert victim.read_text() == "precious"
+
+
+def test_what_cannot_be_written_leaves_the_old_and_no_other_file(tmp_path, monkeypatch):
+    file = tmp_path / "result.json"
+    records.write(file, "old")
+    with pytest.raises(RunError, match="what was there stays"):
+        records.write_json(file, float("nan"))
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
+    with pytest.raises(RunError, match=r"result.json: No space; what was there stays"):
+        records.write(file, "new")
+    assert file.read_text() == "old" and os.listdir(tmp_path) == ["result.json"]
+
+
+def test_pipes_and_devices_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(RunError, match="no plain file"):
+            records.write(path, "")
+    with pytest.raises(OSError, match="no plain file"):
+        records.open_append(tmp_path / "pipe")
+
+
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
+    def fail(folder: Path) -> None:
+        records.write(folder / "a", "")
+        raise RunError("half way")
+
+    with pytest.raises(RunError, match="half way"):
+        records.write_folder(tmp_path / "out", fail)
+    assert os.listdir(tmp_path) == []
+    records.write_folder(tmp_path / "out", lambda folder: records.write(folder / "b" / "c", "1"))
+    assert (tmp_path / "out" / "b" / "c").read_text() == "1"
+    with pytest.raises(ConfigError, match="choose a new folder"):
+        records.write_folder(tmp_path / "out", fail)
