@@ -188,7 +188,7 @@ class Display:
         if step == first or not self._experiment.has_length:
             return ""
         left = (now - started) / (step - first) * (self._experiment.num_steps(self._spec) - step)
-        return f"at most {words.duration(round(left))} left"
+        return f"at most {words.about(round(left))} left"
 
     def evaluation(
         self, step: int, epoch: float, metrics: dict[str, Any], reached: bool, run_seconds: float

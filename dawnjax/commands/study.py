@@ -137,10 +137,7 @@ def _parse(argv: list[str]) -> _Asked:
         "axis", [], "FIELD=VALUE,VALUE of a grid; may be given several times.", flag_values=values
     )
     flags.DEFINE_integer(
-        "trial",
-        None,
-        "Run this trial alone: its place in the order.",
-        flag_values=values,
+        "trial", None, "Run this trial alone: its place in the order.", flag_values=values
     )
     flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
     flags.DEFINE_enum(
@@ -242,7 +239,7 @@ def _run(
             left = ""
             if begun > 1:
                 seconds = (time.monotonic() - started) / (begun - 1) * (total - done)
-                left = f", about {words.duration(round(seconds))} left"
+                left = f", about {words.about(round(seconds))} left"
             status.update(f"{done} of {total} trials over{left}{estimate}: {name}")
 
         done, estimate, runs = 0, "", {}

@@ -8,11 +8,11 @@ from dawnjax.page import svg, words
 MOST_POINTS = 160
 """Points of a drawn line; the eye does not see more at this size."""
 
-MOST_TOLD = 25
-"""Points of a line that are told when they are pointed at."""
+MOST_TITLED = 25
+"""Points of a line that have a title."""
 
 MOST_MARKERS = 20
-"""A line of more points has a marker at every third of those that are told."""
+"""A line of more points has a marker at every third of those with a title."""
 
 _NEAR = 48.0
 """A name is joined to a line that ends so near the right edge."""
@@ -28,7 +28,7 @@ class Line(NamedTuple):
       label: Written at its end; without one, the line is drawn in grey behind the others.
       points: (x, y) or (x, y, low, high) from left to right.
       strands: Thin lines of the trials whose median the line is.
-      name: Told when a point is pointed at; the label if empty.
+      name: For the titles of its points; the label if empty.
       marked: Whether its points have markers.
     """
 
@@ -48,14 +48,12 @@ class Point(NamedTuple):
     """A point.
 
     Attributes:
-      x: Its value.
-      y: Its value.
       label: Written beside it where it fits, and in the key if it is numbered.
       series: Colour and marker, from 0.
       number: Written in its place where the figure has a key; 0 for none.
-      name: Told when it is pointed at; the label if empty.
+      name: For its title; the label if empty.
       size: Radius in CSS pixels.
-      told: Further lines for whoever points at it.
+      told: Further lines of its title.
     """
 
     x: float
@@ -82,7 +80,6 @@ class _Frame(NamedTuple):
         return self.to_x.start, self.to_y.end, self.to_x.end, self.to_y.start
 
     def draw(self, canvas: svg.Canvas, narrow: bool) -> None:
-        """Draws both axes."""
         left, top, right, bottom = self.edges
         svg.draw_y_axis(canvas, self.y, self.to_y, left, right)
         svg.draw_x_axis(canvas, self.x, self.to_x, top, bottom, 4 if narrow else 7)
@@ -92,7 +89,7 @@ class _Frame(NamedTuple):
         return self.to_x(point[0]), self.to_y(point[1])
 
     def told(self, name: str, point: Sequence[float]) -> list[str]:
-        """What is said of a point: whose it is, its two values, and its spread."""
+        """Lines of a point's title: whose it is, its two values, and its spread."""
         lines = [name, self.x.told(point[0]), self.y.told(point[1])]
         if len(point) == 4 and point[2] < point[3]:
             text = self.y.exact or self.y.text
@@ -101,7 +98,7 @@ class _Frame(NamedTuple):
 
 
 class _End(NamedTuple):
-    """The end of a named line, where its name stands."""
+    """End of a named line, where its name stands."""
 
     x: float
     y: float
@@ -119,7 +116,7 @@ def draw_lines(
     reference: tuple[float, str] | None = None,
     least_y: float | None = None,
 ) -> svg.Canvas:
-    """Draws lines with their names at their ends, or below the figure where it is narrow.
+    """Draw lines with their names at their ends, or below the figure where it is narrow.
 
     Args:
       lines: Those without a label are drawn in grey behind the others.
@@ -127,7 +124,7 @@ def draw_lines(
       y: The vertical axis.
       width: In CSS pixels.
       reference: A value to be reached, drawn as a horizontal line, and its name.
-      least_y: Where the vertical axis begins; what is below it is not drawn.
+      least_y: Start of the vertical axis; nothing below it is drawn.
     """
     narrow = width < 600
     named = [line for line in lines if line.label]
@@ -164,7 +161,6 @@ def draw_lines(
 
 
 def _draw_reference(canvas: svg.Canvas, frame: _Frame, value: float, name: str) -> None:
-    """Draws the line of a value to be reached."""
     left, _, right, _ = frame.edges
     at = frame.to_y(value)
     canvas.line(left, at, right, at, "target")
@@ -172,7 +168,7 @@ def _draw_reference(canvas: svg.Canvas, frame: _Frame, value: float, name: str) 
 
 
 def _draw_behind(canvas: svg.Canvas, frame: _Frame, line: Line) -> None:
-    """Draws a line in grey; its end tells what it is."""
+    """Draw a line in grey; its end tells what it is."""
     for path in (line.points, *line.strands):
         _draw_line(canvas, svg.thinned(path, MOST_POINTS), frame, "behind", 0)
     last = max(line.every, key=lambda point: point[0])
@@ -181,7 +177,7 @@ def _draw_behind(canvas: svg.Canvas, frame: _Frame, line: Line) -> None:
 
 
 def _draw_named(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) -> _End:
-    """Draws a line in its colour, with its strands and markers; returns where it ends."""
+    """Draw a line in its colour, with its strands and markers; returns where it ends."""
     color = number % svg.SERIES + 1
     style, shape = f"s{color}", svg.MARKERS[number % len(svg.MARKERS)]
     name, low = line.name or line.label, frame.to_y.low
@@ -198,7 +194,7 @@ def _draw_named(canvas: svg.Canvas, frame: _Frame, line: Line, number: int) -> _
                 canvas.marker(*frame.place(last), 1.6, style, told=told)
             else:
                 canvas.marker(*frame.place(last), 3.2, style, shape, told)
-    visible = svg.thinned([point for point in drawn if point[1] >= low], MOST_TOLD)
+    visible = svg.thinned([point for point in drawn if point[1] >= low], MOST_TITLED)
     every = 1 if len(visible) <= MOST_MARKERS else 3
     for place, point in enumerate(visible):
         told = frame.told(name, point)
@@ -224,7 +220,7 @@ def draw_points(
     joined: bool = False,
     floors: tuple[float | None, float | None] = (None, None),
 ) -> svg.Canvas:
-    """Draws points; their names stand beside them where there is room.
+    """Draw points; their names stand beside them where there is room.
 
     Args:
       points: In the order of their numbers.
@@ -284,14 +280,13 @@ def _room(axis: svg.Axis, scale: svg.Scale) -> float:
 
 
 def _series_style(index: int) -> tuple[str, str]:
-    """Colour and marker of a series."""
     return f"s{index % svg.SERIES + 1}", svg.MARKERS[index % len(svg.MARKERS)]
 
 
 def _draw_bound(
     canvas: svg.Canvas, frame: _Frame, bound: Line
 ) -> tuple[float, float, float, float]:
-    """Draws a bound and its name above its end; returns the name's box."""
+    """Draw a bound and its name above its end; returns the name's box."""
     path = [frame.place(point) for point in bound.points]
     canvas.path(path, "target")
     x, y = path[-1]
@@ -300,7 +295,7 @@ def _draw_bound(
 
 
 def _join(canvas: svg.Canvas, frame: _Frame, points: Sequence[Point]) -> None:
-    """Joins the highest points of each series."""
+    """Join the highest points of each series."""
     for index in sorted({point.series for point in points}):
         highest: dict[float, float] = {}
         for point in (point for point in points if point.series == index):
@@ -312,7 +307,7 @@ def _join(canvas: svg.Canvas, frame: _Frame, points: Sequence[Point]) -> None:
 def _label_points(
     canvas: svg.Canvas, frame: _Frame, points: Sequence[Point], taken: list, key: bool
 ) -> None:
-    """Writes names or numbers beside points, where they hide no point and no text in `taken`."""
+    """Write names or numbers beside points, where they hide no point and no text in `taken`."""
     left, top, right, bottom = frame.edges
     places = [frame.place((point.x, point.y)) for point in points]
     taken += [(px - 6, py - 6, px + 6, py + 6) for px, py in places]
@@ -331,7 +326,7 @@ def _label_points(
 def _draw_line(
     canvas: svg.Canvas, points: Sequence[tuple[float, ...]], frame: _Frame, style: str, color: int
 ) -> None:
-    """Draws a line where it is inside the figure, and its spread."""
+    """Draw a line where it is inside the figure, and its spread."""
     to_x, to_y = frame.to_x, frame.to_y
     floor = to_y.low
     if color and points and len(points[0]) == 4 and any(p[2] < p[3] for p in points):
@@ -354,7 +349,7 @@ def _draw_line(
 def _label_ends(
     canvas: svg.Canvas, ends: Sequence[_End], right: float, top: float, bottom: float
 ) -> None:
-    """Writes names beside the ends of their lines if all end near the edge, else in a key."""
+    """Write names beside the ends of their lines if all end near the edge, else in a key."""
     near = all(end.x > right - _NEAR for end in ends)
     wanted = [end.y for end in ends] if near else [top + 8.0 + 18 * n for n in range(len(ends))]
     placed = svg.spread(wanted, 16, top, bottom)
@@ -370,7 +365,7 @@ def _label_ends(
 def _draw_diagonal(
     canvas: svg.Canvas, to_x: svg.Scale, to_y: svg.Scale, name: str
 ) -> list[tuple[float, float, float, float]]:
-    """Draws the line of equal values and its name at its upper end; returns the name's box."""
+    """Draw the line of equal values and its name at its upper end; returns the name's box."""
     low, high = max(to_x.low, to_y.low), min(to_x.high, to_y.high)
     if high <= low:
         return []
@@ -389,7 +384,7 @@ def _place(
     taken: Sequence[tuple[float, float, float, float]],
     inside: tuple[float, float, float, float],
 ) -> tuple[tuple[float, float], str, tuple[float, float, float, float]] | None:
-    """Finds a free place for a text beside a point; None if there is none."""
+    """Find a free place for a text beside a point; None if there is none."""
     for dx, dy, anchor in (
         (9, 4, "start"),
         (-9, 4, "end"),

@@ -23,14 +23,14 @@ class Row(NamedTuple):
     """One row of a figure.
 
     Attributes:
-      label: What the row is of.
+      label: Its name.
       group: Rows of one group stand under its name.
       values: A dot each, a part of a bar each, or a pair.
       note: Short numbers for the row's right end.
       low: Lower end of the interval of the values' mean; None without one.
       high: Upper end; None without one.
       mean: Where a line across marks the middle of the values; None for none.
-      told: What is said of each value that is pointed at; empty for the value alone.
+      told: Title of each value's mark; empty for the value alone.
       series: Colour of its dots and its interval, from 1.
     """
 
@@ -46,12 +46,11 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its group and label."""
         return f"{self.group} \N{MIDDLE DOT} {self.label}" if self.group else self.label
 
 
 class _Layout(NamedTuple):
-    """Where the rows of a figure stand."""
+    """Places of a figure's rows."""
 
     left: float
     right: float
@@ -62,12 +61,11 @@ class _Layout(NamedTuple):
 
     @property
     def bottom(self) -> float:
-        """Where the horizontal axis stands."""
         return self.height - 46
 
 
 def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas:
-    """Draws the values of each row: dots, their mean across, its interval along the row."""
+    """Draw the values of each row: dots, their mean across, its interval along the row."""
     layout = _layout(rows, width, note_width=118)
     canvas = svg.Canvas(width, layout.height)
     every = [value for row in rows for value in (*row.values, row.low, row.high, row.mean)]
@@ -96,7 +94,7 @@ def draw_strips(rows: Sequence[Row], axis: svg.Axis, width: float) -> svg.Canvas
 def draw_bars(
     rows: Sequence[Row], parts: Sequence[str], axis: svg.Axis, width: float
 ) -> svg.Canvas:
-    """Draws stacked bars; the parts are named in a key in their order, and inside where it fits."""
+    """Draw stacked bars; the parts are named in a key in their order, and inside where it fits."""
     used = [index for index in range(len(parts)) if any(row.values[index] for row in rows)]
     keyed = svg.in_rows([parts[index] for index in used], 30, width)
     key_rows = keyed[-1][1] + 1 if keyed else 1
@@ -130,7 +128,7 @@ def draw_timeline(
     axis: svg.Axis,
     width: float,
 ) -> svg.Canvas:
-    """Draws when each part lasted: for each row's label, the intervals of each part."""
+    """Draw when each part lasted: for each row's label, the intervals of each part."""
     labelled = [Row(label, "", (), "") for label, _ in rows]
     keyed = svg.in_rows(parts, 30, width)
     layout = _layout(labelled, width, note_width=14, above=18.0 * (keyed[-1][1] + 1) + 6)
@@ -172,7 +170,7 @@ def _key(canvas: svg.Canvas, x: float, row: int, name: str, number: int) -> None
 def draw_pairs(
     rows: Sequence[Row], names: tuple[str, str], axis: svg.Axis, width: float
 ) -> svg.Canvas:
-    """Draws two marks a row, a circle and a square, and the line between them."""
+    """Draw two marks a row, a circle and a square, and the line between them."""
     layout = _layout(rows, width, note_width=96, above=22)
     canvas = svg.Canvas(width, layout.height)
     marks = (("s1", "circle"), ("s2", "square"))

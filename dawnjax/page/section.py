@@ -17,11 +17,11 @@ class Figure:
 
     Attributes:
       name: For its address in the page.
-      title: What it shows, as a sentence or a title.
-      summary: What it shows in words, with its main numbers: for those who do not see it.
-      caption: How it is to be read.
+      title: Above it.
+      summary: Its main numbers in words, for those who do not see it.
+      caption: How to read it.
       draw: Draws it for a width.
-      left_out: What is not in it, and why.
+      left_out: Names of what it omits, each with the reason.
       tables: Names of the tables that hold its numbers.
     """
 
@@ -44,9 +44,9 @@ class Section:
     Attributes:
       name: For its address in the page.
       title: Its heading.
-      lead: What it shows and how to read it.
-      blocks: Figures and tables from above to below.
-      folded: Tables that are shown when asked for.
+      lead: Paragraphs below that.
+      blocks: Figures and tables.
+      folded: Tables that open when asked for.
       tables: Tables whose files belong to it.
     """
 

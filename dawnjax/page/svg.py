@@ -36,21 +36,14 @@ class Canvas:
     """A drawing that grows shape by shape; text is escaped."""
 
     def __init__(self, width: float, height: float):
-        """Starts an empty drawing.
-
-        Args:
-          width: In CSS pixels at full size.
-          height: The same.
-        """
+        """Start an empty drawing of a size in CSS pixels."""
         self.width = width
         self.height = height
         self._parts: list[str] = []
 
     def line(self, x1: float, y1: float, x2: float, y2: float, style: str) -> None:
         """Draws a straight line."""
-        self._parts.append(
-            f'<path class="{style}" d="M{_n(x1)} {_n(y1)}L{_n(x2)} {_n(y2)}"/>',
-        )
+        self._parts.append(f'<path class="{style}" d="M{_n(x1)} {_n(y1)}L{_n(x2)} {_n(y2)}"/>')
 
     def path(
         self,
@@ -60,21 +53,15 @@ class Canvas:
         close: bool = False,
         told: Sequence[str] = (),
     ) -> None:
-        """Draws a line through points; `told` are the lines of its title."""
+        """Draw a line through points; `told` are the lines of its title."""
         if points:
             body = "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
             self._add("path", f'class="{style}" d="M{body}{"Z" if close else ""}"', told)
 
     def rectangle(
-        self,
-        x: float,
-        y: float,
-        width: float,
-        height: float,
-        style: str,
-        told: Sequence[str] = (),
+        self, x: float, y: float, width: float, height: float, style: str, told: Sequence[str] = ()
     ) -> None:
-        """Draws a rectangle from its upper left corner; `told` are the lines of its title."""
+        """Draw a rectangle from its upper left corner; `told` are the lines of its title."""
         place = f'x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}"'
         self._add("rect", f'class="{style}" {place}', told)
 
@@ -87,16 +74,7 @@ class Canvas:
         shape: str = "circle",
         told: Sequence[str] = (),
     ) -> None:
-        """Draws a marker of about `size` radius around a point.
-
-        Args:
-          x: Of the point.
-          y: Of the point.
-          size: Its radius.
-          style: Classes.
-          shape: One of `MARKERS`.
-          told: The lines of its title: what the page says of the marker that is pointed at.
-        """
+        """Draw one of `MARKERS` with a radius of about `size`; `told` as for `path`."""
         if shape == "circle":
             self._add("circle", f'class="{style}" cx="{_n(x)}" cy="{_n(y)}" r="{_n(size)}"', told)
         elif shape == "cross":
@@ -118,15 +96,7 @@ class Canvas:
     def text(
         self, x: float, y: float, text: str, style: str = "", *, anchor: str = "start"
     ) -> None:
-        """Writes a text; `y` is its base line.
-
-        Args:
-          x: Of its start, middle or end.
-          y: Of its base line.
-          text: Anything; it is escaped.
-          style: Classes.
-          anchor: `start`, `middle` or `end`.
-        """
+        """Write a text on the base line `y`; `x` is its `start`, `middle` or `end`, by `anchor`."""
         anchors = {"start": "", "middle": "m", "end": "e"}
         classes = f"{style} {anchors[anchor]}".strip()
         named = f' class="{classes}"' if classes else ""
@@ -140,11 +110,7 @@ class Canvas:
 def document(canvas: Canvas, title: str, caption: str = "", theme: str = "") -> str:
     """A drawing as a file of its own, with its title above and its caption below.
 
-    Args:
-      canvas: The drawing.
-      title: In bold letters.
-      caption: Broken into lines.
-      theme: `light` or `dark`; if empty, the file asks whoever shows it.
+    With `theme` empty, not `light` or `dark`, the file follows whoever shows it.
     """
     margin, line = 16, 18
     letters = int(canvas.width / text_width("x"))
@@ -183,15 +149,7 @@ def style(theme: str = "") -> str:
 
 
 class Scale(NamedTuple):
-    """From values to coordinates.
-
-    Attributes:
-      low: The least value.
-      high: The greatest.
-      start: Coordinate of the least value.
-      end: Of the greatest.
-      log: Whether equal ratios are equally far apart.
-    """
+    """From values between `low` and `high` to coordinates between `start` and `end`."""
 
     low: float
     high: float
@@ -282,7 +240,7 @@ def _decades(scale: Scale, mantissas: Sequence[int]) -> list[float]:
 
 
 class Axis(NamedTuple):
-    """How an axis is drawn, and how its values are told.
+    """How an axis is drawn, and how its values are written.
 
     Attributes:
       label: With its unit.
@@ -321,7 +279,7 @@ class Axis(NamedTuple):
 def draw_x_axis(
     canvas: Canvas, axis: Axis, scale: Scale, top: float, bottom: float, most: int
 ) -> None:
-    """Draws grid lines and at most so many values below, and the axis' title under them."""
+    """Draw grid lines, at most so many values below, and the title under them."""
     last_end = -math.inf
     for value in axis.ticks(scale, most):
         x, text = scale(value), axis.text(value)
@@ -335,7 +293,7 @@ def draw_x_axis(
 
 
 def draw_y_axis(canvas: Canvas, axis: Axis, scale: Scale, left: float, right: float) -> None:
-    """Draws grid lines and values to the left, and the axis' title above them."""
+    """Draw grid lines, values to the left, and the title above them."""
     for value in axis.ticks(scale, 6):
         y = scale(value)
         canvas.line(left, y, right, y, "grid")
@@ -344,18 +302,12 @@ def draw_y_axis(canvas: Canvas, axis: Axis, scale: Scale, left: float, right: fl
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """Estimates how wide a text is drawn."""
+    """Estimated width of a text, in CSS pixels."""
     return len(text) * size * LETTER_WIDTH
 
 
 def in_rows(names: Sequence[str], lead: float, width: float) -> list[tuple[float, int]]:
-    """Places the names of a key: (x, row) of each, with a new row where a name does not fit.
-
-    Args:
-      names: In their order.
-      lead: Room of a name's mark and of the gap to the next one.
-      width: Of the key.
-    """
+    """Place the names of a key: (x, row) of each; `lead` is the room of a mark and a gap."""
     places, at, row = [], 0.0, 0
     for name in names:
         wide = lead + text_width(name)
@@ -367,7 +319,7 @@ def in_rows(names: Sequence[str], lead: float, width: float) -> list[tuple[float
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Moves labels apart: places near the wanted ones, in the same order, `gap` apart or more."""
+    """Move labels apart: near the wanted places, in their order, `gap` apart or more."""
     order = sorted(range(len(places)), key=lambda index: (places[index], index))
     placed = [0.0] * len(places)
     last = low - gap
@@ -382,7 +334,7 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def thinned(points: Sequence[tuple[float, ...]], most: int) -> list[tuple[float, ...]]:
-    """Thins points to at most so many, evenly by number; keeps the first and the last."""
+    """Thin points to at most so many, evenly by number; keep the first and the last."""
     if len(points) <= most:
         return list(points)
     step = (len(points) - 1) / (most - 1)

@@ -20,6 +20,9 @@ Cell = str | int | float | bool | None
 
 KINDS = ("text", "integer", "number", "fraction", "flag")
 
+_COLUMN = ("name", "label", "unit", "kind")
+"""Fields of a column in JSON."""
+
 UNITS_IN_CELLS = ("", "s", "h", "x", "USD", "USD/h")
 """Units that `in_words` writes into each cell."""
 
@@ -32,13 +35,15 @@ class Column:
       name: Its key in JSON and its head in CSV, such as `mean_seconds`.
       label: Its head for people, such as `mean`; the name where it is empty.
       unit: Of its numbers, such as `s`, `h`, `USD`; empty where they have none.
-      kind: One of `KINDS`; a `fraction` is 0 to 1 (a page may show percent).
+      kind: One of `KINDS`; a `fraction` is 0 to 1, and in words percent.
+      digits: Of its numbers in words.
     """
 
     name: str
     label: str = ""
     unit: str = ""
     kind: str = "text"
+    digits: int = 3
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -64,11 +69,8 @@ class Table:
     number, such as `not reached`. A number is never NaN or infinite.
 
     Attributes:
-      name: For its file, such as `stability`.
-      title: For people.
-      columns: From left to right.
-      rows: Each as long as `columns`.
-      notes: What a reader of the numbers should know.
+      name: Of its files, such as `stability`.
+      notes: For readers of the numbers.
     """
 
     name: str
@@ -96,11 +98,7 @@ class Table:
             raise ValueError(f"{self.name}.{column.name} is a text column and {cell!r} no text")
 
     def column(self, name: str) -> list[Cell]:
-        """Cells of a column.
-
-        Raises:
-          KeyError: There is no such column.
-        """
+        """Cells of a column; KeyError if there is none of that name."""
         names = [column.name for column in self.columns]
         if name not in names:
             raise KeyError(f"table {self.name!r} has no column {name!r}; it has {names}")
@@ -114,11 +112,12 @@ class Table:
 
     def to_json(self) -> dict[str, Any]:
         """Table as plain JSON values, the rows as objects by column name."""
+        columns = [{name: getattr(column, name) for name in _COLUMN} for column in self.columns]
         return {
             "schema_version": SCHEMA_VERSION,
             "name": self.name,
             "title": self.title,
-            "columns": [dataclasses.asdict(column) for column in self.columns],
+            "columns": columns,
             "rows": self.records(),
             "notes": list(self.notes),
         }
@@ -205,17 +204,13 @@ def in_words(cell: Cell, column: Column) -> str:
         return words.duration(cell * (3600 if column.unit == "h" else 1))
     if column.unit in ("USD", "USD/h"):
         return words.usd(cell) + column.unit.removeprefix("USD")
-    return words.times(cell) if column.unit == "x" else words.number(cell)
+    return words.times(cell) if column.unit == "x" else words.number(cell, column.digits)
 
 
 def row_of(columns: Sequence[Column], *records: object, **cells: Cell) -> tuple[Cell, ...]:
     """Cells of one row, in the order of the columns.
 
-    Args:
-      columns: The table's columns.
-      *records: A column that is not in `cells` has the attribute of its name, of the first record
-        that has one.
-      **cells: Cells by the names of their columns.
+    A column that is not in `cells` has the attribute of its name, of the first record that has one.
 
     Raises:
       AttributeError: No record has a column.

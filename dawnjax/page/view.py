@@ -20,9 +20,8 @@ class CellView:
     """A cell as it is shown.
 
     Attributes:
-      text: In words.
       small: A second line in small letters.
-      sort: What to sort by: a number as text, or empty for the text itself.
+      sort: Key of its order: a number as text, or empty for the text itself.
       kind: `number`, `text`, `date` or `null`.
       mark: Letter of the reason below the table; empty for none.
     """
@@ -44,8 +43,7 @@ class HeadView:
     """The head of a column.
 
     Attributes:
-      text: In words.
-      small: Its unit or what it is, in small letters.
+      small: Its unit, or of which kind it is, in small letters.
       number: Whether its cells are numbers, which stand to the right.
       rank: `time` or `cost` where its cells are ranks, which a cut-off day changes; else empty.
     """
@@ -62,11 +60,7 @@ class TableView:
 
     Attributes:
       name: Of the table it is from, whose files hold all rows and columns.
-      caption: Its title.
-      heads: Of the columns; the first column names the row.
-      rows: Each as long as `heads`.
       reasons: (letter, reason) of the cells without a number.
-      notes: What a reader should know.
       total: Rows of the table, of which `rows` may be a part.
       sortable: Whether the page may sort and filter it.
       dates: The date of each row, where the table can be cut at a day; else empty.
@@ -146,6 +140,8 @@ def view(
     caption: str = "",
     keep: Callable[[Record], bool] | None = None,
     hide_empty: Sequence[str] = (),
+    cells: Mapping[str, Callable[[Record], CellView]] | None = None,
+    no_interval: str = "",
 ) -> TableView:
     """View of a table. Columns `X_low`, `X_high` and `X_ends` are shown below `X`.
 
@@ -157,6 +153,8 @@ def view(
       caption: Instead of the table's title.
       keep: Which rows to show; all if None.
       hide_empty: Columns that are left out where no row has a value.
+      cells: Makes the cells of a column in another way.
+      no_interval: Stands in the place of an interval where a row has none.
     """
     by_name = {column.name: column for column in table.columns}
     intervals = {name for name in by_name if f"{name}_low" in by_name and f"{name}_high" in by_name}
@@ -168,9 +166,12 @@ def view(
     reasons = Reasons()
 
     def cell_of(record: Record, name: str) -> CellView:
+        if cells and name in cells:
+            return cells[name](record)
         cell = shown(record[name], by_name[name])
         if name in intervals and cell.kind == "number":
-            return dataclasses.replace(cell, small=interval(record, name, by_name[name]))
+            small = interval(record, name, by_name[name]) or no_interval
+            return dataclasses.replace(cell, small=small)
         if record[name] is None and why:
             return dataclasses.replace(cell, mark=reasons.mark(why(name, record)))
         return cell

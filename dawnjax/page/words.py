@@ -36,6 +36,15 @@ def duration(seconds: float) -> str:
     return f"{number(seconds / 3600)} h"
 
 
+def about(seconds: float) -> str:
+    """An estimated time in one unit: `19.6 ms`, `397 s`, `13 min`, `12.5 h`."""
+    if seconds < 1:
+        return f"{1e3 * seconds:.3g} ms"
+    if seconds < 600:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 36_000 else f"{seconds / 3600:,.1f} h"
+
+
 def usd(amount: float) -> str:
     """A cost in words: `$48.48`, `$1,113`, `$0.0021`."""
     if abs(amount) >= 1000:
@@ -78,7 +87,7 @@ def scaled(value: float, unit: str) -> str:
     """A number with the prefix of its unit: `1.35 TFLOP/s`, `820 MB`."""
     for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
         if abs(value) >= 0.9995 * 10.0**power:
-            return f"{number(value / 10.0**power)} {prefix}{unit}"
+            return f"{number(float(f'{value / 10.0**power:.3g}'))} {prefix}{unit}"
     return f"{number(value)} {unit}"
 
 

@@ -92,27 +92,27 @@ def _cells(prediction: "Prediction") -> list[str]:
     return [
         prediction.system,
         f"{prediction.global_batch:,}",
-        words.duration(prediction.step_seconds.value),
+        words.about(prediction.step_seconds.value),
         _ends(prediction.step_seconds),
         f"{prediction.examples_per_second.value:,.0f}",
         "-" if prediction.mfu is None else f"{100 * prediction.mfu:.0f} %",
         f"{needs:.1f} of {has:.0f}",
         "-" if prediction.epochs is None else f"{prediction.epochs:.3g}",
-        "-" if time is None else words.duration(time.value),
+        "-" if time is None else words.about(time.value),
         "" if time is None else _ends(time),
         "-" if cost is None else f"{cost.value:,.2f}",
     ]
 
 
 def _ends(interval: "Interval") -> str:
-    return f"{words.duration(interval.low)} to {words.duration(interval.high)}"
+    return f"{words.about(interval.low)} to {words.about(interval.high)}"
 
 
 def validation_text(checks: "Sequence[Check]") -> str:
     """Predictions beside what was published, and how many are near."""
     rows = []
     for check in checks:
-        times = map(words.duration, (check.predicted, check.published))
+        times = map(words.about, (check.predicted, check.published))
         rows.append([check.name, check.quantity, *times, f"{100 * check.error:+.0f} %"])
     lines = [of_words(["result", "quantity", "predicted", "published", "error"], rows).to_text()]
     for bound in (0.15, 0.30):

@@ -14,11 +14,7 @@ from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, hardware, 
 from dawnjax.results.entries import Entry, Target
 from dawnjax.tasks.metric import KNOWN_METRICS
 
-SUITE_NAMES = {
-    "dawnbench": "DAWNBench",
-    "mlperf_training": "MLPerf Training",
-    "dawnjax": "DawnJAX",
-}
+SUITE_NAMES = {"dawnbench": "DAWNBench", "mlperf_training": "MLPerf Training", "dawnjax": "DawnJAX"}
 
 LEAST_SORTED = 4
 """A leaderboard of so many rows or more can be sorted and filtered."""
@@ -181,10 +177,7 @@ def board_view(board: Board) -> TableView:
     """Makes the view of a leaderboard with both ranks; complete without any sorting."""
     records = board.by_time.records()
     reasons = Reasons()
-    columns = [
-        *_ranked_columns(board, records, reasons),
-        *_described_columns(board, records),
-    ]
+    columns = [*_ranked_columns(board, records, reasons), *_described_columns(board, records)]
     return TableView(
         name="leaderboards_by_time",
         caption=f"{board.title}: {'training' if board.kind == 'training' else 'inference'}",
@@ -310,10 +303,7 @@ def cost_figure(board: Board, number: int) -> Figure | None:
         )
     x = svg.Axis("time to accuracy", words.duration, svg.time_ticks, log=True)
     y = svg.Axis("expected cost", words.usd, log=True)
-    names = (
-        "no other entry is both faster and cheaper",
-        "another entry is faster and cheaper",
-    )
+    names = ("no other entry is both faster and cheaper", "another entry is faster and cheaper")
     fast, cheap = both[0], min(both, key=lambda row: row["cost_usd"])
     return Figure(
         name=f"cost-{number}",

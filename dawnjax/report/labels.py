@@ -1,8 +1,7 @@
 """Entries on a page: their short names, their hardware, and why a number of theirs is missing."""
 
-import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dawnjax.analysis.cost import system_price
 from dawnjax.analysis.entry_tables import COMPILATION, WHAT, compile_seconds, mean_compile_seconds
@@ -110,6 +109,7 @@ def entry_view(
     *,
     caption: str = "",
     keep: Callable[[Record], bool] | None = None,
+    no_interval: str = "",
 ) -> TableView:
     """View of a table of entries: the columns that identify one are its label, over its source.
 
@@ -117,8 +117,7 @@ def entry_view(
       table: With the columns `WHAT`.
       entries: Those of the table.
       columns: Names of further columns to show; all if None.
-      caption: Instead of the table's title.
-      keep: Which rows to show; all if None.
+      caption: As `view` takes it, and so are the others.
     """
     keyed = by_key(entries)
 
@@ -134,6 +133,7 @@ def entry_view(
         caption=caption,
         keep=keep,
         hide_empty=(COMPILATION.name,),
+        no_interval=no_interval,
     )
 
 
@@ -210,30 +210,3 @@ def why_null(entry: Entry | None, name: str) -> str:
 def by_key(entries: Iterable[Entry]) -> dict[tuple[str, ...], Entry]:
     """Entries by `key_of`; entries that were loaded together have different keys."""
     return {key_of(entry): entry for entry in entries}
-
-
-def with_labels(
-    shown: TableView,
-    table: Table,
-    names: Mapping[tuple[str, ...], str],
-    columns: Sequence[str],
-) -> TableView:
-    """Replaces sources in a view by the labels of their entries.
-
-    Args:
-      shown: The view.
-      table: What it shows, with a column `benchmark`.
-      names: Labels by (benchmark, source).
-      columns: Those that hold sources.
-    """
-    places = [head.text for head in shown.heads]
-    by_name = {column.name: column.label or column.name for column in table.columns}
-    rows = []
-    for row, record in zip(shown.rows, table.records(), strict=False):
-        cells = list(row)
-        for column in columns:
-            text = names.get((str(record["benchmark"]), str(record[column])))
-            if text:
-                cells[places.index(by_name[column])] = CellView(text)
-        rows.append(tuple(cells))
-    return dataclasses.replace(shown, rows=tuple(rows))

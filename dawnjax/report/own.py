@@ -3,7 +3,6 @@
 Times to accuracy with compilation beside them, phases, first losses, versions.
 """
 
-import dataclasses
 import statistics
 from collections.abc import Sequence
 
@@ -13,7 +12,7 @@ from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, draw_bars
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table, row_of
-from dawnjax.page.view import CellView, HeadView, TableView, view
+from dawnjax.page.view import CellView, Naming, view
 from dawnjax.report.curves import quality
 from dawnjax.runs.clock import PHASES
 
@@ -34,21 +33,19 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
     runs = _ordered(runs)
     results = _results_table(runs)
     phases = _phases_table(runs)
-    names = [
-        "variant",
-        "run",
-        "data",
-        "seed",
-        "status",
-        "time_to_accuracy_seconds",
-        "epochs_to_target",
-    ]
+    names = ["data", "seed", "status", "time_to_accuracy_seconds", "epochs_to_target"]
     names += ["compile_seconds", "compile_cache"]
     if any(run.result.interruptions for run in runs):
         names.append("compile_seconds_in_time_to_accuracy")
     names += ["total_seconds_to_accuracy", "train_seconds", "epochs", "best"]
     names += ["examples_per_second", "cost_usd"]
-    shown = view(results, names, why=_why)
+    # The change stands below the run's name, which saves a column.
+    name = Naming(
+        "run",
+        ("variant", "run"),
+        lambda row: CellView(row["run"], "" if row["variant"] == "nothing" else row["variant"]),
+    )
+    shown = view(results, names, naming=name, why=_why)
     return Section(
         name="runs",
         title="Our runs",
@@ -57,7 +54,7 @@ def runs_section(runs: Sequence[OurRun]) -> Section | None:
             "it. After a restart, compilation counts in the time to accuracy. The time from the "
             "start of the program includes both.",
         ),
-        blocks=(_with_change_below_name(shown), _phases_figure(runs)),
+        blocks=(shown, _phases_figure(runs)),
         folded=(view(phases),),
         tables=(results, phases),
     )
@@ -77,7 +74,7 @@ def mathematics_section(runs: Sequence[OurRun]) -> Section | None:
             "the first steps, up to rounding.",
         ),
         blocks=(
-            _with_digits(view(losses), losses),
+            view(losses),
             view(versions, [column.name for column in versions.columns]),
         ),
         tables=(losses, versions),
@@ -203,7 +200,7 @@ def _losses_table(runs: Sequence[OurRun]) -> Table:
         title="Losses of the first steps",
         columns=(
             *_RUN,
-            *(Column(f"step_{number}", f"step {number}", kind="number")
+            *(Column(f"step_{number}", f"step {number}", kind="number", digits=6)
               for number in range(1, steps + 1)),
         ),
         rows=tuple(rows),
@@ -268,21 +265,6 @@ def _phases_figure(runs: Sequence[OurRun]) -> Figure:
     )
 
 
-def _with_digits(shown: TableView, table: Table) -> TableView:
-    """Shows losses with enough digits to tell two systems apart."""
-    rows = []
-    for row, cells in zip(shown.rows, table.rows, strict=False):
-        rows.append(
-            tuple(
-                dataclasses.replace(view_cell, text=words.number(cell, 6))
-                if isinstance(cell, float)
-                else view_cell
-                for view_cell, cell in zip(row, cells, strict=True)
-            )
-        )
-    return dataclasses.replace(shown, rows=tuple(rows))
-
-
 def _why(name: str, row) -> str:
     """Reason for a null that the run's `result.json` gives."""
     if name == "epochs_to_target":  # known where the time to accuracy is
@@ -292,15 +274,3 @@ def _why(name: str, row) -> str:
         if field == name:
             return why
     return ""
-
-
-def _with_change_below_name(shown: TableView) -> TableView:
-    """Puts what was changed below the run's name, which saves a column."""
-    heads = list(shown.heads)
-    if heads[0].text != "changed":
-        return shown
-    rows = []
-    for row in shown.rows:
-        changed = "" if row[0].text == "nothing" else row[0].text
-        rows.append((CellView(row[1].text, changed), *row[2:]))
-    return dataclasses.replace(shown, heads=(HeadView("run"), *heads[2:]), rows=tuple(rows))

@@ -13,13 +13,7 @@ from dawnjax.page.table import Table
 from dawnjax.page.view import MOST_ROWS, CellView, HeadView, Reasons, TableView, number_cell
 from dawnjax.report.boards import SUITE_NAMES, Board
 from dawnjax.report.inputs import Inputs
-from dawnjax.report.labels import (
-    COMPILATION_HEAD,
-    compilation_cell,
-    entry_view,
-    hardware,
-    label,
-)
+from dawnjax.report.labels import COMPILATION_HEAD, compilation_cell, entry_view, hardware, label
 from dawnjax.report.systems import pairs_of
 from dawnjax.results.entries import Entry
 

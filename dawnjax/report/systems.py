@@ -1,6 +1,6 @@
 """Sections on systems: throughput against time to accuracy, scaling, and their number."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dawnjax.analysis.comparison import speedup, speedup_table
 from dawnjax.analysis.counts import counts_table
@@ -8,9 +8,9 @@ from dawnjax.analysis.scaling import scaling, scaling_table, seconds_of, series
 from dawnjax.page import plots, svg, words
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Table
-from dawnjax.page.view import CellView, HeadView, TableView, number_cell, view
+from dawnjax.page.view import CellView, HeadView, Record, TableView, number_cell, view
 from dawnjax.report.boards import scope
-from dawnjax.report.labels import key_of, label, with_labels
+from dawnjax.report.labels import key_of, label
 from dawnjax.results.entries import Entry
 
 MOST_NUMBERED = 30
@@ -43,7 +43,8 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
     names = {key_of(entry)[1:]: label(entry) for pair in pairs for entry in pair}
     shown = ["benchmark", "small", "large", "throughput_speedup", "tta_speedup"]
     shown += ["small_epochs", "large_epochs", "small_batch_size", "large_batch_size"]
-    shown_table = view(table, shown, why=_why_no_speedup)
+    sides = {side: _side_cell(side, names) for side in ("small", "large")}
+    shown_table = view(table, shown, why=_why_no_speedup, cells=sides)
     lead = "Throughput counts examples a second; time to accuracy also counts how many are needed."
     values = [speedup(small, large) for small, large in pairs]
     known = [
@@ -61,10 +62,15 @@ def speedups_section(entries: Sequence[Entry]) -> Section | None:
         lead=(lead,),
         blocks=(
             *([figure] if figure else []),
-            with_labels(shown_table, table, names, ("small", "large")),
+            shown_table,
         ),
         tables=(table,),
     )
+
+
+def _side_cell(side: str, names: Mapping[tuple[str, ...], str]) -> Callable[[Record], CellView]:
+    """Cell of a system of a pair: the label of its entry, where a row has the entry's source."""
+    return lambda row: CellView(names.get((row["benchmark"], row[side]), row[side]))
 
 
 def _speedups_figure(pairs: Sequence[tuple[Entry, Entry]]) -> Figure | None:

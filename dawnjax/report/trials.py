@@ -39,6 +39,7 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
         ["trials", "reached", "reached_fraction", "mean_seconds", "cv", "expected_seconds"]
         + ["compile_seconds"],
         caption="Entries of two trials or more",
+        no_interval=NO_INTERVAL,
         keep=lambda record: (record["trials"] or 0) > 1,
     )
     lead = ["Trials of an entry differ in their random seed alone."]
@@ -57,7 +58,7 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
         name="stability",
         title="Stability over seeds",
         lead=tuple(lead),
-        blocks=(*([figure] if figure else []), _saying_no_interval(shown_table)),
+        blocks=(*([figure] if figure else []), shown_table),
         tables=(table,),
     )
 
@@ -307,21 +308,6 @@ def _comparisons_view(table: Table, entries: Sequence[Entry]) -> TableView:
         total=len(table.rows),
         header=1,
     )
-
-
-def _saying_no_interval(shown_table: TableView) -> TableView:
-    """Says in each number's cell that it has no interval, where its column has them."""
-    has = ["interval" in head.small for head in shown_table.heads]
-    rows = tuple(
-        tuple(
-            dataclasses.replace(cell, small=NO_INTERVAL)
-            if interval and cell.kind == "number" and not cell.small
-            else cell
-            for cell, interval in zip(row, has, strict=True)
-        )
-        for row in shown_table.rows
-    )
-    return dataclasses.replace(shown_table, rows=rows)
 
 
 def _signed(value: float) -> str:

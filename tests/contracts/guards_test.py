@@ -181,7 +181,15 @@ def test_profiles_are_read_without_the_run():
         if room(module) == "dawnjax.profile":
             allowed = ("dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.text")
             allowed += ("dawnjax.machine.hardware",)
-            assert imported in allowed or room(imported) == "dawnjax.profile", (module, imported)
+            rooms = ("dawnjax.profile", "dawnjax.page")
+            assert imported in allowed or room(imported) in rooms, (module, imported)
+
+
+def test_a_page_knows_no_runs():
+    for module, imported in module_imports():
+        if room(module) == "dawnjax.page":
+            allowed = imported in ("dawnjax.errors", "dawnjax.text")
+            assert allowed or room(imported) == "dawnjax.page", (module, imported)
 
 
 def test_rooms_rest_on_errors_and_limits_alone():

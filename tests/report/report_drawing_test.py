@@ -14,6 +14,9 @@ def test_times_and_numbers_in_words():
     }  # fmt: skip
     for seconds, text in said.items():
         assert words.duration(seconds) == text, seconds
+    estimates = [words.about(seconds) for seconds in (0.0196, 397.2, 790.0, 45_000.0)]
+    assert estimates == ["19.6 ms", "397 s", "13 min", "12.5 h"]
+    assert words.scaled(5e11, "FLOP/s") == "500 GFLOP/s" and words.scaled(999.7, "B") == "1 kB"
     assert [words.usd(v) for v in (48.479, 1112.64, 0.00208)] == ["$48.48", "$1,113", "$0.0021"]
     assert words.percent(0.067208) == "6.72%" and words.percent(1.0) == "100%"
     assert words.percent(0.55, 4) == "55%"
@@ -101,6 +104,6 @@ def test_a_long_line_tells_few_points_and_keeps_its_ends():
     axis = svg.Axis("x", words.plain)
     points = tuple((float(n), float(n % 7)) for n in range(2000))
     told = titles(plots.draw_lines([plots.Line("a", points)], axis, axis, WIDE))
-    assert len(told) == plots.MOST_TOLD
+    assert len(told) == plots.MOST_TITLED
     assert told[0] == ["a", "x: 0", "x: 0"]
     assert told[-1] == ["a", "x: 1\u202f999", "x: 4"]

@@ -28,6 +28,21 @@ LOSSES = [
 ]
 
 
+ROOFLINE = {
+    "peak_flops_per_second": 1e12,
+    "peak_bytes_per_second": 1e11,
+    "peak_source": "measured on this machine",
+    "ops": [
+        {"op": "dot.1", "layer": "stem", "seconds_per_step": 4e-3, "flops_per_byte": 20.0,
+         "flops_per_second": 5e11, "has_products": True},
+        {"op": "fusion.2", "layer": "", "seconds_per_step": 1e-3, "flops_per_byte": 0.25,
+         "flops_per_second": 1e10, "has_products": False},
+    ],
+    "peak_use_cdf": [[0.0, 0.2], [0.5, 1.0]],
+    "throughput_cdf": [[1e10, 0.2], [5e11, 1.0]],
+}  # fmt: skip
+
+
 def host(index, utilization=None, communication=None):
     return {
         "process_index": index,
@@ -97,3 +112,42 @@ def test_a_profile_of_another_kind_breaks_no_page(tmp_path, broken):
 def test_without_a_profile_there_is_no_section(tmp_path):
     report = report_of(tmp_path / "run", [{"process_index": 0}])
     assert "Where the time of a step went" not in report.html
+
+
+def test_ops_stand_below_their_roofline_and_over_the_time_of_computation(tmp_path):
+    used = {"parts_seconds": PARTS, "roofline": ROOFLINE}
+    report = report_of(tmp_path / "run", [host(0, utilization=used)])
+    ops = table(report, "roofline").records()
+    assert [(row["op"], row["flops_per_second"]) for row in ops] == [
+        ("stem", 5e11),
+        ("fusion.2", 1e10),
+    ]
+    shares = table(report, "throughput_cdf").records()
+    assert [(row["value"], row["fraction_of_time"]) for row in shares] == [(1e10, 0.2), (5e11, 1.0)]
+    for text in (
+        "Roofline of the ops, run",
+        "stem: 4 ms a step, 20 FLOP a byte, 500 GFLOP/s",
+        "peak, measured on this machine",
+        "run: half of the time at 50% or less",
+        "run: half of the time at 500 GFLOP/s or less",
+    ):
+        assert text in report.html, text
+
+
+@pytest.mark.parametrize(
+    ("broken", "lacks"),
+    [
+        ({"ops": 3}, "What the ops reached"),
+        ({"ops": [None, {"op": "x", "seconds_per_step": -1}]}, "What the ops reached"),
+        ({**ROOFLINE, "peak_flops_per_second": "fast"}, "peak, measured"),
+        ({**ROOFLINE, "peak_bytes_per_second": 0}, "peak, measured"),
+        ({**ROOFLINE, "peak_use_cdf": [[0.5, 0.9], [0.1, 1.0]]}, "Use of the peak by the op"),
+        ({**ROOFLINE, "peak_use_cdf": [["NaN", 1]]}, "Use of the peak by the op"),
+        ({**ROOFLINE, "throughput_cdf": [[1, 2, 3]]}, "Throughput of the op"),
+        ({**ROOFLINE, "throughput_cdf": [[1e10, 0.2]]}, "Throughput of the op"),
+    ],
+)
+def test_a_damaged_roofline_breaks_no_page(tmp_path, broken, lacks):
+    used = {"parts_seconds": PARTS, "roofline": broken}
+    report = report_of(tmp_path / "run", [host(0, utilization=used)])
+    assert "Our runs" in report.html and lacks not in report.html

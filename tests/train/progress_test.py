@@ -158,7 +158,7 @@ def test_a_phase_is_named_with_its_seconds_and_the_time_left_is_told(monkeypatch
     assert "best top_1_accuracy 0.5000 of 0.9915" in last and "not yet" not in last
     steps = load_experiment("digits").num_steps(SMALL_IMAGES)
     left = 0.5 * (steps - 20)
-    assert f"at most {words.duration(round(left))} left" in last
+    assert f"at most {words.about(round(left))} left" in last
     assert len(last) <= 78
     display.phase("eval")
     assert str(shown_texts[-1].__rich__()) == last  # short phases do not flicker
