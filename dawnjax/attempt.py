@@ -39,9 +39,6 @@ from dawnjax.runs.summary import RunResult
 from dawnjax.stepper import Stepper
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, platform_of
 
-FIRST_LOSSES = 10
-"""How many of the first losses a result keeps: enough to tell two mathematics apart."""
-
 
 class Attempt:
     """All that runs beside the loop; a context that ends it, also after an error."""

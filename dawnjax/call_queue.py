@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+FIRST_LOSSES = 10
+"""How many of the first losses a result keeps: enough to know two mathematics from each other."""
+
 
 class CallMetrics(NamedTuple):
     """Results of a call of the train program; arrays of the devices or the host.

@@ -27,6 +27,7 @@ import jax
 import numpy as np
 
 from dawnjax import records
+from dawnjax.call_queue import FIRST_LOSSES
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import Request
 from dawnjax.errors import ConfigError, RunError
@@ -53,8 +54,6 @@ TIMED = (
     "examples, initial parameters, whitening, augmentation, every step, every view. Not timed: "
     "compilation, upload of the data, one execution on zeros."
 )
-
-FIRST_LOSSES = 10
 
 
 @dataclasses.dataclass(frozen=True)

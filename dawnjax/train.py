@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dawnjax.attempt import FIRST_LOSSES, Attempt
-from dawnjax.call_queue import CallQueue
+from dawnjax.attempt import Attempt
+from dawnjax.call_queue import FIRST_LOSSES, CallQueue
 from dawnjax.checkpointed import initial_parameters
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import Request
