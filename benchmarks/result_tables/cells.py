@@ -1,4 +1,4 @@
-"""What a cell says: hardware, versions, means and intervals."""
+"""Cells of the tables: hardware, versions, means and intervals."""
 
 import math
 import statistics
@@ -10,8 +10,8 @@ from benchmarks.result_tables.result_files import Record
 def machine(name: str, record: Record) -> str:
     """The hardware of a result: its accelerators, or else cores and processor.
 
-    A load above the number of cores is told. A file whose name ends in `_zen5` was measured on an
-    EPYC of family 26, which the processor's own name does not say.
+    The cell names a load above the number of cores. A file whose name ends in `_zen5` was measured
+    on an EPYC of family 26, which the processor's own name does not say.
     """
     facts = record.get("environment")
     if facts is None:
