@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, record, step_settings, workers
+from benchmarks import harness, record, step_settings
 from dawnjax.input_pipeline.token_shards import HEADER_BYTES, MAGIC, VERSION
 
 DIFFERENCES = (
@@ -69,7 +69,7 @@ def main() -> int:
 
     def run_ours(limit: float) -> dict[str, Any]:
         memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9"}
-        with workers.Worker(command, limit_seconds=limit, environment=memory) as worker:
+        with harness.Worker(command, limit_seconds=limit, environment=memory) as worker:
             worker.round()  # a warm-up
             half = -(-arguments.rounds // 2)
             ours.extend(worker.round()["seconds_a_step"] for _ in range(half))
@@ -104,7 +104,7 @@ def main() -> int:
 
 
 def run_peer(script: Path, steps: int, seconds: float) -> dict[str, Any]:
-    """Runs a peer's script for some steps; returns its seconds a step in each round."""
+    """Runs a peer's script for some steps, and gives its seconds a step in each round."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -122,16 +122,16 @@ def run_peer(script: Path, steps: int, seconds: float) -> dict[str, Any]:
         for step in range(SKIPPED_STEPS + ROUND_STEPS, steps + 1, ROUND_STEPS)
         if step in times and step - ROUND_STEPS in times
     ]
-    answer: dict[str, Any] = {"script": script.name, "seconds_a_step": figures}
+    told: dict[str, Any] = {"script": script.name, "seconds_a_step": figures}
     if not figures:
-        answer["failed"] = f"{len(times)} steps in at most {seconds:g} s; {words or 'no error'}"
-    return answer
+        told["failed"] = f"{len(times)} steps in at most {seconds:g} s; {words or 'no error'}"
+    return told
 
 
 def times_of(lines: Iterable[str]) -> dict[int, float]:
-    """Seconds of training after each step that a peer has printed, without evaluations."""
-    printed = (re.match(r"step:(\d+)/\d+ .*?train_time:([\d.]+)ms", line) for line in lines)
-    return {int(step[1]): float(step[2]) / 1000 for step in printed if step}
+    """Seconds of training after each step that a peer has told of; evaluations are not in them."""
+    told = (re.match(r"step:(\d+)/\d+ .*?train_time:([\d.]+)ms", line) for line in lines)
+    return {int(step[1]): float(step[2]) / 1000 for step in told if step}
 
 
 def write_shards(folder: Path) -> None:

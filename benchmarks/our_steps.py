@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import step_settings, workers
+from benchmarks import harness, step_settings
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import MeshShape
@@ -68,7 +68,7 @@ def main() -> int:
             "mfu": timed.flops / seconds / peak if peak else None,
         }
 
-    workers.serve(
+    harness.serve(
         {
             "model": arguments.model,
             "variant": arguments.variant,
@@ -97,7 +97,7 @@ class Step:
 
     Attributes:
       recipe: The pure functions.
-      compile_seconds: Of the step.
+      compile_seconds: What the step took to compile.
       flops: Model FLOPs of a step.
       units: Images, real target tokens, or tokens to predict, of a step.
     """

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness, workers
+from benchmarks import harness
 
 ARITHMETIC_SECONDS = 0.34
 """The multiply-adds of `cifar10_record` at 790 TFLOP/s, the bfloat16 rate of a large product on an
@@ -102,7 +102,7 @@ def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str
             except subprocess.TimeoutExpired:
                 status = f"not done in {arguments.our_seconds:g} s"
             finally:  # after an interrupt too
-                workers.end_group(process)
+                harness.end_group(process)
             said.seek(0)
             words = said.read().decode(errors="replace").strip().splitlines()[-3:]
         record = json.loads(out.read_text()) if out.exists() else {}
@@ -112,7 +112,7 @@ def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str
 
 
 def run_peer(script: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Runs a peer's script for its time; returns what it printed of each run."""
+    """Runs a peer's script for its time, and gives what it printed of each run."""
     with tempfile.TemporaryDirectory() as folder:
         if arguments.data:
             write_for_peer(Path(arguments.data), Path(folder) / "cifar10")
@@ -169,7 +169,7 @@ def printed_by(
                     break
         finally:  # after an interrupt too
             timer.cancel()
-            workers.end_group(process)
+            harness.end_group(process)
         said.seek(0)
         words = said.read().decode(errors="replace").strip().splitlines()[-3:]
     return lines, " | ".join(words)

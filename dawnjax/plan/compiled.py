@@ -41,7 +41,7 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Programs:
-    """The compiled programs of an experiment on a target.
+    """What an experiment runs on a target.
 
     Attributes:
       stages: The stages of a run.

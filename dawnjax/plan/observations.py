@@ -22,7 +22,7 @@ EXTRACTS = FOLDER / "extracts.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Observation:
-    """A measurement of an experiment on a system.
+    """What was measured of an experiment on a system.
 
     Attributes:
       name: A short name.
@@ -79,7 +79,7 @@ class Observation:
 
     @property
     def system(self) -> str:
-        """The name by which validation leaves out all observations of one system together."""
+        """What is left out together when a prediction is validated: all of one system."""
         return self.target.name
 
 

@@ -1,4 +1,4 @@
-"""Predicted step, run and cost of an experiment on hardware that is not here.
+"""What an experiment would take on hardware that is not here: its step, its run, its cost.
 
     step = each op at the efficiency of its kind of device + collectives, all of them exposed
     time to accuracy = epochs x steps an epoch x step + evaluations
@@ -46,7 +46,7 @@ def around(value: float, spread: float) -> Interval:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The prediction for an experiment on a target.
+    """What is predicted of an experiment on a target.
 
     Attributes:
       target: Its name.
@@ -135,7 +135,7 @@ def run_seconds(
 ) -> float:
     """Seconds from the start of training to the evaluation that reaches the target.
 
-    A run that is good enough before its first evaluation still trains until that evaluation.
+    A run whose target is near before its first evaluation goes on until that.
     """
     epochs = max(epochs, evaluation.first_epoch)
     steps_per_epoch = programs.train_examples / programs.stages[-1].examples_per_step

@@ -76,7 +76,7 @@ def run(
 
 
 def _places(slots: int) -> list[tuple[list[str], dict[str, str]]]:
-    """The words before each slot's command, and its environment variables."""
+    """What stands before the command of each slot, and what is in its environment."""
     gpus = devices.gpus()
     if gpus:
         _refuse_more(slots, len(gpus), "GPUs")
