@@ -1,4 +1,4 @@
-"""What it does to HR@10 and NDCG@10 to draw the evaluation's negatives anew, on MovieLens 100K.
+"""Spread of HR@10 and NDCG@10 when the evaluation's negatives are drawn anew, on MovieLens 100K.
 
     DAWNJAX_DATA=data python -m benchmarks evaluation_negatives --seeds=10 --draws=200
 
@@ -128,7 +128,7 @@ def _scores(run: Any) -> np.ndarray:
 
 
 def _row(protocol: int, metric: str, ranked: list[dict[str, Any]]) -> dict[str, Any]:
-    """How a metric spreads over draws, and over seeds."""
+    """Spread of a metric over draws, and over seeds."""
     values = np.array([network[str(protocol)][metric] for network in ranked])
     return {
         "num_negatives": protocol,

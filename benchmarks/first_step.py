@@ -1,4 +1,4 @@
-"""How soon ResNet-50's first step is done, from the command, against `torch.compile`.
+"""Seconds from the command to the end of ResNet-50's first step, against `torch.compile`.
 
     python -m benchmarks first_step [--rounds=3] [--seconds=540]
 
@@ -32,7 +32,7 @@ _ONE_STEP = ("--num_epochs=0", "--max_steps=1", "--evaluation.first_epoch=0")
 _ONE_STEP += ("--schedule.warmup_epochs=0", "--profile.after_run=false", "--tensorboard=false")
 
 Runs = dict[str, dict[str, Any]]
-"""What is known of a side's `cold` and `warm` process; `first_step_seconds` of all."""
+"""Facts of a side's `cold` and `warm` process; all have `first_step_seconds`."""
 
 
 def main() -> int:
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def sides(is_tiny: bool) -> tuple[Callable[[], Runs], Callable[[], Runs]]:
-    """What runs our side, and PyTorch's, cold and then warm."""
+    """Functions that run our side and PyTorch's, cold and then warm."""
     flagship = step_settings.FLAGSHIPS["resnet50"]
     batch = flagship.tiny_batch if is_tiny else flagship.batch
     flags = [*flagship.flags, *(flagship.tiny_flags if is_tiny else ())]

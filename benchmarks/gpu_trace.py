@@ -51,7 +51,7 @@ Row = tuple[str, str, bool]
 
 
 def main() -> int:
-    """Makes the trace, prints the checks and writes the cut; gives the exit status."""
+    """Makes the trace, prints the checks and writes the cut; returns the exit status."""
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--out", required=True, help="where the cut trace is written to")
     parser.add_argument("--steps", type=int, default=2, help="steps that the cut trace keeps")
@@ -148,7 +148,7 @@ def unknown_product_kernels(profile: HostProfile) -> list[tuple[str, float]]:
 
 
 def cut_capture(profile: HostProfile, out: Path, steps: int) -> int:
-    """Writes the first steps of a capture alone; gives their size in bytes."""
+    """Writes the first steps of a capture alone; returns their size in bytes."""
     out.mkdir(parents=True, exist_ok=True)
     capture = dict(profile.capture)
     first = capture["steps"][0]

@@ -194,7 +194,7 @@ class Trainer:
         self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
 
     def train(self, batch: tuple[torch.Tensor, ...], rate: float) -> torch.Tensor:
-        """Trains one step; gives its loss."""
+        """Trains one step; returns its loss."""
         config = self.experiment.optimizer
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():

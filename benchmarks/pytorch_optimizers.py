@@ -66,7 +66,7 @@ class Muon:
         self.orthogonal = torch.compile(self.update) if is_compiled else self.update
 
     def update(self, gradients: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
-        """What to subtract from the matrices, divided by the rate: [matrices, rows, columns]."""
+        """The step of the matrices divided by the rate: [matrices, rows, columns], to subtract."""
         momentum.mul_(self.config.momentum).add_(gradients)
         x = gradients + self.config.momentum * momentum
         is_tall = x.shape[1] > x.shape[2]

@@ -55,7 +55,7 @@ class Side(Protocol):
         ...
 
     def train(self, batch: Batch, rate: float) -> torch.Tensor:
-        """Trains one step at a fraction of the peak learning rate; gives its loss."""
+        """Trains one step at a fraction of the peak learning rate; returns its loss."""
         ...
 
     def evaluate(self, *evaluated: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def run(
 
 
 def trial(side: Side, seed: int, most_steps: int) -> dict[str, Any]:
-    """Trains one seed to the target and gives its record.
+    """Trains one seed to the target; returns its record.
 
     Args:
       side: Warmed up.

@@ -66,7 +66,7 @@ def main() -> int:
 def run_trial(
     experiment: str, seed: int, flags: list[str], keep: Path | None = None
 ) -> dict[str, Any]:
-    """Runs one trial in a process of its own, and gives its row; a crash is a row too."""
+    """Runs one trial in a process of its own; returns its row. A crash is a row too."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = _run_dir(keep or Path(folder), experiment, seed)
         command = [sys.executable, "-m", "dawnjax", "train", f"--experiment={experiment}"]

@@ -1,4 +1,4 @@
-"""How soon a command answers: `--help`, the analysis library, and a second run of an experiment.
+"""Seconds of whole commands: `--help`, the analysis library, a second run of an experiment.
 
     python -m benchmarks start_up [--rounds=10] [--runs=3] [--experiment=digits]
 

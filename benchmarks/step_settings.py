@@ -1,4 +1,4 @@
-"""What both sides of the step benchmark compute: each flagship's shapes, and what can be varied."""
+"""The steps that both sides of the step benchmark compute: flags, shapes and variants."""
 
 import dataclasses
 from typing import Any

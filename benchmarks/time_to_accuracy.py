@@ -43,7 +43,7 @@ NOTHING_CACHED = "--compile_cache_dir=none"
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """How PyTorch's side of an experiment is run.
+    """The way to run PyTorch's side of an experiment.
 
     Attributes:
       name: Of the script `pytorch_NAME.py` and of the result.

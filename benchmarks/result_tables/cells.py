@@ -1,4 +1,4 @@
-"""What a cell says: hardware, versions, means and intervals."""
+"""Cells of the tables: hardware, versions, means and intervals."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from dawnjax.statistics import interval as statistic_interval
 def machine(name: str, record: Record) -> str:
     """The hardware of a result: its accelerators, or else cores and processor.
 
-    A load above the number of cores is told. A file whose name ends in `_zen5` was measured on an
-    EPYC of family 26, which the processor's own name does not say.
+    The cell names a load above the number of cores. A file whose name ends in `_zen5` was measured
+    on an EPYC of family 26, which the processor's own name does not say.
     """
     facts = record.get("environment")
     if facts is None:

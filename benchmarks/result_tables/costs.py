@@ -1,4 +1,4 @@
-"""What stands around a step: the loop, input, start-up, import, the profile."""
+"""Costs around a step: the loop, input, start-up, import, the profile."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ def loop_overhead(name: str, record: Record) -> Iterator[list[str]]:
 
 
 def image_input(name: str, record: Record) -> Iterator[list[str]]:
-    """What a core decodes and feeds in a second."""
+    """Examples that a core decodes and feeds in a second."""
     for field, what in (
         ("decode", "photograph to a square of 256"),
         ("decode_for_training", "photograph to what a training step needs"),
@@ -45,7 +45,7 @@ def import_logs(name: str, record: Record) -> Iterator[list[str]]:
 
 
 def profile_cost(name: str, record: Record) -> Iterator[list[str]]:
-    """What the spans, a sample and a traced step cost."""
+    """Costs of the spans, a sample and a traced step."""
     loop, window = record["loop"], record["window"]
     middle, *ends = record["spans_microseconds_a_call"]
     sample, trace = record["sample_cpu_microseconds"], record["trace_bytes_a_step"]

@@ -31,7 +31,7 @@ def compilation(_: str, record: Record) -> Iterator[list[str]]:
 
 
 def moved_bytes(_: str, record: Record) -> Iterator[list[str]]:
-    """What a compiled step reads and writes."""
+    """Bytes that a compiled step reads and writes."""
     for row in record["rows"]:
         moved, batch = row["moved_bytes"], row["batch_per_device"]
         is_h100 = row["target"] == "h100"

@@ -7,7 +7,7 @@ from benchmarks.result_tables.cells import earlier, interval, machine, ratio_of_
 from benchmarks.result_tables.result_files import Record
 
 NOT_ITS_BEST = "not its best settings"
-"""Says of an older file that neither PyTorch's other modes nor cuDNN's search were tried."""
+"""The mark of an older file, where neither PyTorch's other modes nor cuDNN's search were tried."""
 
 STEPS_HEAD = (
     "step | PyTorch | hardware | date; versions | rounds | DawnJAX | PyTorch's | "
@@ -16,7 +16,7 @@ STEPS_HEAD = (
 
 
 def pytorch_settings(record: Record) -> str:
-    """How PyTorch ran: the fastest of the ways that were tried, or the one way of older files."""
+    """PyTorch's way: the fastest of those that were tried, or the one way of older files."""
     pytorch = record.get("pytorch", {})
     fastest = record.get("pytorch_settings") or pytorch.get("fastest")
     mode = record.get("pytorch_mode") or pytorch.get("mode")

@@ -71,7 +71,7 @@ def read_entry(
     target = _target(benchmark, round_name, versions[0], logs, warnings, reasons)
     trials = tuple(_trial(file, log) for file, log in logs)
     _note_trials(benchmark, round_name, logs, target, warnings)
-    machine = _machine(versions[0], benchmark, logs, system, reasons)
+    machine = _machine(versions[0], logs, system, reasons)
     batch, unit = _batch(versions[0], benchmark, logs, machine, reasons, warnings)
     rules = sorted({log.epoch_rule for _, log in logs})
     reasons["epochs"] = f"counted by rule {', '.join(rules)}"
@@ -192,7 +192,6 @@ def _note_trials(
 
 def _machine(
     version: str,
-    benchmark: str,
     logs: list[tuple[str, TrialLog]],
     system: System,
     reasons: dict[str, str],

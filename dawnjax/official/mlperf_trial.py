@@ -112,9 +112,9 @@ def read_trial(data: bytes) -> TrialLog:
         line = line_of(data, log.unreadable[0])
         warnings.append(f"{len(log.unreadable)} marked lines are unreadable, the first at {line}")
     start = _start(by_key, data, warnings)
-    stop, status, reached = _end(by_key, data, log.version, start, warnings)
+    stop, status, reached = _end(by_key, data, log.version, warnings)
     benchmark = log.benchmark or _description(by_key, "submission_benchmark")
-    evaluations = _evaluations(by_key, data, start, benchmark, warnings)
+    evaluations = _evaluations(by_key, data, start, warnings)
     if log.version == "v0.5":
         epochs, rule = mlperf_epochs.of_v05(by_key, start, evaluations)
     else:
@@ -234,7 +234,6 @@ def _end(
     by_key: dict[str, list[Record]],
     data: bytes,
     version: str,
-    start: float,
     warnings: list[str],
 ) -> tuple[float | None, str, bool]:
     """Reads the stamp of `run_stop`, its word for the end, and whether the target was reached."""
@@ -282,7 +281,6 @@ def _evaluations(
     by_key: dict[str, list[Record]],
     data: bytes,
     start: float,
-    benchmark: str,
     warnings: list[str],
 ) -> list[Evaluation]:
     seen: set[tuple[Any, ...]] = set()

@@ -1,4 +1,4 @@
-"""What a reader of predicted epochs should know: where they are not those of the planned run."""
+"""Warnings about predicted epochs that are not those of the planned run."""
 
 from collections.abc import Collection
 
@@ -40,7 +40,7 @@ def caveats(
     if epochs.mean < experiment.evaluation.first_epoch:
         found.append(
             f"the first evaluation is after {experiment.evaluation.first_epoch:g} epochs, and the "
-            "time goes on to it"
+            "time includes all until then"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""What part of a device's peaks a program reaches, fitted on measured runs.
+"""The part of a device's peaks that a program reaches, fitted on measured runs.
 
 Four numbers for a kind of device, each with a meaning:
 

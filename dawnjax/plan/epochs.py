@@ -1,4 +1,4 @@
-"""How many epochs reach the target, by the size of the batch.
+"""Epochs to the target, by the size of the batch.
 
     epochs(batch) = epochs(small batch) x (1 + batch / critical batch)
 

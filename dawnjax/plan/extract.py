@@ -1,4 +1,4 @@
-"""What a plan keeps of a compiled program: its work, in bins of alike ops, and its collectives.
+"""The extract of a compiled program: its work, in bins of alike ops, and its collectives.
 
 An op takes the longer of its products' time and its memory's, so an extract sums the ops whose
 FLOPs a byte are alike (within a quarter of a factor of two) and loses at most 9 % of an op's time.

@@ -1,4 +1,4 @@
-"""How long a collective takes on a torus of chips, behind a switch, and between hosts.
+"""Seconds of a collective on a torus of chips, behind a switch, and between hosts.
 
 An all-reduce sends every byte out of each device twice, all devices at once, so it lasts
 2 (n - 1) / n times its bytes over the bandwidth out of a device; a gather or a scatter once. An
@@ -29,7 +29,7 @@ LINK_EFFICIENCY = 0.8
 """Part of a link's rate that long messages reach: NCCL's tests show 360 of 450 GB/s on an H100."""
 
 _ROUNDS = {"all-reduce": 2}
-"""How often each byte leaves a device; once where a kind is not listed."""
+"""Times that each byte leaves a device; once for kinds that are not listed."""
 
 
 def exchange_seconds(exchange: Exchange, system: System) -> float:

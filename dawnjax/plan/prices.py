@@ -1,4 +1,4 @@
-"""What a system costs an hour: as the user says, or by the dated list of prices."""
+"""Price of a system an hour: as the user says, or by the dated list of prices."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What plans learn from observations, and how well they predict the ones that are left out."""
+"""Fits of plans to observations, and their predictions of the observations that are left out."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from dawnjax.plan.predict import evaluation_seconds, step_parts, train_seconds
 from dawnjax.plan.systems import accelerators
 
 TARGETS = {"imagenet_resnet50_mlperf": "top-1 0.749", "wmt_transformer_big": "BLEU 25"}
-"""What the official results of each experiment were trained to."""
+"""The target of the official results of each experiment."""
 
 
 @functools.cache

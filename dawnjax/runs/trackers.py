@@ -1,8 +1,8 @@
 """Scalars for the trackers that people have: W&B and MLflow, each an extra of its own.
 
-A thread does all that a tracker asks for, so that neither a slow network nor an error of theirs
-holds up or ends a run: what cannot be sent is a warning, and the log has it all. They are loaded
-before the run's clock starts. What the thread does after that is on the clock, as all is.
+A thread serves them, so that neither a slow network nor an error of theirs holds up or ends a run.
+A tracker that fails is given up with a warning; the log has everything. Trackers load before the
+run's clock starts. The thread's later work runs during the timed phase, like everything else.
 """
 
 import contextlib
@@ -17,12 +17,10 @@ from typing import Any, Protocol
 from dawnjax.errors import ConfigError
 
 OPEN_SECONDS = 60.0
-"""How long a run waits for its trackers before its clock starts: their imports hold Python up."""
+"""A run waits so long for its trackers before its clock starts: their imports hold Python up."""
 
 CLOSE_SECONDS = 30.0
-"""How long the end of a run waits for its trackers, after its result is written."""
-
-_PACKAGES = {"wandb": "wandb", "mlflow": "mlflow"}
+"""The end of a run waits so long for its trackers, after its result is written."""
 
 
 class Tracker(Protocol):
@@ -30,21 +28,19 @@ class Tracker(Protocol):
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None: ...
 
-    def close(self, summary: Mapping[str, Any]) -> None:
-        """Adds what the run came to, and ends."""
-        ...
+    def close(self, summary: Mapping[str, Any]) -> None: ...
 
 
 def refuse_unknown(names: Sequence[str]) -> None:
-    """Refuses trackers that there are not, or whose package is not installed.
+    """Refuses unknown trackers, and trackers whose package is not installed.
 
     Raises:
       ConfigError: Names the tracker, and what to install.
     """
     for name in names:
-        if name not in _PACKAGES:
-            raise ConfigError(f"tracker={name} is not known; there are {', '.join(_PACKAGES)}")
-        if importlib.util.find_spec(_PACKAGES[name]) is None:
+        if name not in _ENGINES:
+            raise ConfigError(f"tracker={name} is not known; there are {', '.join(_ENGINES)}")
+        if importlib.util.find_spec(name) is None:
             raise ConfigError(f"tracker={name} is not installed: pip install 'dawnjax[{name}]'")
 
 
@@ -59,12 +55,12 @@ class Trackers:
         config: Mapping[str, Any],
         warn: Callable[[str], None],
     ):
-        """Begins to serve; without names it does nothing.
+        """Starts the thread; without names there is none, and nothing is done.
 
         Args:
-          names: Of the trackers, as `refuse_unknown` knows them.
-          run_id: The run's name, the same in all its attempts.
-          directory: The run directory; what a tracker keeps on disk lies in it.
+          names: Of `_ENGINES`.
+          run_id: The run's name, the same in all its attempts: a tracker appends to that run.
+          directory: The run directory, for files that a tracker keeps on disk.
           config: The experiment, by dotted name.
           warn: Called on the caller's thread with a line for each tracker that is given up.
         """
@@ -81,18 +77,18 @@ class Trackers:
             self._thread.start()
 
     def wait_until_open(self) -> None:
-        """Waits until the trackers are loaded and open, or given up: before the run's clock."""
+        """Waits until the trackers are open or given up."""
         if self._thread is not None and not self._is_open.wait(OPEN_SECONDS):
             self._notes.put(f"trackers not open after {OPEN_SECONDS:g} s load on the clock")
-        self._tell()
+        self._pass_notes_on()
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
         if self._thread is not None:
             self._items.put((step, dict(scalars)))
-            self._tell()
+            self._pass_notes_on()
 
     def close(self, summary: Mapping[str, Any] | None = None) -> None:
-        """Waits until all is sent, but not for long; a second call does nothing."""
+        """Waits until all is sent, at most `CLOSE_SECONDS`; a second call does nothing."""
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
@@ -100,10 +96,13 @@ class Trackers:
         self._items.put(None)
         thread.join(CLOSE_SECONDS)
         if thread.is_alive():
-            self._notes.put(f"trackers had not ended after {CLOSE_SECONDS:g} s: their end may lack")
-        self._tell()
+            self._notes.put(
+                f"trackers did not finish within {CLOSE_SECONDS:g} s; their last points may be "
+                "missing"
+            )
+        self._pass_notes_on()
 
-    def _tell(self) -> None:
+    def _pass_notes_on(self) -> None:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._warn(self._notes.get_nowait())
@@ -126,10 +125,10 @@ class Trackers:
 
     @contextlib.contextmanager
     def _noting(self, name: str, open_now: dict[str, Tracker]) -> Any:
-        """Drop a tracker at its first error, whatever it raises: it is another's code."""
+        """Drop a tracker at its first error."""
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # another's code: it may raise SystemExit too
             open_now.pop(name, None)
             why = " ".join(str(error).split())[:200] or type(error).__name__
             self._notes.put(f"no more of this run goes to {name}: {why}")
@@ -166,7 +165,7 @@ class _Mlflow:
     """MLflow; without MLFLOW_TRACKING_URI it keeps its files in the run directory."""
 
     def __init__(self, run_id: str, directory: Path, config: Mapping[str, Any]):
-        # MLflow's own store of files is refused by its newest versions unless this is said.
+        # New versions of MLflow refuse their own store of files without this variable.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow.tracking import MlflowClient  # pyright: ignore[reportMissingImports]
 

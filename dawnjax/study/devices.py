@@ -15,7 +15,7 @@ def gpus() -> list[str]:
 
 
 def tpu_chips() -> int:
-    """How many TPU chips there are; none where JAX is kept from them."""
+    """Number of TPU chips; none where JAX is kept from them."""
     if os.environ.get("JAX_PLATFORMS", "") == "cpu":
         return 0
     return len(list(Path("/dev").glob("accel[0-9]*")))

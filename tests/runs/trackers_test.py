@@ -98,7 +98,7 @@ def test_a_tracker_that_hangs_holds_no_run_up(monkeypatch, tmp_path):
         served.write(step, {"loss": 0.5})
     served.close()
     assert time.monotonic() - started < 5
-    assert said == ["trackers had not ended after 0.2 s: their end may lack"]
+    assert said == ["trackers did not finish within 0.2 s; their last points may be missing"]
 
 
 def test_wrong_trackers_get_one_line(monkeypatch, tmp_path, capsys):
