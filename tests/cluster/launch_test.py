@@ -16,6 +16,8 @@ from dawnjax.__main__ import main
 from dawnjax.cluster.watchdog import EXCHANGE_SECONDS
 from dawnjax.commands import launch
 
+pytestmark = pytest.mark.waits
+
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "group_worker.py"
 HEARTBEAT_SECONDS = 5

@@ -126,6 +126,7 @@ def test_links_between_pages_lead_to_a_heading(page):
         assert not anchor or anchor in anchors(linked), target
 
 
+@pytest.mark.processes
 def test_the_readme_names_files_that_a_run_of_digits_loads():
     _, _, section = (TOP / "README.md").read_text().partition("## From flag to result\n")
     files = re.findall(r"^\| `(dawnjax/\S+)\.py` \|", section, re.MULTILINE)

@@ -20,6 +20,8 @@ from dawnjax.input_pipeline.images import Images
 from dawnjax.input_pipeline.parallel_text import ParallelText
 from dawnjax.input_pipeline.photographs import open_source
 
+pytestmark = pytest.mark.compiles
+
 CLASSES = ("n01440764", "n01443537", "n01484850")
 
 

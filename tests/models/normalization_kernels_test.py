@@ -12,6 +12,8 @@ from dawnjax.models.batch_norm import BatchNorm, has_kernels
 from dawnjax.models.execution import Execution
 from dawnjax.models.record_net import RecordNet
 
+pytestmark = pytest.mark.compiles
+
 PLAIN = Execution(platform="gpu", compute_dtype="float32", batch_norm_group_size=2)
 KERNELS = dataclasses.replace(PLAIN, normalization="kernels")
 
