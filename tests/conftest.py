@@ -37,8 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     So one worker waits while the others compute, and no dear test is left for the end.
     """
-    order = ["waits", *sorted(LIMITS.keys() - {"waits"}, key=LIMITS.__getitem__, reverse=True)]
-    items.sort(key=lambda item: order.index(class_of(item)))
+
+    def place(item: pytest.Item) -> tuple[bool, float]:
+        return item.get_closest_marker("waits") is None, -LIMITS[class_of(item)]
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:

@@ -46,6 +46,7 @@ def run_benchmark(tmp_path: Path, *argv: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parity
 @pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
 @pytest.mark.parametrize(
@@ -70,6 +71,7 @@ def test_steps_of_both_sides_have_the_same_losses(model, tolerance, tmp_path):
     assert written["pytorch"]["fastest"] == "eager" == written["pytorch"]["settings"]
 
 
+@pytest.mark.processes
 def test_variants_that_are_not_ready_in_time_are_told(tmp_path):
     done = run_benchmark(
         tmp_path,
@@ -89,6 +91,7 @@ for run, accuracy, seconds in (("warmup", 0.1, 9.9), (0, 0.4, 0.25), (1, 0.5, 0.
 """
 
 
+@pytest.mark.processes
 def test_record_mode_against_a_peers_script(tmp_path):
     peer = tmp_path / "peer.py"
     peer.write_text(PEER)
@@ -142,6 +145,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.processes
 def test_the_language_model_beside_a_peers_steps(tmp_path):
     peer = tmp_path / "train_gpt.py"
     peer.write_text(MODDED_NANOGPT)
@@ -159,6 +163,7 @@ def test_the_language_model_beside_a_peers_steps(tmp_path):
     assert "no GPU here" in language_model_peer.run_peer(peer, 50, 30)["failed"]
 
 
+@pytest.mark.processes
 @pytest.mark.parity
 @pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
 def test_the_first_step_of_both_sides_cold_and_warm(tmp_path):
@@ -169,6 +174,7 @@ def test_the_first_step_of_both_sides_cold_and_warm(tmp_path):
         assert side["warm"]["first_step_seconds"] < side["cold"]["first_step_seconds"]
 
 
+@pytest.mark.processes
 def test_parts_share_their_time_and_go_on_after_one_that_failed(tmp_path):
     python = tmp_path / "python"
     python.write_text(
@@ -207,6 +213,7 @@ def test_parts_share_their_time_and_go_on_after_one_that_failed(tmp_path):
     assert said[-1] == f"results in {out}:"
 
 
+@pytest.mark.processes
 def test_every_part_of_the_script_names_commands_that_exist():
     script = TOP / "benchmarks" / "gpu.sh"
     done = subprocess.run(["bash", str(script), "plan"], capture_output=True, text=True, timeout=60)
@@ -240,6 +247,7 @@ def test_there_is_no_ratio_where_a_trial_did_not_reach():
     assert not compared.trial_ratios([trial(True, 1.0), trial(False, 9.0)], pytorch)
 
 
+@pytest.mark.compiles
 @pytest.mark.parity
 def test_both_sides_of_recommendation_have_one_network_and_metric():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -278,6 +286,7 @@ def test_both_sides_of_recommendation_have_one_network_and_metric():
     assert trainer.evaluate(users, items) == {"hit_rate_at_10": pytest.approx(float(hits.mean()))}
 
 
+@pytest.mark.compiles
 @pytest.mark.parity
 def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -324,6 +333,7 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     assert len(np.unique(written, axis=0)) > 3
 
 
+@pytest.mark.compiles
 @pytest.mark.parity
 def test_both_sides_of_gnmt_draw_their_parameters_alike():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -344,6 +354,7 @@ def test_both_sides_of_gnmt_draw_their_parameters_alike():
         assert bound == pytest.approx(float(ours[name].abs().max()), rel=0.15), name
 
 
+@pytest.mark.compiles
 @pytest.mark.parity
 def test_both_sides_of_gnmt_take_the_same_steps():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -410,6 +421,7 @@ def _as_pytorch(params: Any, torch: Any) -> dict[str, Any]:
     return {name: torch.tensor(np.array(array)) for name, array in named.items()}
 
 
+@pytest.mark.compiles
 @pytest.mark.parity
 def test_both_sides_of_squad_have_one_network_and_metric():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -470,6 +482,7 @@ def test_both_sides_of_squad_have_one_network_and_metric():
     assert found.tolist() == np.asarray(best_spans(ours[0], ours[1], 3)).tolist()
 
 
+@pytest.mark.compiles
 @pytest.mark.parity
 def test_both_sides_of_the_language_model_are_one_network():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")

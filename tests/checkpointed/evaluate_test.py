@@ -20,6 +20,8 @@ from dawnjax.official import dawnbench, export_dawnbench
 from dawnjax.tasks.metric import TOP_1_ACCURACY, Metric, loss_metric
 from dawnjax.tasks.task import Answering
 
+pytestmark = pytest.mark.compiles
+
 DATA = Synthetic(num_train_examples=200, num_eval_examples=90, image_channels=3)
 CLASSES = [str(number) for number in range(10)]
 

@@ -73,6 +73,7 @@ def wait_until(holds: Callable[[], bool], child: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.processes
 def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     command = training(run_dir, compile_cache)
@@ -112,6 +113,7 @@ def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cach
     assert status == 0 and (tmp_path / "page" / "index.html").exists(), output
 
 
+@pytest.mark.processes
 def test_two_processes_save_into_one_bucket(store, tmp_path, compile_cache):
     launch = ["launch", "--processes=2", "--", *training(tmp_path / "run", compile_cache)]
     launch += ["--mesh.data=2", "--num_epochs=6"]
@@ -128,6 +130,7 @@ def test_two_processes_save_into_one_bucket(store, tmp_path, compile_cache):
     assert json.loads(output.splitlines()[-1])["step"] == kept, output
 
 
+@pytest.mark.processes
 def test_a_bucket_that_cannot_be_written_is_refused_in_one_line(store, tmp_path, compile_cache):
     store.buckets["closed"] = {}
     store.refuses["closed"] = 403
@@ -156,6 +159,7 @@ def test_a_bucket_that_cannot_be_written_is_refused_in_one_line(store, tmp_path,
     assert list(store.buckets) == ["runs", "closed"], "none is made"
 
 
+@pytest.mark.processes
 def test_a_bucket_that_is_lost_costs_saves_and_not_the_run(store, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     child = start(store, "-m", "dawnjax", *training(run_dir, compile_cache))
@@ -236,6 +240,7 @@ checkpoints.close()
     assert steps_in(store) == []
 
 
+@pytest.mark.processes
 def test_a_listing_holds_what_another_client_wrote(store):
     script = """
 import tensorstore
@@ -254,6 +259,7 @@ print(before, after, (folder / "f").is_dir(), (folder / "f" / "by_tensorstore").
     assert output.splitlines()[-1] == shown
 
 
+@pytest.mark.processes
 def test_a_run_directory_in_a_bucket_is_refused(store, tmp_path, compile_cache):
     command = training(tmp_path, compile_cache)
     command[2] = "--run_dir=gs://runs/digits"

@@ -36,6 +36,8 @@ from saved_states import (
 from dawnjax.checkpoints import location, store
 from dawnjax.errors import CheckpointError
 
+pytestmark = pytest.mark.processes
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUPPORT = REPOSITORY / "tests" / "support"
 

@@ -73,6 +73,7 @@ def test_newest_of_several_and_none_of_none(tmp_path, two_steps):
     assert warnings == []
 
 
+@pytest.mark.compiles
 def test_a_state_that_is_donated_at_once_is_saved_as_it_was(tmp_path):
     state = device_state(5, 4)
     sharding = jax.tree.map(lambda array: array.sharding, state)
@@ -92,6 +93,7 @@ def test_a_state_that_is_donated_at_once_is_saved_as_it_was(tmp_path):
     assert_exact(restore(tmp_path, 4)[0], 5, 4)
 
 
+@pytest.mark.compiles
 def test_saving_and_restoring_compile_nothing(tmp_path):
     whole = NamedSharding(mesh_of(4), PartitionSpec())
     state = jax.device_put({"of a shape of its own": np.ones((36, 44), np.float32)}, whole)
@@ -136,6 +138,7 @@ def test_metadata_is_taken_when_save_is_called(tmp_path):
 # --- Wrong use ------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiles
 def test_another_structure_names_the_first_path_that_differs(two_steps):
     whole = SingleDeviceSharding(jax.devices()[0])
 
@@ -170,6 +173,7 @@ def test_another_structure_names_the_first_path_that_differs(two_steps):
     assert "params/norm.scale/x is float32[4,4] in it and absent in this run" in message(one_less)
 
 
+@pytest.mark.compiles
 def test_what_cannot_be_saved_is_refused_at_once(tmp_path):
     checkpoints, _ = open_checkpoints(tmp_path)
     with pytest.raises(TypeError, match="a/0 is a ndarray"):

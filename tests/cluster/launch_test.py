@@ -16,6 +16,8 @@ from dawnjax.__main__ import main
 from dawnjax.cluster import launcher
 from dawnjax.cluster.watchdog import EXCHANGE_SECONDS
 
+pytestmark = pytest.mark.waits
+
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "group_worker.py"
 HEARTBEAT_SECONDS = 5

@@ -10,6 +10,8 @@ import pytest
 from dawnjax.cluster import preemption as preemption_module
 from dawnjax.cluster.preemption import Preemption
 
+pytestmark = pytest.mark.waits
+
 
 class MemoryStore:
     """A store in the memory of one process, for processes that are threads."""

@@ -20,6 +20,8 @@ from dawnjax.cluster.options import ProcessOptions
 from dawnjax.cluster.processes import Meeting, find_meeting
 from dawnjax.errors import ConfigError, RunError
 
+pytestmark = pytest.mark.waits
+
 ROOT = Path(__file__).parents[2]
 WORKER = ROOT / "tests" / "support" / "group_worker.py"
 HEARTBEAT_SECONDS = 5

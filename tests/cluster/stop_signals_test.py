@@ -13,6 +13,8 @@ from dawnjax import __main__ as command_line
 from dawnjax.cluster import processes, stop_signals
 from dawnjax.commands import evaluate
 
+pytestmark = pytest.mark.waits
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -27,6 +27,7 @@ def request(*argv):
     return parse_request("train", ["--experiment=digits", *argv])[0]
 
 
+@pytest.mark.compiles
 def test_a_leaf_of_each_type_is_set():
     made = request(
         "--optimizer.base_learning_rate=0.2",
@@ -309,6 +310,7 @@ def test_identity_is_the_mathematics():
     assert base.identity(other_data) != base.identity(spec)
 
 
+@pytest.mark.compiles
 def test_evaluation_steps_cover_the_end():
     base = dataclasses.replace(
         load_experiment("digits"), num_epochs=2.5, global_batch_size=64, batch_norm_group_size=64
@@ -322,6 +324,7 @@ def test_evaluation_steps_cover_the_end():
     assert base.num_steps(spec) == 36
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("experiment", ["--experiment=digits", "digits"])
 def test_the_command_ends_with_status_2_and_one_line(experiment):
     done = subprocess.run(
@@ -336,6 +339,7 @@ def test_the_command_ends_with_status_2_and_one_line(experiment):
     assert done.stdout == ""
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("command", ["--help", "list", "check"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_cannot_be_written_is_one_line(command, unbuffered, tmp_path):

@@ -64,6 +64,7 @@ def test_declared_fields_are_read_and_written_as_their_types():
     assert from_json(Shop, to_json(Shop(seats=6))) == Shop(seats=6)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     "model", [Choice("model").load(tag) for tag in CHOICES["model"]], ids=lambda model: model.TAG
 )
@@ -92,6 +93,7 @@ def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(model):
         assert nnx.state(build(), nnx.Param)
 
 
+@pytest.mark.compiles
 def test_a_model_built_alone_refuses_the_same_values():
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=1)
     with pytest.raises(ValueError, match=r"^model.stage_widths=\(8,\) must have as many values"):

@@ -44,6 +44,7 @@ def written(tmp_path):
     return write
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("name", FILES)
 def test_each_file_of_the_page_is_short_and_reaches_its_target(
     name, written, tmp_path, compile_cache
@@ -70,6 +71,7 @@ def regression(tmp_path_factory, compile_cache) -> tuple[Path, Path, list[str]]:
     return file, run_dir, flags
 
 
+@pytest.mark.compiles
 def test_the_least_squares_solution_is_found(regression):
     """What a linear model can reach at best on the training data, by NumPy."""
     import sklearn.datasets
@@ -83,6 +85,7 @@ def test_the_least_squares_solution_is_found(regression):
     assert evaluations[-1]["mean_squared_error"] == pytest.approx(best, rel=0.03)
 
 
+@pytest.mark.compiles
 def test_every_command_works_on_a_task_that_is_not_shipped(regression, tmp_path, capsys):
     file, run_dir, _ = regression
     last = result_of(run_dir)["evaluations"][-1]["mean_squared_error"]
@@ -115,6 +118,7 @@ def test_every_command_works_on_a_task_that_is_not_shipped(regression, tmp_path,
     assert used["model_flops_per_step"] == 3 * 2 * 10 * 32 / 4
 
 
+@pytest.mark.compiles
 def test_without_its_file_a_run_says_which_class_is_missing(regression, capsys):
     for command in ("evaluate", "infer"):
         assert main([command, str(regression[1])]) == 2
@@ -123,6 +127,7 @@ def test_without_its_file_a_run_says_which_class_is_missing(regression, capsys):
         assert error.count("\n") == 1
 
 
+@pytest.mark.compiles
 def test_a_changed_file_is_told_where_the_run_is_evaluated(regression, tmp_path, capsys):
     changed = tmp_path / "mine.py"
     changed.write_text(regression[0].read_text() + "\n# a line more\n")
@@ -169,6 +174,7 @@ EXPERIMENT = Experiment(
 """
 
 
+@pytest.mark.compiles
 def test_a_linen_module_is_trained_in_training_mode(tmp_path, compile_cache):
     file, run_dir = tmp_path / "linen.py", tmp_path / "run"
     file.write_text(LINEN)
@@ -211,6 +217,7 @@ def test_what_a_file_does_wrong_is_one_line(text, said, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.processes
 def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache):
     file, _, flags = regression
     longer = [*flags, *QUICK, "--num_epochs=60", "--targets.0.value=0", "--steps_per_call=5"]
@@ -239,6 +246,7 @@ def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache
     np.testing.assert_array_equal(state, whole)
 
 
+@pytest.mark.processes
 def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
     _, _, flags = regression
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

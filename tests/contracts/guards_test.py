@@ -324,6 +324,7 @@ WITHOUT_JAX = [
 ]
 
 
+@pytest.mark.processes
 def test_reading_results_needs_no_jax():
     script = (
         "import importlib, sys\n"
@@ -339,6 +340,7 @@ def test_reading_results_needs_no_jax():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.processes
 def test_reading_results_starts_no_machinery():
     script = (
         "import importlib, sys\n"
@@ -364,6 +366,7 @@ def test_reading_a_log_needs_the_room_of_runs_alone():
             assert allowed, f"{module} imports {imported}"
 
 
+@pytest.mark.processes
 def test_reading_a_log_starts_no_machinery(tmp_path):
     run = write_run(tmp_path / "run")
     script = (
@@ -415,6 +418,7 @@ def first_losses(num_devices: int, *argv: str) -> np.ndarray:
     return np.concatenate(losses)
 
 
+@pytest.mark.compiles
 def test_the_number_of_devices_does_not_change_the_mathematics():
     alone = first_losses(1)
     assert np.isfinite(alone).all() and len(set(alone.tolist())) == 8
@@ -426,6 +430,7 @@ def test_the_number_of_devices_does_not_change_the_mathematics():
     assert abs(first_losses(1, "--batch_norm_group_size=16") - alone).max() > 1e-3
 
 
+@pytest.mark.compiles
 def test_sharded_parameters_give_the_same_losses():
     alone = first_losses(1)
     np.testing.assert_allclose(first_losses(4, "--mesh.fsdp=4")[:6], alone[:6], atol=1e-5)
@@ -438,6 +443,7 @@ def test_sharded_parameters_give_the_same_losses():
     np.testing.assert_allclose(sharded, whole, atol=2e-2)
 
 
+@pytest.mark.compiles
 def test_data_parallel_reduces_gradients_and_one_vector_of_scalars():
     recipe, _, programs = train_programs(4)
     text = re.sub(r"/\*.*?\*/", "", train_text(programs))
@@ -454,6 +460,7 @@ def test_data_parallel_reduces_gradients_and_one_vector_of_scalars():
     assert reduced == params + stats + 1
 
 
+@pytest.mark.compiles
 def test_a_batch_that_the_devices_cannot_share_is_refused():
     from dawnjax.errors import ConfigError
 

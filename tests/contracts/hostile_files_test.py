@@ -20,6 +20,7 @@ MEGABYTES, SECONDS = 300, 10
 """What a file may cost the process that reads it."""
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "names", [SAMPLE, pytest.param(tuple(CASES), marks=pytest.mark.long)], ids=["sample", "all"]
 )

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 TOP = Path(__file__).resolve().parents[2]
 CHECKOUT = [
     *("dawnjax", "models", "input_pipeline", "experiments", "tests", "benchmarks", "docs"),

@@ -28,6 +28,7 @@ def loaded_by(script: str) -> set[str]:
     return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
 
 
+@pytest.mark.processes
 def test_help_loads_nothing_but_the_standard_library():
     script = "from dawnjax.__main__ import main; main(['--help'])"
     others = {"dawnjax"} | sys.stdlib_module_names
@@ -42,17 +43,20 @@ def test_the_version_is_said_with_those_of_the_libraries(capsys):
         assert f"{name} {metadata.version(name)}" in said
 
 
+@pytest.mark.processes
 def test_analysis_loads_nothing_slow():
     loaded = loaded_by("import dawnjax.analysis")
     assert "dawnjax" in loaded and not loaded & set(SLOW)
 
 
+@pytest.mark.processes
 def test_commands_that_read_results_answer_help_without_anything_slow():
     for command in ("check", "report", "import", "export", "profile", "launch"):
         loaded = loaded_by(f"from dawnjax.__main__ import main; main(['{command}', '--help'])")
         assert not loaded & set(SLOW), (command, loaded & set(SLOW))
 
 
+@pytest.mark.processes
 def test_the_log_loads_no_pytorch_where_there_is_one(tmp_path):
     (tmp_path / "torch.py").write_text("is_loaded = True")
     loaded = loaded_by(
@@ -65,6 +69,7 @@ def test_the_log_loads_no_pytorch_where_there_is_one(tmp_path):
     assert list((tmp_path / "scalars").iterdir())
 
 
+@pytest.mark.processes
 def test_a_second_run_reads_every_program_from_the_cache(tmp_path):
     flags = ["--experiment=synthetic_image", "--data.num_train_examples=32", "--num_epochs=1"]
     flags += ["--data.num_eval_examples=16", "--global_batch_size=16", "--batch_norm_group_size=4"]
@@ -85,6 +90,7 @@ def test_a_second_run_reads_every_program_from_the_cache(tmp_path):
     assert set(caches[1].values()) == {"warm"}
 
 
+@pytest.mark.compiles
 def test_each_command_of_a_process_has_the_cache_that_it_names(compile_cache, tmp_path):
     def state_with(directory: str) -> str:
         compilation.configure(directory)
@@ -98,6 +104,7 @@ def test_each_command_of_a_process_has_the_cache_that_it_names(compile_cache, tm
     assert states == ["cold", "off", "warm", "cold", "warm"]
 
 
+@pytest.mark.compiles
 def test_searches_for_kernels_are_kept_beside_the_programs(compile_cache, tmp_path, monkeypatch):
     from jax._src import compiler  # nothing public tells what XLA is given
 
@@ -128,6 +135,7 @@ def test_searches_for_kernels_are_kept_beside_the_programs(compile_cache, tmp_pa
     assert off == ""
 
 
+@pytest.mark.compiles
 def test_a_home_that_cannot_be_written_means_no_cache(compile_cache, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").touch()
     monkeypatch.setattr(compilation, "DEFAULT_CACHE_DIR", f"{tmp_path}/file/compiled")
@@ -140,6 +148,7 @@ def test_a_home_that_cannot_be_written_means_no_cache(compile_cache, tmp_path, m
     compilation.configure(compile_cache.partition("=")[2])
 
 
+@pytest.mark.compiles
 def test_a_cache_that_cannot_be_is_refused_in_one_line(compile_cache, tmp_path):
     (tmp_path / "file").touch()
     for directory, reason in (
@@ -181,6 +190,7 @@ def test_wrong_flags_are_refused_in_one_line(flag, said, capsys):
     assert line.startswith(f"dawnjax train: {said}") and line.count("\n") == 1
 
 
+@pytest.mark.processes
 def test_a_wrong_experiment_is_refused_before_jax_is_loaded():
     script = "from dawnjax.__main__ import main\n"
     loaded = loaded_by(f"{script}assert main(['train', '--experiment=digit']) == 2")

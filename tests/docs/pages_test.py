@@ -141,6 +141,7 @@ def test_links_between_pages_lead_to_a_heading(page):
         assert not anchor or anchor in anchors(linked), target
 
 
+@pytest.mark.processes
 def test_the_architecture_names_files_that_a_run_of_digits_loads():
     page = (TOP / "docs" / "architecture.md").read_text()
     _, _, section = page.partition("## From flag to result\n")

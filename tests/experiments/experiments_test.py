@@ -21,6 +21,8 @@ from dawnjax.machine.mesh import make_mesh
 from dawnjax.optim.optimizers import relative_schedule, whitening_learns
 from dawnjax.train_step import execution_of, make_recipe
 
+pytestmark = pytest.mark.compiles
+
 
 @pytest.mark.parametrize("name", experiment_names())
 def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(

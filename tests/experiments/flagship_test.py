@@ -57,6 +57,7 @@ def test_progressive_resizing_is_switched_off_by_one_flag():
     assert (span.global_batch_size, span.last_step) == (4096, 10948)  # 35 epochs
 
 
+@pytest.mark.compiles
 @pytest.mark.skipif(
     not os.environ.get("DAWNJAX_LONG_TESTS"),
     reason="DAWNJAX_LONG_TESTS is not set: compiling a ResNet-50 for a CPU takes minutes",

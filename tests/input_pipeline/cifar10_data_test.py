@@ -253,6 +253,7 @@ def prepared_directory(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "cifar10"
 
 
+@pytest.mark.compiles
 def test_prepared_dataset(prepared_directory: pathlib.Path) -> None:
     data = Cifar10(data_dir=str(prepared_directory))
     spec = data.spec()
@@ -382,6 +383,7 @@ def sorted_pixels(images: np.ndarray) -> list[bytes]:
     return sorted(image.tobytes() for image in images)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("below", ["", "cifar10", "cifar10/3.0.2"])
 def test_tfds(tfds_directory: pathlib.Path, below: str) -> None:
     data = Cifar10(data_dir=str(tfds_directory / below))
@@ -454,6 +456,7 @@ def test_tfds_not_installed(tfds_directory: pathlib.Path, monkeypatch) -> None:
         Cifar10(data_dir=str(tfds_directory)).spec()
 
 
+@pytest.mark.compiles
 def test_real_images(test_data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """All 60,000 JPEG files; counts and statistics as their own documentation states them."""
     source = test_data / "cifar10" / "cifar10_jpeg.tar.xz"

@@ -14,6 +14,7 @@ from dawnjax.input_pipeline.datasets.digits import Digits, stratified_split
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 
+@pytest.mark.compiles
 def test_split_is_scikit_learns() -> None:
     levels, labels = load_digits(return_X_y=True)
     first = second = np.zeros(0, int)
@@ -41,6 +42,7 @@ def test_ties_between_classes_are_split_as_scikit_learn_does(sizes: tuple[int, .
         assert (stratified_split(labels, 8, seed)[0] == expected[0]).all()
 
 
+@pytest.mark.compiles
 def test_shapes_and_neighbours() -> None:
     spec = Digits().spec()
     train, evaluation = Digits().load("train"), Digits().load("eval")

@@ -9,6 +9,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from dawnjax.input_pipeline.reading import image_augmentation
 from dawnjax.input_pipeline.reading.image_augmentation import ImageAugmentation
 
+pytestmark = pytest.mark.compiles
+
 EVERYTHING = ImageAugmentation(
     max_translation_pixels=1.5,
     subpixel_translation=True,

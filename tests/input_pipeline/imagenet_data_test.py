@@ -314,6 +314,7 @@ def test_photographs_that_changed_since_they_were_counted_are_refused(folders):
         data.load("train")
 
 
+@pytest.mark.compiles
 def test_a_damaged_photograph_ends_a_run_in_one_line(
     folders, tmp_path, capsys, compile_cache, monkeypatch
 ):
@@ -379,6 +380,7 @@ def crops(images: np.ndarray, **fields) -> np.ndarray:
     return np.asarray(augmented(jnp.asarray(images, jnp.float32)))
 
 
+@pytest.mark.compiles
 def test_a_crop_of_the_whole_image_is_the_customary_resizing():
     images = np.random.default_rng(0).uniform(0, 1, (2, 32, 32, 3)).astype(np.float32)
     for side in (32, 24, 12):
@@ -387,6 +389,7 @@ def test_a_crop_of_the_whole_image_is_the_customary_resizing():
         np.testing.assert_allclose(cropped, wanted, atol=1e-4)
 
 
+@pytest.mark.compiles
 def test_crops_are_rectangles_of_the_drawn_areas_and_shapes():
     # Channel 0 is the row and channel 1 the column that a pixel comes from.
     rows, columns = np.meshgrid(np.arange(64.0), np.arange(64.0), indexing="ij")
@@ -409,6 +412,7 @@ def test_crops_are_rectangles_of_the_drawn_areas_and_shapes():
     assert 0.45 < is_mirrored.mean() < 0.55
 
 
+@pytest.mark.compiles
 def test_an_evaluation_sees_the_middle():
     images = jnp.arange(2 * 6 * 8 * 1).reshape(2, 6, 8, 1)
     middle = image_augmentation.center_crop(ImageAugmentation(crop_pixels=4), images)
@@ -440,6 +444,7 @@ def real_photographs(tmp_path_factory) -> pathlib.Path:
     return root
 
 
+@pytest.mark.compiles
 def test_real_photographs_are_prepared_trained_on_and_evaluated(
     real_photographs, tmp_path, capsys, compile_cache
 ):

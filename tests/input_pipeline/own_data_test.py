@@ -178,6 +178,7 @@ def test_images_in_memory_that_do_not_fit(change, message):
         Wrong().spec()
 
 
+@pytest.mark.compiles
 def test_a_file_with_its_own_images_trains(tmp_path, compile_cache, capsys):
     path, data = stripes(tmp_path)
     run_dir = tmp_path / "run"

@@ -167,6 +167,7 @@ def test_help_of_a_dataset_has_its_own_flags(name: str, capsys) -> None:
         assert (f"--dataset={other} " in text) == (other == name)
 
 
+@pytest.mark.processes
 def test_help_loads_no_decoder() -> None:
     script = "import sys; from dawnjax.__main__ import main; main(['prepare', '--help']); "
     script += "print([name for name in ('cv2', 'jax', 'sentencepiece') if name in sys.modules])"

@@ -37,6 +37,7 @@ def test_never_changes() -> None:
     assert zlib.crc32(examples["image"].tobytes()) == 2906344913
 
 
+@pytest.mark.compiles
 def test_splits_and_seeds_differ() -> None:
     train, evaluation = Synthetic().load("train"), Synthetic().load("eval")
     reseeded = Synthetic(seed=1)
@@ -55,6 +56,7 @@ def test_normalized_pixels_are_standard() -> None:
     assert abs(normalized.mean()) < 0.03 and abs(normalized.std() - 1) < 0.03
 
 
+@pytest.mark.compiles
 def test_classes_can_be_learned_but_not_from_one_pixel() -> None:
     data = Synthetic()
     train, evaluation = data.load("train"), data.load("eval")

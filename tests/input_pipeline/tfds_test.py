@@ -20,6 +20,8 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.image_files import decode_square
 from dawnjax.input_pipeline.reading.photographs import open_source
 
+pytestmark = pytest.mark.compiles
+
 CLASSES = ("n01440764", "n01443537", "n01484850")
 
 

@@ -111,6 +111,7 @@ def test_float32_is_multiplied_in_what_the_device_multiplies_in():
     assert executed_dtype("gpu", "f8e4m3fn", "NVIDIA H200") == "float8"
 
 
+@pytest.mark.processes
 def test_no_jax_is_needed():
     script = "import dawnjax.machine.hardware, sys; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -37,6 +37,7 @@ def page_faults(keep: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_a_program_finds_its_memory_again_where_that_is_asked_for():
     pages = CALLS * TEMPORARY_BYTES // 4096

@@ -13,6 +13,8 @@ from dawnjax.models.batch_norm import BatchNorm, group_moments
 from dawnjax.models.convolution import Conv
 from dawnjax.models.execution import ComputeDtype, Execution, Platform
 
+pytestmark = pytest.mark.compiles
+
 
 def execution(
     group_size: int,

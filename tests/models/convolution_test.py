@@ -22,6 +22,8 @@ from dawnjax.models.convolution import (
 )
 from dawnjax.models.execution import ComputeDtype, Execution
 
+pytestmark = pytest.mark.compiles
+
 CPU = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
 
 

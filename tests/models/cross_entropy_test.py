@@ -3,11 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from dawnjax.models.cross_entropy import token_losses
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import Transformer
+
+pytestmark = pytest.mark.compiles
 
 BATCH, LENGTH, WIDTH, VOCABULARY = 8, 6, 16, 40
 SMOOTHING = 0.1

@@ -10,6 +10,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dawnjax.models.dropout import Dropout, threefry
 
+pytestmark = pytest.mark.compiles
+
 KEY = jax.random.key(0)
 
 

@@ -21,6 +21,8 @@ from dawnjax.models.transformer import Transformer
 from dawnjax.plan import compilers
 from dawnjax.profile.hlo import analyze
 
+pytestmark = pytest.mark.compiles
+
 MESHES = [
     MeshShape(data=1),
     MeshShape(data=2),
@@ -180,6 +182,7 @@ print(jax.jit(jax.grad(loss)).lower(heads, heads, heads, documents).compile().as
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(
     importlib.util.find_spec("jax_cuda12_plugin") is None,
     reason="JAX's CUDA plugin is not installed: dawnjax[plan]",

@@ -11,6 +11,8 @@ from dawnjax.models.gnmt import GNMT, Cache
 from dawnjax.profile.model_flops import product_flops
 from dawnjax.tasks.decoding import beam_search, greedy_search
 
+pytestmark = pytest.mark.compiles
+
 SMALL = GNMT(num_layers=3, width=8, dropout_rate=0.3)
 VOCABULARY, END = 11, 1
 

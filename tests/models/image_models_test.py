@@ -25,6 +25,8 @@ from dawnjax.models.resnet import ResNet, cifar_resnet, imagenet_resnet
 from dawnjax.models.resnet9 import ResNet9
 from dawnjax.models.wide_resnet import WideResNet
 
+pytestmark = pytest.mark.compiles
+
 IMAGENET, CIFAR = (224, 224, 3), (32, 32, 3)
 
 

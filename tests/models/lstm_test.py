@@ -13,6 +13,8 @@ from dawnjax.models.execution import Execution
 from dawnjax.models.lstm import LSTM, BidirectionalLSTM
 from dawnjax.profile.model_flops import product_flops
 
+pytestmark = pytest.mark.compiles
+
 IN, WIDTH = 5, 3
 SEGMENTS = jnp.array([[1, 1, 1, 2, 2, 0], [1, 0, 0, 0, 0, 0], [1, 1, 2, 2, 2, 2]])
 

@@ -14,6 +14,8 @@ from dawnjax.models.pooling import max_pool_side_by_side
 from dawnjax.models.pure_model import pure_model
 from dawnjax.models.record_net import RecordNet, whitening_kernel
 
+pytestmark = pytest.mark.compiles
+
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=4)
 
 

@@ -11,6 +11,8 @@ from flax import nnx
 from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.resnet import ResNet
 
+pytestmark = pytest.mark.compiles
+
 SMALL = ResNet(stage_sizes=(1, 1), stage_widths=(32, 64))
 
 

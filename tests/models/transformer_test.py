@@ -27,6 +27,8 @@ from dawnjax.models.transformer import (
 )
 from dawnjax.train_step import execution_of
 
+pytestmark = pytest.mark.compiles
+
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=1)
 SMALL = Transformer(num_layers=2, width=16, hidden_width=24, num_heads=2, dropout_rate=0.3)
 

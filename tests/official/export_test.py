@@ -20,6 +20,8 @@ from dawnjax.runs.binding import record_hash
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.runs.summary import summarize
 
+pytestmark = pytest.mark.compiles
+
 Event = dict[str, Any]
 
 

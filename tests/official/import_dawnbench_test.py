@@ -68,6 +68,7 @@ def test_official_training_entry(row, official):
         assert entry.summary.cost_usd == pytest.approx(row.cost_usd, abs=USD)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("task", ["ImageNet", "CIFAR10", "SQuAD"])
 def test_leaderboards_by_time(task, official):
     training = [e for e in official.values() if e.kind == "training" and e.benchmark == task]

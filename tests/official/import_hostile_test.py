@@ -556,6 +556,7 @@ class Files:
         self.source.finish()
 
 
+@pytest.mark.compiles
 @settings(max_examples=150, deadline=None)
 @given(mutated(LOG), mutated(LATER), mutated(b'{"nodes": [{"num_nodes": 1, "cpu": "x"}]}'))
 def test_fuzzed_logs(log, later, description):
@@ -574,6 +575,7 @@ def test_fuzzed_logs(log, later, description):
         assert str(rejection).isprintable()
 
 
+@pytest.mark.compiles
 @settings(max_examples=150, deadline=None)
 @given(mutated(JSON), mutated(TSV), mutated(JSON[:-1] + b', "latency": 1, "top5Accuracy": 93}'))
 def test_fuzzed_entries(description, table, inference):

@@ -23,6 +23,7 @@ def numbers(updates):
     return {name: np.asarray(value) for name, value in updates.items()}
 
 
+@pytest.mark.compiles
 def test_two_steps_of_adam_by_hand():
     config = Adam(base_learning_rate=0.1, beta_1=0.8, beta_2=0.6, epsilon=1e-3)
     experiment, spec = experiment_with(optimizer=config, schedule=Constant())
@@ -39,6 +40,7 @@ def test_two_steps_of_adam_by_hand():
         assert numbers(updates)["w"].item() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.compiles
 def test_weight_decay_is_decoupled_and_of_matrices_only():
     config = Adam(base_learning_rate=0.1, weight_decay=0.5)
     experiment, spec = experiment_with(optimizer=config, schedule=Constant())

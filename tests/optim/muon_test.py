@@ -11,6 +11,8 @@ import pytest
 from dawnjax.config.experiment import Muon, MuonAdam
 from dawnjax.optim import muon, muon_adam
 
+pytestmark = pytest.mark.compiles
+
 CONFIG = Muon(
     base_learning_rate=0.25,
     momentum=0.5,

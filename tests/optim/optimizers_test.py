@@ -47,6 +47,7 @@ def rates(schedule: ScheduleConfig, steps: list[int]) -> list[float]:
     return [float(relative(jnp.int32(step))) for step in steps]
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     ("schedule", "steps", "want"),
     [
@@ -84,6 +85,7 @@ def test_schedules_have_the_values_computed_by_hand(schedule, steps, want):
     np.testing.assert_allclose(rates(schedule, steps), want, atol=2e-5)
 
 
+@pytest.mark.compiles
 def test_one_cycle_is_optaxs():
     config = OneCycle(warmup_epochs=3, initial_fraction=1 / 25, final_fraction=1 / 25e4)
     wanted: Any = optax.cosine_onecycle_schedule(100, 1.0, 0.3, 25.0, 1e4)
@@ -122,6 +124,7 @@ def after(optimizer: OptimizerConfig) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in params.items()}
 
 
+@pytest.mark.compiles
 def test_lars_is_the_papers():
     config = Lars(
         base_learning_rate=2.0, momentum=0.5, weight_decay=0.1, trust_coefficient=0.01, epsilon=0.5
@@ -141,6 +144,7 @@ def test_lars_is_the_papers():
     np.testing.assert_allclose(got["bias"], bias, rtol=1e-5)
 
 
+@pytest.mark.compiles
 def test_lars_leaves_parameters_of_norm_0_their_gradient():
     config = Lars(base_learning_rate=1.0, weight_decay=0.0)
     transformation = make_optimizer(experiment(optimizer=config, schedule=Constant()), SPEC)
@@ -151,6 +155,7 @@ def test_lars_leaves_parameters_of_norm_0_their_gradient():
         np.testing.assert_array_equal(updates["kernel"], np.full((2, 2), want))
 
 
+@pytest.mark.compiles
 def test_rmsprop_is_tensorflows():
     config = RmsProp(
         base_learning_rate=0.1,
@@ -178,6 +183,7 @@ def test_rmsprop_is_tensorflows():
         np.testing.assert_allclose(value, params[name], rtol=1e-5)
 
 
+@pytest.mark.compiles
 def test_lamb_is_the_papers():
     params = {name: value.astype(float) for name, value in PARAMS.items()}
     mean, square = {"kernel": 0.0, "bias": 0.0}, {"kernel": 0.0, "bias": 0.0}

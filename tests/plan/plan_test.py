@@ -272,6 +272,7 @@ def programs(*, memory_bytes: int = 10**9, flops: float | None = 1e12):
     )
 
 
+@pytest.mark.compiles
 def test_a_run_goes_through_its_stages_as_far_as_its_epochs():
     h100 = parse_system("h100:8")
     for count, seconds in [(0.5, 5), (1, 10), (2, 20), (3, 30), (4, 40)]:
@@ -292,6 +293,7 @@ def prediction(**fields):
     return predict(**(arguments | fields))
 
 
+@pytest.mark.compiles
 def test_time_and_cost_of_a_run():
     found = prediction()
     time = found.time_to_accuracy_seconds
@@ -302,6 +304,7 @@ def test_time_and_cost_of_a_run():
     assert found.examples_per_second.value == pytest.approx(100)
 
 
+@pytest.mark.compiles
 def test_a_step_faster_than_the_peak_is_refused():
     """Its program must hold the model's FLOPs: a loop that was counted once would not."""
     plan = programs(flops=1e15)
@@ -311,12 +314,14 @@ def test_a_step_faster_than_the_peak_is_refused():
         prediction(programs=dataclasses.replace(plan, stages=stages))
 
 
+@pytest.mark.compiles
 def test_a_run_goes_on_to_its_first_evaluation():
     when = Evaluation(every_epochs=1, first_epoch=4)
     time = prediction(evaluation=when).time_to_accuracy_seconds
     assert time is not None and time.value == pytest.approx(40 + 1 * 3)
 
 
+@pytest.mark.compiles
 def test_what_is_not_known_is_none_with_a_reason():
     unknown = epochs.Epochs(mean=None, spread=0.0, basis="no runs")
     found = prediction(epochs=unknown, usd_per_hour=None, price_note="no price")
@@ -326,6 +331,7 @@ def test_what_is_not_known_is_none_with_a_reason():
     assert "mfu" in prediction(programs=programs(flops=None)).reasons
 
 
+@pytest.mark.compiles
 def test_a_model_that_does_not_fit_says_by_how_much():
     with pytest.raises(RunError, match="needs 100.0 GB and has 80.0 GB"):
         prediction(programs=programs(memory_bytes=100 * 10**9))
@@ -389,6 +395,7 @@ def kept_programs(monkeypatch):
     monkeypatch.setattr(compiled, "answer_of", answer_of)
 
 
+@pytest.mark.compiles
 def test_a_plan_sorts_its_systems_and_keeps_those_that_fail_as_lines(
     kept_programs, capsys, tmp_path
 ):
@@ -407,6 +414,7 @@ def test_a_plan_sorts_its_systems_and_keeps_those_that_fail_as_lines(
     )
 
 
+@pytest.mark.compiles
 def test_epochs_say_where_they_are_not_those_of_the_plan(kept_programs, capsys):
     command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:512"]
     assert main([*command, "--optimizer.trust_coefficient=0.002"]) == 0
@@ -422,6 +430,7 @@ def test_epochs_say_where_they_are_not_those_of_the_plan(kept_programs, capsys):
     assert "own target" not in text and "other settings" not in text and "budget" not in text
 
 
+@pytest.mark.compiles
 def test_epochs_from_runs_are_of_the_same_experiment(kept_programs, capsys, tmp_path):
     resnet = {"suite": "dawnjax", "benchmark": "imagenet_resnet50_mlperf"}
     runs = [
@@ -443,6 +452,7 @@ def test_epochs_from_runs_are_of_the_same_experiment(kept_programs, capsys, tmp_
     assert error.count("\n") == 1
 
 
+@pytest.mark.compiles
 def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
     answers = json.loads(EXTRACTS.read_text())["programs"]
     monkeypatch.setattr(compiled, "answer_of", lambda *_: answers["tpu v3-32 resnet"])
@@ -453,6 +463,7 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
     assert parse_system("v3:2x8").name == "v3:2x8" and parse_system("v3:4x4").name == "v3:32"
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     ("flag", "says"),
     [
@@ -472,6 +483,7 @@ def test_wrong_use_gets_one_line(kept_programs, capsys, flag, says):
     assert says in error and error.count("\n") == 1
 
 
+@pytest.mark.compiles
 def test_without_the_compilers_one_line_says_what_to_install(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(compiled, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -480,6 +492,7 @@ def test_without_the_compilers_one_line_says_what_to_install(monkeypatch, capsys
     assert text.count("pip install 'dawnjax[plan]'") == 2
 
 
+@pytest.mark.compiles
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed: dawnjax[plan]"
 )

@@ -306,6 +306,7 @@ def test_what_is_no_compiled_program_is_one_line(text):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.compiles
 def test_a_compiled_program_against_the_compiler_s_own_count():
     def loss(kernels, x):
         for kernel in kernels:
@@ -328,6 +329,7 @@ def test_a_compiled_program_against_the_compiler_s_own_count():
     assert all("hlo_test.py:" in op.source_line for op in ops)
 
 
+@pytest.mark.compiles
 def test_a_scan_counts_all_its_rounds():
     def scanned(x):
         return jax.lax.scan(lambda m, _: (jnp.tanh(m @ x), None), x, None, length=9)[0]
@@ -341,6 +343,7 @@ def test_a_scan_counts_all_its_rounds():
 GIGA_FLOPS_AN_IMAGE = 24.1
 
 
+@pytest.mark.compiles
 def test_resnet_50_has_24_gflop_an_image_by_its_mathematics():
     params = jax.eval_shape(resnet50.init)
     images = jax.ShapeDtypeStruct((2, 224, 224, 3), "float32")
@@ -349,6 +352,7 @@ def test_resnet_50_has_24_gflop_an_image_by_its_mathematics():
     assert flops / 1e9 == pytest.approx(GIGA_FLOPS_AN_IMAGE, rel=0.03)
 
 
+@pytest.mark.compiles
 def test_resnet_50_has_24_gflop_an_image_by_the_cpu_s_compiler():
     params = jax.eval_shape(resnet50.init)
     images = jax.ShapeDtypeStruct((2, 224, 224, 3), jnp.uint8)
@@ -359,6 +363,7 @@ def test_resnet_50_has_24_gflop_an_image_by_the_cpu_s_compiler():
     assert cost["flops"] / 2 / 1e9 == pytest.approx(GIGA_FLOPS_AN_IMAGE, rel=0.03)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("platform", "needed"), [("tpu", "libtpu"), ("gpu", "jax_plugins.xla_cuda12")]
 )
@@ -390,6 +395,7 @@ def test_resnet_50_has_24_gflop_an_image_in_what_an_accelerator_would_run(
     assert {"stem", "head", "stage_3_block_2/c"} <= layers
 
 
+@pytest.mark.compiles
 def test_a_branch_that_a_trace_does_not_see_is_not_counted():
     def either(which, x):
         return jax.lax.cond(which, lambda x: jnp.tanh(x @ x @ x), lambda x: x, x @ x)

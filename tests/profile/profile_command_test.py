@@ -55,6 +55,7 @@ def profiled_run(tmp_path_factory) -> tuple[Path, dict]:
     return run_dir, json.loads((run_dir / "result.json").read_text())
 
 
+@pytest.mark.compiles
 def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
     run_dir, result = profiled_run
     (host,) = result["hosts"]
@@ -246,6 +247,7 @@ def recipe_of(num_devices: int, *flags: str):
     return make_recipe(experiment, experiment.data.spec(), mesh)
 
 
+@pytest.mark.compiles
 def test_the_twin_makes_the_same_step_without_communication():
     recipe = recipe_of(4)
     mesh = recipe.mesh
@@ -273,6 +275,7 @@ def test_the_twin_makes_the_same_step_without_communication():
     assert "all-reduce" in train_text(programs) and "all-reduce" not in text
 
 
+@pytest.mark.compiles
 def test_where_there_is_no_twin_the_reason_is_said():
     assert "one device" in twin.why_not(recipe_of(1))
     assert "sharded" in twin.why_not(recipe_of(4, "--mesh.fsdp=4"))
@@ -287,6 +290,7 @@ def test_a_plan_fits_the_step():
     assert (slow.call_steps, slow.trace_calls, slow.block_calls) == (1, 2, 1)
 
 
+@pytest.mark.compiles
 def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
     monkeypatch.setattr("dawnjax.machine.measured_peaks.CPU_SIZES", (256, 2**20))
     cache = str(tmp_path / "deep" / "peaks.json")

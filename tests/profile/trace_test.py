@@ -23,6 +23,7 @@ from dawnjax.profile.trace import (
 )
 
 
+@pytest.mark.compiles
 def test_a_real_trace_of_simulated_devices(tmp_path):
     mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
     split = NamedSharding(mesh, PartitionSpec("data"))

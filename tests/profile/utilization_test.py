@@ -121,6 +121,7 @@ def test_what_is_not_known_is_not_guessed():
     assert set(used.values()) == {None}
 
 
+@pytest.mark.compiles
 def test_model_flops_of_digits_by_hand():
     experiment = load_experiment("digits")
     spec = experiment.data.spec()
@@ -135,6 +136,7 @@ def test_model_flops_of_digits_by_hand():
     assert recipe.train_flops_per_example() == 3 * 2 * forward
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     ("kernel", "strides", "padding", "dilations", "multiply_adds"),
     [
@@ -200,6 +202,7 @@ def test_model_flops_of_packed_sentences_by_hand():
     assert train_flops(model, *lengths, 11) == 3 * 2 * (encoder + decoder + logits)
 
 
+@pytest.mark.compiles
 def test_model_flops_of_multi30k_against_the_compiler_and_the_traced_model():
     """One unpadded pair a row: then the program makes the products of the mathematics alone."""
     model = load_experiment("multi30k_transformer").model

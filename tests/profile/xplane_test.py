@@ -12,6 +12,7 @@ def everything(name: str) -> bool:
     return True
 
 
+@pytest.mark.compiles
 def test_what_jax_writes_is_read_as_jax_reads_it(tmp_path):
     text = """
     planes { id: 1 name: "/device:TPU:0"

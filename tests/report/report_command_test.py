@@ -48,6 +48,7 @@ def test_formulas_do_not_reach_a_spreadsheet(tmp_path):
     assert "'=HYPERLINK" in (tmp_path / "tables" / "leaderboards_by_time.csv").read_text()
 
 
+@pytest.mark.processes
 def test_the_same_inputs_give_the_same_bytes(report, tmp_path):
     again = contents.make(inputs.Inputs(tuple(some_entries())))
     assert again.html == report.html
@@ -145,6 +146,7 @@ def test_wrong_use_is_said_before_anything_is_written(tmp_path, capsys):
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.compiles
 def test_our_runs_show_compilation_phases_and_losses(tmp_path, compile_cache, monkeypatch):
     host = "node17-of-ann"
     monkeypatch.setattr("socket.gethostname", lambda: host)

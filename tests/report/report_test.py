@@ -242,6 +242,7 @@ def test_text_of_results_is_escaped_everywhere():
     assert all(re.fullmatch(r"[a-z_]+", table.name) for table in made.tables)
 
 
+@pytest.mark.compiles
 def test_a_cut_off_day_ranks_the_entries_of_its_time():
     made = contents.make(inputs.Inputs(tuple(some_entries())), until="2018-03-01")
     board = next(table for table in made.tables if table.name == "leaderboards_by_time")

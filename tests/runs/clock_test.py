@@ -16,6 +16,8 @@ from dawnjax.errors import RunError
 from dawnjax.journal import Journal
 from dawnjax.runs.log import RunLog
 
+pytestmark = pytest.mark.processes
+
 PRINT_AGE = "from dawnjax.runs.clock import RunClock; print(RunClock().now())"
 
 

@@ -17,6 +17,8 @@ from dawnjax.errors import RunError
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog, decode_line, encode_line, log_path
 
+pytestmark = pytest.mark.compiles
+
 FLAGS = [
     "--experiment=synthetic_image",
     "--data.num_train_examples=200",

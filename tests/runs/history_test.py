@@ -18,6 +18,7 @@ def resumed(events: list, past: list | None, start: float = 2000.0, step: int = 
     return log.add("attempt_end", 31.0, status="reached", step=30)
 
 
+@pytest.mark.compiles
 def test_compilation_of_a_lost_log_is_known():
     whole = recompiling_run()
     first = [event for event in whole.events if event["attempt"] == 1]
@@ -61,6 +62,7 @@ def test_a_lost_log_may_be_replaced_in_any_attempt():
     assert again.elapsed_seconds_to_accuracy == 1042.0
 
 
+@pytest.mark.compiles
 def test_a_log_that_lost_its_end_is_replaced_by_the_past_in_the_checkpoint():
     """Two attempts, the second saves at second 15 of its own; then lines are lost."""
     log = Log().begin(0.0)

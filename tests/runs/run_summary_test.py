@@ -58,6 +58,7 @@ def test_an_interruption_counts_all_but_the_gap():
     assert [row["seconds_since_run_start"] for row in result.evaluations] == [4.0, 37.0, 42.0]
 
 
+@pytest.mark.compiles
 def test_compilation_is_before_the_clock_or_in_the_time_to_accuracy():
     result = summarize(one_attempt().events)
     assert result.compile_seconds_before_run_start == result.compile_seconds == 5.0

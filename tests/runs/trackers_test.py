@@ -20,6 +20,7 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
+@pytest.mark.compiles
 def test_both_trackers_get_what_the_log_has(alone, tmp_path, compile_cache):
     pytest.importorskip("wandb", reason="wandb is not installed")
     mlflow = pytest.importorskip("mlflow.tracking", reason="mlflow is not installed")

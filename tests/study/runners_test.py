@@ -36,6 +36,7 @@ def test_an_indexed_job_is_what_the_api_takes(tmp_path):
         validate.validate(job, "1.30", strict=True)
 
 
+@pytest.mark.processes
 def test_the_pods_command_runs_the_trial_of_its_index(tmp_path):
     job = manifest(tmp_path / "s")
     [_, _, script] = job["spec"]["template"]["spec"]["containers"][0]["command"]
@@ -81,6 +82,7 @@ def pods_of_a_trial(out, script: str, **environment: str) -> "subprocess.Popen[s
     )
 
 
+@pytest.mark.processes
 def test_a_pod_of_an_indexed_job_runs_its_trial_alone(tmp_path):
     out = tmp_path / "s"
     job = manifest(out)
@@ -92,6 +94,7 @@ def test_a_pod_of_an_indexed_job_runs_its_trial_alone(tmp_path):
     assert result["num_processes"] == 1
 
 
+@pytest.mark.processes
 def test_the_pods_of_a_job_set_make_one_run_of_a_trial(tmp_path):
     out = tmp_path / "s"
     job_set = manifest(out, "hosts=2")
@@ -151,12 +154,14 @@ def stopped_in_a_pod(command: list[str], tmp_path) -> list[str]:
     return str(line).split()[1:]
 
 
+@pytest.mark.processes
 def test_a_pod_that_is_asked_to_stop_asks_its_trial(tmp_path):
     job = manifest(tmp_path / "s")
     [container] = job["spec"]["template"]["spec"]["containers"]
     assert stopped_in_a_pod(container["command"], tmp_path)[0] == "study"
 
 
+@pytest.mark.processes
 def test_a_pod_that_is_stopped_as_its_trial_starts_leaves_no_trial_behind(tmp_path):
     job = manifest(tmp_path / "s")
     [container] = job["spec"]["template"]["spec"]["containers"]

@@ -124,6 +124,7 @@ def test_the_figures_of_an_arm(tmp_path):
 TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
 
 
+@pytest.mark.compiles
 def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_cache, capsys):
     command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 's'}"]
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2"]) == 0
@@ -144,6 +145,7 @@ def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_ca
     assert "study.json is of a study with axes=" in capsys.readouterr().err
 
 
+@pytest.mark.compiles
 def test_one_trial_alone(tmp_path, compile_cache, capsys):
     command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 's'}"]
     assert main([*command, "--trial=1"]) == 3  # the budget of two steps is spent
@@ -193,6 +195,7 @@ def test_wrong_use_is_one_line_and_nothing_is_written(flags, said, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.compiles
 def test_a_study_from_a_file(tmp_path, compile_cache, capsys):
     file = tmp_path / "mine.py"
     file.write_text(
@@ -235,6 +238,7 @@ def test_a_report_has_a_section_of_each_study(tmp_path, capsys):
     assert "is damaged: arms[0].name is 3; it must be text" in capsys.readouterr().err
 
 
+@pytest.mark.compiles
 def test_a_study_that_is_stopped_goes_on_and_a_trial_that_fails_stays(
     tmp_path, compile_cache, capsys, monkeypatch
 ):
@@ -265,6 +269,7 @@ def test_a_study_that_is_stopped_goes_on_and_a_trial_that_fails_stays(
     assert json.loads((out / "result.json").read_text())["arms"][0]["trials"] == 3
 
 
+@pytest.mark.compiles
 def test_two_processes_do_not_run_one_study_or_one_trial(tmp_path, compile_cache, capsys):
     out = tmp_path / "s"
     command = [*TINY, "--seeds=2", compile_cache, f"--out={out}"]
@@ -296,6 +301,7 @@ def test_trials_side_by_side_have_devices_of_their_own(monkeypatch):
     assert [place[0][-1] for place in side_by_side.places(2)] == ["0,1", "2,3"]
 
 
+@pytest.mark.processes
 def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
     study = Study(experiment="digits", kind="scaling", devices=(1, 2), seeds=1)
     order = trials_of(study, arms_of(study, (), DIGITS))
@@ -315,6 +321,7 @@ def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
     assert "--platform=gpu" in commands[0] and "--devices_per_process=2" in commands[0]
 
 
+@pytest.mark.compiles
 def test_trials_side_by_side_from_the_command_line(tmp_path, compile_cache, capfd):
     command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 'out'}"]
     if len(os.sched_getaffinity(0)) < 2:

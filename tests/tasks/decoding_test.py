@@ -14,6 +14,8 @@ from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import Transformer, TransformerModule
 from dawnjax.tasks.decoding import Decoded, beam_search, greedy_search, length_penalty, maxima
 
+pytestmark = pytest.mark.compiles
+
 END = 1
 
 

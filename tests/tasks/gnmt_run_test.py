@@ -20,6 +20,8 @@ from dawnjax.machine.mesh import make_mesh
 from dawnjax.official.mlperf_rounds import model as official_model
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
+pytestmark = pytest.mark.compiles
+
 FLAGS = TABLE["gnmt"].flags
 LEARNS = [
     *("--num_epochs=40", "--model.width=48", "--model.dropout_rate=0", "--evaluation.weights=raw"),

@@ -99,6 +99,7 @@ def test_every_token_of_a_small_file_is_in_the_fingerprint(tmp_path):
     assert write(tmp_path, train=tokens, val=range(6)).spec().fingerprint != before
 
 
+@pytest.mark.compiles
 def test_gpt2_small_has_its_published_parameters():
     gpt2 = LanguageModel(
         num_heads=12,
@@ -122,6 +123,7 @@ def test_gpt2_small_has_its_published_parameters():
     assert count(LanguageModel(value_embeddings=3)) == 5 * 38_597_376 + 84_934_656 + 6 + 12
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     "changes",
     [
@@ -141,6 +143,7 @@ def test_no_token_sees_the_future_or_another_document(changes):
     assert not np.allclose(logits[0, 1:3], before[0, 1:3], atol=1e-3)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("window", [0, 1, 5, 100])
 @pytest.mark.parametrize("has_documents", [True, False])
 def test_attention_in_blocks_is_that_of_one_product(window, has_documents, monkeypatch):
@@ -174,6 +177,7 @@ def test_attention_in_blocks_is_that_of_one_product(window, has_documents, monke
         np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
+@pytest.mark.compiles
 def test_a_stage_changes_the_window():
     task = LanguageModelling(window=2, stages=WindowStages(window=(5, 0)))
     assert [task.in_stage(index).stage_values() for index in range(3)] == [
@@ -187,6 +191,7 @@ def test_a_stage_changes_the_window():
     np.testing.assert_allclose(module(tokens, 1)[0, 1:], changed[0, 1:], atol=1e-5)
 
 
+@pytest.mark.compiles
 def test_the_metrics_are_means_over_tokens_and_bytes(tmp_path):
     data = write(tmp_path, train=range(9), val=[256, 5, 6, 256, 8, 9])
     spec, task = data.spec(), LanguageModelling()
@@ -316,6 +321,7 @@ FLAGS = [
 ]
 
 
+@pytest.mark.compiles
 def test_model_flops_hold_attention_whatever_computes_it():
     request, _ = parse_request("train", FLAGS)
     experiment, mesh = request.experiment, make_mesh(request.options.mesh, jax.devices()[:1])
@@ -328,6 +334,7 @@ def test_model_flops_hold_attention_whatever_computes_it():
     assert flops[0] == flops[1] > 0
 
 
+@pytest.mark.compiles
 def test_devices_share_each_part_of_a_batch():
     """A part of a batch of 16 rows has 8; each of four devices computes two of them."""
     parts = (*FLAGS, "--accumulation_steps=2")
@@ -337,6 +344,7 @@ def test_devices_share_each_part_of_a_batch():
     np.testing.assert_allclose(losses, train_steps(1, *FLAGS)[1], atol=2e-3)
 
 
+@pytest.mark.compiles
 def test_devices_share_the_matrices_of_a_split_update():
     """Two layers have eight kernels of 128 x 128: of a stack of eight each device has two."""
     wide = (*FLAGS, "--model.width=128")

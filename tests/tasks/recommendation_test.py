@@ -26,6 +26,8 @@ from dawnjax.tasks.recommendation import Recommendation, draw_unseen, ranks_of_f
 from dawnjax.tasks.task import Moment
 from dawnjax.train_step import make_recipe
 
+pytestmark = pytest.mark.compiles
+
 PLAIN = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
 
 NO_SETTING: Any = None

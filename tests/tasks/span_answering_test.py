@@ -92,6 +92,7 @@ def test_scores_by_hand():
         scores(["x"], [("x",), ("y",)])
 
 
+@pytest.mark.compiles
 def test_the_best_span_is_that_of_all_pairs():
     random = np.random.default_rng(0)
     starts, ends = random.normal(size=(2, 50, 9)).astype(np.float32)
@@ -128,6 +129,7 @@ def num_params(config: Any, vocabulary_size: int = 0) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
 
 
+@pytest.mark.compiles
 def test_published_sizes():
     # BiDAF by the paper's numbers: d = 100, word and characters 100 + 100, filters over 5.
     def lstm(in_width: int) -> int:
@@ -161,6 +163,7 @@ def tokens(random: np.random.Generator, lengths: list[int], room: int, width: in
     return Tokens(jnp.asarray(words, jnp.float32), jnp.asarray(characters, jnp.uint8))
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("config", [SMALL_BIDAF, MATCHING, SMALL_QANET])
 def test_padding_changes_no_score(config):
     random = np.random.default_rng(1)
@@ -186,6 +189,7 @@ def test_padding_changes_no_score(config):
         assert np.ptp(short[0]) > 1e-3  # the scores are not all one
 
 
+@pytest.mark.compiles
 def test_a_token_that_the_other_text_has():
     def text(*words: str) -> Tokens:
         characters = [[[ord(c) for c in word.ljust(4, "\0")] for word in words]]
@@ -196,6 +200,7 @@ def test_a_token_that_the_other_text_has():
     assert question.are_in(passage).tolist() == [[True, False, True, False]]
 
 
+@pytest.mark.compiles
 def test_bidaf_reads_as_its_equations_say():
     """Attention in NumPy, a token at a time; LSTM layers have a test of their own."""
     random, d = np.random.default_rng(3), SMALL_BIDAF.hidden_width
@@ -222,6 +227,7 @@ def test_bidaf_reads_as_its_equations_say():
             np.testing.assert_allclose(joined[row, t], np.concatenate(wanted), atol=2e-5)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("config", [BiDAF(), QANet()])
 def test_model_flops_are_those_of_the_products(config):
     lengths = Lengths(np.array([30, 30]), np.array([9, 9]), np.array([0] * 16 + [2 * 39]))
@@ -252,6 +258,7 @@ def test_model_flops_are_those_of_the_products(config):
     assert traced == 2 * (counted + empty - moved)
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("name", ["bidaf", "qanet"])
 def test_full_sizes_by_shape_evaluation(name):
     experiment = load_experiment(f"squad_{name}")
@@ -261,6 +268,7 @@ def test_full_sizes_by_shape_evaluation(name):
     make_recipe(experiment, spec, make_mesh(RunOptions().mesh, jax.devices())).trace()
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_it_learns_to_find_the_word_that_is_asked_for(dtype):
     flags = ["--optimizer.base_learning_rate=0.01", f"--compute_dtype={dtype}"]
@@ -271,6 +279,7 @@ def test_it_learns_to_find_the_word_that_is_asked_for(dtype):
     assert float(metrics["f1_score"]) > 0.6 and losses[-1] < 1.5
 
 
+@pytest.mark.compiles
 def test_vectors_from_outside_take_the_place_of_trained_ones():
     recipe, _ = build(1, *FLAGS, "--data.vector_width=16")
     assert "words" not in recipe.abstract_state.params["embedding"]
@@ -292,6 +301,7 @@ def train(tmp_path, compile_cache):
     return run
 
 
+@pytest.mark.compiles
 def test_an_answer_may_be_limited_in_an_evaluation(
     tmp_path_factory, tmp_path, compile_cache, capsys
 ):
@@ -330,6 +340,7 @@ def test_questions_that_no_batch_answered_score_nothing():
     assert SpanAnswering().metrics_of(totals, setting) == {"f1_score": 0.5, "exact_match": 0.5}
 
 
+@pytest.mark.compiles
 def test_a_run_on_squad_joins_the_official_entries(train, tmp_path, monkeypatch):
     """Names and scales, with a stand-in for data and answers."""
     spec_of = SyntheticQuestions.spec

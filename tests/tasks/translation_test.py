@@ -32,6 +32,8 @@ from dawnjax.tasks import bleu
 from dawnjax.tasks.translation import decoder_inputs
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
+pytestmark = pytest.mark.compiles
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -201,6 +203,7 @@ def test_evaluation_is_exact_whatever_the_batch(text):
     assert whole["loss"] == pytest.approx(padded["loss"], abs=1e-5)
 
 
+@pytest.mark.processes
 def test_two_processes_train_and_translate_as_one(text, train, tmp_path, compile_cache, capsys):
     """First losses within 2e-5, and one checkpoint's very BLEU; reductions differ in last bits.
 

@@ -85,6 +85,7 @@ def trained(run_dir: Path, *flags: str) -> dict:
     return result_of(run_dir)
 
 
+@pytest.mark.compiles
 def test_a_run_of_some_steps_says_its_epochs(tmp_path, compile_cache):
     flags = ["--max_steps=9", "--evaluation.every_steps=4", "--profile.after_run=false"]
     result = trained(tmp_path / "run", *flags, "--schedule.warmup_epochs=0", compile_cache)
@@ -93,6 +94,7 @@ def test_a_run_of_some_steps_says_its_epochs(tmp_path, compile_cache):
     assert main(["check", str(tmp_path / "run")]) == 0
 
 
+@pytest.mark.compiles
 def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compile_cache, capsys):
     """The profile, which is on by default, has no time left."""
     flags = ["--max_seconds=0.5", "--evaluation.every_epochs=1e4", "--schedule.warmup_epochs=0"]
@@ -116,6 +118,7 @@ def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compi
     assert "max_seconds=0.5 ended them" in " ".join(shown.out.replace("│", " ").split())
 
 
+@pytest.mark.compiles
 def test_a_profile_is_taken_while_time_is_left_and_no_longer(tmp_path, compile_cache):
     flags = ["--max_steps=2", "--schedule.warmup_epochs=0", "--profile.measured_peaks=false"]
     flags += ["--profile.seconds=0.05", "--profile.twin=false", compile_cache]

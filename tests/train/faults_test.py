@@ -161,6 +161,7 @@ def run_and_kill(argv: list[str], run_dir: Path, step: int, delay_seconds: float
     return process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.long)])
 def test_killed_at_random_moments_and_resumed_ends_the_same(
     count, uninterrupted, tmp_path, compile_cache, campaign
@@ -196,6 +197,7 @@ def test_killed_at_random_moments_and_resumed_ends_the_same(
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("count", [4, pytest.param(160, marks=pytest.mark.long)])
 def test_signals_in_every_phase_lose_nothing(
     count, uninterrupted, tmp_path, compile_cache, campaign
@@ -258,6 +260,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+@pytest.mark.processes
 def test_a_lost_terminal_saves_and_ends(tmp_path, compile_cache):
     """As a connection that breaks: the terminal is gone, and the kernel sends SIGHUP."""
     ours, terminal = os.openpty()
@@ -318,6 +321,7 @@ def why_steps_are_lost(run_dir: Path) -> str:
     return "" if saved == result["steps"] else f"saved step {saved} of {result['steps']}"
 
 
+@pytest.mark.processes
 def test_killed_in_the_middle_of_a_save(uninterrupted, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
@@ -330,6 +334,7 @@ def test_killed_in_the_middle_of_a_save(uninterrupted, tmp_path, compile_cache):
     assert_same_end(run_dir, uninterrupted)
 
 
+@pytest.mark.processes
 def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
     """What stands on the disk then: the log up to the evaluation, and older checkpoints."""
     flags = ("--targets.0.value=100.0", "--checkpoint.every_steps=20")
@@ -355,6 +360,7 @@ def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
     assert check_run(killed)[0] == []
 
 
+@pytest.mark.processes
 def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     flags = ("--targets.0.value=100.0", "--profile.after_run=true", "--profile.twin=false")
@@ -376,6 +382,7 @@ def test_asked_to_stop_in_the_profile_it_leaves_that_out(tmp_path, compile_cache
     assert check_run(run_dir)[0] == []
 
 
+@pytest.mark.processes
 def test_the_clock_counts_all_but_the_gap(killed, tmp_path, compile_cache):
     run_dir = shutil.copytree(killed, tmp_path / "run")
     time.sleep(0.5)
@@ -388,6 +395,7 @@ def test_the_clock_counts_all_but_the_gap(killed, tmp_path, compile_cache):
     assert gap > 0.4
 
 
+@pytest.mark.processes
 def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
@@ -427,6 +435,7 @@ def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
     assert check_run(run_dir)[0] == []
 
 
+@pytest.mark.processes
 def test_a_damaged_newest_checkpoint_means_a_warning_and_the_one_before(
     uninterrupted, killed, tmp_path, compile_cache
 ):
@@ -448,6 +457,7 @@ def test_a_damaged_newest_checkpoint_means_a_warning_and_the_one_before(
     assert_same_end(run_dir, uninterrupted)
 
 
+@pytest.mark.processes
 def test_without_its_checkpoints_a_run_begins_again_and_says_so(
     uninterrupted, killed, tmp_path, compile_cache
 ):
@@ -466,6 +476,7 @@ def test_without_its_checkpoints_a_run_begins_again_and_says_so(
     assert_same_end(run_dir, uninterrupted)
 
 
+@pytest.mark.processes
 def test_two_jobs_never_share_a_run_directory(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(command(run_dir, compile_cache), env=environment())
@@ -478,6 +489,7 @@ def test_two_jobs_never_share_a_run_directory(tmp_path, compile_cache):
     assert "in use" in second.stderr and "Traceback" not in second.stderr
 
 
+@pytest.mark.processes
 def test_a_checkpoint_directory_that_cannot_be_written_is_refused(tmp_path, compile_cache):
     (tmp_path / "file").touch()
     run_dir = tmp_path / "run"
@@ -489,6 +501,7 @@ def test_a_checkpoint_directory_that_cannot_be_written_is_refused(tmp_path, comp
     assert events_of(run_dir) == []  # no attempt: a later one is not called an interruption
 
 
+@pytest.mark.processes
 def test_resumes_on_another_number_of_devices(uninterrupted, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(command(run_dir, compile_cache), env=environment(4))
@@ -561,6 +574,7 @@ def why_not_ended(
     return why, seconds, stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("placement", ["device", "host"])
 def test_two_processes_train_as_one_with_as_many_devices(
     tmp_path, compile_cache, placement, capsys
@@ -597,6 +611,7 @@ def test_two_processes_train_as_one_with_as_many_devices(
     assert rows[0]["top_1_accuracy"] == evaluations_of(one)[-1][1]["top_1_accuracy"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("count", "layout"), [(1, "2x2"), pytest.param(20, "4x1", marks=pytest.mark.long)]
 )
@@ -638,6 +653,7 @@ def test_one_process_killed_ends_all_and_resumed_ends_the_same(
     kills.finish()
 
 
+@pytest.mark.processes
 def test_a_stopped_host_ends_the_others_and_the_run_goes_on_alone(
     uninterrupted, tmp_path, compile_cache
 ):
@@ -656,6 +672,7 @@ def test_a_stopped_host_ends_the_others_and_the_run_goes_on_alone(
     assert len(evaluations_of(run_dir)) == len(evaluations_of(uninterrupted))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("count", [1, pytest.param(8, marks=pytest.mark.long)])
 def test_a_worker_killed_before_all_have_met_ends_all_at_once(
     count, tmp_path, compile_cache, campaign
@@ -682,6 +699,7 @@ def test_a_worker_killed_before_all_have_met_ends_all_at_once(
     kills.finish()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_signals_to_a_launcher_that_has_just_begun(count, tmp_path, compile_cache, campaign):
     signals = campaign(
@@ -710,6 +728,7 @@ def test_signals_to_a_launcher_that_has_just_begun(count, tmp_path, compile_cach
     signals.finish()
 
 
+@pytest.mark.processes
 @pytest.mark.long
 def test_a_busy_host_raises_no_false_alarm(tmp_path, compile_cache, campaign):
     runs = campaign(
@@ -737,6 +756,7 @@ def test_a_busy_host_raises_no_false_alarm(tmp_path, compile_cache, campaign):
     runs.finish()
 
 
+@pytest.mark.processes
 @pytest.mark.long
 def test_a_stopped_process_is_given_up_within_20_seconds(tmp_path, compile_cache, campaign):
     stops = campaign(
@@ -757,6 +777,7 @@ def test_a_stopped_process_is_given_up_within_20_seconds(tmp_path, compile_cache
     stops.finish()
 
 
+@pytest.mark.processes
 def test_sigterm_to_the_launcher_saves_on_all_hosts(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     launcher = subprocess.Popen(
@@ -778,6 +799,7 @@ def test_sigterm_to_the_launcher_saves_on_all_hosts(tmp_path, compile_cache):
     assert not [child for child in children if child.is_running()]
 
 
+@pytest.mark.processes
 def test_a_full_disk_ends_in_one_line_and_loses_nothing(uninterrupted, tmp_path, compile_cache):
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -807,6 +829,7 @@ DISKS = [round(32 * 512 ** (number / 19)) for number in range(20)]
 """KiB: 20 sizes from 32 KiB to 16 MiB, each 1.39 times the one before."""
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "sizes", [[DISKS[9]], pytest.param(DISKS, marks=pytest.mark.long)], ids=["one", "all"]
 )
@@ -837,6 +860,7 @@ def test_a_small_disk_costs_no_result_unsaid(tmp_path, compile_cache, campaign, 
     tries.finish()
 
 
+@pytest.mark.processes
 def test_a_run_outlives_the_reader_of_its_output(tmp_path, compile_cache):
     process = subprocess.Popen(
         command(tmp_path / "run", compile_cache, "--num_epochs=4"),
@@ -870,6 +894,7 @@ EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, name="stuck", data=
 '''
 
 
+@pytest.mark.processes
 def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(
     uninterrupted, tmp_path, compile_cache
 ):
@@ -902,6 +927,7 @@ DIGITS = [
 ]
 
 
+@pytest.mark.processes
 def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cache):
     flags = [compile_cache, f"--run_dir={tmp_path / 'run'}"]
     flags += ["--targets.0.value=1.0", "--num_epochs=300"]
@@ -917,6 +943,7 @@ def test_digits_saves_and_ends_within_5_seconds_of_sigterm(tmp_path, compile_cac
     assert final_state_of(tmp_path / "run")[0] == result_of(tmp_path / "run")["steps"] >= 60
 
 
+@pytest.mark.processes
 def test_one_process_and_two_reach_the_target_on_four_devices(tmp_path, compile_cache):
     # The runs of one process are here for their first losses, and stop at their first evaluation.
     commands = {"plain": [*DIGITS, compile_cache, "--targets.0.value=0.0"]}

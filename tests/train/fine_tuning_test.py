@@ -36,6 +36,7 @@ def events_of(run_dir):
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.compiles
 def test_other_classes_get_a_fresh_head(source, tmp_path, compile_cache, capsys):
     run_dir = tmp_path / "run"
     flags = [HALVES[1], f"--initialize_from={source}"]
@@ -71,6 +72,7 @@ def test_other_classes_get_a_fresh_head(source, tmp_path, compile_cache, capsys)
     assert "began with the parameters of" in capsys.readouterr().err
 
 
+@pytest.mark.compiles
 def test_the_same_classes_keep_the_head_and_begin_where_the_source_ended(
     source, tmp_path, compile_cache
 ):
@@ -85,6 +87,7 @@ def test_the_same_classes_keep_the_head_and_begin_where_the_source_ended(
     assert told["fresh"] == []
 
 
+@pytest.mark.compiles
 def test_identity_holds_what_was_begun_with(source, tmp_path, compile_cache):
     identities = set()
     other = tmp_path / "other"
@@ -100,6 +103,7 @@ def test_identity_holds_what_was_begun_with(source, tmp_path, compile_cache):
     assert len(identities) == 3
 
 
+@pytest.mark.compiles
 def test_what_cannot_be_begun_with_gets_one_line(source, tmp_path, compile_cache, capsys):
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -22,6 +22,7 @@ def first_run_of_its_process(monkeypatch):
     monkeypatch.setattr(dawnjax, "runs_before", 0)
 
 
+@pytest.mark.processes
 def test_a_run_from_python_is_the_run_of_the_command(tmp_path, compile_cache, capsys):
     options = dataclasses.replace(OPTIONS, compile_cache_dir=compile_cache.partition("=")[2])
     result = dawnjax.run(TINY, seed=3, run_dir=tmp_path / "python", options=options)
@@ -37,6 +38,7 @@ def test_a_run_from_python_is_the_run_of_the_command(tmp_path, compile_cache, ca
     assert json.loads((tmp_path / "python" / "result.json").read_text())["steps"] == result.steps
 
 
+@pytest.mark.compiles
 def test_a_changed_experiment_says_what_differs(tmp_path, compile_cache, capsys):
     options = dataclasses.replace(OPTIONS, compile_cache_dir=compile_cache.partition("=")[2])
     changed = dataclasses.replace(TINY, global_batch_size=32, batch_norm_group_size=16)

@@ -22,6 +22,8 @@ from dawnjax.programs import options_for_size, state_shapes, xla_options
 from dawnjax.runs.log import read_events
 from dawnjax.train_step import Recipe
 
+pytestmark = pytest.mark.compiles
+
 SMALL = [
     "--experiment=synthetic_image",
     "--data.num_train_examples=96",
@@ -97,6 +99,7 @@ def test_a_sharded_update_gathers_the_new_parameters_alone():
     assert "optimizer's state is sharded" in twin.why_not(recipe)
 
 
+@pytest.mark.processes
 def test_as_many_devices_as_one_likes_compute_the_same_losses():
     """Groups of two on 1, 2, 4 and 8 devices; plain, with sharded updates, and accumulated."""
     worker = Path(__file__).parents[1] / "support" / "device_counts.py"

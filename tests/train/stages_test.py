@@ -180,6 +180,7 @@ def test_impossible_stages_end_in_one_line(stages, images, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.compiles
 def test_what_cannot_change_is_refused():
     grown = dataclasses.replace(
         BASE, stages=Stages(boundary_epochs=(1.0,), global_batch_size=(128,)), optimizer=Muon()
@@ -204,6 +205,7 @@ def test_what_cannot_change_is_refused():
         compile_stages(recipes, RunOptions(), lambda *_: None)
 
 
+@pytest.mark.compiles
 def test_an_evaluation_sees_the_middle_resized():
     images = jnp.arange(64, dtype=jnp.uint8).reshape(1, 8, 8, 1)
     plain = center_crop(ImageAugmentation(crop_pixels=4), images)
@@ -254,6 +256,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, compile_cache: str) 
     return run_dir
 
 
+@pytest.mark.compiles
 def test_a_run_in_two_stages_gives_the_figures_of_each(uninterrupted):
     result = result_of(uninterrupted)
     assert result["steps"] == LAST_STEP
@@ -276,6 +279,7 @@ def test_a_run_in_two_stages_gives_the_figures_of_each(uninterrupted):
     assert {"train", "train_2", "evaluate", "evaluate_2"} <= set(result["compile_cache"])
 
 
+@pytest.mark.compiles
 def test_the_profile_is_that_of_the_stage_it_was_taken_in(uninterrupted):
     used = result_of(uninterrupted)["hosts"][0]["utilization"]
     assert used["stage"] == {
@@ -295,6 +299,7 @@ def test_the_profile_is_that_of_the_stage_it_was_taken_in(uninterrupted):
     assert used["model_flops_per_step"] == recipe.train_flops_per_example() * 32 / 4
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("stopped_after", [4, 9, 12])
 def test_resumed_in_any_stage_it_ends_the_same(
     uninterrupted, stopped_after, tmp_path, compile_cache, monkeypatch
@@ -317,6 +322,7 @@ def test_resumed_in_any_stage_it_ends_the_same(
     assert sum(row["steps_made"] for row in result_of(run_dir)["stages"]) == LAST_STEP
 
 
+@pytest.mark.compiles
 def test_a_checkpoint_of_a_staged_run_is_evaluated_as_in_the_run(uninterrupted, capsys):
     assert main(["evaluate", str(uninterrupted)]) == 0
     row = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -24,6 +24,8 @@ from dawnjax.models.resnet import ResNet
 from dawnjax.optim import loss_scaling
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 
+pytestmark = pytest.mark.compiles
+
 SPEC = dataclasses.replace(SMALL_IMAGES, num_train_examples=32)
 BASE = dataclasses.replace(
     load_experiment("synthetic_image"),

@@ -55,6 +55,7 @@ def train(tmp_path, compile_cache):
     return run
 
 
+@pytest.mark.compiles
 def test_from_flag_to_result(train, tmp_path, capsys):
     status, result = train("--targets.0.value=0.3", "--price_per_hour_usd=3.6")
     assert status == 0
@@ -105,6 +106,7 @@ def test_from_flag_to_result(train, tmp_path, capsys):
     assert row["step"] == last["step"] and row["top_1_accuracy"] == last["top_1_accuracy"]
 
 
+@pytest.mark.compiles
 def test_a_spent_budget_is_a_result(train):
     status, result = train(UNREACHABLE, "--num_epochs=1")
     assert status == 3
@@ -115,6 +117,7 @@ def test_a_spent_budget_is_a_result(train):
     assert result["steps"] == 13
 
 
+@pytest.mark.compiles
 def test_a_run_directory_that_was_edited_does_not_pass_the_check(train, tmp_path):
     train("--targets.0.value=0.3")
     run_dir = tmp_path / "run"
@@ -168,6 +171,7 @@ def test_a_run_directory_that_was_edited_does_not_pass_the_check(train, tmp_path
     assert check_run(run_dir) == ([], [])
 
 
+@pytest.mark.compiles
 def test_a_time_budget_ends_the_run_at_an_evaluation(train):
     status, result = train(UNREACHABLE, "--max_seconds=1e-6")
     assert status == 3 and [row["step"] for row in result["evaluations"]] == [13]
@@ -182,6 +186,7 @@ def test_a_path_that_orbax_takes_for_a_pattern_is_refused(name, tmp_path, capsys
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.compiles
 def test_divergence_ends_the_trial_at_its_step(train, tmp_path):
     status, result = train("--optimizer.base_learning_rate=1e30", "--schedule.warmup_epochs=0.0")
     assert status == 4
@@ -193,6 +198,7 @@ def test_divergence_ends_the_trial_at_its_step(train, tmp_path):
     assert check_run(tmp_path / "run")[0] == []
 
 
+@pytest.mark.compiles
 def test_nothing_compiles_and_nothing_moves_unasked_once_the_clock_runs(train, monkeypatch):
     compiled, compiled_before = [], []
 
@@ -251,6 +257,7 @@ class Unread:
         return int(self._read())
 
 
+@pytest.mark.compiles
 def test_the_loop_reads_nothing_back_between_its_records(train, monkeypatch):
     train_until, handed_out = loop.train_until, []
     monkeypatch.setattr(journal, "RECORD_SECONDS", 1e6)
@@ -278,6 +285,7 @@ def test_the_loop_reads_nothing_back_between_its_records(train, monkeypatch):
         int(Unread(jax.numpy.ones(())))
 
 
+@pytest.mark.compiles
 def test_a_wall_clock_set_forward_in_a_run_changes_no_time(train, tmp_path, monkeypatch):
     real, steps = time.time, []
 
@@ -306,6 +314,7 @@ def test_a_wall_clock_set_forward_in_a_run_changes_no_time(train, tmp_path, monk
     assert result["total_seconds"] < 600
 
 
+@pytest.mark.compiles
 def test_batches_fed_from_the_host_are_those_on_the_device(train, tmp_path):
     flags = [UNREACHABLE, "--num_epochs=1", "--steps_per_call=1"]
     flags += [f"--xla_options={option}=true" for option in FUSIONS_OF_A_USER]
@@ -322,6 +331,7 @@ def test_batches_fed_from_the_host_are_those_on_the_device(train, tmp_path):
     np.testing.assert_array_equal(host_state[1], device_state[1])
 
 
+@pytest.mark.compiles
 def test_evaluation_is_exact_whatever_its_batch(train):
     metrics = [
         train(
@@ -335,6 +345,7 @@ def test_evaluation_is_exact_whatever_its_batch(train):
     np.testing.assert_allclose([row["loss"] for row in metrics], metrics[0]["loss"], rtol=1e-5)
 
 
+@pytest.mark.compiles
 def test_the_averaged_parameters_are_evaluated_when_asked(train):
     raw = train(UNREACHABLE, "--num_epochs=1", "--ema_decay=0.9", run_dir="raw")[1]
     ema = train(
@@ -344,6 +355,7 @@ def test_the_averaged_parameters_are_evaluated_when_asked(train):
     assert raw["evaluations"][-1]["loss"] != ema["evaluations"][-1]["loss"]
 
 
+@pytest.mark.compiles
 def test_a_batch_that_does_not_divide_is_refused_before_anything_is_written(
     train, tmp_path, capsys
 ):
@@ -353,6 +365,7 @@ def test_a_batch_that_does_not_divide_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.compiles
 def test_a_directory_with_something_else_in_it_is_refused(train, tmp_path, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "precious.txt").write_text("mine")
@@ -377,6 +390,7 @@ EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, name="mine")  # fü
 """
 
 
+@pytest.mark.compiles
 def test_a_run_keeps_the_text_of_its_experiment_s_file(train, tmp_path, monkeypatch, capsys):
     file, run_dir = tmp_path / "mine.py", tmp_path / "run"
     file.write_text(MINE, encoding="utf8")
@@ -414,6 +428,7 @@ def test_a_run_keeps_the_text_of_its_experiment_s_file(train, tmp_path, monkeypa
     assert message in check_run(run_dir)[0]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "encoding",
     [
@@ -453,6 +468,7 @@ def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, enc
     assert not (tmp_path / "ü").exists()
 
 
+@pytest.mark.processes
 def test_a_platform_that_is_not_here_is_one_line(tmp_path):
     command = [sys.executable, "-m", "dawnjax", "train", "--experiment=digits"]
     done = subprocess.run(
